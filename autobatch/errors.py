@@ -1,0 +1,80 @@
+"""Everything autobatch raises, and how it is worded: what is wrong, where, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autobatch.source import NOWHERE, Span
+
+
+class Error(Exception):
+    """The root of all errors of autobatch."""
+
+
+class SourceError(Error):
+    """An error with a place in the user's source: `file:line:col`, the line with a caret, and a cure."""
+
+    def __init__(self, message: str, span: Span = NOWHERE, cure: str = "", also: Sequence[tuple[str, Span]] = ()) -> None:
+        self.message, self.span, self.cure, self.also = message, span, cure, tuple(also)
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        lines = [f"{self.span}: {self.message}" if self.span is not NOWHERE else self.message]
+        if excerpt := self.span.excerpt():
+            lines.append(excerpt)
+        for note, span in self.also:
+            lines.append(f"  {span}: {note}")
+            if excerpt := span.excerpt():
+                lines.append(excerpt)
+        if self.cure:
+            lines.append(f"  {self.cure}")
+        return "\n".join(lines)
+
+
+class UnsupportedError(SourceError):
+    """Python that autobatch does not compile, found while compiling."""
+
+
+class TypeConflictError(SourceError):
+    """Two places disagree on the type of one value: both branches of an `if`, two turns of a loop, two results."""
+
+
+class BatchError(Error):
+    """A call whose arguments are not a batch: sizes differ, one example was given, element types are unknown."""
+
+
+class PlanError(Error):
+    """A batch without a plan where one is needed, or with a plan that its columns no longer fit."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong in one example: `kind` is the name of Python's exception, `index` the example in the batch."""
+
+    index: int
+    kind: str
+    message: str
+    span: Span = NOWHERE
+
+    @property
+    def line(self) -> int:
+        return self.span.line
+
+    def __str__(self) -> str:
+        where = f" at {self.span}" if self.span is not NOWHERE else ""
+        return f"example {self.index}{where}: {self.kind}: {self.message}"
+
+
+class ExampleError(Error):
+    """Some examples of a batch failed. `failures` describes the first hundred, `count` counts all of them."""
+
+    def __init__(self, failures: Sequence[Failure], count: int | None = None) -> None:
+        self.failures = tuple(failures[:100])
+        self.count = len(failures) if count is None else count
+        shown = [str(f) for f in self.failures[:5]]
+        if excerpt := self.failures[0].span.excerpt():
+            shown.insert(1, excerpt)
+        if self.count > 5:
+            shown.append(f"... and {self.count - 5} more (see .failures)")
+        super().__init__(f"{self.count} of the batch's examples failed\n" + "\n".join(shown))

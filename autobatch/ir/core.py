@@ -1,0 +1,193 @@
+"""The per-example IR, whole: structured SSA over a closed set of six instructions.
+
+A `Module` is what one `@batched` function becomes for ONE example. Its functions call each other; values of an
+enclosing region are visible in the regions inside it; the `shared` values of the module are visible everywhere.
+
+    module(shared %0: float32[5x4])
+    func @encode(%1: ref<Node>) -> (float32[4]):
+      %2: ref<Node> = load[field='left'](%1)
+      %3: bool = is_none(%2)
+      %4: float32[4] = if %3 then:
+        ...
+        yield %7
+      else:
+        %8: float32[4] = call @encode(%2)
+        yield %8
+      return %4
+
+`Map` is a comprehension (iterations are independent), `For` has a trip count known on entry, `While` does not.
+Tuples, dicts and dataclasses built inside the function do not exist here: the front end flattens them away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from autobatch.ir.ops import Op
+from autobatch.ir.types import Type
+from autobatch.source import NOWHERE, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One SSA value. `id` is unique in the module; `hint` is the user's name for it, for printing only."""
+
+    id: int
+    type: Type
+    hint: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"%{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant operand: a Python scalar, or the position of an array in `Module.constants`."""
+
+    value: bool | int | float | complex | str | None
+    type: Type
+    constant: int = -1
+
+    def __str__(self) -> str:
+        return f"const{self.constant}: {self.type}" if self.constant >= 0 else f"{self.value!r}: {self.type}"
+
+
+Operand = Value | Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A block with arguments. `results` are yielded to the instruction that owns the region."""
+
+    args: tuple[Value, ...]
+    body: tuple[Instruction, ...]
+    results: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """`results = op(operands)`: one leaf operation."""
+
+    results: tuple[Value, ...]
+    op: Op
+    operands: tuple[Operand, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """Two regions without arguments, one of which runs."""
+
+    results: tuple[Value, ...]
+    condition: Operand
+    then: Region
+    orelse: Region
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`count` turns. The body takes the turn (a Python int from 0) and the carried values, and yields the next ones."""
+
+    results: tuple[Value, ...]
+    count: Operand
+    init: tuple[Operand, ...]
+    body: Region
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    """`condition` and `body` both take the carried values; `condition` yields one bool, `body` the next values."""
+
+    results: tuple[Value, ...]
+    init: tuple[Operand, ...]
+    condition: Region
+    body: Region
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """A comprehension: `count` independent turns of `body`, which takes the turn. Each result is a `List` of what the
+    body yields. When `filtered`, the body yields one bool more, first: the turns where it is true are kept."""
+
+    results: tuple[Value, ...]
+    count: Operand
+    body: Region
+    filtered: bool = False
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a function of the module: one activation."""
+
+    results: tuple[Value, ...]
+    callee: str
+    operands: tuple[Operand, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+Instruction = Apply | If | While | For | Map | Call
+"""The closed set of instructions: a pass is one `match` over it that ends in `assert_never`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function for one example. Its region's results are what it returns."""
+
+    name: str
+    region: Region
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """`functions[0]` is the entry. `shared` are inputs that are the same for every example; `constants` arrays that
+    literals name."""
+
+    functions: tuple[Function, ...]
+    shared: tuple[Value, ...] = ()
+    constants: tuple[Any, ...] = ()
+
+    def function(self, name: str) -> Function:
+        return next(f for f in self.functions if f.name == name)
+
+
+def regions(instruction: Instruction) -> tuple[Region, ...]:
+    """The regions that an instruction owns, in program order."""
+    match instruction:
+        case If(then=then, orelse=orelse):
+            return (then, orelse)
+        case While(condition=condition, body=body):
+            return (condition, body)
+        case For(body=body) | Map(body=body):
+            return (body,)
+        case Apply() | Call():
+            return ()
+
+
+def operands(instruction: Instruction) -> tuple[Operand, ...]:
+    """The operands that an instruction itself reads, without those of its regions."""
+    match instruction:
+        case Apply(operands=xs) | Call(operands=xs):
+            return xs
+        case If(condition=c):
+            return (c,)
+        case While(init=init):
+            return init
+        case For(count=count, init=init):
+            return (count, *init)
+        case Map(count=count):
+            return (count,)
+
+
+def walk(region: Region) -> Iterator[Instruction]:
+    """Every instruction of a region and of the regions inside it, in program order."""
+    for instruction in region.body:
+        yield instruction
+        for inner in regions(instruction):
+            yield from walk(inner)

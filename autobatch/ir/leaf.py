@@ -1,0 +1,59 @@
+"""What leaf operations compute, on the values of one lane: the meaning that every back end batches.
+
+JAX primitives are bound; our own numeric operations are rows of `NUMERIC`, written in `jax.numpy`. Structure
+(`OWN` operations with `host=True`) has no value on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from autobatch.ir import jax_compat
+from autobatch.ir.ops import Op
+from autobatch.ir.types import Array
+
+
+def _round(x: Any, ndigits: int | None) -> Any:
+    rounded = jnp.round(x, ndigits or 0)
+    return rounded.astype(int) if ndigits is None else rounded
+
+
+def _int(x: Any) -> Any:
+    x = jnp.asarray(x)
+    return jnp.trunc(x).astype(int) if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(int)
+
+
+NUMERIC: dict[str, Callable[..., Any]] = {
+    "floordiv": lambda op, x, y: jnp.floor_divide(x, y),
+    "mod": lambda op, x, y: jnp.remainder(x, y),
+    "truediv": lambda op, x, y: jnp.true_divide(x, y),
+    "pow": lambda op, x, y: jnp.power(x, y),
+    "round": lambda op, x: _round(x, op["ndigits"]),
+    "int": lambda op, x: _int(x),
+    "undefined": lambda op: jnp.zeros(op["type"].shape, jax_compat.dtype_of(op["type"].dtype)),
+}
+"""One row for each operation of our own with `host=False` that works on arrays (not on lists)."""
+
+
+def evaluate(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:
+    """The results of a leaf operation on arrays or tracers. `results` are its result types."""
+    if op.is_jax:
+        return jax_compat.bind(op, results, *xs)
+    return [NUMERIC[op.name](op, *xs)]
+
+
+def result_type(op: Op, operands: Sequence[Array], literals: Sequence[Any]) -> Array:
+    """The type of the result of one of our own numeric operations. `literals[k]` is the Python scalar that operand k
+    is, or None where it is a value."""
+    held = list(literals)
+
+    def apply(*values: Any) -> Any:
+        rest = iter(values)
+        return NUMERIC[op.name](op, *(next(rest) if c is None else c for c in held))
+
+    avals = [jax_compat.aval_of(t) for t, c in zip(operands, held, strict=True) if c is None]
+    return jax_compat.type_of(jax.eval_shape(apply, *avals))

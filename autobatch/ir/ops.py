@@ -1,0 +1,75 @@
+"""Leaf operations: JAX primitives with their params, and the few of our own that JAX has no name for.
+
+An `Op` is plain data. For a JAX primitive, `primitive` holds it and JAX supplies type rule, value, derivative and
+batching rule. Our own operations are listed in `OWN`, one row each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A leaf operation: a name and its static parameters."""
+
+    name: str
+    params: tuple[tuple[str, Any], ...] = ()
+    primitive: Any = None
+
+    def __getitem__(self, key: str) -> Any:
+        return dict(self.params)[key]
+
+    @property
+    def is_jax(self) -> bool:
+        return self.primitive is not None
+
+
+def own(name: str, **params: Any) -> Op:
+    """An operation of our own; raises KeyError for a name that is not in `OWN`."""
+    OWN[name]  # a typing mistake fails here
+    return Op(name, tuple(sorted(params.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnOp:
+    """`host`: works on structure, so it exists on the host alone. `fails`: an example can fail in it.
+    `effect`: it is kept even if nothing reads its results."""
+
+    summary: str
+    host: bool = True
+    fails: bool = False
+    effect: bool = False
+
+
+OWN: dict[str, OwnOp] = {
+    # structure: objects, lists, tags
+    "load": OwnOp("load[field](ref): a field of an object; None fails with AttributeError", fails=True),
+    "load_is_none": OwnOp("load_is_none[field](ref): is this array or tag field None?", fails=True),
+    "is_none": OwnOp("is_none(ref)"),
+    "none": OwnOp("none(): the null reference"),
+    "is_class": OwnOp("is_class[names](ref): is it of one of these classes? False for None"),
+    "same": OwnOp("same(ref, ref): `is` on objects and lists"),
+    "length": OwnOp("length(list): int"),
+    "item": OwnOp("item(list, int): Python's indexing, negative from the end; IndexError", fails=True),
+    "pack_list": OwnOp("pack_list(x, ...): a list of as many elements, all of one type"),
+    "tag": OwnOp("tag[value](): a string or enum member"),
+    "tag_equal": OwnOp("tag_equal(tag, tag): bool"),
+    "tag_index": OwnOp("tag_index[keys](tag): int position among `keys`; KeyError when it is none of them", fails=True),
+    "check": OwnOp("check[kind, message](bool, ...): the example fails with exception `kind` when false; "
+                   "`message` is a format string for the other operands", fails=True, effect=True),
+    "undefined": OwnOp("undefined(): a value that is never read, for a variable unset on this path", host=False),
+    # reductions of lists that a Map (or pack_list) made; in order, from the first element
+    "reduce": OwnOp("reduce[kind](list): kind is sum|prod|max|min|any|all; max and min of [] fail with ValueError",
+                    host=False, fails=True),
+    "stack": OwnOp("stack(list): an array with a leading axis; not for ragged results", host=False),
+    # Python's arithmetic on numbers, where it differs from JAX's primitives; broadcasts scalars with arrays
+    "floordiv": OwnOp("floordiv(x, y): floor; a structural zero divisor fails with ZeroDivisionError", host=False, fails=True),
+    "mod": OwnOp("mod(x, y): sign of the divisor", host=False, fails=True),
+    "truediv": OwnOp("truediv(x, y): float", host=False, fails=True),
+    "pow": OwnOp("pow(x, y): `**`", host=False, fails=True),
+    "round": OwnOp("round[ndigits](x): half to even; int when ndigits is None", host=False, fails=True),
+    "int": OwnOp("int(x): towards zero", host=False, fails=True),
+}
+"""`host=False` operations compute numbers: they run on the device too, through `ir/leaf.py`."""

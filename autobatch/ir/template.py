@@ -1,0 +1,57 @@
+"""Python values around IR values: how arguments enter a compiled function, and how its results leave it.
+
+Arguments are ordinary Python objects (tuples, dicts, dataclasses, Equinox modules) whose array leaves are replaced by
+`Input`; everything else in them is static. Results are a tree of the classes below with `Output` at the leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from autobatch.ir.types import Type
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A leaf of an argument. `shared`: the same for every example, `index` counts in `Module.shared`; otherwise
+    `index` counts the parameters of the entry function. `optional`: a batched array or tag that is None in some
+    examples; the entry then takes one bool parameter more, right after it: is it None?"""
+
+    index: int
+    type: Type
+    shared: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A leaf of a result: which result of the entry function holds it. `python`: it was a Python number, and
+    `ab.unbatch` gives one back. `optional`: the position of the bool result that says whether it is None instead."""
+
+    index: int
+    type: Type
+    python: bool = False
+    optional: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A tuple, list, dict, NamedTuple, registered pytree or class instance. `keys` are positions, dict keys or field
+    names; `kind` is "tuple" | "list" | "dict" | "namedtuple" | "pytree" | "object". A "pytree" keeps its `treedef`."""
+
+    kind: str
+    children: tuple[Template, ...]
+    keys: tuple[Any, ...] = ()
+    cls: type | None = None
+    treedef: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A static result, the same for every example: None, a string, an enum member, a function."""
+
+    value: Any
+
+
+Template = Output | Container | Fixed
