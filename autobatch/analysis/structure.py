@@ -1,0 +1,217 @@
+"""Which values the host can compute, and which of them anybody needs: the structural slice of a program.
+
+A value is *host-computable* when it derives from example data and constants through operations alone, not from shared
+arrays. It is *structural* when control, a reference or an index of the host needs it. A number that the device needs
+is computed there, unless it is an integer, bool or tag that the host can compute: that becomes a column.
+
+Runs on a module whose loops are functions (`vectorize/kinds.py`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    Function,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Value,
+    While,
+    walk,
+)
+from autobatch.ir.ops import OWN, Op
+from autobatch.ir.types import Array, List
+
+
+@dataclass
+class Structure:
+    """`host`: computable there; `direct`: without waiting for the result of a call. `on_host` and `on_device`: needed there (a value can be needed in both places; a
+    list needed on the device is one whose elements are)."""
+
+    host: set[Value] = field(default_factory=set)
+    direct: set[Value] = field(default_factory=set)
+    on_host: set[Value] = field(default_factory=set)
+    on_device: set[Value] = field(default_factory=set)
+
+    def is_host(self, operand: Operand) -> bool:
+        return isinstance(operand, Literal) or operand in self.host
+
+    def is_column(self, operand: Operand) -> bool:
+        """Does the device receive this value as a column that the host has computed?"""
+        return isinstance(operand, Value) and operand in self.direct and is_small(operand)
+
+    def host_results(self, function: Function) -> tuple[bool, ...]:
+        return tuple(self.is_host(r) for r in function.region.results)
+
+
+def is_small(value: Value) -> bool:
+    """Integers and bools travel as columns; floats and arrays have derivatives, or cost too much on the host."""
+    return isinstance(value.type, Array) and value.type.is_scalar and (value.type.is_integer or value.type.is_bool)
+
+
+def is_load(op: Op) -> bool:
+    return op.name in ("load", "item")
+
+
+def analyse(module: Module) -> Structure:
+    """Both facts, by fixpoint over the functions of the module."""
+    return _Analysis(module).run()
+
+
+class _Analysis:
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.facts = Structure()
+        self.functions = {f.name: f for f in module.functions}
+        self.sites: dict[str, list[Call]] = defaultdict(list)
+        self.definition: dict[Value, tuple[Instruction, int]] = {}
+        self.parameter: dict[Value, tuple[str, int]] = {}
+        self.turns: set[Value] = set()
+        for f in module.functions:
+            self.parameter.update({a: (f.name, k) for k, a in enumerate(f.region.args)})
+            for instruction in walk(f.region):
+                self.definition.update({r: (instruction, k) for k, r in enumerate(instruction.results)})
+                if isinstance(instruction, Call):
+                    self.sites[instruction.callee].append(instruction)
+                if isinstance(instruction, Map):
+                    self.turns.update(instruction.body.args)
+
+    def run(self) -> Structure:
+        self.find_host()
+        self.find_needs()
+        return self.facts
+
+    # ---- what the host can compute: the largest solution, by removal
+
+    def find_host(self) -> None:
+        self.everything = frozenset((*self.definition, *self.parameter, *self.turns))
+        self.facts.host = self._largest(set(self.everything), through_calls=True)
+        self.facts.direct = self._largest(set(self.facts.host), through_calls=False)
+
+    def _largest(self, held: set[Value], *, through_calls: bool) -> set[Value]:
+        while gone := [v for v in held if not self.holds(v, held, through_calls)]:
+            held.difference_update(gone)
+        return held
+
+    def holds(self, value: Value, held: set[Value], through_calls: bool) -> bool:
+        def ok(operand: Operand) -> bool:
+            return isinstance(operand, Literal) or operand in held
+
+        if value in self.turns:
+            return True
+        if value in self.parameter:
+            name, k = self.parameter[value]
+            return all(ok(site.operands[k]) for site in self.sites[name])
+        instruction, k = self.definition[value]
+        match instruction:
+            case Apply(op=op, operands=xs):
+                return op.name == "length" or all(ok(x) for x in xs)
+            case If(condition=c, then=then, orelse=orelse):
+                return all(ok(x) for x in (c, then.results[k], orelse.results[k]))
+            case Call(callee=callee):
+                return through_calls and ok(self.functions[callee].region.results[k])
+            case Map(count=count, body=body, filtered=filtered):
+                return through_calls and ok(count) and ok(body.results[k + filtered])
+            case For() | While():
+                raise AssertionError("loops are functions by now")
+        assert_never(instruction)
+
+    # ---- who needs what: from the entry's results, from control, and from effects
+
+    def find_needs(self) -> None:
+        entry = self.module.functions[0]
+        self.todo: list[tuple[Operand, bool]] = []
+        for result in entry.region.results:
+            self.need(result, device=self.is_numeric(result))
+        reached = self.reached_functions()
+        for name in reached:
+            for instruction in walk(self.functions[name].region):
+                match instruction:
+                    case If(condition=c):
+                        self.need(c, device=False)
+                    case Map(count=n):
+                        self.need(n, device=False)
+                    case Apply(op=op, operands=xs) if not op.is_jax and OWN[op.name].effect:
+                        for x in xs:
+                            self.need(x, device=False)
+                    case _:
+                        pass
+        while self.todo:
+            operand, device = self.todo.pop()
+            if isinstance(operand, Value):
+                self.propagate(operand, device)
+
+    def reached_functions(self) -> set[str]:
+        reached, todo = {self.module.functions[0].name}, [self.module.functions[0]]
+        while todo:
+            for instruction in walk(todo.pop().region):
+                if isinstance(instruction, Call) and instruction.callee not in reached:
+                    reached.add(instruction.callee)
+                    todo.append(self.functions[instruction.callee])
+        return reached
+
+    def is_numeric(self, operand: Operand) -> bool:
+        """Does this result leave through the device (an array or a list of arrays), not as structure?"""
+        type = operand.type
+        while isinstance(type, List):
+            type = type.elem
+        return isinstance(type, Array)
+
+    def need(self, operand: Operand, *, device: bool) -> None:
+        """Note that `operand` is needed; a small host value that the device needs is needed on the host too."""
+        if not isinstance(operand, Value) or operand not in self.everything:
+            return
+        if device and self.facts.is_column(operand):
+            self._note(operand, on_device=True)
+            device = False
+        self._note(operand, on_device=device)
+
+    def _note(self, value: Value, *, on_device: bool) -> None:
+        place = self.facts.on_device if on_device else self.facts.on_host
+        if value not in place:
+            place.add(value)
+            self.todo.append((value, on_device))
+
+    def propagate(self, value: Value, device: bool) -> None:
+        if device and self.facts.is_column(value):
+            return
+        if value in self.turns:
+            return
+        if value in self.parameter:
+            name, k = self.parameter[value]
+            for site in self.sites[name]:
+                self.need(site.operands[k], device=device)
+            return
+        instruction, k = self.definition[value]
+        match instruction:
+            case Apply(op=op, operands=xs):
+                for n, x in enumerate(xs):
+                    self.need(x, device=self.is_made_list(x) or (device and not is_load(op)))
+            case If(then=then, orelse=orelse):
+                self.need(then.results[k], device=device)
+                self.need(orelse.results[k], device=device)
+            case Call(callee=callee):
+                self.need(self.functions[callee].region.results[k], device=device)
+            case Map(count=count, body=body, filtered=filtered):
+                self.need(count, device=False)
+                self.need(body.results[k + filtered], device=device)
+                if filtered:
+                    self.need(body.results[0], device=False)
+            case For() | While():
+                raise AssertionError("loops are functions by now")
+            case _:
+                assert_never(instruction)
+
+    def is_made_list(self, operand: Operand) -> bool:
+        """A list that a `Map` made: its elements are rows of the device, its length is known to the host."""
+        return isinstance(operand.type, List) and operand.type.store is None

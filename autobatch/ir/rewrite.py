@@ -1,0 +1,141 @@
+"""Helpers for passes that rewrite modules: fresh values, copies of regions under a substitution, free values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    If,
+    Instruction,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Value,
+    While,
+    operands,
+    regions,
+    walk,
+)
+from autobatch.ir.types import Type
+
+
+class Fresh:
+    """A source of values whose ids no value of the module has."""
+
+    def __init__(self, module: Module) -> None:
+        self._next = 1 + max((v.id for v in _all_values(module)), default=-1)
+
+    def value(self, type: Type, hint: str = "") -> Value:
+        self._next += 1
+        return Value(self._next - 1, type, hint)
+
+    def like(self, values: Iterable[Value]) -> tuple[Value, ...]:
+        return tuple(self.value(v.type, v.hint) for v in values)
+
+
+def _all_values(module: Module) -> Iterable[Value]:
+    yield from module.shared
+    for function in module.functions:
+        yield from region_values(function.region)
+
+
+def region_values(region: Region) -> Iterable[Value]:
+    """Every value that a region and the regions inside it define."""
+    yield from region.args
+    for instruction in region.body:
+        yield from instruction.results
+        for inner in regions(instruction):
+            yield from region_values(inner)
+
+
+def substitute(operand: Operand, env: Mapping[Value, Operand]) -> Operand:
+    return env.get(operand, operand) if isinstance(operand, Value) else operand
+
+
+def copy_region(region: Region, env: dict[Value, Operand], fresh: Fresh | None) -> Region:
+    """A copy of `region` with operands replaced by `env`. With `fresh`, every value it defines is renamed as well
+    (and `env` learns the new names), so the copy may stand beside the original."""
+
+    def define(values: tuple[Value, ...]) -> tuple[Value, ...]:
+        if fresh is None:
+            return values
+        new = fresh.like(values)
+        env.update(zip(values, new, strict=True))
+        return new
+
+    args = define(region.args)
+    body = tuple(copy_instruction(i, env, fresh) for i in region.body)
+    return Region(args, body, tuple(substitute(r, env) for r in region.results))
+
+
+def copy_instruction(instruction: Instruction, env: dict[Value, Operand], fresh: Fresh | None) -> Instruction:
+    """A copy of one instruction; see `copy_region`."""
+
+    def sub(xs: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        return tuple(substitute(x, env) for x in xs)
+
+    new: Instruction
+    match instruction:
+        case Apply() | Call():
+            new = replace(instruction, operands=sub(instruction.operands))
+        case If(condition=condition, then=then, orelse=orelse):
+            new = replace(
+                instruction,
+                condition=substitute(condition, env),
+                then=copy_region(then, env, fresh),
+                orelse=copy_region(orelse, env, fresh),
+            )
+        case For(count=count, init=init, body=body):
+            new = replace(
+                instruction, count=substitute(count, env), init=sub(init), body=copy_region(body, env, fresh)
+            )
+        case While(init=init, condition=test, body=body):
+            new = replace(
+                instruction,
+                init=sub(init),
+                condition=copy_region(test, env, fresh),
+                body=copy_region(body, env, fresh),
+            )
+        case Map(count=count, body=body):
+            new = replace(instruction, count=substitute(count, env), body=copy_region(body, env, fresh))
+        case _:
+            assert_never(instruction)
+    if fresh is not None:
+        results = fresh.like(instruction.results)
+        env.update(zip(instruction.results, results, strict=True))
+        new = replace(new, results=results)
+    return new
+
+
+def free_values(region: Region, shared: frozenset[Value] = frozenset()) -> tuple[Value, ...]:
+    """The values that a region reads and does not define, in order of first use; the module's shared ones left out."""
+    defined = set(region_values(region)) | shared
+    seen: dict[Value, None] = {}
+
+    def read(xs: Iterable[Operand]) -> None:
+        for x in xs:
+            if isinstance(x, Value) and x not in defined:
+                seen.setdefault(x)
+
+    def visit(r: Region) -> None:
+        for instruction in r.body:
+            read(operands(instruction))
+            for inner in regions(instruction):
+                visit(inner)
+        read(r.results)
+
+    visit(region)
+    return tuple(seen)
+
+
+def calls(region: Region) -> Iterable[Call]:
+    """Every call in a region, in program order."""
+    return (i for i in walk(region) if isinstance(i, Call))
+
+

@@ -1,0 +1,182 @@
+"""A system of recurrence equations over rows: the form between control flow and schedules.
+
+    space node:
+      hl = gather(leaf.h, node.h)[node:12]          rows of the concatenation of both, by a column of the plan
+      z  = dot_general(hl, %U)
+      h  = tanh(z)
+
+Order has no meaning here, and cycles are allowed through gathers. A `Variable` is an array `[rows, ...]` over its space,
+or one value when its space is None (uniform). (FRAMES.md, sections 1 and 2; Karp, Miller and Winograd 1967.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from autobatch.ir.core import Literal
+from autobatch.ir.ops import Op
+from autobatch.ir.types import Array
+from autobatch.source import NOWHERE, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A set of rows. `kind`: "region" (activations that run one region of a function), "data" (rows of a column store),
+    "elements" (elements of the lists that a fold reads), "example"."""
+
+    index: int
+    name: str
+    kind: str = "region"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """`type` is that of one row."""
+
+    id: int
+    type: Array
+    space: Space | None
+    hint: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"%{self.id}" if self.space is None else f"{self.space}.%{self.id}"
+
+
+Atom = Variable | Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """An input that is the same for every example."""
+
+    result: Variable
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    result: Variable
+    literal: Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Numbers that the host has computed, one a row."""
+
+    result: Variable
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A column of the packed examples; its space is that of the store's rows."""
+
+    result: Variable
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """A leaf operation on every row of `space` (once, when that is None)."""
+
+    results: tuple[Variable, ...]
+    op: Op
+    operands: tuple[Atom, ...]
+    space: Space | None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """Rows of the concatenation of `sources`, by the column `table`."""
+
+    result: Variable
+    table: str
+    sources: tuple[Variable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Each row reduces a run of rows of the concatenation of `sources`: the elements of its list, in order."""
+
+    result: Variable
+    kind: str
+    table: str
+    elements: Space
+    sources: tuple[Variable, ...]
+
+
+Equation = Shared | Constant | Column | Data | Compute | Gather | Fold
+"""The closed set of equations."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    spaces: tuple[Space, ...]
+    equations: tuple[Equation, ...]
+    outputs: tuple[Variable, ...]
+
+
+def results(equation: Equation) -> tuple[Variable, ...]:
+    return equation.results if isinstance(equation, Compute) else (equation.result,)
+
+
+def reads(equation: Equation) -> Iterable[Variable]:
+    """The variables that an equation reads."""
+    match equation:
+        case Compute(operands=xs):
+            return (x for x in xs if isinstance(x, Variable))
+        case Gather(sources=xs) | Fold(sources=xs):
+            return xs
+        case Shared() | Constant() | Column() | Data():
+            return ()
+        case _:
+            assert_never(equation)
+
+
+def space_of(equation: Equation) -> Space | None:
+    """The space over whose rows an equation runs."""
+    return equation.space if isinstance(equation, Compute) else equation.result.space
+
+
+def print_system(system: System) -> str:
+    """The equations of each space, in an order that does not depend on how the system was built."""
+    lines: list[str] = []
+    for space in (None, *system.spaces):
+        inside = [e for e in system.equations if space_of(e) == space]
+        if inside:
+            lines.append(f"space {space}:" if space else "uniform:")
+            lines.extend(f"  {_equation(e)}" for e in inside)
+    lines.append("return " + ", ".join(map(str, system.outputs)))
+    return "\n".join(lines) + "\n"
+
+
+def _equation(equation: Equation) -> str:
+    left = ", ".join(f"{_short(r)}: {r.type}" for r in results(equation))
+    match equation:
+        case Shared(index=index):
+            right = f"shared {index}"
+        case Constant(literal=literal):
+            right = str(literal.value) if literal.constant < 0 else f"constant {literal.constant}"
+        case Column(table=table):
+            right = f"column[{table}]"
+        case Data(column=column):
+            right = f"data[{column}]"
+        case Compute(op=op, operands=xs):
+            right = f"{op.name}({', '.join(_short(x) for x in xs)})"
+        case Gather(table=table, sources=sources):
+            right = f"gather[{table}]({', '.join(map(str, sources))})"
+        case Fold(kind=kind, table=table, sources=sources):
+            right = f"fold {kind}[{table}]({', '.join(map(str, sources))})"
+        case _:
+            assert_never(equation)
+    return f"{left} = {right}"
+
+
+def _short(x: Atom) -> str:
+    return f"%{x.id}" if isinstance(x, Variable) else str(x)

@@ -1,0 +1,64 @@
+"""What the compiler hands to the planner: plain data, no code.
+
+The planner runs the structural slice of `module` over all activations at once, and records *tables*: for every region
+the integers that its rows need. A number that crosses a region or an activation travels as a *pointer*: which
+`Definition` computed it, and in which row. (FRAMES.md, sections 1 and 4.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autobatch.ir.core import Module, Operand, Value
+from autobatch.ir.system import Space
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A place that numbers come from: `space` is None for a uniform value, which has one row."""
+
+    index: int
+    space: Space | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table to record in a region. `kind` "column": the numbers of `value`. "pointer": where `value` is. "fold": where
+    the elements of the list `value` are; its rows lie in `elements`. `sources` are the definitions that a pointer may
+    name, in the order of the gather's sources."""
+
+    name: str
+    kind: str
+    value: Operand
+    sources: tuple[int, ...] = ()
+    elements: Space | None = None
+
+
+@dataclass(frozen=True)
+class RegionSpec:
+    """`arms[k]` belongs to the region's instruction k, an `If`. `exports` are the values computed in this region that
+    other regions may read."""
+
+    space: Space
+    tables: tuple[TableSpec, ...]
+    exports: Mapping[Value, int]
+    arms: Mapping[int, tuple[RegionSpec, RegionSpec]]
+
+
+@dataclass(frozen=True)
+class PlanSpec:
+    """`on_host`, `on_device`, `columns`: see `analysis/structure.py`. `uniform` names the definition of a value or literal
+    that is the same for all rows; `data` that of a column of a store. `outputs[j]`: a table in the example space
+    for result j of the entry, or None where the result is structure."""
+
+    module: Module
+    regions: Mapping[str, RegionSpec]
+    definitions: tuple[Definition, ...]
+    uniform: Mapping[Operand, int]
+    data: Mapping[str, int]
+    on_host: frozenset[Value]
+    on_device: frozenset[Value]
+    columns: frozenset[Value]
+    outputs: tuple[TableSpec | None, ...]
+    spaces: tuple[Space, ...]
