@@ -1,0 +1,64 @@
+# `make demo` and `make test` set up everything they need; nothing has to be installed by hand.
+PYTHON ?= python3
+VENV ?= .venv
+WORKERS ?= 2
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+.PHONY: demo test test-long check static lint types imports bench check-jax-latest format clean
+
+demo: $(VENV)/.examples
+	$(BIN)/python -m examples.trees.demo
+
+test: $(VENV)/.dev
+	$(PYTEST) -m "not long"
+
+test-long: $(VENV)/.dev
+	HYPOTHESIS_PROFILE=long $(PYTEST)
+
+# Everything that CI runs. The 500-line cap and the ban on machine paths are tests (tests/test_architecture.py).
+check: static test
+
+static: lint types imports
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy --strict
+
+imports: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.examples
+	$(BIN)/python -m benchmarks.trees
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The suite under the newest JAX that the interpreter can install, in an environment of its own.
+check-jax-latest: .venv-jax-latest/.installed
+	.venv-jax-latest/bin/pip install --quiet --upgrade jax jaxlib
+	.venv-jax-latest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not long"
+
+# Environments. Each stamp is newer than pyproject.toml once its packages are installed.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.examples: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[examples]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@ $(VENV)/.examples
+
+.venv-jax-latest/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-jax-latest
+	.venv-jax-latest/bin/python -m pip install --quiet --editable '.[examples,testing]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venv-jax-latest .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,259 @@
+"""Options of the compiler and the runtime, and where their values come from.
+
+A call sees, field by field, the first of: the `options` argument of `batched`, the innermost `with options(...)` of
+this thread, `options(...).make_default()` of the process, the environment variable `AUTOBATCH_<NAME>`, the default
+below. A value from anywhere is checked the same way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache as jax_cache
+
+from autobatch.errors import Error
+
+BACKENDS = ("auto", "interpret", "xla")
+"""The names that the option `backend` accepts."""
+
+_ON, _OFF = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
+
+
+class OptionError(Error, ValueError):
+    """An option with an unknown name or with a value that it cannot take."""
+
+
+def user_cache_folder() -> Path:
+    """Where programs keep files for this user that can be made again, by the custom of the platform."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "autobatch"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "autobatch"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autobatch"
+
+
+def _default_compilation_cache() -> Path | None:
+    try:
+        return user_cache_folder() / "xla"
+    except RuntimeError:
+        return None  # a user without a home, as in some containers
+
+
+# Each checker takes a Python value or the text of an environment variable. It returns the value in the one form that
+# `Options` keeps, or raises ValueError with what was expected.
+
+
+def _backend(value: Any) -> str:
+    if value not in BACKENDS:
+        raise ValueError(f"one of {', '.join(BACKENDS)}")
+    return str(value)
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in _ON | _OFF:
+        return value.lower() in _ON
+    raise ValueError("True or False (in the environment: 1 or 0)")
+
+
+def _count(value: Any) -> int:
+    number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ValueError("a positive int")
+    return number
+
+
+def _folder(value: Any) -> Path | None:
+    if value is None or value == "":
+        return None
+    if isinstance(value, (str, os.PathLike)):
+        return Path(value).expanduser().absolute()
+    raise ValueError("a folder, or None")
+
+
+def _folder_or_off(value: Any) -> Path | None:
+    if value is None or value is False or (isinstance(value, str) and value.lower() in _OFF):
+        return None
+    if value is True or (isinstance(value, str) and value.lower() in _ON):
+        return _default_compilation_cache()
+    if isinstance(value, (str, os.PathLike)):
+        return Path(value).expanduser().absolute()
+    raise ValueError("a folder, True (the user's cache folder) or False (off)")
+
+
+def _widths(value: Any) -> tuple[int, ...]:
+    items = value.replace(",", " ").split() if isinstance(value, str) else value
+    try:
+        widths = tuple(_count(w) for w in items)
+    except (TypeError, ValueError):
+        widths = ()
+    if not widths or any(a <= b for a, b in pairwise(widths)):
+        raise ValueError("positive ints from wide to narrow, such as (128, 64, 16, 8)")
+    return widths
+
+
+def _spec(check: Callable[[Any], Any], *, compiles: bool = False) -> dict[str, Any]:
+    """What a field says about itself: its checker, and whether its value changes what is compiled."""
+    return {"check": check, "compiles": compiles}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options that one call sees. `with ab.options(name=value):` changes them."""
+
+    backend: str = field(default="auto", metadata=_spec(_backend, compiles=True))
+    """What runs the program: `interpret` (the reference, slow), `xla`, or `auto`, the fastest there is.
+    The argument `backend` of `batched` is the same option."""
+
+    max_rows: int = field(default=50_000_000, metadata=_spec(_count))
+    """The largest number of rows (activations of all examples together) that a plan may have. More is refused with
+    the example that has most, before memory runs out."""
+
+    verify: bool = field(default=False, metadata=_spec(_flag))
+    """Check the program after every pass against the specification of its stage. For work on autobatch itself."""
+
+    dump: Path | None = field(default=None, metadata=_spec(_folder))
+    """A folder that gets the program as text after every pass, one file a pass, numbered in their order."""
+
+    compilation_cache: Path | None = field(default_factory=_default_compilation_cache, metadata=_spec(_folder_or_off))
+    """Where XLA keeps executables between runs of Python: a folder, True for the user's cache folder (the default),
+    False for nowhere. It is JAX's own persistent cache: where `jax.config` has a folder already, that one is used."""
+
+    widths: tuple[int, ...] = field(default=(128, 64, 16, 8), metadata=_spec(_widths, compiles=True))
+    """Rows that one step of a level loop computes at once, from wide to narrow. Every level is covered by windows of
+    these widths; more widths waste fewer rows and compile longer."""
+
+    cache_size: int = field(default=128, metadata=_spec(_count))
+    """How many specialisations, executables and plans each batched function keeps in memory; beyond it, the one that
+    was not used for longest is dropped."""
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The values that change what is compiled, hashable: a part of the key of every specialisation."""
+        return tuple(getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata["compiles"])
+
+
+_FIELDS = {f.name: f for f in dataclasses.fields(Options)}
+
+
+def _checked(name: str, value: Any, source: str) -> Any:
+    try:
+        return _FIELDS[name].metadata["check"](value)
+    except ValueError as error:
+        raise OptionError(f"{source} is {value!r}; it takes {error}") from None
+
+
+def check_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values in the form that `Options` keeps them; raises `OptionError` for an unknown name or a bad value."""
+    checked = {}
+    for name, value in values.items():
+        if name not in _FIELDS:
+            close = difflib.get_close_matches(name, _FIELDS, 1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise OptionError(f"there is no option {name!r}; {hint}the options are {', '.join(_FIELDS)}")
+        checked[name] = _checked(name, value, f"option {name!r}")
+    return checked
+
+
+_Values = tuple[tuple[str, Any], ...]
+_contexts: ContextVar[tuple[_Values, ...]] = ContextVar("autobatch_options", default=())
+_process: _Values = ()
+_lock = threading.Lock()
+
+
+class options:
+    """Change options for the calls made inside a `with`, in this thread; or for the process with `make_default`.
+
+    >>> with options(backend="interpret"):
+    ...     current().backend
+    'interpret'
+    """
+
+    __slots__ = ("values",)
+
+    def __init__(self, **values: Any) -> None:
+        self.values: _Values = tuple(sorted(check_values(values).items()))
+
+    def __enter__(self) -> Options:
+        _contexts.set((*_contexts.get(), self.values))
+        return current()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _contexts.set(_contexts.get()[:-1])
+
+    def make_default(self) -> None:
+        """Let every thread see these values from now on, wherever no `with` and no argument says otherwise."""
+        global _process
+        with _lock:
+            _process = tuple(sorted({**dict(_process), **dict(self.values)}.items()))
+
+    def __repr__(self) -> str:
+        return f"options({', '.join(f'{name}={value!r}' for name, value in self.values)})"
+
+
+def current(argument: Mapping[str, Any] | options | None = None) -> Options:
+    """The options that a call sees here and now. `argument` is what its `batched` was given, and wins.
+
+    >>> current({"max_rows": 1000}).max_rows
+    1000
+    """
+    if isinstance(argument, options):
+        own = argument.values
+    else:
+        own = tuple(sorted(check_values(argument).items())) if argument else ()
+    environment = tuple(os.environ.get(f"AUTOBATCH_{name.upper()}") for name in _FIELDS)
+    return _resolve((_process, *_contexts.get(), own), environment)
+
+
+@lru_cache(maxsize=256)
+def _resolve(layers: tuple[_Values, ...], environment: tuple[str | None, ...]) -> Options:
+    merged: dict[str, Any] = {}
+    for name, text in zip(_FIELDS, environment, strict=True):
+        if text is not None:
+            merged[name] = _checked(name, text, f"environment variable AUTOBATCH_{name.upper()}")
+    for layer in layers:
+        merged.update(layer)
+    return Options(**merged)
+
+
+_cache_decided = threading.Event()
+
+
+def enable_compilation_cache(folder: Path | None) -> None:
+    """Turn JAX's persistent compilation cache on, for executables however quick to compile. The first call decides.
+
+    `folder` is the option `compilation_cache`. What the user has set in `jax.config` or in JAX's environment
+    variables stays: a folder, a minimum time, or that the cache is off.
+    """
+    with _lock:
+        if folder is None or _cache_decided.is_set():
+            return
+        _cache_decided.set()
+    config: Any = jax.config
+    if config.jax_compilation_cache_dir is not None or not config.jax_enable_compilation_cache:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # a home that cannot be written to: everything works, and compiles anew in each process
+    config.update("jax_compilation_cache_dir", str(folder))
+    minimum = "jax_persistent_cache_min_compile_time_secs"
+    if config.jax_persistent_cache_min_compile_time_secs == 1.0 and minimum.upper() not in os.environ:
+        config.update(minimum, 0.0)  # JAX's default of one second would keep none of our executables
+    jax_cache.reset_cache()  # JAX looks for a folder once, at its first compile, which may be over
