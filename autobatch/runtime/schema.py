@@ -11,7 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from autobatch.ir.types import Type
+from autobatch.ir.types import Array, Type
+
+UNKNOWN = Array("bool", weak=True)
+"""The type of a place where no example has held a value yet: a field that is always None, the elements of lists that
+are all empty. No value of JAX or Python has it (a weak bool does not exist)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,8 @@ class Class:
 @dataclass(frozen=True, slots=True)
 class Field:
     """A field of the classes with the positions `classes` in its store. `optional`: an array or tag field that is
-    None in some row (references have their own null). `always_none`: no row has a value: `type` is then a bool array.
+    None in some row. `nullable`: a reference or list that is null (-1) in some row. `always_none`: no row has a value;
+    `type` is then `UNKNOWN`.
     Two fields of one store may have one name when their classes disagree on the type."""
 
     name: str
@@ -48,12 +53,13 @@ class Store:
 @dataclass(frozen=True, slots=True)
 class ListStore:
     """Lists of `elem`; `from_array`: they were arrays whose first axis differs between objects; iterating gives rows.
-    `nullable`: some element is a null reference."""
+    `optional`: an array or tag that is None in some list. `nullable`: some element is a null reference or list."""
 
     name: str
     elem: Type
     from_array: bool = False
     optional: bool = False
+    nullable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +76,9 @@ class Schema:
 
     def list(self, name: str) -> ListStore:
         return next(s for s in self.lists if s.name == name)
+
+
+def field_column(schema: Schema, store: str, name: str, type: Type) -> str:
+    """The column that a load of this type reads: classes that disagree on a field's type have one column each."""
+    fields = [f for f in schema.store(store).fields if f.name == name]
+    return next((f.column for f in fields if f.type == type), fields[0].column)

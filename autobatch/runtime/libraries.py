@@ -1,0 +1,98 @@
+"""Objects of other libraries, as records of plain fields: networkx graphs and scipy sparse matrices.
+
+A graph of class G has the fields
+    nodes       the node labels
+    adjacency   for each node the positions of its neighbours (its successors, in a directed graph)
+    edges       pairs of positions, in networkx's order
+    node_<a>    for each node its attribute a, None where it has none; likewise edge_<a> for each edge
+and, for a multigraph, edge_keys. A sparse matrix has data, indices, indptr and shape, by rows.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+
+def is_library_object(x: Any) -> bool:
+    """Is there a description of this object here?"""
+    return isinstance(x, nx.Graph) or _is_sparse(x)
+
+
+def _is_sparse(x: Any) -> bool:
+    sparse = sys.modules.get("scipy.sparse")  # nobody holds a sparse matrix who has not imported it
+    return sparse is not None and bool(sparse.issparse(x))
+
+
+def describe_library_object(x: Any) -> dict[str, Any]:
+    """The fields of a graph or a sparse matrix."""
+    return _describe_graph(x) if isinstance(x, nx.Graph) else _describe_sparse(x)
+
+
+def _describe_graph(graph: Any) -> dict[str, Any]:
+    position = {label: i for i, label in enumerate(graph)}
+    described: dict[str, Any] = {
+        "nodes": list(graph),
+        "adjacency": [[position[v] for v in graph.adj[u]] for u in graph],
+    }
+    if graph.is_multigraph():
+        edges = list(graph.edges(keys=True, data=True))
+        described["edge_keys"] = [k for _, _, k, _ in edges]
+    else:
+        edges = list(graph.edges(data=True))
+    described["edges"] = [(position[e[0]], position[e[1]]) for e in edges]
+    node_data = [held for _, held in graph.nodes(data=True)]
+    for prefix, data in (("node", node_data), ("edge", [e[-1] for e in edges])):
+        for name in sorted({n for held in data for n in held}, key=str):
+            described[f"{prefix}_{name}"] = [held.get(name) for held in data]
+    return described
+
+
+def _describe_sparse(matrix: Any) -> dict[str, Any]:
+    rows = matrix.tocsr()
+    return {
+        "data": np.asarray(rows.data),
+        "indices": np.asarray(rows.indices),
+        "indptr": np.asarray(rows.indptr),
+        "shape": tuple(int(n) for n in matrix.shape),
+    }
+
+
+def rebuild_library_object(cls: type, fields: dict[str, Any]) -> Any:
+    """The graph or sparse matrix that `describe_library_object` described."""
+    return _rebuild_graph(cls, fields) if issubclass(cls, nx.Graph) else _rebuild_sparse(cls, fields)
+
+
+def is_library_class(cls: type) -> bool:
+    """Are instances of this class described here?"""
+    return issubclass(cls, nx.Graph) or cls.__module__.partition(".")[0] == "scipy"
+
+
+def _rebuild_graph(cls: type, fields: dict[str, Any]) -> Any:
+    graph = cls()
+    nodes, edges = fields["nodes"], fields["edges"]
+    attributes: dict[str, list[dict[str, Any]]] = {"node": [{} for _ in nodes], "edge": [{} for _ in edges]}
+    for name, column in fields.items():
+        prefix, _, attribute = name.partition("_")
+        if prefix in attributes and name != "edge_keys":
+            for held, value in zip(attributes[prefix], column, strict=True):
+                if value is not None:
+                    held[attribute] = value
+    for label, held in zip(nodes, attributes["node"], strict=True):
+        graph.add_node(label, **held)
+    keys = fields.get("edge_keys")
+    for i, ((u, v), held) in enumerate(zip(edges, attributes["edge"], strict=True)):
+        if keys is None:
+            graph.add_edge(nodes[u], nodes[v], **held)
+        else:
+            graph.add_edge(nodes[u], nodes[v], key=keys[i], **held)
+    return graph
+
+
+def _rebuild_sparse(cls: type, fields: dict[str, Any]) -> Any:
+    sparse = sys.modules["scipy.sparse"]
+    arrays = fields["data"], fields["indices"], fields["indptr"]
+    return cls(sparse.csr_array(arrays, shape=tuple(fields["shape"])))
