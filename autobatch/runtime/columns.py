@@ -175,7 +175,8 @@ def host_dtype(type: Type) -> np.dtype[Any]:
                 return np.dtype(np.float64)
             if weak and name == "complex64":
                 return np.dtype(np.complex128)
-            return np.dtype(jax_compat.dtype_of(name))
+            dtype: np.dtype[Any] = np.dtype(jax_compat.dtype_of(name))
+            return dtype
         case Tag() | Ref() | List():
             return np.dtype(np.int32)
 

@@ -307,4 +307,3 @@ def nested_places(place: Place) -> Iterator[Place]:
         f"{place.where}: lists are nested more than {MAX_NESTING} deep (or hold themselves); "
         "use a class with a list field for structure that nests without end"
     )
-

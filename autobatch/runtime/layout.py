@@ -67,8 +67,8 @@ class _Builder:
         groups: dict[int, list[Record]] = {}
         for record in sorted(self.inference.records, key=lambda r: r.order):
             groups.setdefault(id(record.find()), []).append(record)
-        for root, members in groups.items():
-            self.store_names[root] = _unique(_store_name([m.name for m in members]), self.taken)
+        for group, members in groups.items():
+            self.store_names[group] = _unique(_store_name([m.name for m in members]), self.taken)
         class_names = _class_names(record for members in groups.values() for record in members)
         positions: dict[int, tuple[str, int]] = {}
         columns: dict[tuple[int, str], Field] = {}

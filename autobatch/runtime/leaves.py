@@ -12,7 +12,6 @@ import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, assert_never
 
 import jax
@@ -43,9 +42,18 @@ class Category(enum.Enum):
     REFUSED = "refused"
 
 
-@cache
+_categories: dict[type, Category] = {}
+
+
 def category(cls: type) -> Category:
     """The category of the values of a class."""
+    found = _categories.get(cls)
+    if found is None:
+        found = _categories[cls] = _category(cls)
+    return found
+
+
+def _category(cls: type) -> Category:
     if cls is type(None):
         return Category.NONE
     if issubclass(cls, enum.Enum):
@@ -67,7 +75,7 @@ def cure(cls: type) -> str:
         return "its order is not defined; use a sorted list"
     if issubclass(cls, (bytes, bytearray, memoryview)):
         return "use `numpy.frombuffer(x, numpy.uint8)` or a str"
-    if issubclass(cls, (type, types.ModuleType)) or hasattr(cls, "__get__") or issubclass(cls, types.BuiltinFunctionType):
+    if issubclass(cls, (type, types.ModuleType, types.BuiltinFunctionType)) or hasattr(cls, "__get__"):
         return "code is not data; pass it as a shared argument, or name the case by a string or an enum member"
     if issubclass(cls, (int, float, complex)):
         return "a subclass of a number would lose its class; use the number itself"
@@ -241,11 +249,11 @@ def _numbers(values: list[Any], kinds: set[type]) -> Leaf:
 
 
 def _members(values: list[Any], vocabularies: Vocabularies) -> Leaf:
-    cls = type(values[0])
-    name = vocabulary_of(cls)
+    cls: type[enum.Enum] = type(values[0])
+    name, listed = vocabulary_of(cls), set(cls)
     vocabularies.tags(name, list(cls))
-    if len(vocabularies.frozen()[name]) != len(list(cls)) or not set(values) <= set(cls):
-        bad = next((i for i, v in enumerate(values) if v not in list(cls)), 0)
+    if not listed.issuperset(values):
+        bad = next(i for i, v in enumerate(values) if v not in listed)
         raise Mixed(bad, bad, f"{values[bad]} is not one of the members that {cls.__name__} lists")
     return Leaf(Tag(name), vocabularies.tags(name, values))
 

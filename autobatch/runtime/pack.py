@@ -142,9 +142,9 @@ class _Packer:
         held = np.flatnonzero(cells.targets >= 0)
         is_list = self.list_number[cells.targets[held]] >= 0
         if none or len(held) < len(cells.targets):
-            leaf = next((i for i in np.flatnonzero(cells.targets < 0) if cells.values[i] is not None), None)
+            leaf = next((i for i in np.flatnonzero(cells.targets < 0).tolist() if cells.values[i] is not None), None)
             if leaf is not None:
-                raise _mixed_values(cells, int(held[0]), int(leaf))
+                raise _mixed_values(cells, int(held[0]), leaf)
         if is_list.any() and not is_list.all():
             raise _mixed_values(cells, int(held[is_list][0]), int(held[~is_list][0]))
         if is_list.all():

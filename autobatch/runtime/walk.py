@@ -118,7 +118,8 @@ class _Walker:
         roots: list[Ints] = []
         window: dict[int, int] = {}
         begin = 0
-        for self.example, example in enumerate(self.examples):
+        for i, example in enumerate(self.examples):
+            self.example = i
             starts.append(len(self.visits))
             self.visits.append(EXAMPLE)
             if type(example) in self.atoms:
@@ -129,14 +130,15 @@ class _Walker:
                 window.update(seen)
                 continue
             mine = self.split(before)
-            roots.append(self.flush(window, begin, self.example))
+            roots.append(self.flush(window, begin, i))
             for table, pending in mine:
                 table.pending.extend(pending)
-            window, begin = seen, self.example
+            window, begin = seen, i
         roots.append(self.flush(window, begin, len(self.examples)))
         targets = np.concatenate(roots)
         kept = targets if (targets >= 0).any() else None
-        return Walk(self.tables, np.array(self.visits, np.int64), np.array(starts, np.int64), Chunk(self.examples, kept))
+        visits = np.array(self.visits, np.int64)
+        return Walk(self.tables, visits, np.array(starts, np.int64), Chunk(self.examples, kept))
 
     def one(self, example: Any) -> dict[int, int]:
         """Visit the objects of one example: its visit numbers by id."""
@@ -210,9 +212,9 @@ class _Walker:
             self.atoms.add(cls)
             return None
         if cls is tuple:
-            return self.tuple(x), x
+            return self.tuple_table(x), x
         if issubclass(cls, dict):
-            return self.dict(x)
+            return self.dict_table(x)
         if names := _fixed_names(cls):
             is_tuple = issubclass(cls, tuple)
             made = self.table("namedtuple" if is_tuple else "object", cls, names, _extractor(cls, names))
@@ -221,9 +223,9 @@ class _Walker:
                 return made, made.extract(x)
             except AttributeError as error:
                 raise self.refused(x, f"{error}; every field of a dataclass needs a value") from None
-        return self.plain(x)
+        return self.plain_table(x)
 
-    def tuple(self, x: tuple[Any, ...]) -> Table:
+    def tuple_table(self, x: tuple[Any, ...]) -> Table:
         form = (tuple, *self.form(x))
         if (known := self.forms.get(form)) is None:
             names = tuple(map(str, range(len(x))))
@@ -237,12 +239,12 @@ class _Walker:
         self.originals.update(map(id, held))
         if self.copied > _MANY_TUPLES and len(self.originals) * 16 < self.copied:
             raise BatchError(
-                f"examples[{self.example}] writes out {self.copied:,} tuples, but holds {len(self.originals):,}: a tuple "
-                "is a value, packed once for each appearance; use a dataclass or a NamedTuple for nodes that are shared"
+                f"examples[{self.example}] writes out {self.copied:,} tuples, but holds {len(self.originals):,}: "
+                "a tuple is a value, packed once for each appearance; use a dataclass or a NamedTuple for shared nodes"
             )
-        return [tuple([*v]) if type(v) is tuple else v for v in values]
+        return [(*v,) if type(v) is tuple else v for v in values]
 
-    def dict(self, x: dict[Any, Any]) -> tuple[Table, _Values]:
+    def dict_table(self, x: dict[Any, Any]) -> tuple[Table, _Values]:
         if not all(type(k) is str for k in x):
             bad = next(k for k in x if type(k) is not str)
             raise self.refused(x, f"its keys must be fixed strings, and {bad!r} is none; use a list of pairs")
@@ -253,7 +255,7 @@ class _Walker:
             known = self.forms[form] = self.table("dict", None, names, list, self.signature(values))
         return known, values
 
-    def plain(self, x: Any) -> tuple[Table, _Values]:
+    def plain_table(self, x: Any) -> tuple[Table, _Values]:
         """An instance of a class whose attributes may differ by instance."""
         held = describe_library_object(x) if is_library_object(x) else _attributes(x)
         names = tuple(sorted(held))
