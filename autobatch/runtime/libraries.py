@@ -61,18 +61,18 @@ def _describe_sparse(matrix: Any) -> dict[str, Any]:
     }
 
 
-def rebuild_library_object(cls: type, fields: dict[str, Any]) -> Any:
-    """The graph or sparse matrix that `describe_library_object` described."""
-    return _rebuild_graph(cls, fields) if issubclass(cls, nx.Graph) else _rebuild_sparse(cls, fields)
+def is_graph_class(cls: type) -> bool:
+    """Are its instances networkx graphs?"""
+    return issubclass(cls, nx.Graph)
 
 
-def is_library_class(cls: type) -> bool:
-    """Are instances of this class described here?"""
-    return issubclass(cls, nx.Graph) or cls.__module__.partition(".")[0] == "scipy"
+def is_sparse_class(cls: type) -> bool:
+    """Are its instances scipy sparse matrices or arrays?"""
+    return cls.__module__.startswith("scipy.sparse")
 
 
-def _rebuild_graph(cls: type, fields: dict[str, Any]) -> Any:
-    graph = cls()
+def fill_graph(graph: Any, fields: dict[str, Any]) -> None:
+    """Give an empty graph the nodes, edges and attributes that were described."""
     nodes, edges = fields["nodes"], fields["edges"]
     attributes: dict[str, list[dict[str, Any]]] = {"node": [{} for _ in nodes], "edge": [{} for _ in edges]}
     for name, column in fields.items():
@@ -89,10 +89,10 @@ def _rebuild_graph(cls: type, fields: dict[str, Any]) -> Any:
             graph.add_edge(nodes[u], nodes[v], **held)
         else:
             graph.add_edge(nodes[u], nodes[v], key=keys[i], **held)
-    return graph
 
 
-def _rebuild_sparse(cls: type, fields: dict[str, Any]) -> Any:
-    sparse = sys.modules["scipy.sparse"]
+def rebuild_sparse(cls: type, fields: dict[str, Any]) -> Any:
+    """The sparse matrix that was described."""
+    sparse = sys.modules["scipy.sparse"]  # imported, since its class is
     arrays = fields["data"], fields["indices"], fields["indptr"]
     return cls(sparse.csr_array(arrays, shape=tuple(fields["shape"])))

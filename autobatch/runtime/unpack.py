@@ -1,0 +1,222 @@
+"""Columns -> objects of the classes that were packed, made without calling `__init__`, sharing restored.
+
+Objects that can change (instances, lists, dicts, graphs) are made first, empty; then tuples and NamedTuples, which must
+be complete when they are made, each after the tuples that it holds; then the former are filled. No recursion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from autobatch.errors import BatchError
+from autobatch.ir.types import Array, List, Ref, Tag, Type
+from autobatch.runtime.columns import ROOT, ROOT_MISSING, Columns, has_mask
+from autobatch.runtime.libraries import fill_graph, is_graph_class, is_sparse_class, rebuild_sparse
+from autobatch.runtime.memory import wrap_keys
+from autobatch.runtime.schema import Class, Field, ListStore, Store
+
+AnyArray = np.ndarray[Any, Any]
+
+
+def unpack(columns: Columns) -> list[Any]:
+    """The examples that were packed. Python numbers come back as such, arrays as NumPy arrays (copies), typed random
+    keys as JAX arrays."""
+    return _Unpacker(columns).run()
+
+
+@dataclass(eq=False)
+class _Form:
+    """The rows of one class of a store, and the values of its fields: a list each, references still rows."""
+
+    store: str
+    cls: Class
+    rows: list[int]
+    fields: list[tuple[Field, list[Any]]]
+
+    @property
+    def is_complete_when_made(self) -> bool:
+        """Must it be made with its values, as tuples are?"""
+        return self.cls.kind in ("tuple", "namedtuple") or (self.cls.cls is not None and is_sparse_class(self.cls.cls))
+
+
+class _Unpacker:
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.objects: dict[str, list[Any]] = {}
+        self.lists: dict[str, list[Any]] = {}
+
+    def run(self) -> list[Any]:
+        schema, arrays = self.columns.schema, self.columns.arrays
+        forms = [form for store in schema.stores for form in self.forms(store)]
+        for store in schema.stores:
+            self.objects[store.name] = [None] * len(arrays[f"{store.name}.#tag"])
+        for items in schema.lists:
+            self.lists[items.name] = self.empty_lists(items)
+        for form in forms:
+            if not form.is_complete_when_made:
+                held = self.objects[form.store]
+                make = _maker(form.cls)
+                for row in form.rows:
+                    held[row] = make()
+        self.complete([f for f in forms if f.is_complete_when_made])
+        for items in schema.lists:
+            if not items.from_array:
+                self.fill_lists(items)
+        for form in forms:
+            if not form.is_complete_when_made:
+                self.fill(form)
+        return self.column(schema.root, ROOT, ROOT_MISSING if schema.root_optional else None, None)
+
+    def forms(self, store: Store) -> list[_Form]:
+        """The classes of a store with their rows and raw values."""
+        tags = self.columns.arrays[f"{store.name}.#tag"]
+        made = []
+        for k, cls in enumerate(store.classes):
+            rows = np.flatnonzero(tags == k)
+            fields = [f for f in store.fields if k in f.classes]
+            if cls.kind == "tuple":
+                fields.sort(key=lambda f: int(f.name))
+            elif cls.kind == "namedtuple":
+                assert cls.cls is not None
+                fields.sort(key=lambda f: _names(cls).index(f.name))
+            made.append(_Form(store.name, cls, rows.tolist(), [(f, self.raw(f, rows)) for f in fields]))
+        return made
+
+    def raw(self, field: Field, rows: AnyArray) -> list[Any]:
+        """The values of a field, with rows for references and lists."""
+        if isinstance(field.type, (Ref, List)):
+            held: list[Any] = self.columns.arrays[field.column][rows].tolist()
+            return held
+        return self.column(field.type, field.column, f"{field.column}?" if has_mask(field) else None, rows)
+
+    def column(self, type: Type, column: str, mask: str | None, rows: AnyArray | None) -> list[Any]:
+        """Values as Python objects; every object that they refer to must have been made."""
+        array = self.columns.arrays[column] if rows is None else self.columns.arrays[column][rows]
+        match type:
+            case Ref() | List():
+                made = list(map(self.finder(type), array.tolist()))
+            case Tag(vocabulary=vocabulary):
+                words = self.columns.vocabularies.get(vocabulary, ())
+                missing = None if mask is None else self.columns.arrays[mask]
+                if missing is not None:
+                    array = np.where(missing if rows is None else missing[rows], -1, array)
+                return [words[tag] if tag >= 0 else None for tag in array.tolist()]
+            case Array():
+                made = python_values(type, array)
+        if mask is not None:
+            missing = self.columns.arrays[mask] if rows is None else self.columns.arrays[mask][rows]
+            return [None if none else value for value, none in zip(made, missing.tolist(), strict=True)]
+        return made
+
+    def finder(self, type: Ref | List) -> Callable[[int], Any]:
+        """From the row of a reference to its object."""
+        if isinstance(type, Ref):
+            held = self.objects[type.store]
+        else:
+            assert type.store is not None
+            held = self.lists[type.store]
+        return lambda row: held[row] if row >= 0 else None
+
+    def empty_lists(self, items: ListStore) -> list[Any]:
+        """Lists still empty; arrays whole."""
+        offsets = self.columns.arrays[f"{items.name}.#offsets"].tolist()
+        if not items.from_array:
+            return [[] for _ in offsets[1:]]
+        assert isinstance(items.elem, Array)
+        flat = self.columns.arrays[f"{items.name}.#values"].copy()
+        rows = wrap_keys(flat, items.elem.dtype) if items.elem.dtype.startswith("key<") else flat
+        return [rows[a:b] for a, b in pairwise(offsets)]
+
+    def fill_lists(self, items: ListStore) -> None:
+        column = f"{items.name}.#values"
+        values = self.column(items.elem, column, f"{column}?" if has_mask(items) else None, None)
+        offsets = self.columns.arrays[f"{items.name}.#offsets"].tolist()
+        for held, a, b in zip(self.lists[items.name], offsets[:-1], offsets[1:], strict=True):
+            held.extend(values[a:b])
+
+    def complete(self, forms: Sequence[_Form]) -> None:
+        """Make tuples, after the tuples that they hold."""
+        place = {(f.store, row): (f, i) for f in forms for i, row in enumerate(f.rows)}
+        for form in forms:
+            for row in form.rows:
+                stack = [(form.store, row)]
+                while stack:
+                    if self.objects[stack[-1][0]][stack[-1][1]] is not None:
+                        stack.pop()
+                        continue
+                    owner, i = place[stack[-1]]
+                    inner = [(f.type.store, v[i]) for f, v in owner.fields if isinstance(f.type, Ref) and v[i] >= 0]
+                    waiting = [key for key in inner if key in place and self.objects[key[0]][key[1]] is None]
+                    if waiting:
+                        stack.extend(waiting)
+                    else:
+                        store, at = stack.pop()
+                        self.objects[store][at] = _made(owner.cls, self.values_of(owner, i))
+
+    def values_of(self, form: _Form, i: int) -> dict[str, Any]:
+        return {
+            f.name: self.finder(f.type)(held[i]) if isinstance(f.type, (Ref, List)) else held[i]
+            for f, held in form.fields
+        }
+
+    def fill(self, form: _Form) -> None:
+        """Set the fields of objects that were made empty."""
+        objects = self.objects[form.store]
+        held = [objects[row] for row in form.rows]
+        cls = form.cls.cls
+        if cls is not None and is_graph_class(cls):
+            for i, graph in enumerate(held):
+                fill_graph(graph, self.values_of(form, i))
+            return
+        for field, raw in form.fields:
+            values = map(self.finder(field.type), raw) if isinstance(field.type, (Ref, List)) else raw
+            if form.cls.kind == "dict":
+                for x, value in zip(held, values, strict=True):
+                    x[field.name] = value
+            else:
+                for x, value in zip(held, values, strict=True):
+                    object.__setattr__(x, field.name, value)
+
+
+def python_values(type: Array, array: AnyArray) -> list[Any]:
+    """The entries of a column of arrays: Python numbers where it was packed from them, else NumPy scalars or arrays."""
+    if type.dtype.startswith("key<"):
+        return list(wrap_keys(array, type.dtype)) if len(array) else []
+    if type.shape == () and (type.weak or type.dtype == "bool"):
+        held: list[Any] = array.tolist()
+        return held
+    return list(array.copy())
+
+
+def _names(cls: Class) -> tuple[str, ...]:
+    names: tuple[str, ...] = getattr(cls.cls, "_fields", ())
+    return names
+
+
+def _maker(cls: Class) -> Callable[[], Any]:
+    """A function that makes an empty object of a class."""
+    if cls.kind == "dict" or cls.cls is None:
+        return dict
+    return cls.cls if is_graph_class(cls.cls) else partial(_bare, cls.cls)
+
+
+def _bare(cls: type) -> Any:
+    try:
+        return object.__new__(cls)
+    except TypeError as error:
+        raise BatchError(f"{cls.__qualname__} cannot be rebuilt without calling it: {error}") from None
+
+
+def _made(cls: Class, values: dict[str, Any]) -> Any:
+    """A tuple, NamedTuple or sparse matrix with these values."""
+    if cls.cls is None:
+        return tuple(values.values())
+    if is_sparse_class(cls.cls):
+        return rebuild_sparse(cls.cls, values)
+    return tuple.__new__(cls.cls, values.values())
