@@ -28,13 +28,17 @@ _INLINED = {
     "remat2": "jaxpr",
     "checkpoint": "jaxpr",
 }
+_DEFAULT_WIDTH = {"int64": "int32", "float64": "float32", "complex128": "complex64"}
+_DOUBLE_WIDTH = {narrow: wide for wide, narrow in _DEFAULT_WIDTH.items()}
 _KEY_IMPLEMENTATIONS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
 
 
 def type_of(aval: Any) -> Array:
     """The type of a JAX value, abstract or concrete, of a NumPy value or of a Python scalar."""
     aval = aval if hasattr(aval, "dtype") and hasattr(aval, "shape") else jax.typeof(aval)
-    return Array(str(aval.dtype), tuple(aval.shape), bool(getattr(aval, "weak_type", False)))
+    weak = bool(getattr(aval, "weak_type", False))
+    name = str(aval.dtype)
+    return Array(_DEFAULT_WIDTH.get(name, name) if weak else name, tuple(aval.shape), weak)
 
 
 @cache
@@ -45,17 +49,32 @@ def dtype_of(name: str) -> Any:
     return jnp.dtype(name)
 
 
+def key_implementation(name: str) -> str:
+    """The random number generator of a key dtype."""
+    return _KEY_IMPLEMENTATIONS[name]
+
+
+def device_dtype(type: Array) -> Any:
+    """The dtype of the values of a type. A weak type is a Python number: it has JAX's default width, which x64 doubles,
+    though the IR always writes the narrow name."""
+    return jax.dtypes.canonicalize_dtype(_DOUBLE_WIDTH[type.dtype]) if _is_python(type) else dtype_of(type.dtype)
+
+
+def _is_python(type: Array) -> bool:
+    return type.weak and type.dtype in _DOUBLE_WIDTH
+
+
 def aval_of(type: Array, rows: int | None = None) -> jax.ShapeDtypeStruct:
     """The abstract JAX value of a type, with a leading axis of `rows` unless that is None."""
     shape = type.shape if rows is None else (rows, *type.shape)
-    return jax.ShapeDtypeStruct(shape, dtype_of(type.dtype), weak_type=type.weak)
+    return jax.ShapeDtypeStruct(shape, device_dtype(type), weak_type=type.weak)
 
 
 def literal(value: Any, type: Array) -> Any:
     """The concrete value of a scalar literal: what a primitive must be bound with."""
     if type.weak and isinstance(value, (bool, int, float, complex)):
         return value
-    return np.asarray(value, dtype_of(type.dtype))
+    return np.asarray(value, device_dtype(type))
 
 
 class TraceEffectError(Exception):

@@ -34,7 +34,7 @@ NUMERIC: dict[str, Callable[..., Any]] = {
     "pow": lambda op, x, y: jnp.power(x, y),
     "round": lambda op, x: _round(x, op["ndigits"]),
     "int": lambda op, x: _int(x),
-    "undefined": lambda op: jnp.zeros(op["type"].shape, jax_compat.dtype_of(op["type"].dtype)),
+    "undefined": lambda op: jnp.zeros(op["type"].shape, jax_compat.device_dtype(op["type"])),
 }
 """One row for each operation of our own with `host=False` that works on arrays (not on lists)."""
 

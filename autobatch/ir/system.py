@@ -93,11 +93,14 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """Rows of the concatenation of `sources`, by the column `table`."""
+    """Rows of the concatenation of `sources`, by the column `table`. `calls` are the calls of the same activation whose
+    results these may be (positions in `System.calls`), `inside` the variables of the same activation."""
 
     result: Variable
     table: str
     sources: tuple[Variable, ...]
+    calls: tuple[int, ...] = ()
+    inside: tuple[Variable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,17 @@ class Fold:
     table: str
     elements: Space
     sources: tuple[Variable, ...]
+    calls: tuple[int, ...] = ()
+    inside: tuple[Variable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """What the arguments of one call depend on within its own activation: variables, and results of other calls."""
+
+    callee: str
+    calls: tuple[int, ...]
+    inside: tuple[Variable, ...]
 
 
 Equation = Shared | Constant | Column | Data | Compute | Gather | Fold
@@ -120,6 +134,7 @@ class System:
     spaces: tuple[Space, ...]
     equations: tuple[Equation, ...]
     outputs: tuple[Variable, ...]
+    calls: tuple[CallSite, ...] = ()
 
 
 def results(equation: Equation) -> tuple[Variable, ...]:
@@ -151,12 +166,12 @@ def print_system(system: System) -> str:
         inside = [e for e in system.equations if space_of(e) == space]
         if inside:
             lines.append(f"space {space}:" if space else "uniform:")
-            lines.extend(f"  {_equation(e)}" for e in inside)
+            lines.extend(f"  {print_equation(e)}" for e in inside)
     lines.append("return " + ", ".join(map(str, system.outputs)))
     return "\n".join(lines) + "\n"
 
 
-def _equation(equation: Equation) -> str:
+def print_equation(equation: Equation) -> str:
     left = ", ".join(f"{_short(r)}: {r.type}" for r in results(equation))
     match equation:
         case Shared(index=index):

@@ -49,7 +49,8 @@ class RegionSpec:
 @dataclass(frozen=True)
 class PlanSpec:
     """`on_host`, `on_device`, `columns`: see `analysis/structure.py`. `uniform` names the definition of a value or literal
-    that is the same for all rows; `data` that of a column of a store. `outputs[j]`: a table in the example space
+    that is the same for all rows; `data` that of a column of a store. `slots[f]` are the results of function f that
+    somebody reads as numbers. `outputs[j]`: a table in the example space
     for result j of the entry, or None where the result is structure."""
 
     module: Module
@@ -60,5 +61,6 @@ class PlanSpec:
     on_host: frozenset[Value]
     on_device: frozenset[Value]
     columns: frozenset[Value]
+    slots: Mapping[str, tuple[int, ...]]
     outputs: tuple[TableSpec | None, ...]
     spaces: tuple[Space, ...]

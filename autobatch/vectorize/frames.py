@@ -35,6 +35,7 @@ from autobatch.ir.core import (
     While,
 )
 from autobatch.ir.system import (
+    CallSite,
     Column,
     Compute,
     Constant,
@@ -48,7 +49,7 @@ from autobatch.ir.system import (
     Variable,
 )
 from autobatch.ir.types import Array, List, Ref, Type
-from autobatch.runtime.schema import Schema
+from autobatch.runtime.schema import Schema, field_column
 from autobatch.runtime.spec import Definition, PlanSpec, RegionSpec, TableSpec
 
 
@@ -99,6 +100,7 @@ class _Builder:
         self.sites: dict[str, list[tuple[Call, _Region]]] = defaultdict(list)
         self.uniform: set[Value] = set()
         self.sources: dict[Value, frozenset[Source]] = {}
+        self.calls: list[Call] = []
 
     def build(self) -> tuple[System, PlanSpec]:
         roots = {f.name: self.lay_out(f, f.region, f.name) for f in self.module.functions}
@@ -108,6 +110,7 @@ class _Builder:
                 if isinstance(instruction, Apply):
                     self.compute(instruction, region)
         outputs, tables = self.outputs(roots[self.module.functions[0].name])
+        sites = self.call_sites()
         used = frozenset
         spec = PlanSpec(
             self.module,
@@ -118,10 +121,20 @@ class _Builder:
             used(self.facts.on_host),
             used(self.facts.on_device),
             used(v for v in self.facts.direct if self.facts.is_column(v)),
+            self.slots(tables),
             tuple(tables),
             tuple(self.spaces),
         )
-        return System(tuple(self.spaces), tuple(self.equations), tuple(outputs)), spec
+        return System(tuple(self.spaces), tuple(self.equations), tuple(outputs), sites), spec
+
+    def slots(self, outputs: list[TableSpec | None]) -> dict[str, tuple[int, ...]]:
+        """The results of each function that some caller needs as numbers."""
+        needed: dict[str, set[int]] = {f.name: set() for f in self.module.functions}
+        needed[self.module.functions[0].name].update(k for k, t in enumerate(outputs) if t is not None)
+        for name, sites in self.sites.items():
+            for call, _ in sites:
+                needed[name].update(k for k, r in enumerate(call.results) if r in self.facts.on_device)
+        return {name: tuple(sorted(ks)) for name, ks in needed.items()}
 
     # ---- layout
 
@@ -298,7 +311,11 @@ class _Builder:
         return atom
 
     def data_variable(self, column: str) -> Variable:
-        kind, type = data_type(self.schema, column)
+        if column.startswith("#root"):
+            argument = self.module.functions[0].region.args[int(column.removeprefix("#root"))]
+            kind, type = "#root", argument.type
+        else:
+            kind, type = data_type(self.schema, column)
         space = next((s for s in self.spaces if s.kind == "data" and s.name == kind), None) or self.space(kind, "data")
         variable = self.variable(type, space)
         self.equations.append(Data(variable, column))
@@ -358,7 +375,8 @@ class _Builder:
         region.variables[x] = self.variable(x.type, region.space, x.hint)
         definitions, variables = self.members(x, region)
         region.tables[table] = TableSpec(table, "pointer", x, definitions)
-        self.equations.append(Gather(region.variables[x], table, variables))
+        calls, inside = self.dependencies(x)
+        self.equations.append(Gather(region.variables[x], table, variables, calls, inside))
 
     def members(self, x: Operand, region: _Region) -> tuple[tuple[int, ...], tuple[Variable, ...]]:
         def order(s: Source) -> tuple[int, str]:
@@ -397,7 +415,63 @@ class _Builder:
         if result not in region.variables:
             region.variables[result] = self.variable(result.type, region.space, result.hint)
         kind = instruction.op["kind"]
-        self.equations.append(Fold(region.variables[result], kind, table, spec.elements, variables))
+        calls, inside = self.dependencies(made)
+        self.equations.append(Fold(region.variables[result], kind, table, spec.elements, variables, calls, inside))
+
+    # ---- what a value depends on within its own activation: the segments of fission follow from it
+
+    def dependencies(self, x: Operand) -> tuple[tuple[int, ...], tuple[Variable, ...]]:
+        """The calls and the computed variables of the same activation that a pointer may lead to."""
+        calls: set[int] = set()
+        inside: set[Variable] = set()
+        seen: set[Operand] = set()
+        todo = [x]
+        while todo:
+            value = todo.pop()
+            if value in seen or not isinstance(value, Value) or value not in self.definition:
+                continue
+            seen.add(value)
+            if self.uniform_operand(value) is not None or self.facts.is_column(value):
+                continue
+            if self.is_computed(value):
+                variable = self.read(value, self.home[value])
+                assert isinstance(variable, Variable)
+                inside.add(variable)
+                continue
+            instruction, k = self.definition[value]
+            match instruction:
+                case Call():
+                    calls.add(self.call_index(instruction))
+                case Map(body=body):
+                    call = body.body[0]
+                    assert isinstance(call, Call)
+                    calls.add(self.call_index(call))
+                case If(then=then, orelse=orelse):
+                    todo += [then.results[k], orelse.results[k]]
+                case Apply(op=op, operands=xs):
+                    todo += [y for y in xs if op.name == "pack_list" or self.in_made_list(y)]
+                case For() | While():
+                    raise AssertionError("loops are functions by now")
+                case _:
+                    assert_never(instruction)
+        return tuple(sorted(calls)), tuple(sorted(inside, key=lambda v: v.id))
+
+    def call_index(self, call: Call) -> int:
+        for n, known in enumerate(self.calls):
+            if known is call:
+                return n
+        self.calls.append(call)
+        return len(self.calls) - 1
+
+    def call_sites(self) -> tuple[CallSite, ...]:
+        sites: list[CallSite] = []
+        while len(sites) < len(self.calls):
+            call = self.calls[len(sites)]
+            found = [self.dependencies(x) for x in call.operands]
+            calls = sorted({c for cs, _ in found for c in cs})
+            inside = sorted({v for _, vs in found for v in vs}, key=lambda v: v.id)
+            sites.append(CallSite(call.callee, tuple(calls), tuple(inside)))
+        return tuple(sites)
 
     def outputs(self, entry: _Region) -> tuple[list[Variable], list[TableSpec | None]]:
         """Results of the entry, gathered into the order of the examples (lists: into the order of their elements)."""
@@ -420,17 +494,8 @@ class _Builder:
         return variables, tables
 
 
-def field_column(schema: Schema, store: str, name: str, type: Type) -> str:
-    """The column that a load of this type reads: classes that disagree on a field's type have one column each."""
-    fields = [f for f in schema.store(store).fields if f.name == name]
-    return next((f.column for f in fields if f.type == type), fields[0].column)
-
-
 def data_type(schema: Schema, column: str) -> tuple[str, Array]:
     """The space of a data column (named after its store) and the type of its rows."""
-    if column.startswith("#root"):
-        assert isinstance(schema.root, Array)
-        return "#root", schema.root
     if column.endswith(".#values"):
         element = schema.list(column.removesuffix(".#values")).elem
         assert isinstance(element, Array)

@@ -1,0 +1,400 @@
+"""One XLA program from a schedule: stages over all rows, recurrences as level loops (FRAMES.md, section 5).
+
+Everything here runs under JAX's tracing: arrays are tracers, and what is emitted is what the calls leave in the jaxpr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.ir import jax_compat, leaf
+from autobatch.ir.core import Literal
+from autobatch.ir.system import (
+    Atom,
+    Column,
+    Compute,
+    Constant,
+    Data,
+    Equation,
+    Fold,
+    Gather,
+    Shared,
+    Variable,
+    results,
+)
+from autobatch.ir.types import Array
+from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage
+from autobatch.optimize.requests import gather_layout
+from autobatch.runtime.tables import Signature, TableRequest, layout
+
+NEUTRAL: dict[str, Callable[[Any], Any]] = {
+    "sum": lambda dtype: np.zeros((), dtype),
+    "prod": lambda dtype: np.ones((), dtype),
+    "max": lambda dtype: _extreme(dtype, -1),
+    "min": lambda dtype: _extreme(dtype, 1),
+    "any": lambda dtype: np.zeros((), np.bool_),
+    "all": lambda dtype: np.ones((), np.bool_),
+}
+COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": jnp.add,
+    "prod": jnp.multiply,
+    "max": jnp.maximum,
+    "min": jnp.minimum,
+    "any": jnp.logical_or,
+    "all": jnp.logical_and,
+}
+
+
+def _extreme(dtype: Any, sign: int) -> Any:
+    if jnp.issubdtype(dtype, jnp.floating):
+        return np.asarray(sign * np.inf, dtype)
+    if dtype == np.bool_:
+        return np.asarray(sign > 0)
+    info = jnp.iinfo(dtype)
+    return np.asarray(info.max if sign > 0 else info.min, dtype)
+
+
+def segment_reduce(kind: str, values: Any, owner: Any, rows: int) -> Any:
+    """Reduce values by sorted owners; an owner of `rows` is dropped."""
+    logical = kind in ("any", "all")
+    held = values.astype(jnp.int32) if logical else values
+    neutral = jnp.asarray(NEUTRAL[kind](values.dtype)).astype(held.dtype)
+    at = jnp.full((rows + 1, *values.shape[1:]), neutral, held.dtype).at[owner]
+    scatter = {"sum": at.add, "prod": at.multiply, "max": at.max, "any": at.max, "min": at.min, "all": at.min}[kind]
+    reduced = scatter(held, indices_are_sorted=True, mode="promise_in_bounds")[:rows]
+    return reduced.astype(values.dtype)
+
+
+@dataclass
+class Program:
+    """A schedule and the tables it reads, to be traced for one signature."""
+
+    schedule: Schedule
+    request: TableRequest
+    constants: Sequence[Any]
+
+    def run(self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature) -> list[Any]:
+        """The outputs of the system: arrays over the capacity of their spaces."""
+        from_tables = Emission(self, shared, tables, signature)
+        for step in self.schedule.steps:
+            if isinstance(step, Stage):
+                from_tables.stage(step)
+            else:
+                from_tables.loop(step)
+        return [from_tables.read(v) for v in self.schedule.system.outputs]
+
+
+def take(array: Any, index: Any) -> Any:
+    """Rows of an array; the planner guarantees the range."""
+    return array.at[index].get(mode="promise_in_bounds")
+
+
+class Emission:
+    """The state of one trace: which array holds each variable so far."""
+
+    def __init__(self, program: Program, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature) -> None:
+        self.schedule, self.request, self.constants = program.schedule, program.request, program.constants
+        self.shared, self.tables, self.signature = shared, tables, signature
+        self.places, _ = layout(program.request, signature)
+        self.env: dict[Variable, Any] = {}
+        self.permuted: dict[tuple[Variable, int], Any] = {}
+
+    # ---- tables
+
+    def table(self, name: str) -> Any:
+        start, length = self.places[name]
+        return jax.lax.slice_in_dim(self.tables["integers"], start, start + length)
+
+    def window(self, name: str, start: Any, width: int) -> Any:
+        """Entries start:start+width of a table, read straight from the array that holds all tables."""
+        first, _ = self.places[name]
+        return jax.lax.dynamic_slice_in_dim(self.tables["integers"], first + start, width)
+
+    def entry(self, name: str, index: Any) -> Any:
+        return self.window(name, index, 1)[0]
+
+    def capacity(self, order: Order) -> int:
+        return self.signature.capacity[order.space.index]
+
+    # ---- values
+
+    def read(self, x: Variable) -> Any:
+        return self.env[x]
+
+    def atom(self, x: Atom) -> Any:
+        if isinstance(x, Variable):
+            return self.env[x]
+        return self.literal(x)
+
+    def literal(self, x: Literal) -> Any:
+        assert isinstance(x.type, Array)
+        if x.constant >= 0:
+            return jnp.asarray(self.constants[x.constant])
+        return jax_compat.literal(x.value, x.type)
+
+    def in_order(self, x: Variable, order: Order) -> Any:
+        """All rows of `x`, in the given order of its space."""
+        home = self.schedule.home[x]
+        if home.index == order.index:
+            return self.env[x]
+        if (x, order.index) not in self.permuted:
+            self.permuted[x, order.index] = take(self.env[x], self.table(f"perm{order.index}<{home.index}"))
+        return self.permuted[x, order.index]
+
+    def joined(self, variables: Sequence[Variable], dtype: Any) -> Any:
+        """The arrays of some variables, one behind the other; a uniform one is a single row."""
+        parts = [self.env[v] if v.space is not None else jnp.asarray(self.env[v])[None] for v in variables]
+        if len(parts) == 1:
+            return parts[0].astype(dtype) if parts[0].dtype != dtype else parts[0]
+        return jnp.concatenate([p.astype(dtype) if p.dtype != dtype else p for p in parts])
+
+    # ---- stages
+
+    def stage(self, stage: Stage) -> None:
+        for equation in stage.equations:
+            self.env.update(zip(results(equation), self.whole(equation, stage), strict=True))
+
+    def whole(self, equation: Equation, step: Stage) -> Sequence[Any]:
+        """The results of an equation over all rows of its space."""
+        match equation:
+            case Shared(index=index):
+                return [jnp.asarray(self.shared[index])]
+            case Constant(result=result, literal=literal):
+                return [jnp.asarray(self.literal(literal), jax_compat.device_dtype(result.type))]
+            case Column(result=result, table=table):
+                values = self.table(f"{table}@{self.schedule.home[result].index}")
+                return [values.astype(jax_compat.device_dtype(result.type))]
+            case Data(result=result, column=column):
+                return [data_column(self.tables[column], result.type)]
+            case Gather(result=result, table=table):
+                variables, _ = gather_layout(self.schedule, equation, step)
+                index = self.table(f"{table}@{self.schedule.home[result].index}")
+                return [take(self.joined(variables, jax_compat.device_dtype(result.type)), index)]
+            case Fold():
+                return [self.segments(equation, step)]
+            case Compute(operands=operands, space=space):
+                if space is None:
+                    return compute(equation, [self.atom(x) for x in operands])
+                order = self.schedule.home[equation.results[0]]
+                return compute(equation, [self.operand(x, order) for x in operands])
+            case _:
+                assert_never(equation)
+
+    def operand(self, x: Atom, order: Order) -> Any:
+        if isinstance(x, Variable) and x.space is not None:
+            return self.in_order(x, order)
+        return self.atom(x)
+
+    def segments(self, fold: Fold, step: Stage) -> Any:
+        """A fold over all rows: a reduction by sorted segments."""
+        order = self.schedule.home[fold.result]
+        name, rows = f"{fold.table}@{order.index}", self.capacity(order)
+        variables, _ = gather_layout(self.schedule, fold, step)
+        dtype = jax_compat.device_dtype(fold.result.type)
+        values = take(self.joined(variables, dtype), self.table(f"{name}.index"))
+        live = jnp.arange(values.shape[0]) < self.entry("counts", fold.elements.index)
+        owner = jnp.where(live, self.table(f"{name}.owner"), rows)
+        return segment_reduce(fold.kind, values, owner, rows)
+
+    # ---- recurrences
+
+    def loop(self, recurrence: Recurrence) -> None:
+        from_loop = LevelLoop(self, recurrence)
+        self.env.update(from_loop.run())
+
+
+class LevelLoop:
+    """One recurrence: a loop over levels, in each level over the tasks, in each task over windows of several widths.
+
+    Each array that other rows read is one buffer; a window gathers its operands, computes, and writes its rows in one
+    contiguous slice. (DESIGN.md section 8 lists what would make XLA copy the buffers.)"""
+
+    def __init__(self, emission: Emission, recurrence: Recurrence) -> None:
+        self.e, self.recurrence = emission, recurrence
+        self.made = {r: t for t in recurrence.tasks for e in t.equations for r in results(e)}
+        self.place: dict[Variable, tuple[int, int]] = {}
+        self.initial: list[Any] = []
+        self.joined: dict[str, Any] = {}
+        self.ordered: dict[tuple[Variable, int], Any] = {}
+        self.prepare()
+        for group in recurrence.buffers:
+            self.shared_buffer(group)
+        wanted = self.read_elsewhere()
+        for variable, task in self.made.items():
+            if variable not in self.place and variable in wanted:
+                shape = (emission.capacity(task.order), *variable.type.shape)
+                self.place[variable] = (len(self.initial), 0)
+                self.initial.append(jnp.zeros(shape, jax_compat.device_dtype(variable.type)))
+
+    def prepare(self) -> None:
+        """What the loop reads and does not change is put in place before it."""
+        for task in self.recurrence.tasks:
+            for equation in task.equations:
+                match equation:
+                    case Gather(sources=sources) | Fold(sources=sources):
+                        if not any(s in self.made for s in sources):
+                            dtype = jax_compat.device_dtype(equation.result.type)
+                            self.joined[equation.table] = self.e.joined(sources, dtype)
+                    case Compute(operands=operands):
+                        for x in operands:
+                            if isinstance(x, Variable) and x.space is not None and x not in self.made:
+                                self.ordered[x, task.order.index] = self.e.in_order(x, task.order)
+                    case _:
+                        pass
+
+    def shared_buffer(self, group: tuple[Variable, ...]) -> None:
+        parts, at = [], 0
+        dtype = jnp.result_type(*(jax_compat.device_dtype(v.type) for v in group))
+        for v in group:
+            if v in self.made:
+                part = jnp.zeros((self.e.capacity(self.made[v].order), *v.type.shape), dtype)
+            else:
+                part = self.e.joined([v], dtype)
+            self.place[v] = (len(self.initial), at)
+            parts.append(part)
+            at += part.shape[0]
+        self.initial.append(jnp.concatenate(parts) if len(parts) > 1 else parts[0])
+
+    def read_elsewhere(self) -> set[Variable]:
+        """Variables that something outside this loop, or another task of it, reads."""
+        found = set(self.e.schedule.system.outputs)
+        inside = {id(e): t for t in self.recurrence.tasks for e in t.equations}
+        for equation in self.e.schedule.system.equations:
+            task = inside.get(id(equation))
+            sources: Sequence[Variable] = ()
+            match equation:
+                case Compute(operands=xs):
+                    sources = [x for x in xs if isinstance(x, Variable)]
+                case Gather(sources=xs) | Fold(sources=xs):
+                    sources = xs
+                case _:
+                    pass
+            found.update(v for v in sources if v in self.made and (task is None or self.made[v] is not task))
+        return found
+
+    def run(self) -> dict[Variable, Any]:
+        index = self.recurrence.index
+        levels = self.e.entry("levels", index)
+
+        def level(carry: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
+            at, buffers = carry
+            for task in self.recurrence.tasks:
+                for width in self.e.request.widths:
+                    buffers = self.windows(f"loop{index}.{task.order.index}.{width}", task, width, at, buffers)
+            return at + 1, buffers
+
+        _, final = jax.lax.while_loop(lambda c: c[0] < levels, level, (jnp.int32(0), self.initial))
+        found: dict[Variable, Any] = {}
+        for variable, task in self.made.items():
+            if variable in self.place:
+                buffer, at = self.place[variable]
+                rows = self.e.capacity(task.order)
+                whole = final[buffer]
+                found[variable] = whole if whole.shape[0] == rows else jax.lax.slice_in_dim(whole, at, at + rows)
+        return found
+
+    def windows(self, name: str, task: Any, width: int, level: Any, buffers: list[Any]) -> list[Any]:
+        first, last = self.e.entry(f"{name}.first", level), self.e.entry(f"{name}.first", level + 1)
+
+        def step(carry: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
+            at, held = carry
+            return at + 1, self.window(task, width, self.e.entry(f"{name}.start", at), held)
+
+        return jax.lax.while_loop(lambda c: c[0] < last, step, (first, buffers))[1]
+
+    def window(self, task: Any, width: int, start: Any, buffers: list[Any]) -> list[Any]:
+        """Rows start:start+width of one task."""
+        order: Order = task.order
+        local: dict[Variable, Any] = {}
+
+        def row(x: Atom) -> Any:
+            if not isinstance(x, Variable) or x.space is None:
+                return self.e.atom(x)
+            if x not in local:
+                local[x] = self.slice(x, order, start, width, buffers)
+            return local[x]
+
+        for equation in task.equations:
+            match equation:
+                case Compute(operands=operands):
+                    found = compute(equation, [row(x) for x in operands])
+                case Gather(table=table):
+                    index = self.e.window(f"{table}@{order.index}", start, width)
+                    found = [take(self.source(equation, buffers), index)]
+                case Fold():
+                    found = [self.run_of_rows(equation, order, start, width, buffers)]
+                case _:
+                    raise AssertionError("only computations, gathers and folds are in cycles")
+            local.update(zip(results(equation), found, strict=True))
+        buffers = list(buffers)
+        for equation in task.equations:
+            for result in results(equation):
+                if result in self.place:
+                    buffer, at = self.place[result]
+                    value = local[result].astype(buffers[buffer].dtype)
+                    buffers[buffer] = jax.lax.dynamic_update_slice_in_dim(buffers[buffer], value, at + start, 0)
+        return buffers
+
+    def slice(self, x: Variable, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
+        """The window's rows of a variable of the same space."""
+        if x not in self.made:
+            return jax.lax.dynamic_slice_in_dim(self.ordered[x, order.index], start, width)
+        buffer, at = self.place[x]
+        home = self.made[x].order
+        index = self.e.window(f"perm{order.index}<{home.index}", start, width)
+        return take(buffers[buffer], at + index).astype(jax_compat.device_dtype(x.type))
+
+    def source(self, equation: Gather | Fold, buffers: list[Any]) -> Any:
+        """The array that a gather inside the loop reads."""
+        if any(s in self.made for s in equation.sources):
+            return buffers[self.place[equation.sources[0]][0]]
+        return self.joined[equation.table]
+
+    def run_of_rows(self, fold: Fold, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
+        """A fold for one window: a loop as long as the longest run in it, lanes that are done keep their value."""
+        name = f"{fold.table}@{order.index}"
+        bounds = self.e.window(f"{name}.start", start, width + 1)
+        first, last = bounds[:-1], bounds[1:]
+        source = self.source(fold, buffers)
+        index = self.e.table(f"{name}.index")
+        dtype = jax_compat.device_dtype(fold.result.type)
+        longest = jnp.max(last - first)
+        empty = jnp.full((width, *fold.result.type.shape), NEUTRAL[fold.kind](dtype), dtype)
+
+        def element(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+            at, total = carry
+            where = first + at
+            live = where < last
+            rows = take(index, jnp.where(live, where, 0))
+            values = take(source, rows).astype(dtype)
+            mask = live.reshape((width,) + (1,) * (values.ndim - 1))
+            return at + 1, jnp.where(mask, COMBINE[fold.kind](total, values), total)
+
+        return jax.lax.while_loop(lambda c: c[0] < longest, element, (jnp.int32(0), empty))[1]
+
+
+def compute(equation: Compute, xs: Sequence[Any]) -> Sequence[Any]:
+    """A leaf operation on rows: JAX's batching rule of the one primitive, batch axis 0, uniform operands unbatched."""
+    types = [r.type for r in equation.results]
+    varying = [isinstance(x, Variable) and x.space is not None for x in equation.operands]
+    if not any(varying):
+        return leaf.evaluate(equation.op, types, *xs)
+
+    def lane(*rows: Any) -> Sequence[Any]:
+        rest = iter(rows)
+        return leaf.evaluate(equation.op, types, *(next(rest) if v else x for v, x in zip(varying, xs, strict=True)))
+
+    return jax.vmap(lane)(*(x for v, x in zip(varying, xs, strict=True) if v))
+
+
+def data_column(values: Any, type: Array) -> Any:
+    """A column of the examples as the device computes with it."""
+    if type.dtype.startswith("key<"):
+        return jax.random.wrap_key_data(jnp.asarray(values), impl=jax_compat.key_implementation(type.dtype))
+    return jnp.asarray(values).astype(jax_compat.device_dtype(type))

@@ -1,0 +1,259 @@
+"""Fission: which equations run once over all their rows, and which need a level loop (FRAMES.md, section 2).
+
+    {leaf.x, leaf.z, leaf.h, leaf.c}            stage
+    {node.hl, node.hr, node.z, node.h, node.c}  recurrence (a strongly connected component)
+    {logits, loss}                              stage
+
+An acyclic component is a stage. A cyclic one is a recurrence; its equations over one space form *tasks*, one for each
+segment: the longest chain of calls before the equation in its own activation, counting calls whose arguments are in the
+recurrence. Every task has an order of rows of its own, sorted by level. (Allen and Kennedy 1987, loop distribution.)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import networkx as nx
+
+from autobatch.ir.system import (
+    Compute,
+    Equation,
+    Fold,
+    Gather,
+    Space,
+    System,
+    Variable,
+    print_equation,
+    reads,
+    results,
+    space_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order of the rows of a space: by the levels of `recurrence`, or (None) as the examples come."""
+
+    index: int
+    space: Space
+    recurrence: int | None
+    segment: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.space}" + ("" if self.recurrence is None else f"/r{self.recurrence}.{self.segment}")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Straight-line equations over one order of rows, in the order in which they are evaluated."""
+
+    order: Order
+    equations: tuple[Equation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Equations in no cycle, in the order in which they are evaluated."""
+
+    equations: tuple[Equation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """A level loop. `tasks` in their static order within a level. `buffers` are the groups of variables that share one
+    array because some gather inside reads their concatenation."""
+
+    index: int
+    tasks: tuple[Task, ...]
+    buffers: tuple[tuple[Variable, ...], ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`home[v]` is the order in which the rows of variable v lie."""
+
+    system: System
+    steps: tuple[Stage | Recurrence, ...]
+    orders: tuple[Order, ...]
+    home: dict[Variable, Order]
+
+    def recurrences(self) -> tuple[Recurrence, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Recurrence))
+
+
+def fission(system: System) -> Schedule:
+    """Stages and recurrences of a system, in an order in which they can run."""
+    system = eliminate_dead(system)
+    graph = _graph(system)
+    condensed = nx.condensation(graph)
+    position = {n: k for k, n in enumerate(graph)}
+    steps: list[tuple[list[Equation], bool]] = []
+    order = nx.lexicographical_topological_sort(
+        condensed, key=lambda c: min(position[n] for n in condensed.nodes[c]["members"])
+    )
+    for component in order:
+        members = sorted(condensed.nodes[component]["members"])
+        cyclic = len(members) > 1 or graph.has_edge(members[0], members[0])
+        equations = [system.equations[m] for m in members]
+        if not cyclic and steps and not steps[-1][1]:
+            steps[-1][0].extend(equations)
+        else:
+            steps.append((equations, cyclic))
+    return _assemble(system, steps)
+
+
+def eliminate_dead(system: System) -> System:
+    """Without the equations that no output depends on."""
+    maker = {r: e for e in system.equations for r in results(e)}
+    live: set[int] = set()
+    todo = list(system.outputs)
+    while todo:
+        equation = maker[todo.pop()]
+        if id(equation) not in live:
+            live.add(id(equation))
+            todo.extend(reads(equation))
+    kept = tuple(e for e in system.equations if id(e) in live)
+    return System(system.spaces, kept, system.outputs, system.calls)
+
+
+def _graph(system: System) -> nx.DiGraph[int]:
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    maker = {r: n for n, e in enumerate(system.equations) for r in results(e)}
+    graph.add_nodes_from(range(len(system.equations)))
+    graph.add_edges_from((maker[v], n) for n, e in enumerate(system.equations) for v in reads(e))
+    return graph
+
+
+def _assemble(system: System, steps: list[tuple[list[Equation], bool]]) -> Schedule:
+    orders: list[Order] = []
+    home: dict[Variable, Order] = {}
+    done: list[Stage | Recurrence] = []
+    count = 0
+    for equations, cyclic in steps:
+        if not cyclic:
+            done.append(Stage(tuple(equations)))
+            continue
+        tasks: list[Task] = []
+        for (space, segment), members in _tasks(system, equations).items():
+            order = Order(len(orders), space, count, segment)
+            orders.append(order)
+            tasks.append(Task(order, _straight(members)))
+            home.update({r: order for e in members for r in results(e)})
+        done.append(Recurrence(count, tuple(tasks), _buffers(equations)))
+        count += 1
+    base: dict[Space, Order] = {}
+    weight = {t.order: len(t.equations) for r in done if isinstance(r, Recurrence) for t in r.tasks}
+    for order in sorted(orders, key=lambda o: (-weight[o], o.index)):
+        base.setdefault(order.space, order)
+    for equation in system.equations:
+        for result in results(equation):
+            if result.space is not None and result not in home:
+                if result.space not in base:
+                    base[result.space] = Order(len(orders), result.space, None)
+                    orders.append(base[result.space])
+                home[result] = base[result.space]
+    for space in system.spaces:
+        if space not in base:
+            base[space] = Order(len(orders), space, None)
+            orders.append(base[space])
+    return Schedule(system, tuple(done), tuple(orders), home)
+
+
+def _tasks(system: System, equations: list[Equation]) -> dict[tuple[Space, int], list[Equation]]:
+    """The equations of a recurrence by space and segment, in the static order of one level."""
+    maker = {r: e for e in equations for r in results(e)}
+    segments: dict[int, int] = {}
+    depths: dict[int, int] = {}
+
+    def crossing(variables: tuple[Variable, ...], space: Space | None) -> int:
+        """The segment after reading these variables of the same activation from `space`."""
+        found = [segment(maker[v]) + (v.space != space) for v in variables if v in maker]
+        return max(found, default=0)
+
+    def depth(call: int) -> int:
+        if call not in depths:
+            depths[call] = 0
+            site = system.calls[call]
+            found = [segment(maker[v]) + 1 for v in site.inside if v in maker]
+            depths[call] = max([*found, *(depth(c) for c in site.calls)], default=0)
+        return depths[call]
+
+    def segment(equation: Equation) -> int:
+        if id(equation) not in segments:
+            segments[id(equation)] = 0
+            space = space_of(equation)
+            match equation:
+                case Gather(calls=calls, inside=inside) | Fold(calls=calls, inside=inside):
+                    found = max([crossing(inside, space), *(depth(c) for c in calls)])
+                case _:
+                    found = crossing(tuple(reads(equation)), space)
+            segments[id(equation)] = found
+        return segments[id(equation)]
+
+    readers = _pure_readers(equations)
+    grouped: dict[tuple[Space, int], list[Equation]] = defaultdict(list)
+    for equation in equations:
+        space = space_of(equation)
+        assert space is not None, "a uniform equation cannot be in a cycle"
+        key = min((segment(r) for r in readers.get(id(equation), [])), default=segment(equation))
+        grouped[space, key].append(equation)
+    return dict(sorted(grouped.items(), key=lambda item: (item[0][1], -item[0][0].index)))
+
+
+def _pure_readers(equations: list[Equation]) -> dict[int, list[Equation]]:
+    """For gathers that are read in their own row only: the readers, in whose segment they may as well be evaluated."""
+    readers: dict[Variable, list[Equation]] = defaultdict(list)
+    for equation in equations:
+        for variable in reads(equation):
+            readers[variable].append(equation)
+    found: dict[int, list[Equation]] = {}
+    for equation in equations:
+        if isinstance(equation, Gather):
+            all_ = readers[equation.result]
+            if all_ and all(isinstance(r, Compute) and r.space == equation.result.space for r in all_):
+                found[id(equation)] = all_
+    return found
+
+
+def _straight(equations: list[Equation]) -> tuple[Equation, ...]:
+    """The equations of a task so that each comes behind those whose results it reads in the same row."""
+    maker = {r: n for n, e in enumerate(equations) for r in results(e)}
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(range(len(equations)))
+    for n, equation in enumerate(equations):
+        if isinstance(equation, Compute):
+            graph.add_edges_from((maker[v], n) for v in reads(equation) if v in maker)
+    return tuple(equations[n] for n in nx.lexicographical_topological_sort(graph))
+
+
+def _buffers(equations: list[Equation]) -> tuple[tuple[Variable, ...], ...]:
+    """Variables read together by one gather of the loop share a buffer (connected components)."""
+    made = {r for e in equations for r in results(e)}
+    together: nx.Graph[Variable] = nx.Graph()
+    for equation in equations:
+        if isinstance(equation, Gather | Fold) and not made.isdisjoint(equation.sources):
+            nx.add_path(together, equation.sources)
+            together.add_nodes_from(equation.sources)
+    groups = [tuple(sorted(g, key=lambda v: v.id)) for g in nx.connected_components(together)]
+    return tuple(sorted(groups, key=lambda g: g[0].id))
+
+
+
+
+def print_schedule(schedule: Schedule) -> str:
+    """The steps in order, each with its equations."""
+    lines: list[str] = []
+    for step in schedule.steps:
+        if isinstance(step, Stage):
+            lines.append("stage:")
+            lines.extend(f"  {space_of(e) or 'once'}: {print_equation(e)}" for e in step.equations)
+            continue
+        lines.append(f"recurrence r{step.index}:")
+        for task in step.tasks:
+            lines.append(f"  {task.order}:")
+            lines.extend(f"    {print_equation(e)}" for e in task.equations)
+        for group in step.buffers:
+            lines.append(f"  buffer {', '.join(map(str, group))}")
+    lines.append("return " + ", ".join(map(str, schedule.system.outputs)))
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,112 @@
+"""From a schedule to the integer tables it needs: what the planner is asked to make."""
+
+from __future__ import annotations
+
+from autobatch.ir.system import Column, Compute, Data, Equation, Fold, Gather, Variable, reads, results, space_of
+from autobatch.optimize.fission import Recurrence, Schedule, Stage
+from autobatch.runtime.tables import (
+    UNIFORM,
+    Edge,
+    FoldRequest,
+    GatherRequest,
+    LoopRequest,
+    OrderRequest,
+    TableRequest,
+)
+
+
+def table_request(schedule: Schedule, widths: tuple[int, ...]) -> TableRequest:
+    """Everything that the executable of this schedule reads beside the shared arguments."""
+    return _Requests(schedule).build(widths)
+
+
+def gather_layout(
+    schedule: Schedule, equation: Gather | Fold, step: Stage | Recurrence
+) -> tuple[tuple[Variable, ...], tuple[int, ...]]:
+    """The variables of the array that a gather reads, one behind the other, and where each of its sources stands.
+
+    Inside a recurrence that makes one of the sources, it is the buffer they share; else it is the sources alone."""
+    if isinstance(step, Recurrence):
+        for group in step.buffers:
+            if not set(equation.sources).isdisjoint(group):
+                return group, tuple(group.index(s) for s in equation.sources)
+    return equation.sources, tuple(range(len(equation.sources)))
+
+
+class _Requests:
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.columns: dict[tuple[str, int], None] = {}
+        self.gathers: dict[tuple[str, int], GatherRequest] = {}
+        self.folds: dict[tuple[str, int], FoldRequest] = {}
+        self.permutations: dict[tuple[int, int], None] = {}
+        self.data: dict[str, int] = {}
+
+    def build(self, widths: tuple[int, ...]) -> TableRequest:
+        loops: list[LoopRequest] = []
+        for step in self.schedule.steps:
+            if isinstance(step, Recurrence):
+                for task in step.tasks:
+                    for equation in task.equations:
+                        self.visit(equation, step, task.order.index)
+                loops.append(self.loop(step))
+            else:
+                for equation in step.equations:
+                    self.visit(equation, step, None)
+        spaces = self.schedule.system.spaces
+        return TableRequest(
+            tuple(OrderRequest(o.space.index, o.recurrence) for o in self.schedule.orders),
+            tuple(self.columns),
+            tuple(self.gathers.values()),
+            tuple(self.folds.values()),
+            tuple(self.permutations),
+            tuple(loops),
+            tuple(self.data.items()),
+            widths,
+            len(spaces),
+            next(s.index for s in spaces if s.kind == "example"),
+        )
+
+    def member(self, variable: Variable) -> int:
+        return UNIFORM if variable.space is None else self.schedule.home[variable].index
+
+    def visit(self, equation: Equation, step: Stage | Recurrence, order: int | None) -> None:
+        if space_of(equation) is None:
+            return
+        home = self.schedule.home[results(equation)[0]].index if order is None else order
+        match equation:
+            case Column(table=table):
+                self.columns.setdefault((table, home))
+            case Data(result=result, column=column):
+                assert result.space is not None
+                self.data[column] = result.space.index
+            case Gather(table=table):
+                layout, place = gather_layout(self.schedule, equation, step)
+                request = GatherRequest(table, home, place, tuple(self.member(v) for v in layout))
+                self.gathers.setdefault((table, home), request)
+            case Fold(table=table, elements=elements):
+                layout, place = gather_layout(self.schedule, equation, step)
+                members = tuple(self.member(v) for v in layout)
+                self.folds.setdefault((table, home), FoldRequest(table, home, elements.index, place, members))
+            case Compute():
+                for variable in reads(equation):
+                    if variable.space is not None and self.member(variable) != home:
+                        self.permutations.setdefault((home, self.member(variable)))
+            case _:
+                pass
+
+    def loop(self, step: Recurrence) -> LoopRequest:
+        made = {r: n for n, task in enumerate(step.tasks) for e in task.equations for r in results(e)}
+        edges: dict[Edge, None] = {}
+        for n, task in enumerate(step.tasks):
+            for equation in task.equations:
+                match equation:
+                    case Gather(table=table, sources=sources) | Fold(table=table, sources=sources):
+                        for k, source in enumerate(sources):
+                            if source in made:
+                                edges.setdefault(Edge(n, made[source], table, k, isinstance(equation, Fold)))
+                    case _:
+                        for variable in reads(equation):
+                            if variable in made and made[variable] != n:
+                                edges.setdefault(Edge(n, made[variable], None))
+        return LoopRequest(tuple(t.order.index for t in step.tasks), tuple(edges))

@@ -1,0 +1,178 @@
+"""The passes in order, once: from a Python function for one example to a program for a batch.
+
+    source -> frontend -> inline -> loops to functions -> structure -> system -> fission -> XLA
+
+`compile` runs everything that depends on types alone; `Program.plan` what depends on a data set; `Program.run` is traced
+by JAX for one signature (the shapes of a size class).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.analysis.structure import analyse
+from autobatch.backends.xla import emit
+from autobatch.errors import Failure
+from autobatch.frontend import Lowered, lower
+from autobatch.ir.core import Module
+from autobatch.ir.printer import print_module
+from autobatch.ir.system import print_system
+from autobatch.ir.types import Array, Type
+from autobatch.ir.verifier import verify
+from autobatch.optimize.fission import Schedule, fission, print_schedule
+from autobatch.optimize.inline import inline
+from autobatch.optimize.requests import table_request
+from autobatch.options import Options
+from autobatch.runtime.activations import Inspection
+from autobatch.runtime.columns import Columns
+from autobatch.runtime.combine import combine
+from autobatch.runtime.failures import first_failures
+from autobatch.runtime.plan import DataPlan, SizeClasses, make_plan
+from autobatch.runtime.schema import Schema
+from autobatch.runtime.spec import PlanSpec
+from autobatch.runtime.tables import Signature
+from autobatch.vectorize.frames import build_system
+from autobatch.vectorize.kinds import loops_to_functions
+from autobatch.vectorize.refuse import refuse_numeric_control
+
+
+@dataclass(frozen=True)
+class ArrayResult:
+    """One array, examples on axis 0."""
+
+    values: Any
+
+
+@dataclass(frozen=True)
+class RaggedResult:
+    """Values of all elements behind one another, and int32[B + 1] offsets."""
+
+    values: ArrayResult
+    offsets: Any
+
+
+@dataclass(frozen=True)
+class StructureResult:
+    """Rows of the input, one an example: references, tags or lists (-1 is null)."""
+
+    rows: Any
+    type: Type
+
+
+Result = ArrayResult | RaggedResult | StructureResult
+
+
+class Program:
+    """One specialisation of a batched function: compiled for types, planned for data sets, run for size classes."""
+
+    def __init__(self, lowered: Lowered, stages: dict[str, Callable[[], str]], example: Module, spec: PlanSpec,
+                 schedule: Schedule, options: Options) -> None:
+        self.lowered, self.spec, self.schedule, self.options = lowered, spec, schedule, options
+        self.example = example
+        self._stages = stages
+        self._request = table_request(schedule, options.widths)
+        self._emit = emit.Program(schedule, self._request, example.constants)
+        self._sizes = SizeClasses(least=max(options.widths))
+
+    def plan(self, columns: Sequence[Columns]) -> DataPlan:
+        """The tables of a data set: one `Columns` for each batched argument. Examples that fail are in `failures`."""
+        data, roots = combine(columns)
+        failed: dict[int, Failure] = {}
+        examples = np.arange(data.count)
+        while True:
+            inspection = Inspection(self.spec, data, roots, self.options.max_rows, examples)
+            found = inspection.run()
+            if found is None:
+                wrong = sorted(inspection.failed)
+            else:
+                plan, cyclic = self._assemble(data, roots, found)
+                if not len(cyclic):
+                    return replace(plan, failures=tuple(failed[k] for k in sorted(failed)))
+                wrong = cyclic.tolist()
+            failed.update((f.index, f) for f in first_failures(self.spec, data, roots, wrong))
+            examples = np.setdiff1d(examples, wrong)
+
+    def _assemble(self, data: Columns, roots: Sequence[Any], found: Any) -> tuple[DataPlan, Any]:
+        def held(column: str) -> Any:
+            return roots[int(column[5:])] if column.startswith("#root") else data.arrays[column]
+
+        return make_plan(self.spec, self._request, found, data, {c: (s, held(c)) for c, s in self._request.data})
+
+    def bind(self, plan: DataPlan) -> tuple[dict[str, Any], Signature]:
+        """The arrays and the signature of one call."""
+        return plan.bind(self._sizes.capacities)
+
+    def run(self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature) -> list[Result]:
+        """The results of the entry, to be traced under `jax.jit` with `signature` static."""
+        arrays = iter(self._emit.run(shared, tables, signature))
+        results: list[Result] = []
+        for k, (table, value) in enumerate(zip(self.spec.outputs, self._entry_results(), strict=True)):
+            if table is None:
+                results.append(StructureResult(tables[f"result{k}"], value))
+            elif table.kind == "fold":
+                results.append(self._ragged(k, next(arrays), tables, signature))
+            else:
+                results.append(ArrayResult(next(arrays)[: signature.batch]))
+        return results
+
+    def _ragged(self, k: int, values: Any, tables: Mapping[str, Any], signature: Signature) -> RaggedResult:
+        offsets = jnp.asarray(tables[f"offsets{k}"], jnp.int32)
+        live = jnp.arange(values.shape[0]) < offsets[-1]
+        mask = live.reshape(live.shape + (1,) * (values.ndim - 1))
+        return RaggedResult(ArrayResult(jnp.where(mask, values, jnp.zeros_like(values))), offsets)
+
+    def _entry_results(self) -> list[Type]:
+        return [r.type for r in self.example.functions[0].region.results]
+
+    def as_text(self, stage: str) -> str:
+        """The program after a stage: "example", "functions", "spmd" or "fissioned"."""
+        return self._stages[stage]()
+
+
+def compile(
+    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], schema: Schema, shared: Sequence[Array],
+    options: Options,
+) -> Program:
+    """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`."""
+    lowered = lower(fun, args, kwargs, schema, shared)
+    passes = _Passes(options)
+    passes.after("example", lowered.module)
+    module = passes.after("inline", inline(lowered.module))
+    functions = passes.after("functions", loops_to_functions(module))
+    facts = analyse(functions)
+    refuse_numeric_control(functions, facts)
+    system, spec = build_system(functions, facts, schema)
+    schedule = fission(system)
+    stages = {
+        "example": lambda: print_module(lowered.module),
+        "functions": lambda: print_module(functions),
+        "spmd": lambda: print_system(system),
+        "fissioned": lambda: print_schedule(schedule),
+    }
+    passes.write("system", lambda: print_system(system))
+    passes.write("fission", lambda: print_schedule(schedule))
+    return Program(lowered, stages, functions, spec, schedule, options)
+
+
+class _Passes:
+    """Verifies and dumps after every pass, where the options ask for it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options, self.number = options, 0
+
+    def after(self, name: str, module: Module) -> Module:
+        if self.options.verify:
+            verify(module)
+        self.write(name, lambda: print_module(module))
+        return module
+
+    def write(self, name: str, text: Callable[[], str]) -> None:
+        self.number += 1
+        if self.options.dump is not None:
+            self.options.dump.mkdir(parents=True, exist_ok=True)
+            (self.options.dump / f"{self.number:02}-{name}.txt").write_text(text())

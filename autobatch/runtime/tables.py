@@ -1,0 +1,122 @@
+"""Which integer tables a schedule needs, as plain data: the compiler's request to the planner.
+
+Orders are named by position in `TableRequest.orders`. A *member* of a gather is a source with the order its rows lie in
+(-1: a uniform value, one row); `layout` lists the members of the array that is gathered from, one behind the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNIFORM = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OrderRequest:
+    """Rows of `space`, sorted by their level in `recurrence` (None: in the order of the examples)."""
+
+    space: int
+    recurrence: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GatherRequest:
+    """Rows of `order` read the table `name`: source k of its spec begins at member `place[k]` of `layout`."""
+
+    name: str
+    order: int
+    place: tuple[int, ...]
+    layout: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoldRequest:
+    """As `GatherRequest`, for the runs of elements that rows of `order` read; `elements` is the space of elements."""
+
+    name: str
+    order: int
+    elements: int
+    place: tuple[int, ...]
+    layout: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Rows of the task `reader` read rows of the task `source` (positions in `LoopRequest.tasks`) through a table, or
+    (`table` None) in the same row. `source_member` is the position among the table's sources."""
+
+    reader: int
+    source: int
+    table: str | None
+    source_member: int = 0
+    fold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRequest:
+    """A level loop: the order of each task, in static order, and what its rows wait for."""
+
+    tasks: tuple[int, ...]
+    edges: tuple[Edge, ...]
+    folds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableRequest:
+    """Everything that `DataPlan.bind` makes. `columns`: (table, order). `permutations`: (to, from). `data`: columns of
+    the examples that the device reads, with their space. `spaces` counts the spaces; `example` is the one of examples."""
+
+    orders: tuple[OrderRequest, ...]
+    columns: tuple[tuple[str, int], ...]
+    gathers: tuple[GatherRequest, ...]
+    folds: tuple[FoldRequest, ...]
+    permutations: tuple[tuple[int, int], ...]
+    loops: tuple[LoopRequest, ...]
+    data: tuple[tuple[str, int], ...]
+    widths: tuple[int, ...]
+    spaces: int
+    example: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The shapes of one executable: examples, and the capacity of each space. Equal signatures share an executable."""
+
+    batch: int
+    capacity: tuple[int, ...]
+
+
+def layout(request: TableRequest, signature: Signature) -> tuple[dict[str, tuple[int, int]], int]:
+    """Where each table lies in the one integer array that holds them all: name -> (start, length); and its length."""
+    places: dict[str, tuple[int, int]] = {}
+    at = 0
+
+    def put(name: str, length: int) -> None:
+        nonlocal at
+        places[name] = (at, length)
+        at += length
+
+    capacity = signature.capacity
+
+    def rows(order: int) -> int:
+        return capacity[request.orders[order].space]
+
+    put("counts", request.spaces)
+    put("levels", len(request.loops))
+    for name, order in request.columns:
+        put(f"{name}@{order}", rows(order))
+    for g in request.gathers:
+        put(f"{g.name}@{g.order}", rows(g.order))
+    for f in request.folds:
+        put(f"{f.name}@{f.order}.start", rows(f.order) + 1)
+        put(f"{f.name}@{f.order}.index", capacity[f.elements])
+        put(f"{f.name}@{f.order}.owner", capacity[f.elements])
+    for to, origin in request.permutations:
+        put(f"perm{to}<{origin}", rows(to))
+    for n, loop in enumerate(request.loops):
+        deepest = sum(rows(task) for task in loop.tasks)
+        for task in loop.tasks:
+            for width in request.widths:
+                put(f"loop{n}.{task}.{width}.start", rows(task))
+                put(f"loop{n}.{task}.{width}.first", deepest + 1)
+    return places, at

@@ -1,0 +1,95 @@
+"""The structural slice of a module: what the host must compute, as a module of its own.
+
+    func @encode(%1: ref<Node>) -> float32[4]:            func @encode(%1: ref<Node>):
+      %2 = load[left](%1)                                   %2 = load[left](%1)
+      %3 = is_none(%2)                                      %3 = is_none(%2)
+      %4 = if %3 then: ... tanh ... else:           ->      if %3 then: else:
+             %8 = call @encode(%2)                            call @encode(%2)
+             ...
+
+Parameters and results that only the device needs are gone, and so is arithmetic on them. Its interpreter finds what an
+example fails with first, and the structural results of calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autobatch.analysis.structure import Structure
+from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Map, Module, Operand, Region, Value, While, walk
+from autobatch.ir.ops import OWN
+
+
+def structural_slice(module: Module, facts: Structure) -> Module:
+    """`module` without everything that only the device computes."""
+    return _Slicer(module, facts).run()
+
+
+class _Slicer:
+    def __init__(self, module: Module, facts: Structure) -> None:
+        self.module, self.facts = module, facts
+        self.functions = {f.name: f for f in module.functions}
+        self.needed: dict[str, set[int]] = {f.name: set() for f in module.functions}
+        for function in module.functions:
+            for instruction in walk(function.region):
+                if isinstance(instruction, Call):
+                    wanted = (k for k, r in enumerate(instruction.results) if self.kept(r))
+                    self.needed[instruction.callee].update(wanted)
+
+    def run(self) -> Module:
+        return replace(self.module, functions=tuple(self.function(f) for f in self.module.functions))
+
+    def kept(self, x: Operand) -> bool:
+        return isinstance(x, Value) and x in self.facts.on_host and self.facts.is_host(x)
+
+    def parameters(self, function: Function) -> list[int]:
+        return [k for k, a in enumerate(function.region.args) if self.kept(a)]
+
+    def results(self, callee: str) -> list[int]:
+        """The results of a function that some caller needs on the host."""
+        return sorted(self.needed[callee])
+
+    def function(self, function: Function) -> Function:
+        region = function.region
+        args = tuple(region.args[k] for k in self.parameters(function))
+        results = tuple(region.results[k] for k in self.results(function.name))
+        return replace(function, region=Region(args, self.body(region), results))
+
+    def body(self, region: Region) -> tuple[Instruction, ...]:
+        return tuple(new for i in region.body if (new := self.instruction(i)) is not None)
+
+    def instruction(self, instruction: Instruction) -> Instruction | None:
+        match instruction:
+            case Apply(op=op, results=results):
+                effect = not op.is_jax and OWN[op.name].effect
+                return instruction if effect or any(self.kept(r) for r in results) else None
+            case If(results=results, then=then, orelse=orelse):
+                keep = [k for k, r in enumerate(results) if self.kept(r)]
+                arms = [
+                    Region((), self.body(arm), tuple(arm.results[k] for k in keep)) for arm in (then, orelse)
+                ]
+                if not keep and not arms[0].body and not arms[1].body:
+                    return None
+                return replace(instruction, results=tuple(results[k] for k in keep), then=arms[0], orelse=arms[1])
+            case Call():
+                return self.call(instruction)
+            case Map(results=results, body=body, filtered=filtered):
+                call = body.body[0]
+                assert isinstance(call, Call)
+                keep = [k for k, r in enumerate(results) if self.kept(r)]
+                inner = self.call(call)
+                yields = tuple(body.results[k + filtered] for k in keep)
+                flag = (body.results[0],) if filtered else ()
+                return replace(
+                    instruction,
+                    results=tuple(results[k] for k in keep),
+                    body=Region(body.args, (inner,), (*flag, *yields)),
+                )
+            case For() | While():
+                raise AssertionError("loops are functions by now")
+
+    def call(self, call: Call) -> Call:
+        operands = tuple(call.operands[k] for k in self.parameters(self.functions[call.callee]))
+        results = tuple(call.results[k] for k in self.results(call.callee))
+        return replace(call, operands=operands, results=results)
+
