@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,7 +22,7 @@ from rich.table import Table
 import autobatch as ab
 from examples.trees import per_node
 from examples.trees.check import largest_difference
-from examples.trees.child_sum import HIDDEN, encode, parameters
+from examples.trees.child_sum import HIDDEN, Params, encode, parameters
 from examples.trees.data import Node, code_trees, size
 
 BATCH = 64
@@ -45,6 +46,11 @@ class Rate:
     @property
     def nodes_per_second(self) -> float:
         return self.nodes / self.seconds
+
+
+def run_batch(p: Params, data: Any, indices: np.ndarray) -> Any:
+    """Cut a minibatch from the data set, and run it."""
+    return encode(p, data[indices])
 
 
 def show(console: Console, rates: dict[str, Rate], nodes_per_tree: float) -> None:
@@ -89,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for _ in progress.track(range(given.batches), description=f"autobatch, random batches of {BATCH}"):
             indices = rng.choice(len(trees), BATCH)
             once = Rate()
-            once.add(int(sizes[indices].sum()), lambda chosen=indices: encode(p, data[chosen]))
+            once.add(int(sizes[indices].sum()), partial(run_batch, p, data, indices))
             executables = encode.cache_info().executables
             if executables > compiled:  # timed again below: a batch that compiles is not a batch at full speed
                 compiled, compile_seconds = executables, compile_seconds + once.seconds
@@ -99,12 +105,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for i in many:  # compiles a cell for each number of children
             per_node.encode(p, trees[i], zero)
         for i in progress.track(many, description="a jitted cell at each node"):
-            jitted.add(int(sizes[i]), lambda tree=trees[i]: per_node.encode(p, tree, zero))
+            jitted.add(int(sizes[i]), partial(per_node.encode, p, trees[i], zero))
 
         plain = [encode.example(p, trees[i]) for i in few[:2]]  # fills JAX's caches of single operations
         plain.clear()
         for i in progress.track(few, description="plain Python, operation by operation"):
-            plain.append(eager.add(int(sizes[i]), lambda tree=trees[i]: encode.example(p, tree)))
+            plain.append(eager.add(int(sizes[i]), partial(encode.example, p, trees[i])))
 
     worst = largest_difference(ab.unbatch(encode(p, data[few])), plain)
     title = f"\nchild-sum tree-LSTM, hidden size {HIDDEN}, on {jax.devices()[0].platform}"

@@ -33,7 +33,8 @@ def encode(p: Params, t: Node, zero: State) -> State:
     kids = [encode(p, child, zero) for child in t.children]
     if kids:
         kids += [zero] * ((1 << (len(kids) - 1).bit_length()) - len(kids))
-    return cell(p, np.int32(t.kind), kids)
+    state: State = cell(p, np.int32(t.kind), kids)
+    return state
 
 
 def zero_state(p: Params) -> State:

@@ -85,10 +85,10 @@ def neighbours(t: Clade) -> list[Clade]:
     if t.left is None or t.right is None:
         return []
     found = [replace(t, left=n) for n in neighbours(t.left)] + [replace(t, right=n) for n in neighbours(t.right)]
-    for here, there, side, other in ((t.left, t.right, "left", "right"), (t.right, t.left, "right", "left")):
+    for here, there in ((t.left, t.right), (t.right, t.left)):
         if here.left is not None and here.right is not None:
             for kept, moved in ((here.left, here.right), (here.right, here.left)):
-                found.append(replace(t, **{side: replace(here, left=kept, right=there), other: moved}))
+                found.append(replace(t, left=replace(here, left=kept, right=there), right=moved))
     return found
 
 
@@ -108,7 +108,8 @@ def simulate(p: dict[str, jax.Array], t: Clade, rng: np.random.Generator, specie
     alignment = np.zeros((species, SITES, 4), np.float32)
 
     def draw(chances: np.ndarray) -> np.ndarray:
-        return (chances.cumsum(-1) < rng.random((SITES, 1)) * chances.sum(-1, keepdims=True)).sum(-1)
+        below = chances.cumsum(-1) < rng.random((SITES, 1)) * chances.sum(-1, keepdims=True)
+        return np.asarray(below.sum(-1))
 
     def descend(clade: Clade, bases: np.ndarray) -> None:
         if clade.left is None or clade.right is None:
