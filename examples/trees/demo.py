@@ -45,7 +45,7 @@ class Rate:
 
     @property
     def nodes_per_second(self) -> float:
-        return self.nodes / self.seconds
+        return self.nodes / self.seconds if self.seconds else float("nan")
 
 
 def run_batch(p: Params, data: Any, indices: np.ndarray) -> Any:

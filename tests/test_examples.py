@@ -1,0 +1,81 @@
+"""Every example agrees with plain Python on a few of its own inputs; the readers read what is there."""
+
+import numpy as np
+import pytest
+
+from examples.trees import binary, child_sum, demo, expressions, per_node, phylogeny
+from examples.trees.check import check, largest_difference
+from examples.trees.data import KINDS, Node, Phrase, binarised, code_trees, nodes_of, sentiment_trees, size
+
+
+@pytest.fixture(scope="module")
+def trees():
+    return [tree for tree in code_trees(200, largest=60) if size(tree) > 3][::10]
+
+
+def test_child_sum(trees):
+    assert check("child-sum", child_sum.encode, child_sum.parameters(hidden=16), trees) == 0
+
+
+def test_binary(trees):
+    params = binary.parameters(len(KINDS), hidden=16, embedding=8)
+    assert check("binary", binary.encode, params, [binarised(tree) for tree in trees]) == 0
+
+
+def test_expressions():
+    values = np.random.default_rng(0).uniform(0.5, 1.5, expressions.VARIABLES).astype(np.float32)
+    assert check("expressions", expressions.evaluate, values, expressions.stdlib_expressions(100)) == 0
+
+
+def test_phylogeny():
+    tree, names = phylogeny.newick(phylogeny.PRIMATES)
+    params = phylogeny.model()
+    params["alignment"] = phylogeny.simulate(params, tree, np.random.default_rng(0), len(names))
+    candidates = [tree, *phylogeny.neighbours(tree)]
+    assert check("phylogeny", phylogeny.log_likelihood, params, candidates, tolerance=1e-4) == 0
+    scores = np.asarray(phylogeny.log_likelihood(params, candidates))
+    assert scores.argmax() == 0, "sequences that evolved down a tree are explained best by that tree"
+
+
+def test_newick_reads_lengths_names_and_nesting():
+    tree, names = phylogeny.newick("((A:1,B:2):3,C:4.5);")
+    assert names == ["A", "B", "C"] and tree.right.taxon == 2 and tree.left.right.taxon == 1
+    lengths = [tree.left.length, tree.left.left.length, tree.left.right.length, tree.right.length]
+    np.testing.assert_allclose(lengths, np.array([3, 1, 2, 4.5]) * phylogeny.SUBSTITUTIONS)
+
+
+def test_the_baseline_of_the_demo_computes_the_same(trees):
+    params = child_sum.parameters(hidden=16)
+    zero = per_node.zero_state(params)
+    states = [per_node.encode(params, tree, zero) for tree in trees]
+    assert largest_difference(states, child_sum.encode.loop(params, trees)) < 1e-5
+
+
+def test_the_demo_runs_and_reports(capsys):
+    assert demo.main(["--trees", "100", "--batches", "3", "--eager", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "largest difference to plain Python" in printed and "autobatch, batches of 64" in printed
+
+
+def test_code_trees_are_the_same_every_time():
+    first, again = code_trees(20), code_trees(20)
+    assert first == again and len(first) == 20
+    assert all(size(tree) <= 10 for tree in code_trees(5, largest=10))
+    assert sum(1 for _ in nodes_of(Node(0, [Node(1, []), Node(2, [Node(3, [])])]))) == 4
+
+
+def test_the_treebank_reader_splits_on_spaces_only(tmp_path):
+    file = tmp_path / "dev.txt"
+    file.write_text("(3 (2 It) (4 (1 4\u00a01/2) (2 It)))\n(2 (2 a) (0 b))\n", encoding="utf-8")
+    trees, words = sentiment_trees(file)
+    assert words == ["It", "4\u00a01/2", "a", "b"]
+    right = Phrase(4, left=Phrase(1, word=1), right=Phrase(2, word=0))
+    assert trees[0] == Phrase(3, left=Phrase(2, word=0), right=right)
+    assert trees[1] == Phrase(2, left=Phrase(2, word=2), right=Phrase(0, word=3))
+
+
+def test_differences_count_shapes_and_infinities():
+    assert largest_difference([np.inf, np.nan, 1.0], [np.inf, np.nan, 1.0]) == 0
+    assert largest_difference([np.zeros(2)], [np.zeros(3)]) == np.inf
+    assert largest_difference([np.nan], [1.0]) == np.inf
+    assert largest_difference([1.0], [3.0]) == 0.5
