@@ -201,14 +201,15 @@ def empty(type: Type, rows: int) -> np.ndarray[Any, Any]:
 
 def empty_columns(schema: Schema) -> Columns:
     """No examples."""
-    arrays = {c.name: _empty_column(c) for c in columns_of(schema)}
+    arrays = {c.name: unfilled(c, 0) for c in columns_of(schema)}
     arrays |= {f"{s.name}.#offsets": np.zeros(1, np.int32) for s in schema.lists}
     names: Sequence[str] = [s.name for s in schema.stores]
     names = [*names, *(n for s in schema.lists for n in (s.name, f"{s.name}.#values"))]
     return Columns(schema, 0, arrays, {n: np.zeros(1, np.int64) for n in names}, {})
 
 
-def _empty_column(column: Column) -> np.ndarray[Any, Any]:
+def unfilled(column: Column, rows: int) -> np.ndarray[Any, Any]:
+    """A column before anything is written to it: null, zero, and None where it has a mask."""
     if column.type is not None:
-        return empty(column.type, 0)
-    return np.zeros(0, np.int32 if column.name.endswith("#tag") else np.bool_)
+        return empty(column.type, rows)
+    return np.zeros(rows, np.int32) if column.name.endswith("#tag") else np.ones(rows, np.bool_)

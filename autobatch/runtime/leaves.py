@@ -27,6 +27,7 @@ AnyArray = np.ndarray[Any, Any]
 COMPLEX = Array("complex64", weak=True)
 """A Python complex number."""
 _CONTAINERS = (list, dict, tuple, OrderedDict, defaultdict)
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement (or by newer C code)
 _TOWER = (BOOL, INT, FLOAT, COMPLEX)
 
 
@@ -82,17 +83,22 @@ def cure(cls: type) -> str:
     if issubclass(cls, (list, dict, tuple)) and cls not in _CONTAINERS and not hasattr(cls, "_fields"):
         base = next(c for c in (list, dict, tuple) if issubclass(cls, c)).__name__
         return f"a subclass of {base} would lose what it adds; use a dataclass that has a {base}, or `{base}(x)`"
+    if hasattr(cls, "__array__"):
+        return "convert it with `numpy.asarray(x)`"
     if hasattr(cls, "__next__"):
         return "it can be read only once; use a list"
     if cls.__module__ == "builtins" and not issubclass(cls, (list, tuple, dict)):
         return "use a list, a dataclass, numbers or arrays"
-    if not issubclass(cls, (list, tuple, dict)) and not cls.__dictoffset__ and not _has_slots(cls):
+    if not issubclass(cls, (list, tuple, dict)) and _hides_fields(cls):
         return "it hides its fields; convert it to a dataclass, numbers or arrays"
     return ""
 
 
-def _has_slots(cls: type) -> bool:
-    return any("__slots__" in vars(base) for base in cls.__mro__)
+def _hides_fields(cls: type) -> bool:
+    """Is its state, or a part of it, kept by C code?"""
+    written_in_c = any(not base.__flags__ & _HEAP_TYPE for base in cls.__mro__ if base is not object)
+    has_fields = bool(cls.__dictoffset__) or any("__slots__" in vars(base) for base in cls.__mro__)
+    return written_in_c or not has_fields
 
 
 class Mixed(Exception):

@@ -32,6 +32,7 @@ from autobatch.runtime.columns import (
     host_shape,
     offsets_of,
     ranges,
+    unfilled,
 )
 from autobatch.runtime.infer import MAX_NESTING, Conflict, Inference, Place, Record
 from autobatch.runtime.layout import Layout, lay_out
@@ -195,7 +196,7 @@ class _Packer:
         for column in columns_of(schema):
             if column.space is None or column.space in sizes:
                 rows = len(self.walked.starts) if column.space is None else sizes[column.space]
-                self.arrays[column.name] = _unfilled(column.type, rows, column.name)
+                self.arrays[column.name] = unfilled(column, rows)
         for table, (name, position) in homes.items():
             self.arrays[f"{name}.#tag"][self.rows[:-1][visits == table]] = position
         for items in schema.lists:
@@ -374,9 +375,3 @@ def _as_ragged(cells: _Cells, elem: Array) -> Ragged:
     missing = np.zeros(len(made.array), np.bool_) if made.missing is None else made.missing
     flat = made.array[~missing].reshape(-1, *host_shape(elem))
     return Ragged(elem, flat.astype(host_dtype(elem)), np.where(missing, -1, made.type.shape[0]))
-
-
-def _unfilled(type: Type | None, rows: int, name: str) -> AnyArray:
-    if type is not None:
-        return empty(type, rows)
-    return np.zeros(rows, np.int32) if name.endswith("#tag") else np.ones(rows, np.bool_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from typing import Any
 
 import jax
@@ -293,6 +294,10 @@ def test_graphs_and_sparse_matrices() -> None:
         ([Add({1, 2}, None)], r"examples\[0\]\.left: a value of class builtins\.set.*sorted list"),
         ([Leaf(len)], r"examples\[0\]\.value: .*code is not data"),
         ([Leaf(iter([1]))], "use a list"),
+        ([Leaf(ValueError("a"))], "hides its fields"),
+        ([Leaf(datetime.date(2000, 1, 1))], "hides its fields"),
+        ([type("Words", (list,), {})()], r"a subclass of list would lose"),
+        ([type("Number", (int,), {})()], "a subclass of a number"),
         ([{1: 2}], "keys must be fixed strings"),
         ([b"x"], "use `numpy.frombuffer"),
         ([np.array(["a"])], "no numbers"),

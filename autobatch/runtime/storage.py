@@ -1,0 +1,170 @@
+"""Packed data on disk: one `.npz` file, arrays as they are and a JSON text for the schema. No pickle.
+
+Classes and enums are stored as `module:qualified.name` and imported by that name when the file is loaded, as pickle
+would; no code of the file itself is run.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any, assert_never
+
+import numpy as np
+
+from autobatch.errors import BatchError
+from autobatch.ir import jax_compat
+from autobatch.ir.types import Array, List, Ref, Tag, Type
+from autobatch.runtime.columns import Columns
+from autobatch.runtime.schema import Class, Field, ListStore, Schema, Store
+
+_FORMAT = "autobatch columns 1"
+AnyArray = np.ndarray[Any, Any]
+
+
+def save(columns: Columns, path: str | os.PathLike[str]) -> None:
+    """Write columns to the file `path`, replacing it as a whole. Raises BatchError for classes that cannot be found
+    again by name, as those defined inside functions."""
+    arrays: list[AnyArray] = []
+
+    def keep(array: AnyArray) -> list[Any]:
+        arrays.append(array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}"))
+        return [len(arrays) - 1, str(array.dtype)]
+
+    text = {
+        "format": _FORMAT,
+        "count": columns.count,
+        "schema": _schema_to_json(columns.schema),
+        "arrays": {name: keep(a) for name, a in columns.arrays.items()},
+        "starts": {name: keep(a) for name, a in columns.starts.items()},
+        "vocabularies": {name: _words_to_json(words) for name, words in columns.vocabularies.items()},
+    }
+    data = np.frombuffer(json.dumps(text).encode("utf-8", "surrogatepass"), np.uint8)
+    target = Path(path)
+    scratch = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        with scratch.open("wb") as file:
+            np.savez(file, allow_pickle=False, schema=data, **{f"a{i}": a for i, a in enumerate(arrays)})
+        scratch.replace(target)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str]) -> Columns:
+    """Read what `save` wrote. Raises BatchError for a file of another kind, and for classes that are gone."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            text = json.loads(bytes(file["schema"]).decode("utf-8", "surrogatepass"))
+            held = {name: file[name] for name in file.files if name != "schema"}
+        if text["format"] != _FORMAT:
+            raise BatchError(f"{path}: the format is {text['format']!r}, and this version reads {_FORMAT!r}")
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise BatchError(f"{path} is not a file that `Batch.save` wrote: {error}") from None
+
+    def kept(entry: list[Any]) -> AnyArray:
+        array: AnyArray = held[f"a{entry[0]}"].view(jax_compat.dtype_of(entry[1]))
+        return array
+
+    return Columns(
+        _schema_from_json(text["schema"], str(path)),
+        text["count"],
+        {name: kept(entry) for name, entry in text["arrays"].items()},
+        {name: kept(entry) for name, entry in text["starts"].items()},
+        {name: _words_from_json(words, str(path)) for name, words in text["vocabularies"].items()},
+    )
+
+
+def _schema_to_json(schema: Schema) -> dict[str, Any]:
+    return {
+        "root": _type_to_json(schema.root),
+        "root_optional": schema.root_optional,
+        "stores": [
+            {
+                "name": s.name,
+                "classes": [[c.name, c.kind, None if c.cls is None else _name_of(c.cls)] for c in s.classes],
+                "fields": [
+                    [f.name, _type_to_json(f.type), f.column, f.classes, f.optional, f.always_none, f.nullable]
+                    for f in s.fields
+                ],
+            }
+            for s in schema.stores
+        ],
+        "lists": [[s.name, _type_to_json(s.elem), s.from_array, s.optional, s.nullable] for s in schema.lists],
+    }
+
+
+def _schema_from_json(text: dict[str, Any], path: str) -> Schema:
+    stores = []
+    for s in text["stores"]:
+        classes = [Class(n, kind, None if c is None else _class_of(c, path)) for n, kind, c in s["classes"]]
+        fields = [Field(n, _type_from_json(t), column, tuple(ks), *flags) for n, t, column, ks, *flags in s["fields"]]
+        stores.append(Store(s["name"], tuple(classes), tuple(fields)))
+    lists = [ListStore(name, _type_from_json(elem), *flags) for name, elem, *flags in text["lists"]]
+    return Schema(_type_from_json(text["root"]), tuple(stores), tuple(lists), text["root_optional"])
+
+
+def _type_to_json(type: Type) -> list[Any]:
+    match type:
+        case Array(dtype=dtype, shape=shape, weak=weak):
+            return ["array", dtype, shape, weak]
+        case Tag(vocabulary=vocabulary):
+            return ["tag", vocabulary]
+        case Ref(store=store):
+            return ["ref", store]
+        case List(elem=elem, store=store):
+            return ["list", _type_to_json(elem), store]
+        case _:
+            assert_never(type)
+
+
+def _type_from_json(text: list[Any]) -> Type:
+    match text:
+        case ["array", dtype, shape, weak]:
+            return Array(dtype, tuple(shape), weak)
+        case ["tag", vocabulary]:
+            return Tag(vocabulary)
+        case ["ref", store]:
+            return Ref(store)
+        case ["list", elem, store]:
+            return List(_type_from_json(elem), store)
+    raise BatchError(f"a type is written {text!r}, which this version does not know")
+
+
+def _words_to_json(words: tuple[Any, ...]) -> dict[str, Any]:
+    if words and isinstance(words[0], enum.Enum):
+        return {"enum": _name_of(type(words[0])), "members": [w.name for w in words]}
+    return {"strings": words}
+
+
+def _words_from_json(text: dict[str, Any], path: str) -> tuple[Any, ...]:
+    if "strings" in text:
+        return tuple(text["strings"])
+    cls = _class_of(text["enum"], path)
+    try:
+        return tuple(cls[name] for name in text["members"])  # type: ignore[index]
+    except KeyError as error:
+        raise BatchError(f"{path}: the enum {text['enum']} has no member {error} any more") from None
+
+
+def _name_of(cls: type) -> str:
+    if "<locals>" in cls.__qualname__:
+        raise BatchError(f"{cls.__qualname__} is defined in a function, so no file can name it; move it to a module")
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _class_of(name: str, path: str) -> type:
+    """The class with the name that `_name_of` gave it."""
+    module, _, qualname = name.partition(":")
+    try:
+        held: Any = importlib.import_module(module)
+        for part in qualname.split("."):
+            held = getattr(held, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BatchError(f"{path} holds objects of class {name}, which cannot be imported: {error}") from None
+    if not isinstance(held, type):
+        raise BatchError(f"{path} holds objects of class {name}, which is no class any more")
+    return held
