@@ -70,8 +70,15 @@ Result = ArrayResult | RaggedResult | StructureResult
 class Program:
     """One specialisation of a batched function: compiled for types, planned for data sets, run for size classes."""
 
-    def __init__(self, lowered: Lowered, stages: dict[str, Callable[[], str]], example: Module, spec: PlanSpec,
-                 schedule: Schedule, options: Options) -> None:
+    def __init__(
+        self,
+        lowered: Lowered,
+        stages: dict[str, Callable[[], str]],
+        example: Module,
+        spec: PlanSpec,
+        schedule: Schedule,
+        options: Options,
+    ) -> None:
         self.lowered, self.spec, self.schedule, self.options = lowered, spec, schedule, options
         self.example = example
         self._stages = stages
@@ -135,7 +142,11 @@ class Program:
 
 
 def compile(
-    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], schema: Schema, shared: Sequence[Array],
+    fun: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    schema: Schema,
+    shared: Sequence[Array],
     options: Options,
 ) -> Program:
     """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`."""

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
+from jax.extend.core import primitives
 
 from autobatch.ir.core import Apply, Literal, Operand, Value
 from autobatch.ir.ops import Op
@@ -31,6 +32,14 @@ _INLINED = {
 _DEFAULT_WIDTH = {"int64": "int32", "float64": "float32", "complex128": "complex64"}
 _DOUBLE_WIDTH = {narrow: wide for wide, narrow in _DEFAULT_WIDTH.items()}
 _KEY_IMPLEMENTATIONS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
+_PRIMITIVES: dict[str, Any] = {
+    made.name: made for name, made in sorted(vars(primitives).items()) if isinstance(made, jex.Primitive)
+}
+
+
+def primitive(name: str) -> Any:
+    """The primitive of that name, JAX's own or one that has been inlined; None where there is none."""
+    return _PRIMITIVES.get(name)
 
 
 def type_of(aval: Any) -> Array:
@@ -127,6 +136,7 @@ def inline(
         else:
             if equation.effects:
                 raise TraceEffectError(f"{name} has the side effects {equation.effects}")
+            _PRIMITIVES.setdefault(name, equation.primitive)
             values = [fresh(type_of(v.aval)) for v in equation.outvars]
             op = Op(name, tuple(sorted(equation.params.items())), equation.primitive)
             emit(Apply(tuple(values), op, tuple(inputs), span))
@@ -155,4 +165,5 @@ def bind(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:
 
 @cache
 def _empty_jaxpr() -> jex.Jaxpr:
-    return jax.make_jaxpr(lambda: ())().jaxpr
+    jaxpr: jex.Jaxpr = jax.make_jaxpr(lambda: ())().jaxpr
+    return jaxpr

@@ -239,8 +239,6 @@ def _buffers(equations: list[Equation]) -> tuple[tuple[Variable, ...], ...]:
     return tuple(sorted(groups, key=lambda g: g[0].id))
 
 
-
-
 def print_schedule(schedule: Schedule) -> str:
     """The steps in order, each with its equations."""
     lines: list[str] = []

@@ -24,6 +24,7 @@ from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Oper
 from autobatch.ir.types import List
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.spec import PlanSpec, RegionSpec, TableSpec
+from autobatch.runtime.structural_results import StructuralResults
 from autobatch.runtime.structure_ops import StructureOps
 
 SHIFT = 40
@@ -105,8 +106,14 @@ class Activations:
 class Inspection:
     """One run over a data set (or over some of its examples: `examples`)."""
 
-    def __init__(self, spec: PlanSpec, columns: Columns, roots: Sequence[NDArray[Any]], max_rows: int,
-                 examples: Ints | None = None) -> None:
+    def __init__(
+        self,
+        spec: PlanSpec,
+        columns: Columns,
+        roots: Sequence[NDArray[Any]],
+        max_rows: int,
+        examples: Ints | None = None,
+    ) -> None:
         self.spec, self.columns, self.roots, self.max_rows = spec, columns, roots, max_rows
         self.examples = np.arange(columns.count) if examples is None else examples
         self.failed: set[int] = set()
@@ -117,6 +124,7 @@ class Inspection:
         self.pool = Pool()
         self.slot_owner: list[tuple[str, int]] = []
         self.base = len(spec.definitions)
+        self.waiting_for = StructuralResults(spec, columns, self.ops, self.fail)
         self.kinds = {f.name: self.kind(f) for f in spec.module.functions}
 
     def kind(self, function: Function) -> Kind:
@@ -176,8 +184,9 @@ class Inspection:
             self.add(kind, example, host, pointers, None if len(new) == rows else np.array(new))
         return ids
 
-    def add(self, kind: Kind, example: Ints, host: list[NDArray[Any]], pointers: list[Ints],
-            select: Ints | None) -> Ints:
+    def add(
+        self, kind: Kind, example: Ints, host: list[NDArray[Any]], pointers: list[Ints], select: Ints | None
+    ) -> Ints:
         if select is not None:
             example = example[select]
             host, pointers = [h[select] for h in host], [p[select] for p in pointers]
@@ -301,7 +310,14 @@ class Inspection:
     def made_list(self, instruction: Apply, scope: Scope, on_host: bool, device: bool) -> None:
         """`length` and `item` of a list whose elements are pointers (`reduce` reads it through a table)."""
         op, xs = instruction.op, instruction.operands
-        if op.name not in ("length", "item") or not (on_host or device):
+        if not (on_host or device):
+            return
+        if isinstance(xs[0], Value) and xs[0] in self.spec.on_host:
+            operands = [scope.host_value(x) for x in xs]
+            scope.host[instruction.results[0]] = self.waiting_for.list_operation(instruction, operands, scope.example)
+            if not device or op.name == "reduce":
+                return
+        if op.name not in ("length", "item"):
             return
         handles = self.pointer(xs[0], scope)
         lengths = handles & ((1 << LENGTH) - 1)
@@ -343,6 +359,11 @@ class Inspection:
         ids = self.intern(kind, scope.example, host, pointers)
         for k, slot in kind.slots.items():
             scope.pointer[instruction.results[k]] = (slot << SHIFT) | ids
+        wanted = [k for k, r in enumerate(instruction.results) if r in self.spec.on_host]
+        if wanted:
+            found = self.waiting_for.results(kind.function, kind.host_args, host, scope.example)
+            columns = self.waiting_for.columns_of(instruction, wanted, found)
+            scope.host.update((instruction.results[k], c) for k, c in zip(wanted, columns, strict=True))
 
     def comprehension(self, instruction: Map, scope: Scope) -> None:
         count = np.maximum(scope.host_value(instruction.count), 0)
@@ -354,7 +375,18 @@ class Inspection:
         assert isinstance(call, Call)
         kind = self.kinds[call.callee]
         host, pointers = self.arguments(call, inner)
-        ids = self.add(kind, inner.example, host, pointers, None) if len(which) else np.zeros(0, np.int64)
+        listed = [k for k, r in enumerate(instruction.results) if r in self.spec.on_host]
+        if listed or instruction.filtered:
+            found = self.waiting_for.results(kind.function, kind.host_args, host, inner.example)
+            lists = self.waiting_for.lists_of(instruction, listed, found, which, scope.rows)
+            scope.host.update((instruction.results[k], c) for k, c in zip(listed, lists, strict=True))
+            if instruction.filtered:
+                kept = np.flatnonzero(self.waiting_for.flags(call, found))
+                count = np.bincount(which[kept], minlength=scope.rows)
+                first = np.cumsum(count) - count
+                inner = Scope(len(kept), inner.example[kept], inner, kept)
+                host, pointers = self.arguments(call, inner)
+        ids = self.add(kind, inner.example, host, pointers, None) if inner.rows else np.zeros(0, np.int64)
         for k, result in enumerate(instruction.results):
             slot = kind.slots.get(k + instruction.filtered, -1)
             start = self.pool.append((slot << SHIFT) | ids)

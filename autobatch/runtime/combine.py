@@ -1,7 +1,7 @@
 """Several batched arguments as one data set: their columns woven together, example by example.
 
-    left.starts   0 3 5         rows 0..2 of left are example 0        Node 0..2 left, 3..4 right, then example 1
-    right.starts  0 2 3   ->    merged starts 0 5 8
+left.starts   0 3 5         rows 0..2 of left are example 0        Node 0..2 left, 3..4 right, then example 1
+right.starts  0 2 3   ->    merged starts 0 5 8
 """
 
 from __future__ import annotations

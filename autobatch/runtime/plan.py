@@ -194,7 +194,11 @@ class _Binder:
 
 
 def make_plan(
-    spec: PlanSpec, request: TableRequest, found: Activations, columns: Columns, data: Mapping[str, tuple[int, Values]],
+    spec: PlanSpec,
+    request: TableRequest,
+    found: Activations,
+    columns: Columns,
+    data: Mapping[str, tuple[int, Values]],
 ) -> tuple[DataPlan, Ints]:
     """The plan of a data set, and the examples whose rows wait for each other in a cycle."""
     return _Assembler(spec, request, found, columns, data).assemble()
@@ -203,8 +207,14 @@ def make_plan(
 class _Assembler:
     """Puts the rows of each example side by side, and makes pointers relative to their example."""
 
-    def __init__(self, spec: PlanSpec, request: TableRequest, found: Activations, columns: Columns,
-                 data: Mapping[str, tuple[int, Values]]) -> None:
+    def __init__(
+        self,
+        spec: PlanSpec,
+        request: TableRequest,
+        found: Activations,
+        columns: Columns,
+        data: Mapping[str, tuple[int, Values]],
+    ) -> None:
         self.spec, self.request, self.found, self.source, self.data = spec, request, found, columns, data
         self.count = columns.count
         self.starts: dict[int, Ints] = {}
@@ -257,9 +267,19 @@ class _Assembler:
             self.starts.setdefault(index, np.zeros(self.count + 1, np.int64))
         structure, targets, lengths = self.results()
         plan = DataPlan(
-            self.request, self.count, self.starts, self.columns, self.pointers, self.owners, self.table_space, {},
-            {c: values for c, (_, values) in self.data.items()}, structure, lengths,
-            {s: self.source.starts[s] for s in targets.values()}, targets,
+            self.request,
+            self.count,
+            self.starts,
+            self.columns,
+            self.pointers,
+            self.owners,
+            self.table_space,
+            {},
+            {c: values for c, (_, values) in self.data.items()},
+            structure,
+            lengths,
+            {s: self.source.starts[s] for s in targets.values()},
+            targets,
         )
         return _with_levels(plan)
 

@@ -48,12 +48,14 @@ class RegionSpec:
 
 @dataclass(frozen=True)
 class PlanSpec:
-    """`on_host`, `on_device`, `columns`: see `analysis/structure.py`. `uniform` names the definition of a value or literal
+    """`slice` is the structural slice of `module`, and `slice_results[f]` the results of f that are left in it. `on_host`, `on_device`, `columns`: see `analysis/structure.py`. `uniform` names the definition of a value or literal
     that is the same for all rows; `data` that of a column of a store. `slots[f]` are the results of function f that
     somebody reads as numbers. `outputs[j]`: a table in the example space
     for result j of the entry, or None where the result is structure."""
 
     module: Module
+    slice: Module
+    slice_results: Mapping[str, tuple[int, ...]]
     regions: Mapping[str, RegionSpec]
     definitions: tuple[Definition, ...]
     uniform: Mapping[Operand, int]

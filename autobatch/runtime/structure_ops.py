@@ -50,6 +50,13 @@ class StructureOps:
         table = self.strings[vocabulary]
         return table.setdefault(value, len(table))
 
+    def word(self, vocabulary: str, tag: int) -> Any:
+        """The string or enum member that a tag stands for."""
+        known = self.columns.vocabularies.get(vocabulary, ())
+        if tag < len(known):
+            return known[tag]
+        return next(value for value, number in self.strings[vocabulary].items() if number == tag)
+
     def apply(self, instruction: Apply, xs: list[Values], example: Ints) -> list[Values]:
         """The results of one operation; `example` is the example of each row."""
         op, rows = instruction.op, len(example)
@@ -89,13 +96,14 @@ class StructureOps:
                 return self.number(instruction, xs, example)
 
     def number(self, instruction: Apply, xs: list[Values], example: Ints) -> list[Values]:
+        """Arithmetic; a row that fails goes on with what comes of a divisor of one."""
         op = instruction.op
-        if not op.is_jax and (failed := host_ops.fails(op, *xs)) is not None:
+        failed = host_ops.fails(op, *xs)
+        if failed is not None and failed.any():
             self.failing(failed, example)
             xs = [*xs[:-1], np.where(failed, np.ones_like(xs[-1]), xs[-1])]
-        types = [r.type for r in instruction.results]
-        assert all(isinstance(t, Array) for t in types)
-        return list(host_ops.evaluate(op, types, xs))
+        types = [r.type for r in instruction.results if isinstance(r.type, Array)]
+        return list(host_ops.evaluate(op, types, xs, len(example)))
 
     def failing(self, failed: Values, example: Ints) -> None:
         if failed.any():
@@ -157,7 +165,8 @@ class StructureOps:
         offsets = self.columns.arrays[f"{type.store}.#offsets"]
         if len(offsets) < 2:
             return np.zeros(len(row), np.int64)
-        return (offsets[row + 1] - offsets[row]).astype(np.int64)
+        lengths: Ints = (offsets[row + 1] - offsets[row]).astype(np.int64)
+        return lengths
 
     def checked_index(self, index: Values, length: Ints, example: Ints) -> Ints:
         """Python's index into a list of `length`: negative from the end; out of range fails the example."""

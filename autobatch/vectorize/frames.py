@@ -51,6 +51,7 @@ from autobatch.ir.system import (
 from autobatch.ir.types import Array, List, Ref, Type
 from autobatch.runtime.schema import Schema, field_column
 from autobatch.runtime.spec import Definition, PlanSpec, RegionSpec, TableSpec
+from autobatch.vectorize.slices import structural_slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class _Builder:
         used = frozenset
         spec = PlanSpec(
             self.module,
+            *structural_slice(self.module, self.facts),
             {name: r.spec() for name, r in roots.items()},
             tuple(d for d, _ in self.definitions.values()),
             {s.value: d.index for s, (d, _) in self.definitions.items() if s.kind == "uniform"},  # type: ignore[misc]

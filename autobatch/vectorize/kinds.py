@@ -76,8 +76,9 @@ class _Lifter:
         self.names.add(f"{owner}.{what}{n}")
         return f"{owner}.{what}{n}"
 
-    def function(self, name: str, args: tuple[Value, ...], captured: tuple[Value, ...], region: Region,
-                 span: Span) -> None:
+    def function(
+        self, name: str, args: tuple[Value, ...], captured: tuple[Value, ...], region: Region, span: Span
+    ) -> None:
         """Add a function whose parameters are `args` and then `captured`, renamed so that each value is defined once."""
         whole = Region((*args, *captured), region.body, region.results)
         renamed = copy_region(whole, {}, self.fresh)

@@ -34,7 +34,8 @@ def refuse_numeric_control(module: Module, facts: Structure) -> None:
                         _demand(facts, xs[1], span, "this index depends on numbers that are computed in the batch")
                     if op.name == "stack":
                         raise UnsupportedError(
-                            "a list whose length differs between examples cannot become an array", span,
+                            "a list whose length differs between examples cannot become an array",
+                            span,
                             "reduce it instead (sum, max, min, any, all), or return the list itself",
                         )
                 case _:

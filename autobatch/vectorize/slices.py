@@ -16,13 +16,28 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autobatch.analysis.structure import Structure
-from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Map, Module, Operand, Region, Value, While, walk
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    Function,
+    If,
+    Instruction,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Value,
+    While,
+    walk,
+)
 from autobatch.ir.ops import OWN
 
 
-def structural_slice(module: Module, facts: Structure) -> Module:
-    """`module` without everything that only the device computes."""
-    return _Slicer(module, facts).run()
+def structural_slice(module: Module, facts: Structure) -> tuple[Module, dict[str, tuple[int, ...]]]:
+    """`module` without everything that only the device computes; and which results of each function are left."""
+    slicer = _Slicer(module, facts)
+    return slicer.run(), {f.name: tuple(slicer.results(f.name)) for f in module.functions}
 
 
 class _Slicer:
@@ -65,9 +80,7 @@ class _Slicer:
                 return instruction if effect or any(self.kept(r) for r in results) else None
             case If(results=results, then=then, orelse=orelse):
                 keep = [k for k, r in enumerate(results) if self.kept(r)]
-                arms = [
-                    Region((), self.body(arm), tuple(arm.results[k] for k in keep)) for arm in (then, orelse)
-                ]
+                arms = [Region((), self.body(arm), tuple(arm.results[k] for k in keep)) for arm in (then, orelse)]
                 if not keep and not arms[0].body and not arms[1].body:
                     return None
                 return replace(instruction, results=tuple(results[k] for k in keep), then=arms[0], orelse=arms[1])
@@ -92,4 +105,3 @@ class _Slicer:
         operands = tuple(call.operands[k] for k in self.parameters(self.functions[call.callee]))
         results = tuple(call.results[k] for k in self.results(call.callee))
         return replace(call, operands=operands, results=results)
-

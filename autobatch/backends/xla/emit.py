@@ -5,14 +5,14 @@ Everything here runs under JAX's tracing: arrays are tracers, and what is emitte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from autobatch.backends.protocol import COMBINE, NEUTRAL, data_column
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Literal
 from autobatch.ir.system import (
@@ -32,32 +32,6 @@ from autobatch.ir.types import Array
 from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage
 from autobatch.optimize.requests import gather_layout
 from autobatch.runtime.tables import Signature, TableRequest, layout
-
-NEUTRAL: dict[str, Callable[[Any], Any]] = {
-    "sum": lambda dtype: np.zeros((), dtype),
-    "prod": lambda dtype: np.ones((), dtype),
-    "max": lambda dtype: _extreme(dtype, -1),
-    "min": lambda dtype: _extreme(dtype, 1),
-    "any": lambda dtype: np.zeros((), np.bool_),
-    "all": lambda dtype: np.ones((), np.bool_),
-}
-COMBINE: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": jnp.add,
-    "prod": jnp.multiply,
-    "max": jnp.maximum,
-    "min": jnp.minimum,
-    "any": jnp.logical_or,
-    "all": jnp.logical_and,
-}
-
-
-def _extreme(dtype: Any, sign: int) -> Any:
-    if jnp.issubdtype(dtype, jnp.floating):
-        return np.asarray(sign * np.inf, dtype)
-    if dtype == np.bool_:
-        return np.asarray(sign > 0)
-    info = jnp.iinfo(dtype)
-    return np.asarray(info.max if sign > 0 else info.min, dtype)
 
 
 def segment_reduce(kind: str, values: Any, owner: Any, rows: int) -> Any:
@@ -98,7 +72,9 @@ def take(array: Any, index: Any) -> Any:
 class Emission:
     """The state of one trace: which array holds each variable so far."""
 
-    def __init__(self, program: Program, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature) -> None:
+    def __init__(
+        self, program: Program, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature
+    ) -> None:
         self.schedule, self.request, self.constants = program.schedule, program.request, program.constants
         self.shared, self.tables, self.signature = shared, tables, signature
         self.places, _ = layout(program.request, signature)
@@ -391,10 +367,3 @@ def compute(equation: Compute, xs: Sequence[Any]) -> Sequence[Any]:
         return leaf.evaluate(equation.op, types, *(next(rest) if v else x for v, x in zip(varying, xs, strict=True)))
 
     return jax.vmap(lane)(*(x for v, x in zip(varying, xs, strict=True) if v))
-
-
-def data_column(values: Any, type: Array) -> Any:
-    """A column of the examples as the device computes with it."""
-    if type.dtype.startswith("key<"):
-        return jax.random.wrap_key_data(jnp.asarray(values), impl=jax_compat.key_implementation(type.dtype))
-    return jnp.asarray(values).astype(jax_compat.device_dtype(type))

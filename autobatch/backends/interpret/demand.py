@@ -1,0 +1,149 @@
+"""The reference back end: a system evaluated row by row, by demand, with memo. The meaning of fission and schedules.
+
+No order, no level, no window: a row of a variable is computed when something asks for it. Slow, and obviously right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, assert_never
+
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.backends.protocol import COMBINE, NEUTRAL, data_column
+from autobatch.ir import jax_compat, leaf
+from autobatch.ir.core import Literal
+from autobatch.ir.system import (
+    Atom,
+    Column,
+    Compute,
+    Constant,
+    Data,
+    Equation,
+    Fold,
+    Gather,
+    Shared,
+    System,
+    Variable,
+    results,
+)
+from autobatch.ir.types import Array
+from autobatch.runtime.plan import DataPlan
+
+Cell = tuple[Variable, int]
+
+
+class Evaluation:
+    """The rows of a system over one data set that have been asked for so far."""
+
+    def __init__(self, system: System, plan: DataPlan, shared: Sequence[Any], constants: Sequence[Any]) -> None:
+        self.system, self.plan, self.shared, self.constants = system, plan, shared, constants
+        self.maker: dict[Variable, Equation] = {r: e for e in system.equations for r in results(e)}
+        self.memo: dict[Cell, Any] = {}
+        self.examples: dict[int, Any] = {}
+
+    def output(self, variable: Variable) -> Any:
+        """All rows of an output, stacked in the order of the examples (or of the elements)."""
+        assert variable.space is not None
+        rows = [self.value(variable, row) for row in range(self.plan.rows(variable.space.index))]
+        if rows:
+            return jnp.stack(rows)
+        return jnp.zeros((0, *variable.type.shape), jax_compat.device_dtype(variable.type))
+
+    def value(self, variable: Variable, row: int) -> Any:
+        """One row. An explicit stack, because chains of rows may be long."""
+        stack: list[Cell] = [(variable, row)]
+        while stack:
+            cell = stack[-1]
+            if cell in self.memo:
+                stack.pop()
+                continue
+            equation = self.maker[cell[0]]
+            missing = [c for c in self.needs(equation, cell[1]) if c not in self.memo]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            found = self.compute(equation, cell[1])
+            for result, value in zip(results(equation), found, strict=True):
+                self.memo[result, cell[1]] = value
+        return self.memo[variable, row]
+
+    def needs(self, equation: Equation, row: int) -> list[Cell]:
+        match equation:
+            case Compute(operands=xs):
+                return [self.cell(x, row) for x in xs if isinstance(x, Variable)]
+            case Gather(table=table, sources=sources):
+                return [self.pointed(table, row, sources)]
+            case Fold():
+                return self.elements(equation, row)
+            case Shared() | Constant() | Column() | Data():
+                return []
+            case _:
+                assert_never(equation)
+
+    def cell(self, x: Variable, row: int) -> Cell:
+        return (x, row if x.space is not None else 0)
+
+    def pointed(self, table: str, at: int, sources: Sequence[Variable]) -> Cell:
+        """The cell that entry `at` of a table of pointers names."""
+        member, row = self.plan.pointers[table]
+        source = sources[int(member[at])]
+        if source.space is None:
+            return (source, 0)
+        example = self.example(self.plan.space_of_table[table], at)
+        return (source, int(row[at]) + int(self.plan.starts[source.space.index][example]))
+
+    def example(self, space: int, row: int) -> int:
+        return int(np.searchsorted(self.plan.starts[space], row, side="right")) - 1
+
+    def elements(self, fold: Fold, row: int) -> list[Cell]:
+        assert fold.result.space is not None
+        example = self.example(fold.result.space.index, row)
+        local = row - int(self.plan.starts[fold.result.space.index][example])
+        first, last = self.plan.starts[fold.elements.index][example : example + 2]
+        mine = first + np.flatnonzero(self.plan.owners[fold.table][first:last] == local)
+        return [self.pointed(fold.table, int(at), fold.sources) for at in mine]
+
+    def compute(self, equation: Equation, row: int) -> Sequence[Any]:
+        match equation:
+            case Shared(index=index):
+                return [jnp.asarray(self.shared[index])]
+            case Constant(result=result, literal=literal):
+                return [jnp.asarray(self.atom(literal, row), jax_compat.device_dtype(result.type))]
+            case Column(result=result, table=table):
+                return [jnp.asarray(self.plan.columns[table][row], jax_compat.device_dtype(result.type))]
+            case Data(result=result, column=column):
+                return [data_column(self.plan.data[column][row : row + 1], result.type)[0]]
+            case Compute(op=op, operands=xs):
+                types = [r.type for r in equation.results]
+                return leaf.evaluate(op, types, *(self.atom(x, row) for x in xs))
+            case Gather(result=result):
+                value = self.memo[self.needs(equation, row)[0]]
+                return [_cast(value, result.type)]
+            case Fold(result=result, kind=kind):
+                dtype = jax_compat.device_dtype(result.type)
+                start = jnp.full(result.type.shape, NEUTRAL[kind](dtype), dtype)
+                values = [_cast(self.memo[c], result.type) for c in self.elements(equation, row)]
+                return [reduce(COMBINE[kind], values, start)]
+            case _:
+                assert_never(equation)
+
+    def atom(self, x: Atom, row: int) -> Any:
+        if isinstance(x, Variable):
+            return self.memo[self.cell(x, row)]
+        assert isinstance(x, Literal) and isinstance(x.type, Array)
+        return jnp.asarray(self.constants[x.constant]) if x.constant >= 0 else jax_compat.literal(x.value, x.type)
+
+
+def _cast(value: Any, type: Array) -> Any:
+    dtype = jax_compat.device_dtype(type)
+    return value if value.dtype == dtype else value.astype(dtype)
+
+
+def run(system: System, plan: DataPlan, shared: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
+    """The outputs of the system for the examples of a plan."""
+    evaluation = Evaluation(system, plan, shared, constants)
+    return [evaluation.output(v) for v in system.outputs]

@@ -1,0 +1,161 @@
+"""The structural slice one activation at a time: generated Python with an explicit stack (FRAMES.md, 4.1).
+
+Used where control waits for the structural result of a call (`if size(t.left) > 3`), and to find which failure of an
+example comes first in program order. Every function of the slice becomes a Python generator; a call is a `yield`, so
+recursion 100,000 deep needs no Python stack. Results are remembered by (function, arguments).
+
+    func @size(%1: ref<Node>) -> int32*[]:             def size(v1):
+      %2 = is_none(%1)                                     v2 = op0(v1)
+      %3 = if %2 then: yield 0 else:             ->        if v2: v3 = 0
+        %4 = load[left](%1)                                else:
+        %5 = call @size(%4)                                    v4 = op1(v1)
+        ...                                                    (v5,) = yield ('size', (v4,))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, assert_never
+
+import numpy as np
+
+from autobatch.errors import Failure
+from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Literal, Map, Module, Operand, Region, While
+from autobatch.runtime.columns import Columns
+from autobatch.runtime.scalar_ops import FailedError, scalar_operation
+
+Request = tuple[str, tuple[Any, ...]]
+Frame = Generator[Request, tuple[Any, ...], tuple[Any, ...]]
+
+
+class ScalarProgram:
+    """The functions of a structural slice over the data of one batch."""
+
+    def __init__(self, slice_: Module, columns: Columns) -> None:
+        self.columns = columns
+        self.functions: dict[str, Callable[..., Frame]] = {}
+        self.memo: dict[Request, tuple[Any, ...]] = {}
+        for function in slice_.functions:
+            self.functions[function.name] = _Writer(function, columns).compile()
+
+    def call(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The structural results of a function. Raises `FailedError`; a call that waits for itself is a failure too."""
+        memo = self.memo
+        request: Request = (name, args)
+        if request in memo:
+            return memo[request]
+        stack: list[tuple[Request, Frame]] = [(request, self.functions[name](*args))]
+        open_: set[Request] = {request}
+        sent: tuple[Any, ...] | None = None
+        while stack:
+            current, frame = stack[-1]
+            try:
+                asked = frame.send(sent) if sent is not None else next(frame)
+            except StopIteration as stop:
+                stack.pop()
+                open_.discard(current)
+                memo[current] = sent = stop.value
+                continue
+            sent = memo.get(asked)
+            if sent is None:
+                if asked in open_:
+                    raise FailedError("RecursionError", "the recursion follows a cycle in the data")
+                open_.add(asked)
+                stack.append((asked, self.functions[asked[0]](*asked[1])))
+        return memo[request]
+
+    def first_failure(self, name: str, args: tuple[Any, ...], example: int) -> Failure:
+        """What the example fails with, in program order."""
+        try:
+            self.call(name, args)
+        except FailedError as error:
+            return Failure(example, error.kind, error.message, error.span)
+        return Failure(example, "RecursionError", "the recursion follows a cycle in the data")
+
+
+class _Writer:
+    """One function as the source of a generator."""
+
+    def __init__(self, function: Function, columns: Columns) -> None:
+        self.function, self.columns = function, columns
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {}
+
+    def compile(self) -> Callable[..., Frame]:
+        region = self.function.region
+        self.line(0, f"def generated({', '.join(self.name(a) for a in region.args)}):")
+        self.body(region, 1)
+        self.line(1, f"return {self.tuple(region.results)}")
+        self.line(1, "yield")
+        code = compile("\n".join(self.lines), f"<structure of {self.function.name}>", "exec")
+        exec(code, self.names)
+        made: Callable[..., Frame] = self.names["generated"]
+        return made
+
+    def line(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
+
+    def name(self, x: Operand) -> str:
+        if not isinstance(x, Literal):
+            return f"v{x.id}"
+        if x.value is None:
+            return "-1"
+        if isinstance(x.value, float):
+            return f"float('{x.value}')"
+        return repr(x.value)
+
+    def tuple(self, xs: Sequence[Operand]) -> str:
+        return "(" + "".join(f"{self.name(x)}, " for x in xs) + ")"
+
+    def body(self, region: Region, depth: int) -> None:
+        for instruction in region.body:
+            self.instruction(instruction, depth)
+
+    def instruction(self, instruction: Instruction, depth: int) -> None:
+        match instruction:
+            case Apply(operands=xs, results=results):
+                operation = f"op{len(self.names)}"
+                self.names[operation] = scalar_operation(instruction, self.columns)
+                call = f"{operation}({', '.join(map(self.name, xs))})"
+                self.line(depth, f"{self.name(results[0])} = {call}" if results else call)
+            case If(condition=condition, then=then, orelse=orelse, results=results):
+                for header, arm in ((f"if {self.name(condition)}:", then), ("else:", orelse)):
+                    self.line(depth, header)
+                    self.line(depth + 1, "pass")
+                    self.body(arm, depth + 1)
+                    self.assign(results, arm.results, depth + 1)
+            case Call():
+                self.call(instruction, depth)
+            case Map(count=count, body=body, results=results, filtered=filtered):
+                lists = [self.name(r) for r in results]
+                for held in lists:
+                    self.line(depth, f"{held} = []")
+                self.line(depth, f"for {self.name(body.args[0])} in range({self.name(count)}):")
+                self.body(body, depth + 1)
+                if filtered:
+                    self.line(depth + 1, f"if not {self.name(body.results[0])}: continue")
+                for held, value in zip(lists, body.results[filtered:], strict=True):
+                    self.line(depth + 1, f"{held}.append({self.name(value)})")
+                for held in lists:
+                    self.line(depth, f"{held} = tuple({held})")
+            case For() | While():
+                raise AssertionError("loops are functions by now")
+            case _:
+                assert_never(instruction)
+
+    def assign(self, names: Sequence[Operand], values: Sequence[Operand], depth: int) -> None:
+        for target, value in zip(names, values, strict=True):
+            self.line(depth, f"{self.name(target)} = {self.name(value)}")
+
+    def call(self, call: Call, depth: int) -> None:
+        asked = f"yield ({call.callee!r}, {self.tuple(call.operands)})"
+        self.line(depth, f"{self.tuple(call.results)} = {asked}" if call.results else asked)
+
+
+def as_column(values: list[Any]) -> np.ndarray[Any, Any]:
+    """Structural results of many activations as an array; lists become an array of tuples."""
+    if values and isinstance(values[0], tuple):
+        held = np.empty(len(values), object)
+        held[:] = values
+        return held
+    return np.array(values)

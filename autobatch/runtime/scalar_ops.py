@@ -1,0 +1,220 @@
+"""What structural operations compute for one activation: Python scalars in, Python scalars out."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autobatch.errors import Error
+from autobatch.ir import host_ops
+from autobatch.ir.core import Apply
+from autobatch.ir.types import Array, List, Ref, Tag
+from autobatch.runtime.columns import Columns
+from autobatch.runtime.schema import field_column
+from autobatch.source import NOWHERE, Span
+
+Operation = Callable[..., Any]
+
+PYTHON: dict[str, Operation] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "neg": operator.neg,
+    "abs": abs,
+    "max": max,
+    "min": min,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "truediv": operator.truediv,
+    "int": math.trunc,
+    "tag_equal": operator.eq,
+    "same": operator.eq,
+}
+"""Operations on scalars that Python has itself, with Python's meaning."""
+
+REDUCE: dict[str, Callable[[tuple[Any, ...]], Any]] = {
+    "sum": sum,
+    "prod": math.prod,
+    "max": max,
+    "min": min,
+    "any": any,
+    "all": all,
+}
+
+
+class FailedError(Error):
+    """One example failed: the name of Python's exception, its message, and the place."""
+
+    def __init__(self, kind: str, message: str, span: Span = NOWHERE) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind, self.message, self.span = kind, message, span
+
+
+def scalar_operation(instruction: Apply, columns: Columns) -> Operation:
+    """The operation of an instruction as a Python function; it raises `FailedError` with the instruction's place."""
+    operation = _operation(instruction, columns)
+
+    def guarded(*xs: Any) -> Any:
+        try:
+            return operation(*xs)
+        except (ArithmeticError, LookupError, AttributeError, ValueError) as error:
+            text = str(error.args[0]) if error.args else ""
+            raise FailedError(type(error).__name__, text, instruction.span) from None
+
+    return guarded
+
+
+def _operation(instruction: Apply, columns: Columns) -> Operation:
+    op = instruction.op
+    types = [x.type for x in instruction.operands]
+    scalar = all(not isinstance(t, Array) or t.is_scalar for t in types)
+    match op.name:
+        case "load":
+            return _load(instruction, columns)
+        case "load_is_none":
+            return _load_is_none(instruction, columns)
+        case "item":
+            return _item(types[0], columns)
+        case "length":
+            return _length(types[0], columns)
+        case "is_none":
+            return lambda ref: ref < 0
+        case "none":
+            return lambda: -1
+        case "is_class":
+            return _is_class(types[0], op["names"], columns)
+        case "pack_list":
+            return lambda *xs: xs
+        case "reduce":
+            return REDUCE[op["kind"]]
+        case "tag":
+            return lambda: op["value"]
+        case "tag_index":
+            keys = {k: n for n, k in enumerate(op["keys"])}
+            return lambda tag: keys[tag]
+        case "check":
+            return _check(instruction)
+        case "undefined":
+            return lambda: 0
+        case "select_n" if scalar:
+            return lambda which, *cases: cases[int(which)]
+        case "not" if scalar:
+            return lambda x: (not x) if isinstance(x, (bool, np.bool_)) else ~x
+        case _ if scalar and op.name in PYTHON:
+            return PYTHON[op.name]
+    types_of_results = [r.type for r in instruction.results if isinstance(r.type, Array)]
+
+    def general(*xs: Any) -> Any:
+        arrays = [np.asarray(x)[None] for x in xs]
+        if (failed := host_ops.fails(op, *arrays)) is not None and failed.any():
+            raise FailedError(*host_ops.failure(op, *xs), instruction.span)
+        return _plain(host_ops.evaluate(op, types_of_results, arrays)[0][0])
+
+    return general
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if np.ndim(value) == 0 else value
+
+
+def _cell(columns: Columns, column: str, type: Any) -> Operation:
+    """Reads a row of a column; tags are read as the strings or members they stand for."""
+    array = columns.arrays[column]
+    if isinstance(type, Tag):
+        words = columns.vocabularies.get(type.vocabulary, ())
+        return lambda row: words[array[row]]
+    return lambda row: _plain(array[row])
+
+
+def _load(instruction: Apply, columns: Columns) -> Operation:
+    type, name = instruction.operands[0].type, instruction.op["field"]
+    assert isinstance(type, Ref)
+    store = columns.schema.store(type.store)
+    column = field_column(columns.schema, type.store, name, instruction.results[0].type)
+    field = next(f for f in store.fields if f.column == column)
+    tags = columns.arrays[f"{store.name}.#tag"]
+    read = _cell(columns, column, instruction.results[0].type)
+
+    def load(ref: int) -> Any:
+        if ref < 0:
+            raise AttributeError(f"'NoneType' object has no attribute '{name}'")
+        if tags[ref] not in field.classes:
+            raise AttributeError(f"'{store.classes[tags[ref]].name}' object has no attribute '{name}'")
+        return read(ref)
+
+    return load
+
+
+def _load_is_none(instruction: Apply, columns: Columns) -> Operation:
+    type, name = instruction.operands[0].type, instruction.op["field"]
+    assert isinstance(type, Ref)
+    column = field_column(columns.schema, type.store, name, instruction.op["type"])
+    mask = columns.arrays.get(f"{column}?")
+
+    def load(ref: int) -> bool:
+        if ref < 0:
+            raise AttributeError(f"'NoneType' object has no attribute '{name}'")
+        return mask is not None and bool(mask[ref])
+
+    return load
+
+
+def _item(type: Any, columns: Columns) -> Operation:
+    assert isinstance(type, List)
+    if type.store is None:
+        return lambda items, index: items[index]
+    offsets = columns.arrays[f"{type.store}.#offsets"]
+    read = _cell(columns, f"{type.store}.#values", type.elem)
+
+    def item(row: int, index: int) -> Any:
+        length = int(offsets[row + 1] - offsets[row])
+        if not -length <= index < length:
+            raise IndexError("list index out of range")
+        return read(int(offsets[row]) + (index + length if index < 0 else index))
+
+    return item
+
+
+def _length(type: Any, columns: Columns) -> Operation:
+    assert isinstance(type, List)
+    if type.store is None:
+        return len
+    offsets = columns.arrays[f"{type.store}.#offsets"]
+
+    def length(row: int) -> int:
+        if row < 0:
+            raise FailedError("TypeError", "object of type 'NoneType' has no len()")
+        return int(offsets[row + 1] - offsets[row])
+
+    return length
+
+
+def _is_class(type: Any, names: tuple[str, ...], columns: Columns) -> Operation:
+    assert isinstance(type, Ref)
+    store = columns.schema.store(type.store)
+    wanted = {k for k, c in enumerate(store.classes) if c.name in names}
+    tags = columns.arrays[f"{store.name}.#tag"]
+    return lambda ref: ref >= 0 and int(tags[ref]) in wanted
+
+
+def _check(instruction: Apply) -> Operation:
+    kind, message = instruction.op["kind"], instruction.op["message"]
+
+    def check(condition: Any, *parts: Any) -> None:
+        if not condition:
+            raise FailedError(kind, message.format(*parts) if parts else message, instruction.span)
+
+    return check
