@@ -266,15 +266,19 @@ def _members(values: list[Any], vocabularies: Vocabularies) -> Leaf:
 
 def _arrays(values: list[Any]) -> Leaf | Ragged:
     types: list[Array] = []
+    known: dict[Any, Array] = {}
     for i, value in enumerate(values):
-        try:
-            found = type_of_value(value)
-        except TypeError as error:
-            raise Mixed(i, i, f"{error}; use numbers, or strings in a list") from None
-        assert isinstance(found, Array)
-        types.append(found)
+        key = (value.dtype, value.shape) if hasattr(value, "dtype") else type(value)
+        if key not in known:
+            try:
+                found = type_of_value(value)
+            except TypeError as error:
+                raise Mixed(i, i, f"{error}; use numbers, or strings in a list") from None
+            assert isinstance(found, Array)
+            known[key] = found
+        types.append(known[key])
     first, joined, ragged = types[0], types[0], False
-    for i, found in enumerate(types):
+    for found in known.values():
         if found == joined:
             continue
         wider = join(joined, found)
@@ -283,6 +287,7 @@ def _arrays(values: list[Any]) -> Leaf | Ragged:
         elif ragged_elem(first, found) is not None:
             ragged = True
         else:
+            i = types.index(found)
             raise Mixed(0, i, f"{describe_value(values[0])} and {describe_value(values[i])}")
     if not ragged:
         return Leaf(joined, _stacked(values, joined))
@@ -296,6 +301,10 @@ def _stacked(values: list[Any], type: Array) -> AnyArray:
         values = jax.device_get(values)
     if type.shape == () and all(isinstance(v, (np.generic, int, float, complex)) for v in values):
         return _narrowed(np.array(values), type.dtype)
+    if all(isinstance(v, np.ndarray) for v in values):
+        whole = np.stack(values)
+        if np.can_cast(whole.dtype, host_dtype(type)) or whole.dtype.kind == "f":
+            return whole.astype(host_dtype(type), copy=False)
     out = np.empty((len(values), *host_shape(type)), host_dtype(type))
     for i, value in enumerate(values):
         try:

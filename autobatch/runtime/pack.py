@@ -166,7 +166,7 @@ class _Packer:
         self.inference.see_list(cells.place, items, any(v is None for v in cells.values))
         owners = self.list_owner[cells.lists]
         for other in np.unique(owners[owners >= 0]).tolist():
-            self.inference.join(self.cells[other].place, cells.place)
+            self.share(cells, self.cells[other].place, int(cells.lists[owners == other][0]))
         new = cells.lists[owners < 0]
         self.list_owner[new] = next(i for i, c in enumerate(self.cells) if c is cells)
         lengths = self.list_lengths[new]
@@ -178,6 +178,18 @@ class _Packer:
         inner = _Cells(items, values, targets, np.repeat(self.list_visits[new], lengths), cells.depth + 1)
         cells.lists, cells.inner = new, inner
         self.see(inner)
+
+    def share(self, cells: _Cells, other: Place, number: int) -> None:
+        """One list is held at two places: what its elements are at one place, they are at the other."""
+        try:
+            self.inference.join(other, cells.place)
+        except Conflict as error:
+            assert cells.targets is not None
+            index = int(np.flatnonzero(cells.targets == self.list_visits[number])[0])
+            raise BatchError(
+                f"{self.path(cells, index)} is the very list that {other.where} holds too, but other lists there have "
+                f"elements of another type: {error}; use two lists"
+            ) from None
 
     # Rows and columns
 

@@ -112,6 +112,7 @@ class _Walker:
         self.fixed[list] = self.lists
         self.example = 0
         self.copied, self.originals = 0, set[int]()
+        self.categorised, self.arrays = set[type](), set[type]()
 
     def run(self) -> Walk:
         starts: list[int] = []
@@ -159,7 +160,10 @@ class _Walker:
                     continue
                 table, values = chosen
             else:
-                values = table.extract(x)
+                try:
+                    values = table.extract(x)
+                except AttributeError as error:
+                    raise self.unset(x, error) from None
             seen[key] = count
             count += 1
             visit(table.index)
@@ -215,14 +219,15 @@ class _Walker:
             return self.tuple_table(x), x
         if issubclass(cls, dict):
             return self.dict_table(x)
-        if names := _fixed_names(cls):
+        names = _fixed_names(cls)
+        if names is not None:
             is_tuple = issubclass(cls, tuple)
             made = self.table("namedtuple" if is_tuple else "object", cls, names, _extractor(cls, names))
             self.fixed[cls] = made
             try:
                 return made, made.extract(x)
             except AttributeError as error:
-                raise self.refused(x, f"{error}; every field of a dataclass needs a value") from None
+                raise self.unset(x, error) from None
         return self.plain_table(x)
 
     def tuple_table(self, x: tuple[Any, ...]) -> Table:
@@ -269,8 +274,11 @@ class _Walker:
     def form(self, values: _Values) -> tuple[Any, ...]:
         """A cheap key of the sorts of some elements: equal keys have equal signatures."""
         kinds = tuple(map(type, values))
-        if any(category(k) is Category.ARRAY for k in kinds):
-            return (*kinds, self.signature(values))
+        if not self.categorised.issuperset(kinds):
+            self.categorised.update(kinds)
+            self.arrays.update(k for k in kinds if category(k) is Category.ARRAY)
+        if not self.arrays.isdisjoint(kinds):
+            return (*kinds, *[(v.dtype, v.ndim) for v in values if type(v) in self.arrays])
         return kinds
 
     def signature(self, values: _Values) -> Signature:
@@ -296,6 +304,9 @@ class _Walker:
             case Category.OBJECT | Category.REFUSED:
                 return "list" if isinstance(value, list) else "record"
 
+    def unset(self, x: Any, error: AttributeError) -> BatchError:
+        return self.refused(x, f"{error}; every field of a dataclass needs a value")
+
     def refused(self, x: Any, why: str) -> BatchError:
         return BatchError(
             f"{find_path(self.examples[self.example], x, self.example)}: a value of class "
@@ -303,19 +314,19 @@ class _Walker:
         )
 
 
-def _fixed_names(cls: type) -> tuple[str, ...]:
-    """The fields of a class whose instances all have the same; empty where that is not known."""
+def _fixed_names(cls: type) -> tuple[str, ...] | None:
+    """The fields of a class whose instances all have the same; None where that is not known."""
     if dataclasses.is_dataclass(cls):
         return tuple(f.name for f in dataclasses.fields(cls))
     if hasattr(cls, "__attrs_attrs__"):
         return tuple(a.name for a in cls.__attrs_attrs__)
-    return tuple(cls._fields) if issubclass(cls, tuple) and hasattr(cls, "_fields") else ()
+    return tuple(cls._fields) if issubclass(cls, tuple) and hasattr(cls, "_fields") else None
 
 
 def _extractor(cls: type, names: tuple[str, ...]) -> Callable[[Any], _Values]:
     """A function from an instance to the values of its fields."""
-    if issubclass(cls, tuple):
-        return tuple
+    if issubclass(cls, tuple) or not names:
+        return tuple if names else lambda x: ()
     get = attrgetter(*names)
     return get if len(names) > 1 else lambda x: (get(x),)
 
@@ -358,7 +369,8 @@ def _children(x: Any) -> Iterator[tuple[str, Any]]:
         return ((f"[{i}]", v) for i, v in enumerate(x))
     if category(type(x)) is not Category.OBJECT:
         return iter(())
-    held = {n: getattr(x, n, None) for n in _fixed_names(type(x))} or _attributes(x)
+    names = _fixed_names(type(x))
+    held = _attributes(x) if names is None else {n: getattr(x, n, None) for n in names}
     return ((f".{n}", v) for n, v in held.items())
 
 

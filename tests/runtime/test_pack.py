@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -294,7 +294,7 @@ def test_graphs_and_sparse_matrices() -> None:
         ([Add({1, 2}, None)], r"examples\[0\]\.left: a value of class builtins\.set.*sorted list"),
         ([Leaf(len)], r"examples\[0\]\.value: .*code is not data"),
         ([Leaf(iter([1]))], "use a list"),
-        ([Leaf(ValueError("a"))], "hides its fields"),
+        ([Leaf(KeyError("a"))], "use a list, a dataclass"),
         ([Leaf(datetime.date(2000, 1, 1))], "hides its fields"),
         ([type("Words", (list,), {})()], r"a subclass of list would lose"),
         ([type("Number", (int,), {})()], "a subclass of a number"),
@@ -307,6 +307,39 @@ def test_graphs_and_sparse_matrices() -> None:
 def test_bad_data(examples: list[Any], words: str) -> None:
     with pytest.raises(BatchError, match=words):
         pack(examples)
+
+
+def test_classes_without_fields() -> None:
+    @dataclasses.dataclass
+    class Nil:
+        pass
+
+    @dataclasses.dataclass
+    class One:
+        x: Any
+
+    class Nothing(NamedTuple):
+        pass
+
+    examples: list[Any] = [Nil(), One(Nil()), One(Nothing()), One(None), Plain.of()]
+    assert all(map(same, examples, unpack(pack(examples))))
+    assert unpack(pack([(), {}, ()])) == [(), {}, ()]
+
+
+def test_a_field_without_a_value() -> None:
+    node = Leaf.__new__(Leaf)
+    with pytest.raises(BatchError, match=r"examples\[1\]: .*every field of a dataclass needs a value"):
+        pack([Leaf(1.0), node])
+    with pytest.raises(BatchError, match=r"examples\[0\]\.left: .*every field of a dataclass needs a value"):
+        pack([Add(node, None)])
+
+
+def test_one_list_at_two_places() -> None:
+    shared: list[Any] = []
+    back = unpack(pack([Add(shared, shared), Add([1], [2])]))
+    assert back[0].left is back[0].right and back[1].left == [1]
+    with pytest.raises(BatchError, match=r"examples\[1\]\.right\[0\]: .*shared lists.*int and str"):
+        pack([Add(shared, shared), Add([1], ["a"])])
 
 
 def test_tracers_are_refused() -> None:
