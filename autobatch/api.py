@@ -1,0 +1,429 @@
+"""`batched`: a function for one example becomes a function for a batch.
+
+A call goes through five steps, each of them a module:
+
+    arguments   which leaves are batched, which shared; shared arrays become inputs of the program
+    data        the batched leaves as packed examples, with their plan
+    cache       the program for these types: compiled once (`specialise`)
+    pipeline    the program runs as one executable for its size class
+    results     arrays, containers, Ragged and Batch, as the function's result says
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import threading
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch import results
+from autobatch.arguments import Bound, Branch, ByIdentity, Entries, Raw, Sharing, Slot, bind, form_key, read_axes
+from autobatch.batch import Batch, Group, Tables
+from autobatch.cache import CacheInfo, Key
+from autobatch.data import FAILED, Examples, Known, gather
+from autobatch.errors import BatchError, ExampleError, Failure
+from autobatch.inspection import Lowered
+from autobatch.ir.template import Input
+from autobatch.options import BACKENDS, current, enable_compilation_cache, options
+from autobatch.runtime.columns import Columns
+from autobatch.specialise import Program, Specialisations
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Mode(threading.local):
+    """How this thread runs batched functions. `plain`: the Python function itself, inside `f.example`."""
+
+    plain: int = 0
+    disabled: int = 0
+
+
+_mode = _Mode()
+
+
+@contextmanager
+def disable() -> Iterator[None]:
+    """Run batched functions as plain Python, example by example, and stack what they return: for debugging.
+
+    Nests, and is of this thread alone.
+
+    >>> with disable():
+    ...     batched(lambda x: x + 1)(np.arange(3)).tolist()
+    [1, 2, 3]
+    """
+    _mode.disabled += 1
+    try:
+        yield
+    finally:
+        _mode.disabled -= 1
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    _mode.plain += 1
+    try:
+        yield
+    finally:
+        _mode.plain -= 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of `batched`."""
+
+    in_axes: Any
+    out_axes: Any
+    backend: str
+    on_error: str
+    static: frozenset[str]
+    options: options | Mapping[str, Any] | None
+
+
+@dataclass
+class Prepared:
+    """A call whose program is known: what it runs on."""
+
+    program: Program
+    examples: Examples
+    shared: list[Any]
+    tables: Tables
+    signature: Any
+    failures: tuple[Failure, ...]
+
+
+class Batched(Generic[P, R]):
+    """A function for one example that takes a batch of them. Made by `batched`.
+
+    `f.example(...)` runs the plain function for one example, `f.loop(...)` for every example of a batch.
+    """
+
+    __wrapped__: Callable[P, R]
+
+    def __init__(self, fun: Callable[P, R], settings: Settings) -> None:
+        functools.update_wrapper(self, fun)
+        self.__autobatch_function__ = fun
+        self.settings = settings
+        self._receiver: tuple[Any, ...] = ()
+        self._signature = inspect.signature(fun)
+        self._is_method = _is_method(fun, self._signature)
+        self._entries: Entries = read_axes(settings.in_axes, self._signature, self._name, self._is_method)
+        unknown = settings.static - set(self._signature.parameters)
+        if unknown:
+            raise BatchError(f"{self._name}: static names {', '.join(sorted(unknown))}, which is no parameter")
+        self._known = Known()
+        self._cache = Specialisations(self._name)
+
+    # -- calls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args = (*self._receiver, *args)
+        if _mode.plain:
+            return self.__wrapped__(*args, **kwargs)
+        bound = self._bind(args, kwargs)
+        if _mode.disabled:
+            return self._run_disabled(bound)
+        return self._finish(self._prepare(bound))
+
+    def example(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Plain Python for one example; every batched function called inside runs plainly too."""
+        with _plainly():
+            return self.__wrapped__(*self._receiver, *args, **kwargs)  # type: ignore[arg-type]
+
+    def loop(self, *args: Any, **kwargs: Any) -> list[R]:
+        """`example` for every example of the batch that `f(*args)` takes: what the batched call must agree with."""
+        bound = _unpacked(self._bind((*self._receiver, *args), kwargs))
+        with _plainly():
+            return [self._one(bound, k) for k in range(bound.size)]
+
+    def pack(self, *args: Any, like: Any = None) -> Batch:
+        """Pack the batched arguments, in their order, together: a Batch planned for this function.
+
+        With several arguments the result's examples are tuples, and `f(p, *packed.args)` passes them on. `like` fixes
+        types: a Batch or an annotation."""
+        slots = self._slots_to_pack(args)
+        if len(slots) == 1 and slots[0].kind == "batch":
+            return slots[0].values.plan(self)  # type: ignore[no-any-return]
+        wanted = self._annotation if like is None else lambda slot: like
+        rows = [Slot(s.index, s.name, "list", list(s.leading()) if s.kind == "array" else list(s.values)) for s in slots]
+        examples = gather(self._name, rows, self._known, wanted)
+        assert examples.group is not None
+        return Batch(examples.group).plan(self)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """The program that this call would run, without running it: text of every stage, cost, executable."""
+        prepared = self._prepare(self._bind((*self._receiver, *args), kwargs))
+        return Lowered(prepared.program, prepared.shared, prepared.tables, prepared.signature, self._call_compiled)
+
+    def cache_info(self) -> CacheInfo:
+        """How much this function has compiled, and keeps."""
+        return self._cache.info()
+
+    # -- methods, pickling, identity
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Batched[..., R]:
+        if instance is None:
+            return self
+        made: Batched[..., R] = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, _receiver=(instance,))
+        return made
+
+    def __reduce__(self) -> Any:
+        if self._receiver:
+            return getattr, (self._receiver[0], self.__name__)
+        held: Any = sys.modules.get(self.__module__)
+        for part in self.__qualname__.split("."):
+            held = getattr(held, part, None)
+        if held is self:
+            return self.__qualname__
+        s = self.settings
+        return _rebuilt, (self.__wrapped__, s)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Batched):
+            return NotImplemented
+        return self._cache is other._cache and all(
+            a is b for a, b in zip(self._receiver, other._receiver, strict=False)
+        ) and len(self._receiver) == len(other._receiver)
+
+    def __hash__(self) -> int:
+        return hash((id(self._cache), *map(id, self._receiver)))
+
+    def __repr__(self) -> str:
+        return f"<batched {self.__qualname__}>"
+
+    # -- how a call is prepared
+
+    @property
+    def _name(self) -> str:
+        return getattr(self, "__name__", type(self.__wrapped__).__name__)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
+        return bind(self._name, self._signature, self._entries, self.settings.static, args, kwargs)
+
+    def _prepare(self, bound: Bound) -> Prepared:
+        """Find or compile the program for the types of a call, and its tables."""
+        settings = self.settings
+        chosen = current(settings.options)
+        enable_compilation_cache(chosen.compilation_cache)
+        examples = gather(self._name, bound.slots, self._known, self._annotation)
+        sharing = Sharing(self._name)
+        args, kwargs = bound.rebuild(lambda s: _input(s, examples), sharing.raw)
+        backend = settings.backend if settings.backend != "auto" else chosen.backend
+        key = Key(
+            axes=ByIdentity(self._entries),
+            arguments=(tuple((n, form_key(f)) for n, f in bound.forms.items()), tuple(sharing.keys), examples.components),
+            shared=tuple(sharing.types),
+            schema=examples.schema,
+            backend=backend,
+            on_error=settings.on_error,
+            options=chosen.key,
+            x64=bool(jax.config.jax_enable_x64),
+        )
+        program = self._cache.find(key, self, args, kwargs, examples, sharing.types, chosen)
+        tables, signature, failures = examples.tables(program)
+        return Prepared(program, examples, program.shared(sharing.leaves), tables, signature, failures)
+
+    def _finish(self, call: Prepared, run: Callable[..., Any] | None = None) -> Any:
+        """Run, and turn what comes out into the result."""
+        program, examples = call.program, call.examples
+        if call.failures and not program.masks:
+            raise ExampleError(call.failures)
+        tables = dict(call.tables)
+        failed = tables.pop(FAILED, None)
+        computed = program.execute(call.shared, tables, call.signature) if run is None else run(call.shared, tables)
+        outcome = results.Outcome(self._name, examples.count, computed, examples.schema, examples.host_or_leaves,
+                                  examples.enums, program.is_uniform)
+        if program.masks:
+            failed = jnp.zeros(examples.count, bool) if failed is None else jnp.asarray(failed)
+            outcome = results.without_failed(outcome, failed)
+        result = results.build(program.result, outcome, self.settings.out_axes)
+        return (result, results.Failures(failed, call.failures)) if program.masks else result
+
+    def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Prepared, Callable[..., Any]]:
+        prepared = self._prepare(self._bind((*self._receiver, *args), kwargs))
+        return prepared, lambda run: self._finish(prepared, run)
+
+    def specialisations_for(self, group: Group) -> tuple[Program, ...]:
+        """The programs that this function has for such examples; batches are planned for all of them."""
+        return self._cache.for_group(group, self)
+
+    def _annotation(self, slot: Slot) -> Any:
+        """The annotation of the parameter that a slot is; None where there is none."""
+        try:
+            hints = typing.get_type_hints(self.__wrapped__)
+        except Exception:
+            return None  # an annotation that names what does not exist here says nothing; it is no error of the call
+        return hints.get(slot.name)
+
+    def _slots_to_pack(self, args: tuple[Any, ...]) -> tuple[Slot, ...]:
+        """The batched leaves among arguments that are given for the batched parameters alone, in order."""
+        parameters = list(self._signature.parameters.values())[1 if self._is_method else 0:]
+        batched = [p for p in parameters if p.kind is not p.VAR_KEYWORD and self._has_axis(p.name)]
+        if len(args) != len(batched) and not any(p.kind is p.VAR_POSITIONAL for p in batched):
+            raise BatchError(f"{self._name}.pack takes the batched arguments ({', '.join(p.name for p in batched)}), "
+                             f"{len(batched)} of them; {len(args)} were given")
+        signature = inspect.Signature([p.replace(kind=p.POSITIONAL_ONLY, default=p.empty)
+                                       if p.kind is not p.VAR_POSITIONAL else p for p in batched])
+        bound = bind(self._name, signature, self._entries, frozenset(), args, {})
+        if any(isinstance(leaf, Raw) and not leaf.static for form in bound.forms.values() for leaf in _leaves(form)):
+            raise BatchError(f"{self._name}.pack takes batched arguments only; a part of one is shared")
+        return bound.slots
+
+    def _has_axis(self, name: str) -> bool:
+        if name not in self._entries.axes and not self._entries.has_default:
+            return False
+        entry = self._entries.of(name, self._name)
+        return any(leaf is not None for leaf in jax.tree.leaves(entry, is_leaf=lambda x: x is None))
+
+    # -- plain Python
+
+    def _one(self, bound: Bound, index: int) -> R:
+        args, kwargs = bound.example(index)
+        return self.__wrapped__(*args, **kwargs)  # type: ignore[arg-type]
+
+    def _run_disabled(self, bound: Bound) -> Any:
+        """Every example plainly, and the results stacked; failures as the batched call reports them."""
+        bound, made, failures = _unpacked(bound), [], []
+        with _plainly():
+            for k in range(bound.size):
+                try:
+                    made.append(self._one(bound, k))
+                except Exception as error:
+                    failures.append((Failure(k, type(error).__name__, str(error)), error))
+                    made.append(None)
+        masks = self.settings.on_error == "mask"
+        if failures and not (masks and len(failures) < bound.size):
+            raise ExampleError([f for f, _ in failures]) from failures[0][1]
+        if not masks:
+            return results.stack(made, self._name)
+        failed = np.zeros(bound.size, bool)
+        failed[[f.index for f, _ in failures]] = True
+        blank = jax.tree.map(lambda x: x * 0, next(m for k, m in enumerate(made) if not failed[k])) if failures else None
+        whole = [blank if failed[k] else m for k, m in enumerate(made)]
+        return results.stack(whole, self._name), results.Failures(jnp.asarray(failed), tuple(f for f, _ in failures))
+
+
+def _leaves(form: Any) -> Iterator[Any]:
+    if isinstance(form, Branch):
+        for child in form.children:
+            yield from _leaves(child)
+    else:
+        yield form
+
+
+def _input(slot: Slot, examples: Examples) -> Input:
+    component = examples.components[slot.index]
+    return Input(slot.index, component.type, optional=component.optional)
+
+
+def _unpacked(bound: Bound) -> Bound:
+    """The same arguments with the objects of every batch, made once."""
+    held: dict[int, Slot] = {}
+
+    def unpacked(slot: Slot) -> Slot:
+        if slot.kind == "batch":
+            held.setdefault(slot.index, Slot(slot.index, slot.name, "list", slot.values.to_list()))
+        return held.get(slot.index, slot)
+
+    def walk(form: Any) -> Any:
+        if isinstance(form, Slot):
+            return unpacked(form)
+        if isinstance(form, Branch):
+            return Branch(tuple(map(walk, form.children)), form.rebuild, form.key)
+        return form
+
+    return Bound(bound.signature, {n: walk(f) for n, f in bound.forms.items()}, bound.slots, bound.size)
+
+
+def _is_method(fun: Callable[..., Any], signature: inspect.Signature) -> bool:
+    """Was it written in a class, to be called with `self`?"""
+    outer = getattr(fun, "__qualname__", "").rpartition(".")[0]
+    first = next(iter(signature.parameters), None)
+    return bool(outer) and not outer.endswith("<locals>") and first in ("self", "cls")
+
+
+def _rebuilt(fun: Callable[..., Any], settings: Settings) -> Batched[..., Any]:
+    return Batched(fun, settings)
+
+
+@overload
+def batched(fun: Callable[P, R], /) -> Batched[P, R]: ...
+
+
+@overload
+def batched(
+    fun: Callable[P, R], /, *, in_axes: Any = 0, out_axes: Any = 0, backend: str = "auto", on_error: str = "raise",
+    static: tuple[str, ...] | str = (), options: options | Mapping[str, Any] | None = None,
+) -> Batched[P, R]: ...
+
+
+@overload
+def batched(
+    *, in_axes: Any = 0, out_axes: Any = 0, backend: str = "auto", on_error: str = "raise",
+    static: tuple[str, ...] | str = (), options: options | Mapping[str, Any] | None = None,
+) -> Callable[[Callable[P, R]], Batched[P, R]]: ...
+
+
+def batched(
+    fun: Callable[..., Any] | None = None, /, *, in_axes: Any = 0, out_axes: Any = 0, backend: str = "auto",
+    on_error: str = "raise", static: tuple[str, ...] | str = (), options: options | Mapping[str, Any] | None = None,
+) -> Any:
+    """Make a function for one example take a batch of them. A function, and a decorator with or without arguments.
+
+    Args:
+      fun: a Python function for one example. Control flow on the structure of examples (trees, lists, classes) is fine.
+      in_axes: which arguments are batched, as in `jax.vmap`: an int or None for all parameters, a sequence with an entry
+        for each positional parameter, or a dict by parameter name. An entry is an int (the axis; a list of examples
+        or a `Batch` has 0), None (shared by all examples), or a container of entries that is a prefix of the argument.
+      out_axes: where arrays of the result get the axis of examples; a prefix of the result's structure. None: the
+        result does not depend on batched arguments and is returned once.
+      backend: "auto", "interpret" or "xla".
+      on_error: "raise" raises `ExampleError` when examples fail; "mask" makes the function return
+        `(result, failures)`, where the rows of failed examples are zero.
+      static: names of shared parameters whose values are part of the compiled program. Shared Python ints and bools,
+        strings, functions and None are so without being named; arrays and Python floats are run-time values.
+      options: an `ab.options(...)` or a dict; wins over options of the context.
+
+    Raises:
+      UnsupportedError, TypeConflictError: at the first call with new types, naming a place in the source.
+      BatchError: the arguments of a call are not a batch. PlanError: a batch has no plan inside `jax.jit`.
+      ExampleError: some examples failed.
+
+    >>> @batched
+    ... def double(x):
+    ...     return 2 * x
+    >>> double.example(21)
+    42
+    """
+    if isinstance(static, str):
+        static = (static,)
+    if backend not in BACKENDS:
+        raise BatchError(f"backend={backend!r} is not available; it takes {', '.join(map(repr, BACKENDS))}")
+    if on_error not in ("raise", "mask"):
+        raise BatchError(f"on_error={on_error!r} is not known; it takes 'raise' or 'mask'")
+    settings = Settings(in_axes, out_axes, backend, on_error, frozenset(static), options)
+    if fun is None:
+        return lambda f: batched_with(f, settings)
+    return batched_with(fun, settings)
+
+
+def batched_with(fun: Callable[..., Any], settings: Settings) -> Batched[..., Any]:
+    """`batched` with its arguments in one object."""
+    if isinstance(fun, Batched):
+        raise BatchError(f"{fun!r} is batched already")
+    if not callable(fun):
+        raise BatchError(f"ab.batched takes a function, not {fun!r}")
+    return Batched(fun, settings)
+
+
+__all__ = ["Batched", "Columns", "batched", "disable"]

@@ -1,0 +1,488 @@
+"""`Batch`: packed examples, with the plans of the functions that will run on them.
+
+A batch lives on the host as a `Group`: columns, and for each planned function the rows of its activations. A minibatch
+is a group that remembers which examples of which group it is: its plan is cut from the plan of the whole data set.
+
+Under `jax.jit` a batch is its leaves (columns and plan tables, padded to a size class) and a `Form`, the static part,
+which is equal for all batches of one size class. It never holds the examples: they would be those of another batch.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from autobatch import transfer
+from autobatch.errors import BatchError, Failure, PlanError
+from autobatch.ir.types import Ref
+from autobatch.runtime.annotations import schema_of_annotation
+from autobatch.runtime.columns import ROOT, ROOT_MISSING, Columns, columns_of, has_mask, positions
+from autobatch.runtime.pack import pack as pack_columns
+from autobatch.runtime.schema import Schema
+from autobatch.runtime.storage import load as load_columns
+from autobatch.runtime.storage import save as save_columns
+from autobatch.runtime.unpack import unpack
+
+Tables = dict[str, Any]
+
+
+class Plan(Protocol):
+    """The rows of all activations of one program on some examples (`runtime/plan.py`)."""
+
+    @property
+    def failures(self) -> tuple[Failure, ...]: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def take(self, indices: npt.NDArray[np.int64], /) -> Plan: ...
+
+
+class Specialised(Protocol):
+    """A program that a batch can be planned for. `fingerprint` names it; `planner` is its function."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def planner(self) -> Planner: ...
+
+    @property
+    def masks(self) -> bool:
+        """Does the function report failures in its result, instead of raising?"""
+        ...
+
+    def plan(self, components: tuple[Columns, ...]) -> Plan: ...
+
+    def bind(self, plan: Any, at_least: Sequence[Hashable] = ()) -> tuple[Tables, Hashable]:
+        """What the executable reads, and the signature that it is compiled for: one that holds those of `at_least`."""
+        ...
+
+
+class Planner(Protocol):
+    """A batched function, as far as batches know it."""
+
+    def __hash__(self) -> int: ...
+
+    def specialisations_for(self, group: Group) -> tuple[Specialised, ...]:
+        """The programs that this function has for such examples, with guards that hold now."""
+        ...
+
+
+class Group:
+    """Packed examples on the host. `width` components an example: more than one for arguments packed together; then
+    an example is the tuple of them. `origin` is the group that these examples were cut from, and which they are."""
+
+    def __init__(self, columns: Columns | None, width: int = 1, planners: tuple[Planner, ...] = (),
+                 origin: tuple[Group, npt.NDArray[np.int64]] | None = None) -> None:
+        assert columns is not None or origin is not None
+        self.width, self.planners, self.origin = width, planners, origin
+        self._columns = columns
+        self._components: tuple[Columns, ...] | None = None
+        self._plans: dict[str, Plan] = {}
+        self._tables: dict[str, tuple[Tables, Hashable]] = {}
+        self._flat: tuple[Any, Leaves, Form] | None = None
+        self._lock = threading.RLock()
+        self.schema: Schema = columns.schema if columns is not None else origin[0].schema  # type: ignore[index]
+        self.count = columns.count if columns is not None else len(origin[1])  # type: ignore[index]
+        self.profile: Mapping[str, float] | None = None if origin is None else origin[0].own_profile
+
+    @property
+    def own_profile(self) -> Mapping[str, float]:
+        return self.profile or transfer.profile_of(self.columns)
+
+    @property
+    def columns(self) -> Columns:
+        with self._lock:
+            if self._columns is None:
+                assert self.origin is not None
+                self._columns = self.origin[0].columns.take(self.origin[1])
+            return self._columns
+
+    @property
+    def components(self) -> tuple[Columns, ...]:
+        """One `Columns` a component, all of the same stores."""
+        with self._lock:
+            if self._components is None:
+                self._components = split(self.columns, self.width)
+            return self._components
+
+    @property
+    def nbytes(self) -> int:
+        return self.columns.nbytes + sum(p.nbytes for p in self._plans.values())
+
+    def take(self, indices: Any) -> Group:
+        chosen = positions(indices, self.count)
+        root, inside = (self, chosen) if self.origin is None else (self.origin[0], self.origin[1][chosen])
+        if self.origin is not None and self.planners != root.planners:
+            root, inside = self, chosen  # this group was planned on its own
+        return Group(None, self.width, self.planners, (root, inside))
+
+    def mark(self, *planners: Planner) -> None:
+        """Remember functions: this group and what is cut from it will be planned for them."""
+        with self._lock:
+            self.planners += tuple(p for p in dict.fromkeys(planners) if p not in self.planners)
+
+    def plan(self, program: Specialised) -> Plan:
+        """The plan for a program: cut from that of the whole data set where this is planned for its function too."""
+        with self._lock:
+            if program.fingerprint not in self._plans:
+                self._plans[program.fingerprint] = self._made(program)
+            return self._plans[program.fingerprint]
+
+    def _made(self, program: Specialised) -> Plan:
+        if self.origin is not None and program.planner in self.origin[0].planners:
+            return self.origin[0].plan(program).take(self.origin[1])
+        return program.plan(self.components)
+
+    def tables(self, program: Specialised) -> tuple[Tables, Hashable]:
+        """What the executable reads of the plan."""
+        with self._lock:
+            if program.fingerprint not in self._tables:
+                self._tables[program.fingerprint] = program.bind(self.plan(program))
+            return self._tables[program.fingerprint]
+
+    def failures(self, program: Specialised) -> tuple[Failure, ...]:
+        """Failures that a call has to raise. Those of a function that masks them are one of its tables."""
+        return () if program.masks else self.plan(program).failures
+
+    def leaves(self, component: int | None) -> tuple[Leaves, Form]:
+        """This group as a pytree: computed again only when a function that it is planned for has a new program."""
+        with self._lock:
+            programs = tuple(s for p in self.planners for s in p.specialisations_for(self))
+            waiting = len({s.planner for s in programs}) < len(self.planners)
+            if self._flat is None or self._flat[0] != (tuple(s.fingerprint for s in programs), waiting):
+                leaves, form = _flatten(self, programs, waiting)
+                self._flat = ((tuple(s.fingerprint for s in programs), waiting), leaves, form)
+            _, leaves, form = self._flat
+            return leaves, form if component is None else replace(form, component=component)
+
+
+def split(columns: Columns, width: int) -> tuple[Columns, ...]:
+    """The components of examples that are tuples of `width` of them; the examples themselves when there is one."""
+    if width == 1:
+        return (columns,)
+    root = columns.schema.root
+    assert isinstance(root, Ref)
+    rows = columns.arrays[ROOT]
+    form = int(columns.arrays[f"{root.store}.#tag"][rows[0]]) if columns.count else 0
+    made = []
+    for k in range(width):
+        held = next(f for f in columns.schema.store(root.store).fields if f.name == str(k) and form in f.classes)
+        optional = has_mask(held)
+        arrays = {**columns.arrays, ROOT: columns.arrays[held.column][rows]}
+        if optional:
+            arrays[ROOT_MISSING] = columns.arrays[f"{held.column}?"][rows]
+        schema = replace(columns.schema, root=held.type, root_optional=optional)
+        made.append(replace(columns, schema=schema, arrays=arrays))
+    return tuple(made)
+
+
+# ---- the static part
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan among the leaves. `data` are the tables that are columns of the batch: table, column, number of rows."""
+
+    fingerprint: str
+    signature: Hashable
+    failures: tuple[Failure, ...]
+    data: tuple[tuple[str, str, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """A batch that is planned for a function which has no program yet. Equal to itself alone: what is traced with it
+    serves no other batch."""
+
+    group: weakref.ref[Group]
+
+
+@dataclass(frozen=True)
+class Form:
+    """The static part of a batch as a pytree."""
+
+    schema: Schema
+    count: int
+    width: int
+    plans: tuple[Planned, ...] = ()
+    planners: tuple[Planner, ...] = ()
+    enums: tuple[tuple[str, type], ...] = ()
+    component: int | None = None
+    waiting: Waiting | None = None
+
+    def __hash__(self) -> int:
+        return hash((self.count, self.width, self.plans, self.component))
+
+
+@dataclass
+class Leaves:
+    """The leaves of a batch: its columns by name, and the tables of each plan."""
+
+    columns: dict[str, Any]
+    tables: tuple[Tables, ...] = ()
+
+
+def _flatten(group: Group, programs: tuple[Specialised, ...], waiting: bool) -> tuple[Leaves, Form]:
+    columns = group.columns
+    held = transfer.to_leaves(columns, transfer.capacities(columns, group.profile))
+    plans, all_tables = [], []
+    for program in programs:
+        tables, signature = group.tables(program)
+        column = {n: ROOT if n == f"{ROOT}0" and group.width == 1 else n for n in tables}
+        data = tuple((n, column[n], len(tables[n])) for n in tables if column[n] in held)
+        plans.append(Planned(program.fingerprint, signature, group.failures(program), data))
+        own = {n for n, _, _ in data}
+        all_tables.append({n: t for n, t in tables.items() if n not in own})
+    enums = tuple((n, type(v[0])) for n, v in columns.vocabularies.items() if n != "str" and v)
+    form = Form(columns.schema, columns.count, group.width, tuple(plans), group.planners, enums,
+                waiting=Waiting(weakref.ref(group)) if waiting else None)
+    return Leaves(held, tuple(all_tables)), form
+
+
+def with_rows(leaf: Any, rows: int) -> Any:
+    """A leaf with another number of rows: those that are cut or added hold nothing."""
+    if leaf.shape[0] == rows:
+        return leaf
+    if leaf.shape[0] > rows:
+        return leaf[:rows]
+    return jnp.concatenate([leaf, jnp.zeros((rows - leaf.shape[0], *leaf.shape[1:]), leaf.dtype)])
+
+
+# ---- the batch
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Batch:
+    """B packed examples: what `ab.pack` makes, and what a batched function returns for structure.
+
+    `batch[i]` is example i, `batch[indices]` (integers, a bool mask, a slice) a batch of some of them. A pytree.
+    """
+
+    __slots__ = ("__weakref__", "_component", "_form", "_group", "_leaves")
+
+    def __init__(self, group: Group, component: int | None = None) -> None:
+        self._group: Group | None = group
+        self._component = component
+        self._leaves: Leaves | None = None
+        self._form: Form | None = None
+
+    @classmethod
+    def from_leaves(cls, leaves: Leaves, form: Form) -> Batch:
+        """A batch that is its leaves: inside `jax.jit`, behind it, or made by a batched function."""
+        made = cls.__new__(cls)
+        made._group, made._leaves, made._form, made._component = None, leaves, form, form.component
+        return made
+
+    # -- as a pytree
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], Form]:
+        leaves, form = self.parts()
+        key = jax.tree_util.GetAttrKey
+        return ((key("columns"), leaves.columns), (key("plans"), leaves.tables)), form
+
+    @classmethod
+    def tree_unflatten(cls, form: Form, children: tuple[Any, Any]) -> Batch:
+        return cls.from_leaves(Leaves(*children), form)
+
+    def parts(self) -> tuple[Leaves, Form]:
+        """Leaves and static part."""
+        if self._group is not None:
+            return self._group.leaves(self._component)
+        assert self._leaves is not None and self._form is not None
+        return self._leaves, self._form
+
+    # -- on the host
+
+    @property
+    def on_host(self) -> Group | None:
+        """The group of this batch where it never left the host."""
+        return self._group
+
+    @property
+    def component(self) -> int | None:
+        """Which argument of those packed together; None for all of them."""
+        return self._component
+
+    def group(self) -> Group:
+        """The group of this batch; fetches its columns when it is its leaves. PlanError under `jax.jit`."""
+        if self._group is None:
+            assert self._leaves is not None and self._form is not None
+            form = self._form
+            columns = transfer.from_leaves(form.schema, form.count, dict(form.enums), self._leaves.columns)
+            self._group = Group(columns, form.width, form.planners)
+        return self._group
+
+    def columns(self) -> Columns:
+        """The columns of the examples of this batch."""
+        group = self.group()
+        return group.columns if self._component is None else group.components[self._component]
+
+    @property
+    def schema(self) -> Schema:
+        """The types of the examples."""
+        if self._component is not None:
+            return self.columns().schema
+        return self._group.schema if self._group is not None else self.parts()[1].schema
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of columns and plans on the host."""
+        return self.group().nbytes
+
+    def __len__(self) -> int:
+        return self._group.count if self._group is not None else self.parts()[1].count
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self)} examples of {self.schema.root})"
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.to_list())
+
+    def to_list(self) -> list[Any]:
+        """The examples, as new objects; those of classes are made without calling `__init__`."""
+        return list(unpack(self.columns()))
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, jax.core.Tracer):
+            raise BatchError("a batch is cut on the host: its index must not be a traced value; cut before jax.jit")
+        if isinstance(index, (int, np.integer)) and not isinstance(index, (bool, np.bool_)):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"example {index} of a batch of {len(self)}")
+            return unpack(self.columns().take([int(index)]))[0]
+        if self._component is not None:
+            return Batch(Group(self.columns().take(index)))
+        return Batch(self.group().take(_host(index)))
+
+    @property
+    def args(self) -> tuple[Batch, ...]:
+        """The arguments that were packed together, to be handed to the function: `f(p, *pairs.args)`."""
+        width = self._group.width if self._group is not None else self.parts()[1].width
+        if width == 1 or self._component is not None:
+            return (self,)
+        if self._group is not None:
+            return tuple(Batch(self._group, k) for k in range(width))
+        leaves, form = self.parts()
+        return tuple(Batch.from_leaves(leaves, replace(form, component=k)) for k in range(width))
+
+    # -- plans
+
+    def plan(self, *functions: Any, share: str = "batch") -> Batch:
+        """The same examples, planned for batched functions, beside those they are planned for already.
+
+        A function is planned at its first call, when the types of its shared arguments are known, once for the whole
+        data set; batches cut from this one use that plan. `share="batch"` lets equal rows of different examples be
+        one."""
+        if share != "batch":
+            raise PlanError(f"share={share!r} is not known; it takes 'batch'")
+        for f in functions:
+            if not hasattr(f, "specialisations_for"):
+                raise PlanError(f"batch.plan takes functions made by ab.batched, not {f!r}")
+        group = self.group()
+        same = Group(group.columns, group.width, group.planners)
+        same._plans, same.profile = dict(group._plans), group.profile
+        same.mark(*functions)
+        return Batch(same, self._component)
+
+    def epoch(self, order: Any) -> Batch:
+        """Minibatches of one size class, stacked on a new first axis for `jax.lax.scan`.
+
+        `order[steps, n]` holds the examples of each step; the function is called with one slice of the result."""
+        steps = np.asarray(_host(order))
+        if steps.ndim != 2 or 0 in steps.shape:
+            raise BatchError(f"order has the shape {steps.shape}; it takes one row of examples for each step")
+        groups = [self.group().take(row) for row in steps]
+        programs = tuple(s for p in groups[0].planners for s in p.specialisations_for(groups[0]))
+        if len({s.planner for s in programs}) < len(groups[0].planners):
+            raise PlanError("a function that the batch is planned for was never called: call it once on a small batch "
+                            "first, so that the types of its shared arguments are known")
+        for program in programs:
+            signatures = [g.tables(program)[1] for g in groups]
+            for g in groups:
+                g._tables[program.fingerprint] = program.bind(g.plan(program), signatures)
+        largest = {s: max(transfer.capacities(g.columns, g.profile)[s] for g in groups)
+                   for s in transfer.spaces_of(self.schema)}
+        parts = [_flatten(g, programs, False) for g in groups]
+        held = [Leaves(transfer.to_leaves(g.columns, largest), leaves.tables)
+                for g, (leaves, _) in zip(groups, parts, strict=True)]
+        pairs = [(h.columns, h.tables) for h in held]
+        columns, tables = jax.tree.map(lambda *xs: np.stack(xs), *pairs)
+        return Batch.from_leaves(Leaves(columns, tables), replace(parts[0][1], component=self._component))
+
+    # -- numbers
+
+    def floats(self) -> dict[str, Any]:
+        """The columns of floats: a pytree for `jax.grad` and optimisers."""
+        if self._group is not None:
+            held = self._group.columns
+            names = [c.name for c in columns_of(held.schema) if held.arrays[c.name].dtype.kind == "f"]
+            return {n: jnp.asarray(transfer.canonical(held.arrays[n])) for n in names}
+        leaves, form = self.parts()
+        names = [c.name for c in columns_of(form.schema) if jnp.issubdtype(leaves.columns[c.name].dtype, jnp.floating)]
+        return {n: leaves.columns[n] for n in names}
+
+    def with_floats(self, tree: Mapping[str, Any]) -> Batch:
+        """The same examples with other numbers in the columns of floats. Outside `jax.jit` it plans again."""
+        known = self.floats()
+        for name, new in tree.items():
+            if name not in known:
+                raise BatchError(f"{name!r} is no column of floats of this batch; they are {', '.join(known) or 'none'}")
+            if tuple(new.shape) != tuple(known[name].shape):
+                raise BatchError(f"column {name} has the shape {tuple(known[name].shape)}, not {tuple(new.shape)}")
+        if self._group is not None and not any(isinstance(x, jax.core.Tracer) for x in tree.values()):
+            held = self._group.columns
+            new_arrays = {n: np.asarray(x, held.arrays[n].dtype) for n, x in tree.items()}
+            columns = replace(held, arrays={**held.arrays, **new_arrays})
+            return Batch(Group(columns, self._group.width, self._group.planners), self._component)
+        leaves, form = self.parts()
+        new_leaves = {n: with_rows(x, leaves.columns[n].shape[0]) for n, x in tree.items()}
+        return Batch.from_leaves(Leaves({**leaves.columns, **new_leaves}, leaves.tables), form)
+
+    def save(self, path: Any) -> None:
+        """Write the columns to a file, which `ab.load` reads. No pickle: classes are named, not stored."""
+        save_columns(self.columns(), path)
+
+
+def _host(index: Any) -> Any:
+    """An index on the host; a traced one is refused."""
+    if isinstance(index, slice):
+        return index
+    if isinstance(index, jax.core.Tracer):
+        raise BatchError("a batch is cut on the host: its index must not be a traced value; cut before jax.jit")
+    return np.asarray(index) if not isinstance(index, list) or index else np.zeros(0, np.int64)
+
+
+def load(path: Any) -> Batch:
+    """Read a batch that `Batch.save` wrote. The classes of its examples must be importable."""
+    return Batch(Group(load_columns(path)))
+
+
+def pack(examples: Sequence[Any], *, like: Any = None) -> Batch:
+    """Pack examples into columns: a snapshot, which later changes of the objects do not reach.
+
+    `like` is a `Batch` or an annotation (`list[int]`, a class) that fixes types which the examples may not show.
+
+    >>> len(pack([[1, 2], [3]]))
+    2
+    """
+    if isinstance(examples, Batch):
+        raise BatchError("these examples are packed already: a Batch was given")
+    if not isinstance(examples, (list, tuple)):
+        raise BatchError(f"ab.pack takes a list of examples, not a {type(examples).__name__}; for one example pass `[x]`")
+    return Batch(Group(pack_columns(list(examples), schema_like(like))))
+
+
+def schema_like(like: Any) -> Schema | None:
+    """The schema that a Batch or an annotation fixes."""
+    if like is None or isinstance(like, Schema):
+        return like
+    return like.schema if isinstance(like, Batch) else schema_of_annotation(like)

@@ -1,0 +1,342 @@
+"""The batched arguments of one call as examples of one program: packed, planned, or arrays that the program reads.
+
+    f(p, trees)             a list: packed now                        Examples(group of 1 component)
+    f(p, batch)             packed before, with its plans             Examples(its group, or its leaves under jax.jit)
+    f(p, left, right)       two lists: packed together                Examples(group of 2 components)
+    f(p, X, trees)          an array beside a list                    Examples(arrays={0: X}, group of 1 component)
+"""
+
+from __future__ import annotations
+
+import threading
+import typing
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from autobatch import transfer
+from autobatch.arguments import Slot
+from autobatch.batch import Batch, Form, Group, Leaves, Plan, Planned, Specialised, Tables, with_rows
+from autobatch.errors import BatchError, Failure, PlanError
+from autobatch.ir.jax_compat import type_of
+from autobatch.ir.types import Array, Ref, Type
+from autobatch.runtime.annotations import schema_of_annotation
+from autobatch.runtime.columns import ROOT, Columns, has_mask
+from autobatch.runtime.layout import merge
+from autobatch.runtime.pack import pack
+from autobatch.runtime.schema import UNKNOWN, Schema
+
+FAILED = "#failed"
+"""The table that says which examples failed while planning, for functions with `on_error="mask"`."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """One batched leaf as the program sees it: its type, and whether it may be None. `array`: it was given as an array
+    with an axis of examples; `traced`: under a transformation of JAX, so the host does not know it."""
+
+    type: Type
+    optional: bool = False
+    array: bool = False
+    traced: bool = False
+
+
+@dataclass
+class Examples:
+    """The batched leaves of a call. `arrays` are those given as arrays, by slot, examples leading. The others are the
+    components of `group`, or of a batch that is its leaves."""
+
+    function: str
+    count: int
+    schema: Schema
+    components: tuple[Component, ...]
+    arrays: Mapping[int, Any] = field(default_factory=dict)
+    group: Group | None = None
+    leaves: tuple[Leaves, Form] | None = None
+
+    @property
+    def width(self) -> int:
+        """How many leaves were packed together."""
+        return len(self.components) - len(self.arrays)
+
+    def tables(self, program: Program) -> tuple[Tables, Hashable, tuple[Failure, ...]]:
+        """What the executable reads, the signature it is compiled for, and the examples that failed while planning."""
+        self._refuse_traced(program)
+        concrete = {k: a for k, a in self.arrays.items() if k in program.on_host}
+        if concrete:  # the arrays decide structure: the plan is for these very values
+            plan = program.plan_with(self._columns(), concrete, self.count)
+            tables, signature = program.bind(plan)
+            failures = plan.failures
+        elif self.width == 0:
+            tables, signature, failures = program.array_tables(self.count)
+        else:
+            tables, signature, failures = self._planned(program)
+        tables = dict(tables)
+        for k, array in self.arrays.items():
+            if f"{ROOT}{k}" in tables:
+                tables[f"{ROOT}{k}"] = array
+        return tables, signature, failures
+
+    def _columns(self) -> tuple[Columns, ...]:
+        return self._group().components if self.width else ()
+
+    def _refuse_traced(self, program: Program) -> None:
+        for k in sorted(program.on_host):
+            if self.components[k].traced:
+                raise PlanError(f"{self.function}: batched argument {k} decides structure, but it is traced by JAX, so its "
+                                "values are not known; pass it in a Batch (ab.pack), or call outside jax.jit")
+
+    def _planned(self, program: Program) -> tuple[Tables, Hashable, tuple[Failure, ...]]:
+        if self.leaves is not None and self.group is None:
+            found = _from_leaves(*self.leaves, program.fingerprint)
+            if found is not None:
+                return found
+        group = self._group()
+        group.mark(program.planner)
+        tables, signature = group.tables(program)
+        return tables, signature, group.plan(program).failures
+
+    def _group(self) -> Group:
+        """The examples on the host. PlanError where a batch is known by its traced leaves only."""
+        if self.group is None:
+            assert self.leaves is not None
+            leaves, form = self.leaves
+            waiting = form.waiting.group() if form.waiting is not None else None
+            if waiting is not None:
+                self.group = waiting
+            elif any(isinstance(x, jax.core.Tracer) for x in leaves.columns.values()):
+                raise PlanError(f"{self.function}: under jax.jit this batch has no plan for {self.function} with these types "
+                                f"of shared arguments; call batch.plan({self.function}) first, or call "
+                                f"{self.function} once outside jax.jit")
+            else:
+                self.group = Batch.from_leaves(leaves, form).group()
+        return self.group
+
+    def host_or_leaves(self) -> dict[str, Any]:
+        """The columns of the examples as leaves, for results that are nodes of the input."""
+        if self.leaves is not None:
+            return self.leaves[0].columns
+        if self.group is None:
+            return {}
+        return transfer.to_leaves(self.group.columns, transfer.capacities(self.group.columns, self.group.profile))
+
+    @property
+    def enums(self) -> tuple[tuple[str, type], ...]:
+        """The enums among the examples' values."""
+        if self.leaves is not None:
+            return self.leaves[1].enums
+        held = self.group.columns.vocabularies if self.group is not None else {}
+        return tuple((n, type(v[0])) for n, v in held.items() if n != "str" and v)
+
+
+class Program(Specialised, typing.Protocol):
+    """A specialisation, as far as its data is concerned. `on_host`: components that the host reads values of."""
+
+    on_host: frozenset[int]
+
+    def plan_with(self, columns: tuple[Columns, ...], arrays: Mapping[int, Any], count: int) -> Plan: ...
+
+    def bind(self, plan: Plan, at_least: Sequence[Hashable] = ()) -> tuple[Tables, Hashable]: ...
+
+    def array_tables(self, count: int) -> tuple[Tables, Hashable, tuple[Failure, ...]]: ...
+
+
+def _from_leaves(
+    leaves: Leaves, form: Form, fingerprint: str
+) -> tuple[Tables, Hashable, tuple[Failure, ...]] | None:
+    """The plan that travels with a batch. Columns of data are read from the batch's own leaves: `with_floats` and
+    gradients reach them."""
+    for planned, tables in zip(form.plans, leaves.tables, strict=True):
+        if planned.fingerprint == fingerprint:
+            data = {t: with_rows(leaves.columns[c], rows) for t, c, rows in planned.data}
+            return {**tables, **data}, planned.signature, planned.failures
+    return None
+
+
+# ---- from slots to examples
+
+
+@dataclass
+class Known:
+    """The types that a function has seen, per form of its arguments: they only grow, so that a batch which shows less
+    does not compile another program."""
+
+    schemas: dict[int, list[Schema]] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def pack(self, examples: list[Any], width: int, annotation: Any, function: str) -> Columns:
+        """Pack examples into columns whose schema holds all that was seen before, where the types join."""
+        with self.lock:
+            seen = self.schemas.setdefault(width, [])
+            columns = self._packed(examples, seen, annotation, function)
+            self.remember(columns.schema, width)
+            return columns
+
+    def remember(self, schema: Schema, width: int) -> None:
+        with self.lock:
+            seen = self.schemas.setdefault(width, [])
+            if schema in seen:
+                return
+            for k, old in enumerate(seen):
+                joined = _merged(old, schema)
+                if joined is not None:
+                    seen[k] = joined
+                    return
+            seen.append(schema)
+            del seen[:-8]
+
+    def _packed(self, examples: list[Any], seen: list[Schema], annotation: Any, function: str) -> Columns:
+        for like in reversed(seen):
+            try:
+                return pack(examples, like)
+            except BatchError:
+                continue  # other types than before: another specialisation, or an error that packing afresh reports
+        if not examples and annotation is None:
+            raise BatchError(f"{function}: the batch is empty and the types of its examples are unknown; annotate the "
+                             "parameter, or pack with ab.pack([], like=...)")
+        like = _annotated(annotation) if not examples else None
+        columns = pack(examples, like)
+        if unknown_lists(columns.schema) and (like := _annotated(annotation)) is not None:
+            columns = pack(examples, like)
+        if unknown_lists(columns.schema) and (wider := _from_classes(columns.schema)) is not None:
+            columns = pack(examples, wider)
+        return columns
+
+
+def unknown_lists(schema: Schema) -> list[str]:
+    """Lists that are empty in all examples, so that the type of their elements is unknown."""
+    return [s.name for s in schema.lists if s.elem == UNKNOWN and not s.optional]
+
+
+def check_known(schema: Schema, function: str) -> None:
+    """Refuse examples whose lists are all empty where nothing says what they hold."""
+    if found := unknown_lists(schema):
+        where = "the lists" if found[0].startswith(ROOT) else f"the lists {found[0]}"
+        raise BatchError(f"{function}: {where} are empty in all examples, so the type of their elements is unknown; annotate "
+                         "the parameter or the field (list[int]), or pack with ab.pack(examples, like=...)")
+
+
+def _annotated(annotation: Any) -> Schema | None:
+    return None if annotation is None else schema_of_annotation(annotation)
+
+
+def _from_classes(schema: Schema) -> Schema | None:
+    """What the annotations of the examples' classes add to a schema; None where they say nothing that fits."""
+    made = schema
+    for cls in (c.cls for s in schema.stores for c in s.classes if c.cls is not None):
+        try:
+            own = schema_of_annotation(cls)
+        except (BatchError, NameError, TypeError):
+            continue  # a class without annotations, or with some that name no type
+        made = _merged(replace(own, root=UNKNOWN, root_optional=True), made) or made
+    return made if made != schema else None
+
+
+def _merged(a: Schema, b: Schema) -> Schema | None:
+    try:
+        return merge(a, b)
+    except BatchError:
+        return None
+
+
+def gather(function: str, slots: Sequence[Slot], known: Known, annotations: Callable[[Slot], Any]) -> Examples:
+    """The examples of a call."""
+    arrays = {s.index: s.leading() for s in slots if s.kind == "array"}
+    rest = [s for s in slots if s.kind != "array"]
+    count = len(slots[0])
+    given = {k: Component(_row_type(a), array=True, traced=isinstance(a, jax.core.Tracer)) for k, a in arrays.items()}
+    if not rest:
+        kinds = tuple(given[s.index] for s in slots)
+        return Examples(function, count, Schema(kinds[0].type), kinds, arrays)
+    group, leaves = _packed_before(rest)
+    if group is None and leaves is None:
+        group = _pack_together(function, rest, known, annotations)
+    schema = group.schema if group is not None else leaves[1].schema  # type: ignore[index]
+    known.remember(schema, len(rest))
+    check_known(schema, function)
+    packed = iter(component_types(schema, len(rest)))
+    kinds = tuple(given[s.index] if s.index in given else next(packed) for s in slots)
+    return Examples(function, count, schema, kinds, arrays, group, leaves)
+
+
+def _packed_before(rest: Sequence[Slot]) -> tuple[Group | None, tuple[Leaves, Form] | None]:
+    """The common group (or the leaves) of batches that belong together; nothing where they do not."""
+    batches = [s.values for s in rest if s.kind == "batch"]
+    if len(batches) < len(rest):
+        return None, None
+    if len(batches) == 1 and batches[0].component is None:
+        return _alone(batches[0])
+    if [b.component for b in batches] != list(range(len(batches))):
+        return (Group(batches[0].columns()), None) if len(batches) == 1 else (None, None)
+    groups = [b.on_host for b in batches]
+    if groups[0] is not None:
+        together = groups[0].width == len(batches) and all(g is groups[0] for g in groups)
+        return (groups[0], None) if together else (None, None)
+    parts = [b.parts() for b in batches]
+    forms = [replace(form, component=None) for _, form in parts]
+    together = forms[0].width == len(parts) and all(f == forms[0] for f in forms)
+    if not together:
+        return None, None
+    return None, (parts[0][0], forms[0])
+
+
+def _alone(batch: Batch) -> tuple[Group | None, tuple[Leaves, Form] | None]:
+    group = batch.on_host
+    if group is not None:
+        return (group if group.width == 1 else Group(group.columns)), None
+    leaves, form = batch.parts()
+    return None, (leaves, form if form.width == 1 else replace(form, width=1, plans=(), waiting=None))
+
+
+def _pack_together(
+    function: str, rest: Sequence[Slot], known: Known, annotations: Callable[[Slot], Any]
+) -> Group:
+    values = []
+    for slot in rest:
+        if slot.kind == "batch" and slot.values.on_host is None and any(
+            isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(slot.values)
+        ):
+            raise PlanError(f"{function}: the batched arguments {', '.join(s.name for s in rest)} were packed apart; under "
+                            f"jax.jit pack them together: pairs = {function}.pack(...), then {function}(..., *pairs.args)")
+        values.append(slot.values.to_list() if slot.kind == "batch" else slot.values)
+    if len(values) == 1:
+        return Group(known.pack(values[0], 1, annotations(rest[0]), function))
+    kinds = [annotations(s) for s in rest]
+    annotation = None if any(k is None for k in kinds) else tuple[tuple(kinds)]  # type: ignore[misc]
+    columns = known.pack(list(zip(*values, strict=True)), len(values), annotation, function)
+    return Group(columns, len(values))
+
+
+def component_types(schema: Schema, width: int) -> list[Component]:
+    """The components of examples of this schema."""
+    if width == 1:
+        return [Component(schema.root, schema.root_optional)]
+    assert isinstance(schema.root, Ref)
+    fields = {f.name: f for f in reversed(schema.store(schema.root.store).fields)}
+    return [Component(fields[str(k)].type, has_mask(fields[str(k)])) for k in range(width)]
+
+
+def _row_type(array: Any) -> Array:
+    """The type of one row of an array of examples."""
+    whole = type_of(jax.typeof(array))
+    return Array(whole.dtype, whole.shape[1:])
+
+
+def array_columns(type: Type, values: Any, like: Columns | None) -> Columns:
+    """An array of examples as columns: its rows are the roots. `like` holds the stores of the other components."""
+    if like is None:
+        return Columns(Schema(type), len(values), {ROOT: values}, {}, {})
+    schema = replace(like.schema, root=type, root_optional=False)
+    return replace(like, schema=schema, arrays={**like.arrays, ROOT: values})
+
+
+def zeros(type: Array, count: int) -> np.ndarray[Any, Any]:
+    """A stand-in for an array that the host does not read; takes no memory."""
+    kind = np.uint32 if type.dtype.startswith("key<") else np.dtype(type.dtype)
+    return np.broadcast_to(np.zeros((), kind), (count, *type.shape))
+
+
+__all__ = ["Component", "Examples", "Known", "Planned", "Program", "array_columns", "gather", "zeros"]

@@ -1,0 +1,235 @@
+"""Specialisations: one compiled program for one set of types, and the cache of them that each batched function has.
+
+A specialisation is found by its `Key`. Its free variables (closures, globals, what they lead to) are known only after
+compiling; they are read again at every call: arrays enter as hidden shared arguments, everything else is a guard,
+and a guard that does not hold compiles anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import types
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from autobatch import pipeline
+from autobatch.batch import Group, Planner, Tables
+from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
+from autobatch.data import FAILED, Component, Examples, array_columns, zeros
+from autobatch.errors import Failure
+from autobatch.frontend.state import FreeVariable
+from autobatch.frontend.statics import follow, same_static
+from autobatch.ir.core import Function, Module, Operand, Value, operands, regions
+from autobatch.ir.rewrite import free_values
+from autobatch.ir.types import Array
+from autobatch.options import Options
+from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
+from autobatch.pipeline import compile as compile_program
+from autobatch.runtime.columns import Columns
+
+jax.tree_util.register_dataclass(ArrayResult, ("values",), ())
+jax.tree_util.register_dataclass(RaggedResult, ("values", "offsets"), ())
+jax.tree_util.register_dataclass(StructureResult, ("rows",), ("type",))
+
+_numbers = itertools.count()
+
+
+class Program:
+    """One specialisation. `compiled` plans and runs; this class knows where a call's data goes."""
+
+    def __init__(self, name: str, planner: Planner, key: Key, compiled: pipeline.Program,
+                 components: tuple[Component, ...], shared: int) -> None:
+        self.fingerprint = f"{name}#{next(_numbers)}"
+        self.planner, self.key, self.compiled, self.components = planner, key, compiled, components
+        self.masks = key.on_error == "mask"
+        self.on_host = _host_components(compiled, components)
+        self.plans_made = 0
+        self.signatures: set[Any] = set()
+        self._given = shared
+        free: Sequence[FreeVariable] = compiled.lowered.free
+        self._guards = tuple(f for f in free if f.shared is None)
+        self._arrays = tuple(sorted({f.shared: f for f in free if f.shared is not None}.items()))
+        self._array_tables: Bounded[int, tuple[Tables, Hashable, tuple[Failure, ...]]] = Bounded(32)
+        self._jit = jax.jit(lambda shared, tables, signature: compiled.run(shared, tables, signature), static_argnums=2)
+
+    @property
+    def result(self) -> Any:
+        """The template of the result."""
+        return self.compiled.lowered.result
+
+    # -- free variables
+
+    def is_current(self) -> bool:
+        """Do all free variables still have the values that this was compiled with?"""
+        return all(same_static(read(g, g.value), g.value) for g in self._guards) and \
+            all(_same_type(read(f, f.value), f.value) for _, f in self._arrays)
+
+    def shared(self, leaves: Sequence[Any]) -> list[Any]:
+        """All shared inputs: those of the call, then arrays that free variables hold now."""
+        return [*leaves, *(read(f, f.value) for _, f in self._arrays)]
+
+    # -- plans
+
+    def plan(self, components: tuple[Columns, ...]) -> Any:
+        """Plan packed examples; arrays given beside them are not known yet, and not read."""
+        return self.plan_with(components, {}, components[0].count)
+
+    def plan_with(self, columns: tuple[Columns, ...], arrays: Mapping[int, Any], count: int) -> Any:
+        """Plan packed examples together with arrays whose values the host reads."""
+        packed = iter(columns)
+        like = columns[0] if columns else None
+        whole = []
+        for k, component in enumerate(self.components):
+            if not component.array:
+                whole.append(next(packed))
+                continue
+            assert isinstance(component.type, Array)
+            values = np.asarray(arrays[k]) if k in arrays else zeros(component.type, count)
+            whole.append(array_columns(component.type, values, like))
+        self.plans_made += 1
+        return self.compiled.plan(whole)
+
+    def bind(self, plan: Any, at_least: Sequence[Hashable] = ()) -> tuple[Tables, Hashable]:
+        """The tables of a plan, in a size class that holds those of the signatures in `at_least`."""
+        tables, signature = self.compiled.bind(plan, at_least) if at_least else self.compiled.bind(plan)
+        if self.masks:
+            failed = np.zeros(plan.count, bool)
+            failed[[f.index for f in plan.failures]] = True
+            tables = {**tables, FAILED: failed}
+        return tables, signature
+
+    def array_tables(self, count: int) -> tuple[Tables, Hashable, tuple[Failure, ...]]:
+        """The tables where everything batched is an array that the host does not read: the same for every batch."""
+        def make() -> tuple[Tables, Hashable, tuple[Failure, ...]]:
+            plan = self.plan_with((), {}, count)
+            return (*self.bind(plan), plan.failures)
+
+        return self._array_tables.get_or_make(count, make)
+
+    # -- running
+
+    def execute(self, shared: Sequence[Any], tables: Tables, signature: Hashable) -> Sequence[Any]:
+        """Run the executable of a size class; traceable by JAX."""
+        self.signatures.add(signature)
+        made: Sequence[Any] = self._jit(list(shared), dict(tables), signature)
+        return made
+
+    def lowered(self, shared: Sequence[Any], tables: Tables, signature: Hashable) -> Any:
+        """The executable as JAX lowers it."""
+        held = {n: t for n, t in tables.items() if n != FAILED}
+        return self._jit.lower(list(shared), held, signature)
+
+    def is_uniform(self, index: int) -> bool:
+        """Is result `index` the same for all examples, because no batched argument reaches it?"""
+        module = self.compiled.lowered.module
+        entry = module.functions[0]
+        return entry.region.results[index] not in _varying(module, entry)
+
+
+def _host_components(compiled: pipeline.Program, components: tuple[Component, ...]) -> frozenset[int]:
+    """The components whose values the host reads: they decide structure, or reach the device as a host column."""
+    spec = compiled.spec
+    args = spec.module.functions[0].region.args
+    found, position = set(), 0
+    for k, component in enumerate(components):
+        if args[position] in spec.on_host or args[position] in spec.columns:
+            found.add(k)
+        position += 1 + component.optional
+    return frozenset(found)
+
+
+def _varying(module: Module, entry: Function) -> set[Operand]:
+    """Values of the entry that depend on its arguments; a call or a branch depends on all that it reads."""
+    shared = frozenset(module.shared)
+    varying: set[Operand] = set(entry.region.args)
+    for instruction in entry.region.body:
+        read: list[Operand] = list(operands(instruction))
+        for region in regions(instruction):
+            read += free_values(region, shared)
+        if any(isinstance(x, Value) and x in varying for x in read):
+            varying.update(instruction.results)
+    return varying
+
+
+def read(free: FreeVariable, otherwise: Any) -> Any:
+    """The present value of a free variable; `otherwise` where it is gone."""
+    owner, held = free.owner, free.owner
+    if isinstance(owner, types.FunctionType):
+        names = owner.__code__.co_freevars
+        try:
+            if free.name in names and owner.__closure__ is not None:
+                held = owner.__closure__[names.index(free.name)].cell_contents
+            else:
+                held = owner.__globals__[free.name]
+        except (ValueError, KeyError):
+            return otherwise if not free.path else _GONE
+    try:
+        return follow(held, free.path)
+    except (AttributeError, KeyError, IndexError, TypeError):
+        return _GONE
+
+
+_GONE = object()
+
+
+def _same_type(a: Any, b: Any) -> bool:
+    return getattr(a, "shape", None) == getattr(b, "shape", None) and getattr(a, "dtype", None) == getattr(b, "dtype", None)
+
+
+class Specialisations:
+    """The programs of one batched function. Safe under threads: a program is compiled once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._programs: Bounded[Key, list[Program]] = Bounded(128)
+        self._lock = threading.RLock()
+        self._plans = 0
+
+    def find(
+        self, key: Key, planner: Planner, args: tuple[Any, ...], kwargs: dict[str, Any], examples: Examples,
+        shared: Sequence[Array], options: Options,
+    ) -> Program:
+        """The program for a key whose guards hold; compiles it when there is none, and logs why."""
+        with self._lock:
+            self._programs.size = options.cache_size
+            candidates = self._programs.get(key) or []
+            for program in candidates:
+                if program.is_current():
+                    return program
+            self._log(key, candidates)
+            fun: Callable[..., Any] = planner.__wrapped__  # type: ignore[attr-defined]
+            compiled = compile_program(fun, args, kwargs, examples.schema, shared, options)
+            program = Program(self.name, planner, key, compiled, examples.components, len(shared))
+            self._programs.put(key, [program, *candidates[:7]])
+            return program
+
+    def for_group(self, group: Group, planner: Planner) -> tuple[Program, ...]:
+        """The programs, at most four, that take such packed examples and nothing else that is batched."""
+        with self._lock:
+            programs = [p for _, held in self._programs.items() for p in held]
+        fit = [p for p in programs if p.key.schema == group.schema and len(p.components) == group.width
+               and not any(c.array for c in p.components) and p.planner == planner and p.is_current()]
+        return tuple(sorted(fit[:4], key=lambda p: p.fingerprint))
+
+    def info(self) -> CacheInfo:
+        """What is kept, and how many plans were made."""
+        with self._lock:
+            programs = [p for _, held in self._programs.items() for p in held]
+        return CacheInfo(len(programs), sum(len(p.signatures) for p in programs), sum(p.plans_made for p in programs))
+
+    def _log(self, key: Key, candidates: Sequence[Program]) -> None:
+        if candidates:
+            changed = [g for p in candidates[:1] for g in p._guards if not same_static(read(g, g.value), g.value)]
+            words = "; ".join(f"{'.'.join([g.name, *(str(s) for s in g.path)])} changed" for g in changed[:3])
+            logger.info("recompiling %s: free variables: %s", self.name, words or "an array has another shape")
+            return
+        known = [k for k, _ in self._programs.items()]
+        if known:
+            nearest = min((differences(k, key) for k in known), key=len)
+            logger.info("recompiling %s: %s", self.name, "; ".join(nearest))
+        else:
+            logger.info("compiling %s", self.name)
