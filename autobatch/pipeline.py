@@ -8,7 +8,7 @@ by JAX for one signature (the shapes of a size class).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.analysis.structure import analyse
+from autobatch.backends.interpret import demand
 from autobatch.backends.xla import emit
 from autobatch.errors import Failure
 from autobatch.frontend import Lowered, lower
-from autobatch.ir.core import Module
+from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
 from autobatch.ir.system import print_system
 from autobatch.ir.types import Array, Type
@@ -33,12 +34,13 @@ from autobatch.runtime.columns import Columns
 from autobatch.runtime.combine import combine
 from autobatch.runtime.failures import first_failures
 from autobatch.runtime.plan import DataPlan, SizeClasses, make_plan
-from autobatch.runtime.schema import Schema
+from autobatch.runtime.schema import Schema, columns_read
 from autobatch.runtime.spec import PlanSpec
 from autobatch.runtime.tables import Signature
 from autobatch.vectorize.frames import build_system
 from autobatch.vectorize.kinds import loops_to_functions
 from autobatch.vectorize.refuse import refuse_numeric_control
+from autobatch.vectorize.uniform_loops import fuse_uniform_loops
 
 
 @dataclass(frozen=True)
@@ -110,24 +112,53 @@ class Program:
 
         return make_plan(self.spec, self._request, found, data, {c: (s, held(c)) for c, s in self._request.data})
 
-    def bind(self, plan: DataPlan) -> tuple[dict[str, Any], Signature]:
-        """The arrays and the signature of one call."""
-        return plan.bind(self._sizes.capacities)
+    def bind(self, plan: DataPlan, at_least: Sequence[Signature] = ()) -> tuple[dict[str, Any], Signature]:
+        """The arrays and the signature of one call; its capacities hold those of the signatures `at_least` too."""
+
+        def capacities(counts: Mapping[int, int]) -> tuple[int, ...]:
+            own = self._sizes.capacities(counts)
+            return tuple(max(sizes) for sizes in zip(own, *(s.capacity for s in at_least), strict=True))
+
+        return plan.bind(capacities)
+
+    @property
+    def structural(self) -> frozenset[int]:
+        """The parameters of the entry that the host reads: they decide structure."""
+        args = self.spec.module.functions[0].region.args
+        return frozenset(k for k, a in enumerate(args) if a in self.spec.on_host)
+
+    @property
+    def structure_columns(self) -> frozenset[str]:
+        """The columns of the examples that the host reads: a plan is stale when one of them has changed."""
+        found = {f"#root{k}" for k in self.structural}
+        for function in self.spec.slice.functions:
+            for instruction in walk(function.region):
+                if isinstance(instruction, Apply):
+                    found.update(columns_read(instruction, self._schema))
+        return frozenset(found)
+
+    def interpret(self, shared: Sequence[Any], plan: DataPlan) -> list[Result]:
+        """The results by the reference back end, row by row."""
+        arrays = iter(demand.run(self.schedule.system, plan, shared, self.example.constants))
+        tables, _ = self.bind(plan)
+        return self._results(arrays, tables, plan.count)
 
     def run(self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature) -> list[Result]:
         """The results of the entry, to be traced under `jax.jit` with `signature` static."""
-        arrays = iter(self._emit.run(shared, tables, signature))
+        return self._results(iter(self._emit.run(shared, tables, signature)), tables, signature.batch)
+
+    def _results(self, arrays: Iterator[Any], tables: Mapping[str, Any], batch: int) -> list[Result]:
         results: list[Result] = []
         for k, (table, value) in enumerate(zip(self.spec.outputs, self._entry_results(), strict=True)):
             if table is None:
                 results.append(StructureResult(tables[f"result{k}"], value))
             elif table.kind == "fold":
-                results.append(self._ragged(k, next(arrays), tables, signature))
+                results.append(self._ragged(k, next(arrays), tables))
             else:
-                results.append(ArrayResult(next(arrays)[: signature.batch]))
+                results.append(ArrayResult(next(arrays)[:batch]))
         return results
 
-    def _ragged(self, k: int, values: Any, tables: Mapping[str, Any], signature: Signature) -> RaggedResult:
+    def _ragged(self, k: int, values: Any, tables: Mapping[str, Any]) -> RaggedResult:
         offsets = jnp.asarray(tables[f"offsets{k}"], jnp.int32)
         live = jnp.arange(values.shape[0]) < offsets[-1]
         mask = live.reshape(live.shape + (1,) * (values.ndim - 1))
@@ -154,6 +185,7 @@ def compile(
     passes = _Passes(options)
     passes.after("example", lowered.module)
     module = passes.after("inline", inline(lowered.module))
+    module = passes.after("uniform loops", fuse_uniform_loops(module))
     functions = passes.after("functions", loops_to_functions(module))
     facts = analyse(functions)
     refuse_numeric_control(functions, facts)
@@ -167,7 +199,7 @@ def compile(
     }
     passes.write("system", lambda: print_system(system))
     passes.write("fission", lambda: print_schedule(schedule))
-    return Program(lowered, stages, functions, spec, schedule, options)
+    return Program(lowered, stages, functions, spec, schedule, schema, options)
 
 
 class _Passes:

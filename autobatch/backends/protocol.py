@@ -35,7 +35,7 @@ def _extreme(dtype: Any, sign: int) -> Any:
         return np.asarray(sign * np.inf, dtype)
     if dtype == np.bool_:
         return np.asarray(sign > 0)
-    info = jnp.iinfo(dtype)
+    info = np.iinfo(dtype)
     return np.asarray(info.max if sign > 0 else info.min, dtype)
 
 

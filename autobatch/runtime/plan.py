@@ -103,11 +103,24 @@ class _Binder:
         self.example: dict[int, Ints] = {}
         for n, order in enumerate(self.request.orders):
             rows = plan.rows(order.space)
-            by_level = np.arange(rows) if n not in plan.levels else np.argsort(plan.levels[n], kind="stable")
+            by_level = self.by_level(n) if n in plan.levels else np.arange(rows)
             position = np.empty(rows, np.int64)
             position[by_level] = np.arange(rows)
             self.sorted.append(by_level)
             self.position.append(position)
+
+    def by_level(self, order: int) -> Ints:
+        """Rows sorted by level; within a level by the lengths of their runs, so that the windows of a fold waste little."""
+        level = self.plan.levels[order]
+        folds = [f for f in self.request.folds if f.order == order]
+        if not folds:
+            return np.argsort(level, kind="stable")
+        lengths = np.zeros(len(level), np.int64)
+        for f in folds:
+            start = self.plan.starts[self.request.orders[order].space]
+            owner = self.plan.owners[f.name] + start[self.row_example(f.elements)]
+            lengths += np.bincount(owner, minlength=len(level))
+        return np.lexsort((lengths, level))
 
     def put(self, name: str, values: Values) -> None:
         start, length = self.places[name]
@@ -355,15 +368,11 @@ def _with_levels(plan: DataPlan) -> tuple[DataPlan, Ints]:
         source, target, weight = (np.concatenate([e[k] for e in edges]) for k in range(3))
         level, stuck = longest_paths(int(first[-1]), source, target, weight)
         for k, task in enumerate(loop.tasks):
-            levels[task] = _by_run_length(plan, loop, task, level[first[k] : first[k + 1]])
+            levels[task] = level[first[k] : first[k + 1]]
             mine = stuck[(stuck >= first[k]) & (stuck < first[k + 1])] - first[k]
             cyclic.append(np.searchsorted(plan.starts[spaces[k]], mine, side="right") - 1)
     bad = np.unique(np.concatenate(cyclic)) if cyclic else np.zeros(0, np.int64)
     return replace(plan, levels=levels), bad
-
-
-def _by_run_length(plan: DataPlan, loop: LoopRequest, task: int, level: Ints) -> Ints:
-    return level
 
 
 def _edge(plan: DataPlan, loop: LoopRequest, spaces: Sequence[int], first: Ints, edge: Any) -> tuple[Ints, Ints, Ints]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from autobatch.ir.types import Array, Type
+from autobatch.ir.core import Apply
+from autobatch.ir.types import Array, List, Ref, Type
 
 UNKNOWN = Array("bool", weak=True)
 """The type of a place where no example has held a value yet: a field that is always None, the elements of lists that
@@ -82,3 +83,22 @@ def field_column(schema: Schema, store: str, name: str, type: Type) -> str:
     """The column that a load of this type reads: classes that disagree on a field's type have one column each."""
     fields = [f for f in schema.store(store).fields if f.name == name]
     return next((f.column for f in fields if f.type == type), fields[0].column)
+
+
+def columns_read(instruction: Apply, schema: Schema) -> tuple[str, ...]:
+    """The columns that a structural operation reads."""
+    op = instruction.op
+    type = instruction.operands[0].type if instruction.operands else None
+    match op.name, type:
+        case "load", Ref(store=store):
+            return (field_column(schema, store, op["field"], instruction.results[0].type),)
+        case "load_is_none", Ref(store=store):
+            return (field_column(schema, store, op["field"], op["type"]) + "?",)
+        case "is_class", Ref(store=store):
+            return (f"{store}.#tag",)
+        case "length", List(store=str(name)):
+            return (f"{name}.#offsets",)
+        case "item", List(store=str(name)):
+            return (f"{name}.#offsets", f"{name}.#values")
+        case _:
+            return ()

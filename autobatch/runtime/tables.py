@@ -58,7 +58,6 @@ class LoopRequest:
 
     tasks: tuple[int, ...]
     edges: tuple[Edge, ...]
-    folds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,15 @@ def segment_reduce(kind: str, values: Any, owner: Any, rows: int) -> Any:
     held = values.astype(jnp.int32) if logical else values
     neutral = jnp.asarray(NEUTRAL[kind](values.dtype)).astype(held.dtype)
     at = jnp.full((rows + 1, *values.shape[1:]), neutral, held.dtype).at[owner]
-    scatter = {"sum": at.add, "prod": at.multiply, "max": at.max, "any": at.max, "min": at.min, "all": at.min}[kind]
-    reduced = scatter(held, indices_are_sorted=True, mode="promise_in_bounds")[:rows]
+    scatters: dict[str, Any] = {
+        "sum": at.add,
+        "prod": at.multiply,
+        "max": at.max,
+        "any": at.max,
+        "min": at.min,
+        "all": at.min,
+    }
+    reduced = scatters[kind](held, indices_are_sorted=True, mode="promise_in_bounds")[:rows]
     return reduced.astype(values.dtype)
 
 
@@ -338,7 +345,7 @@ class LevelLoop:
         bounds = self.e.window(f"{name}.start", start, width + 1)
         first, last = bounds[:-1], bounds[1:]
         source = self.source(fold, buffers)
-        index = self.e.table(f"{name}.index")
+        base, _ = self.e.places[f"{name}.index"]
         dtype = jax_compat.device_dtype(fold.result.type)
         longest = jnp.max(last - first)
         empty = jnp.full((width, *fold.result.type.shape), NEUTRAL[fold.kind](dtype), dtype)
@@ -347,7 +354,7 @@ class LevelLoop:
             at, total = carry
             where = first + at
             live = where < last
-            rows = take(index, jnp.where(live, where, 0))
+            rows = take(self.e.tables["integers"], base + jnp.where(live, where, 0))
             values = take(source, rows).astype(dtype)
             mask = live.reshape((width,) + (1,) * (values.ndim - 1))
             return at + 1, jnp.where(mask, COMBINE[fold.kind](total, values), total)

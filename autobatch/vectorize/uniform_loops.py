@@ -1,0 +1,122 @@
+"""Loops that every activation runs equally often, over numbers alone, are one operation: a scan.
+
+    %4 = for 1000 init(%x) body(%i, %h):          %4 = scan[length=1000, ...](%x, %W)
+      %5 = dot_general(%h, %W)             ->
+      %6 = tanh(%5)
+      yield %6
+
+Such a loop needs no frames: its rows are affine, it is the same for all lanes, and JAX batches it as one primitive.
+Inner loops come first, so a nest of them becomes one operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from autobatch.ir import jax_compat, leaf
+from autobatch.ir.core import Apply, For, If, Instruction, Literal, Map, Module, Operand, Region, Value, While
+from autobatch.ir.rewrite import Fresh, copy_region, free_values
+from autobatch.ir.types import Array
+
+
+def fuse_uniform_loops(module: Module) -> Module:
+    """Replace every `For` with a literal count and a body of arithmetic by the scan it is."""
+    fuser = _Fuser(module)
+    functions = tuple(replace(f, region=fuser.run(f.region)) for f in module.functions)
+    return replace(module, functions=functions, constants=tuple(fuser.constants))
+
+
+class _Fuser:
+    def __init__(self, module: Module) -> None:
+        self.fresh = Fresh(module)
+        self.constants = list(module.constants)
+        self.renamed: dict[Value, Operand] = {}
+
+    def region(self, region: Region) -> Region:
+        body: list[Instruction] = []
+        for instruction in region.body:
+            body.extend(self.instruction(instruction))
+        return replace(region, body=tuple(body))
+
+    def run(self, region: Region) -> Region:
+        """The region with its loops fused, readers reading the results of the scans."""
+        fused = self.region(region)
+        return copy_region(fused, self.renamed, None)
+
+    def instruction(self, instruction: Instruction) -> Sequence[Instruction]:
+        match instruction:
+            case If(then=then, orelse=orelse):
+                return [replace(instruction, then=self.region(then), orelse=self.region(orelse))]
+            case While(condition=test, body=body):
+                return [replace(instruction, condition=self.region(test), body=self.region(body))]
+            case Map(body=body):
+                return [replace(instruction, body=self.region(body))]
+            case For(body=body):
+                loop = replace(instruction, body=copy_region(self.region(body), self.renamed, None))
+                return self.scan(loop) if self.is_uniform(loop) else [loop]
+            case _:
+                return [instruction]
+
+    def is_uniform(self, loop: For) -> bool:
+        """A literal count, and arithmetic on arrays only."""
+        if not isinstance(loop.count, Literal) or not isinstance(loop.count.value, int):
+            return False
+        reads = [*loop.init, *free_values(loop.body)]
+        arithmetic = all(
+            isinstance(i, Apply)
+            and (i.op.is_jax or i.op.name in leaf.NUMERIC)
+            and all(isinstance(x.type, Array) for x in (*i.operands, *i.results))
+            for i in loop.body.body
+        )
+        return bool(loop.init) and arithmetic and all(isinstance(x.type, Array) for x in reads)
+
+    def scan(self, loop: For) -> list[Instruction]:
+        captured = free_values(loop.body)
+        assert isinstance(loop.count, Literal) and isinstance(loop.count.value, int)
+        count = loop.count.value
+        carried = loop.body.args[1:]
+
+        def turn(index: Any, state: tuple[Any, ...], outer: Sequence[Any]) -> tuple[Any, ...]:
+            env: dict[Value, Any] = dict(zip(captured, outer, strict=True))
+            env.update(zip(carried, state, strict=True))
+            env[loop.body.args[0]] = index
+            for i in loop.body.body:
+                assert isinstance(i, Apply)
+                types = [r.type for r in i.results if isinstance(r.type, Array)]
+                values = leaf.evaluate(i.op, types, *(self.value(x, env) for x in i.operands))
+                env.update(zip(i.results, values, strict=True))
+            return tuple(self.cast(self.value(r, env), c) for r, c in zip(loop.body.results, carried, strict=True))
+
+        def whole(*operands: Any) -> tuple[Any, ...]:
+            init, outer = operands[: len(carried)], operands[len(carried) :]
+            start = tuple(self.cast(x, c) for x, c in zip(init, carried, strict=True))
+            final: tuple[Any, ...] = jax.lax.fori_loop(0, count, lambda i, state: turn(i, state, outer), start)
+            return final
+
+        types = [x.type for x in (*carried, *captured) if isinstance(x.type, Array)]
+        closed, _ = jax_compat.trace(whole, *types)
+        made: list[Instruction] = []
+        found = jax_compat.inline(
+            closed, (*loop.init, *captured), self.fresh.value, self.constant, made.append, loop.span
+        )
+        self.renamed.update(zip(loop.results, found, strict=True))
+        return made
+
+    def value(self, x: Operand, env: dict[Value, Any]) -> Any:
+        if isinstance(x, Value):
+            return env[x]
+        assert isinstance(x.type, Array)
+        return jnp.asarray(self.constants[x.constant]) if x.constant >= 0 else jax_compat.literal(x.value, x.type)
+
+    def cast(self, x: Any, like: Value) -> Any:
+        assert isinstance(like.type, Array)
+        return jnp.broadcast_to(jnp.asarray(x, jax_compat.device_dtype(like.type)), like.type.shape)
+
+    def constant(self, array: Any) -> Literal:
+        self.constants.append(array)
+        return Literal(None, jax_compat.type_of(array), len(self.constants) - 1)
