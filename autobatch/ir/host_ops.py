@@ -146,7 +146,7 @@ def _clamp(op: Op, low: Rows, x: Rows, high: Rows) -> Rows:
 
 def _shift_right_logical(x: Rows, y: Rows) -> Rows:
     unsigned = np.dtype(f"u{x.dtype.itemsize}")
-    return np.right_shift(x.view(unsigned), y.astype(unsigned)).view(x.dtype)
+    return np.asarray(np.right_shift(x.view(unsigned), y.astype(unsigned)).view(x.dtype))
 
 
 def _broadcast_in_dim(op: Op, x: Rows) -> Rows:
