@@ -79,7 +79,7 @@ class _Lifter:
     def function(
         self, name: str, args: tuple[Value, ...], captured: tuple[Value, ...], region: Region, span: Span
     ) -> None:
-        """Add a function whose parameters are `args` and then `captured`, renamed so that each value is defined once."""
+        """Add a function of `args` and then `captured`, renamed so that each value is defined once."""
         whole = Region((*args, *captured), region.body, region.results)
         renamed = copy_region(whole, {}, self.fresh)
         self.made.append(Function(name, self.region(renamed, name), span))
