@@ -18,7 +18,7 @@ import threading
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import jax
@@ -26,15 +26,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch import results
-from autobatch.arguments import Bound, Branch, ByIdentity, Entries, Raw, Sharing, Slot, bind, form_key, read_axes
-from autobatch.batch import Batch, Group, Tables
+from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, read_axes
+from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
 from autobatch.data import FAILED, Examples, Known, gather
 from autobatch.errors import BatchError, ExampleError, Failure
+from autobatch.groups import Group, Tables
 from autobatch.inspection import Lowered
 from autobatch.ir.template import Input
+from autobatch.objects import stack
 from autobatch.options import BACKENDS, current, enable_compilation_cache, options
 from autobatch.runtime.columns import Columns
+from autobatch.sharing import ByIdentity, Sharing
 from autobatch.specialise import Program, Specialisations
 
 P = ParamSpec("P")
@@ -108,6 +111,8 @@ class Batched(Generic[P, R]):
     """
 
     __wrapped__: Callable[P, R]
+    __name__: str
+    __qualname__: str
 
     def __init__(self, fun: Callable[P, R], settings: Settings) -> None:
         functools.update_wrapper(self, fun)
@@ -137,7 +142,7 @@ class Batched(Generic[P, R]):
     def example(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Plain Python for one example; every batched function called inside runs plainly too."""
         with _plainly():
-            return self.__wrapped__(*self._receiver, *args, **kwargs)  # type: ignore[arg-type]
+            return self.__wrapped__(*self._receiver, *args, **kwargs)
 
     def loop(self, *args: Any, **kwargs: Any) -> list[R]:
         """`example` for every example of the batch that `f(*args)` takes: what the batched call must agree with."""
@@ -154,7 +159,7 @@ class Batched(Generic[P, R]):
         if len(slots) == 1 and slots[0].kind == "batch":
             return slots[0].values.plan(self)  # type: ignore[no-any-return]
         wanted = self._annotation if like is None else lambda slot: like
-        rows = [Slot(s.index, s.name, "list", list(s.leading()) if s.kind == "array" else list(s.values)) for s in slots]
+        rows = [replace(s, kind="list", values=list(s.leading() if s.kind == "array" else s.values)) for s in slots]
         examples = gather(self._name, rows, self._known, wanted)
         assert examples.group is not None
         return Batch(examples.group).plan(self)
@@ -191,9 +196,11 @@ class Batched(Generic[P, R]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Batched):
             return NotImplemented
-        return self._cache is other._cache and all(
-            a is b for a, b in zip(self._receiver, other._receiver, strict=False)
-        ) and len(self._receiver) == len(other._receiver)
+        return (
+            self._cache is other._cache
+            and all(a is b for a, b in zip(self._receiver, other._receiver, strict=False))
+            and len(self._receiver) == len(other._receiver)
+        )
 
     def __hash__(self) -> int:
         return hash((id(self._cache), *map(id, self._receiver)))
@@ -221,13 +228,13 @@ class Batched(Generic[P, R]):
         backend = settings.backend if settings.backend != "auto" else chosen.backend
         key = Key(
             axes=ByIdentity(self._entries),
-            arguments=(tuple((n, form_key(f)) for n, f in bound.forms.items()), tuple(sharing.keys), examples.components),
+            arguments=(bound.key, tuple(sharing.keys), examples.components),
             shared=tuple(sharing.types),
             schema=examples.schema,
             backend=backend,
             on_error=settings.on_error,
             options=chosen.key,
-            x64=bool(jax.config.jax_enable_x64),
+            x64=bool(jax.config.read("jax_enable_x64")),
         )
         program = self._cache.find(key, self, args, kwargs, examples, sharing.types, chosen)
         tables, signature, failures = examples.tables(program)
@@ -241,8 +248,15 @@ class Batched(Generic[P, R]):
         tables = dict(call.tables)
         failed = tables.pop(FAILED, None)
         computed = program.execute(call.shared, tables, call.signature) if run is None else run(call.shared, tables)
-        outcome = results.Outcome(self._name, examples.count, computed, examples.schema, examples.host_or_leaves,
-                                  examples.enums, program.is_uniform)
+        outcome = results.Outcome(
+            self._name,
+            examples.count,
+            computed,
+            examples.schema,
+            examples.host_or_leaves,
+            examples.enums,
+            program.is_uniform,
+        )
         if program.masks:
             failed = jnp.zeros(examples.count, bool) if failed is None else jnp.asarray(failed)
             outcome = results.without_failed(outcome, failed)
@@ -267,13 +281,19 @@ class Batched(Generic[P, R]):
 
     def _slots_to_pack(self, args: tuple[Any, ...]) -> tuple[Slot, ...]:
         """The batched leaves among arguments that are given for the batched parameters alone, in order."""
-        parameters = list(self._signature.parameters.values())[1 if self._is_method else 0:]
+        parameters = list(self._signature.parameters.values())[1 if self._is_method else 0 :]
         batched = [p for p in parameters if p.kind is not p.VAR_KEYWORD and self._has_axis(p.name)]
         if len(args) != len(batched) and not any(p.kind is p.VAR_POSITIONAL for p in batched):
-            raise BatchError(f"{self._name}.pack takes the batched arguments ({', '.join(p.name for p in batched)}), "
-                             f"{len(batched)} of them; {len(args)} were given")
-        signature = inspect.Signature([p.replace(kind=p.POSITIONAL_ONLY, default=p.empty)
-                                       if p.kind is not p.VAR_POSITIONAL else p for p in batched])
+            raise BatchError(
+                f"{self._name}.pack takes the batched arguments ({', '.join(p.name for p in batched)}), "
+                f"{len(batched)} of them; {len(args)} were given"
+            )
+        signature = inspect.Signature(
+            [
+                p.replace(kind=p.POSITIONAL_ONLY, default=p.empty) if p.kind is not p.VAR_POSITIONAL else p
+                for p in batched
+            ]
+        )
         bound = bind(self._name, signature, self._entries, frozenset(), args, {})
         if any(isinstance(leaf, Raw) and not leaf.static for form in bound.forms.values() for leaf in _leaves(form)):
             raise BatchError(f"{self._name}.pack takes batched arguments only; a part of one is shared")
@@ -289,11 +309,13 @@ class Batched(Generic[P, R]):
 
     def _one(self, bound: Bound, index: int) -> R:
         args, kwargs = bound.example(index)
-        return self.__wrapped__(*args, **kwargs)  # type: ignore[arg-type]
+        return self.__wrapped__(*args, **kwargs)
 
     def _run_disabled(self, bound: Bound) -> Any:
         """Every example plainly, and the results stacked; failures as the batched call reports them."""
-        bound, made, failures = _unpacked(bound), [], []
+        bound = _unpacked(bound)
+        made: list[Any] = []
+        failures: list[tuple[Failure, Exception]] = []
         with _plainly():
             for k in range(bound.size):
                 try:
@@ -305,12 +327,14 @@ class Batched(Generic[P, R]):
         if failures and not (masks and len(failures) < bound.size):
             raise ExampleError([f for f, _ in failures]) from failures[0][1]
         if not masks:
-            return results.stack(made, self._name)
+            return stack(made, self._name)
         failed = np.zeros(bound.size, bool)
         failed[[f.index for f, _ in failures]] = True
-        blank = jax.tree.map(lambda x: x * 0, next(m for k, m in enumerate(made) if not failed[k])) if failures else None
-        whole = [blank if failed[k] else m for k, m in enumerate(made)]
-        return results.stack(whole, self._name), results.Failures(jnp.asarray(failed), tuple(f for f, _ in failures))
+        whole = made
+        if failures:
+            blank = jax.tree.map(lambda x: x * 0, next(m for k, m in enumerate(made) if not failed[k]))
+            whole = [blank if failed[k] else m for k, m in enumerate(made)]
+        return stack(whole, self._name), results.Failures(jnp.asarray(failed), tuple(f for f, _ in failures))
 
 
 def _leaves(form: Any) -> Iterator[Any]:
@@ -362,29 +386,49 @@ def batched(fun: Callable[P, R], /) -> Batched[P, R]: ...
 
 @overload
 def batched(
-    fun: Callable[P, R], /, *, in_axes: Any = 0, out_axes: Any = 0, backend: str = "auto", on_error: str = "raise",
-    static: tuple[str, ...] | str = (), options: options | Mapping[str, Any] | None = None,
+    fun: Callable[P, R],
+    /,
+    *,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    backend: str = "auto",
+    on_error: str = "raise",
+    static: tuple[str, ...] | str = (),
+    options: options | Mapping[str, Any] | None = None,
 ) -> Batched[P, R]: ...
 
 
 @overload
 def batched(
-    *, in_axes: Any = 0, out_axes: Any = 0, backend: str = "auto", on_error: str = "raise",
-    static: tuple[str, ...] | str = (), options: options | Mapping[str, Any] | None = None,
+    *,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    backend: str = "auto",
+    on_error: str = "raise",
+    static: tuple[str, ...] | str = (),
+    options: options | Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[P, R]], Batched[P, R]]: ...
 
 
 def batched(
-    fun: Callable[..., Any] | None = None, /, *, in_axes: Any = 0, out_axes: Any = 0, backend: str = "auto",
-    on_error: str = "raise", static: tuple[str, ...] | str = (), options: options | Mapping[str, Any] | None = None,
+    fun: Callable[..., Any] | None = None,
+    /,
+    *,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    backend: str = "auto",
+    on_error: str = "raise",
+    static: tuple[str, ...] | str = (),
+    options: options | Mapping[str, Any] | None = None,
 ) -> Any:
     """Make a function for one example take a batch of them. A function, and a decorator with or without arguments.
 
     Args:
-      fun: a Python function for one example. Control flow on the structure of examples (trees, lists, classes) is fine.
-      in_axes: which arguments are batched, as in `jax.vmap`: an int or None for all parameters, a sequence with an entry
-        for each positional parameter, or a dict by parameter name. An entry is an int (the axis; a list of examples
-        or a `Batch` has 0), None (shared by all examples), or a container of entries that is a prefix of the argument.
+      fun: a Python function for one example. Control flow on the structure of examples (trees, lists) is fine.
+      in_axes: which arguments are batched, as in `jax.vmap`: an int or None for all parameters, a sequence with an
+        entry for each positional parameter, or a dict by parameter name. An entry is an int (the axis; 0 for a list of
+        examples or a `Batch`), None (shared by all examples), or a container of entries that is a prefix of the
+        argument.
       out_axes: where arrays of the result get the axis of examples; a prefix of the result's structure. None: the
         result does not depend on batched arguments and is returned once.
       backend: "auto", "interpret" or "xla".

@@ -10,11 +10,8 @@ its arrays and floats are, a list of those, and a hashable key of all the rest.
 
 from __future__ import annotations
 
-import enum
-import functools
 import inspect
-import sys
-import types
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
@@ -24,16 +21,10 @@ import numpy as np
 
 from autobatch.batch import Batch
 from autobatch.errors import BatchError
-from autobatch.ir import jax_compat
-from autobatch.ir.template import Input
-from autobatch.ir.types import Array
 from autobatch.runtime.ragged import Ragged
 
 Axes = Any
 """None, an int, or a tuple, dict or other container of them that is a prefix of the argument."""
-
-_PLAIN = (bool, int, str, bytes, type(None), enum.Enum, type, types.FunctionType, types.BuiltinFunctionType,
-          types.ModuleType)
 
 
 class stacked:
@@ -74,8 +65,11 @@ class Slot:
         """An array with its examples on axis 0."""
         if self.axis == 0:
             return self.values
-        return np.moveaxis(self.values, self.axis, 0) if isinstance(self.values, np.ndarray) else \
-            jax.numpy.moveaxis(self.values, self.axis, 0)
+        return (
+            np.moveaxis(self.values, self.axis, 0)
+            if isinstance(self.values, np.ndarray)
+            else jax.numpy.moveaxis(self.values, self.axis, 0)
+        )
 
 
 @dataclass(frozen=True)
@@ -137,11 +131,17 @@ class Bound:
     def rebuild(self, slot: Callable[[Slot], Any], raw: Callable[[Raw], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional and keyword arguments, as the function takes them."""
         made = {name: fill(form, slot, raw) for name, form in self.forms.items()}
-        bound = inspect.BoundArguments(self.signature, made)  # type: ignore[arg-type]
+        bound = inspect.BoundArguments(self.signature, OrderedDict(made))
         return bound.args, dict(bound.kwargs)
+
+    @property
+    def key(self) -> Any:
+        """The containers of all arguments, hashable."""
+        return tuple((name, form_key(form)) for name, form in self.forms.items())
 
     def example(self, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one example."""
+
         def row(slot: Slot) -> Any:
             return slot.leading()[index] if slot.kind == "array" else slot.values[index]
 
@@ -183,8 +183,10 @@ def read_axes(in_axes: Any, signature: inspect.Signature, function: str, is_meth
     elif isinstance(in_axes, Sequence) and not isinstance(in_axes, str):
         entries = _positional_axes(in_axes, parameters, function)
     else:
-        raise BatchError(f"{function}: in_axes is {in_axes!r}; it takes an int, None, a sequence with an entry for each "
-                         "positional parameter, or a dict by parameter name")
+        raise BatchError(
+            f"{function}: in_axes is {in_axes!r}; it takes an int, None, a sequence with an entry for "
+            "each positional parameter, or a dict by parameter name"
+        )
     if not any(isinstance(leaf, int) for entry in entries.values() for leaf in _axis_leaves(entry, function)):
         raise BatchError(f"{function}: in_axes={in_axes!r} batches nothing; give at least one parameter an axis")
     return Entries(entries, None, False, receiver)
@@ -215,8 +217,10 @@ def _positional_axes(in_axes: Sequence[Axes], parameters: list[inspect.Parameter
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
     if len(in_axes) > len(positional):
         names = ", ".join(p.name for p in positional) or "none"
-        raise BatchError(f"{function}: in_axes has {len(in_axes)} entries for {len(positional)} positional parameters "
-                         f"({names}); name keyword-only parameters with a dict")
+        raise BatchError(
+            f"{function}: in_axes has {len(in_axes)} entries for {len(positional)} positional parameters "
+            f"({names}); name keyword-only parameters with a dict"
+        )
     entries = {p.name: entry for p, entry in zip(positional, in_axes, strict=False)}
     if positional and positional[-1].kind is inspect.Parameter.VAR_POSITIONAL and in_axes:
         entries[positional[-1].name] = in_axes[-1]
@@ -226,16 +230,24 @@ def _positional_axes(in_axes: Sequence[Axes], parameters: list[inspect.Parameter
 # ---- binding
 
 
-def bind(function: str, signature: inspect.Signature, entries: Entries, static: frozenset[str], args: tuple[Any, ...],
-         kwargs: Mapping[str, Any]) -> Bound:
+def bind(
+    function: str,
+    signature: inspect.Signature,
+    entries: Entries,
+    static: frozenset[str],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Bound:
     """Sort the arguments of a call into batched and shared; raises BatchError where sizes differ or one example was
     given, and TypeError like any call whose arguments do not fit the parameters."""
     given = signature.bind(*args, **kwargs).arguments
     binder = _Binder(function)
     forms = {n: binder.parameter(signature.parameters[n], v, entries, static) for n, v in given.items()}
     if not binder.slots:
-        raise BatchError(f"{function}: no argument of this call is batched; in_axes gives an axis to none of "
-                         f"{', '.join(given) or 'them'}")
+        raise BatchError(
+            f"{function}: no argument of this call is batched; in_axes gives an axis to none of "
+            f"{', '.join(given) or 'them'}"
+        )
     sizes = {s.name: len(s) for s in binder.slots}
     if len(set(sizes.values())) > 1:
         words = ", ".join(f"{name} has {size}" for name, size in sizes.items())
@@ -255,8 +267,10 @@ class _Binder:
             whole = entries.axes.get(name, _MISSING)
             refused = [k for k in value if k not in entries.axes and whole is _MISSING]
             if refused:
-                raise BatchError(f"{self.function}: keyword arguments {', '.join(refused)} go to **{name}, which is refused "
-                                 "unless in_axes is a dict that names them")
+                raise BatchError(
+                    f"{self.function}: keyword arguments {', '.join(refused)} go to **{name}, which is "
+                    "refused unless in_axes is a dict that names them"
+                )
             parts = {k: self.value(v, entries.axes.get(k, whole), k, k in static) for k, v in value.items()}
             return Branch(tuple(parts.values()), lambda xs: dict(zip(parts, xs, strict=True)), ("kwargs", *parts))
         entry = entries.of(name, self.function)
@@ -280,13 +294,14 @@ class _Binder:
         """An argument whose parts have axes of their own."""
         inner = entry.value if isinstance(entry, stacked) else entry
         value = value.value if isinstance(value, stacked) else value
-        axes, axes_key, _ = _one_level(inner)
-        children = _one_level(value) if not isinstance(value, Batch) else None
+        axes, axes_key, _ = one_level(inner)
+        children = one_level(value) if not isinstance(value, Batch) else None
         if children is None or axes is None or children[0] is None or children[1] != axes_key:
-            raise BatchError(f"{self.function}: in_axes for {name} is {entry!r}, which is not a prefix of what was given: "
-                             f"{_describe(value)}")
-        parts = [self.value(v, e, f"{name}{k}", False)
-                 for (k, v), (_, e) in zip(children[0], axes, strict=True)]
+            raise BatchError(
+                f"{self.function}: in_axes for {name} is {entry!r}, which is not a prefix of what was "
+                f"given: {describe(value)}"
+            )
+        parts = [self.value(v, e, f"{name}{k}", False) for (k, v), (_, e) in zip(children[0], axes, strict=True)]
         return Branch(tuple(parts), children[2], children[1])
 
     def batched(self, value: Any, axis: int, name: str, lists: bool = False) -> Form:
@@ -297,20 +312,26 @@ class _Binder:
             value = value.to_list()
         if isinstance(value, Batch) or (isinstance(value, list) and not lists):
             if axis != 0:
-                raise BatchError(f"{self.function}: in_axes gives {name} the axis {axis}; a "
-                                 f"{'Batch' if isinstance(value, Batch) else 'list of examples'} has the axis 0 only")
+                raise BatchError(
+                    f"{self.function}: in_axes gives {name} the axis {axis}; a "
+                    f"{'Batch' if isinstance(value, Batch) else 'list of examples'} has the axis 0 only"
+                )
             return self.slot(name, "batch" if isinstance(value, Batch) else "list", value)
-        if _is_array(value):
+        if is_array(value):
             if not -value.ndim <= axis < value.ndim:
-                raise BatchError(f"{self.function}: in_axes gives {name} the axis {axis}, but it has the shape "
-                                 f"{tuple(value.shape)}; {_ONE}")
+                raise BatchError(
+                    f"{self.function}: in_axes gives {name} the axis {axis}, but it has the shape "
+                    f"{tuple(value.shape)}; {_ONE}"
+                )
             return self.slot(name, "array", value, axis % value.ndim)
         if value is None and "[" in name:
             return Raw(None, name, True)
-        children, key, rebuild = _one_level(value)
+        children, key, rebuild = one_level(value)
         if children is None:
-            raise BatchError(f"{self.function}: {name}: one example was given ({_describe(value)}); "
-                             f"pass `[{name}]`, or call `f.example(...)`")
+            raise BatchError(
+                f"{self.function}: {name}: one example was given ({describe(value)}); "
+                f"pass `[{name}]`, or call `f.example(...)`"
+            )
         parts = [self.batched(v, axis, f"{name}{k}", lists) for k, v in children]
         return Branch(tuple(parts), rebuild, key)
 
@@ -324,154 +345,45 @@ _MISSING = object()
 _ONE = "one example was given? pass `[x]`, or call `f.example(x)`"
 
 
-def _is_array(value: Any) -> bool:
+def is_array(value: Any) -> bool:
     return isinstance(value, (np.ndarray, np.generic, jax.Array, jax.core.Tracer))
 
 
-def _describe(value: Any) -> str:
-    if _is_array(value):
+def describe(value: Any) -> str:
+    if is_array(value):
         return f"an array of shape {tuple(value.shape)}"
     return f"a {type(value).__name__}"
+
+
+def is_leaf(treedef: Any) -> bool:
+    """Is this the structure of something that is no container?"""
+    return same_structure(treedef, jax.tree.structure(0))
+
+
+def same_structure(a: Any, b: Any) -> bool:
+    """Are two structures of pytrees equal?"""
+    return bool(a == b)
 
 
 _OneLevel = tuple[list[tuple[str, Any]] | None, Any, Callable[[Sequence[Any]], Any]]
 
 
-def _one_level(value: Any) -> _OneLevel:
+def one_level(value: Any) -> _OneLevel:
     """The children of a container with their places, a key of the container, and how to rebuild it. No children: not
     a container."""
     if type(value) in (tuple, list):
         return [(f"[{k}]", v) for k, v in enumerate(value)], (type(value).__name__, len(value)), type(value)
     if type(value) is dict:
         names = tuple(value)
-        return [(f"[{k!r}]", v) for k, v in value.items()], ("dict", frozenset(names)), \
-            lambda xs: dict(zip(names, xs, strict=True))
+        return (
+            [(f"[{k!r}]", v) for k, v in value.items()],
+            ("dict", frozenset(names)),
+            lambda xs: dict(zip(names, xs, strict=True)),
+        )
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         fields, cls = value._fields, type(value)
         return [(f".{k}", v) for k, v in zip(fields, value, strict=True)], ("namedtuple", cls), lambda xs: cls(*xs)
     paths, treedef = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda x: x is not value)
-    if treedef == jax.tree.structure(0) or value is None:
+    if is_leaf(treedef) or value is None:
         return None, None, lambda xs: value
     return [(jax.tree_util.keystr(p), v) for p, v in paths], treedef, lambda xs: jax.tree.unflatten(treedef, list(xs))
-
-
-# ---- shared values
-
-
-class ByIdentity:
-    """A static object that is compared by what it is. The key keeps it alive, so its identity is never reused."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ByIdentity) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __repr__(self) -> str:
-        return getattr(self.value, "__qualname__", f"a {type(self.value).__name__}")
-
-
-@dataclass
-class Sharing:
-    """Collects the run-time leaves of shared values: `leaves` and their `types`, in the order of `Input.index`."""
-
-    function: str
-    leaves: list[Any] = field(default_factory=list)
-    types: list[Array] = field(default_factory=list)
-    keys: list[Any] = field(default_factory=list)
-    _seen: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-
-    def raw(self, form: Raw) -> Any:
-        """The shared value with `Input` leaves; its static part goes into `keys`."""
-        if form.static:
-            made, key = form.value, _static_key(form.value, form.name, self.function)
-        else:
-            made, key = self.share(form.value)
-        self.keys.append(key)
-        return made
-
-    def share(self, value: Any) -> tuple[Any, Any]:
-        """The value with `Input` leaves in the place of its arrays and floats, and a key of the rest."""
-        if isinstance(value, _PLAIN):
-            return value, _plain_key(value)
-        if _is_array(value) or isinstance(value, (float, complex)):
-            return self.leaf(value)
-        if id(value) in self._seen:
-            return self._seen[id(value)]
-        children, key, rebuild = _one_level(value)
-        if children is not None:
-            parts = [self.share(child) for _, child in children]
-            made = rebuild([p for p, _ in parts])
-            # a container without run-time leaves is the user's own object: `is` keeps its meaning
-            made = value if all(p is c for (p, _), (_, c) in zip(parts, children, strict=True)) else made
-            result = made, (key, _order(value), *(k for _, k in parts))
-        elif isinstance(value, types.MethodType):
-            receiver, inner = self.share(value.__self__)
-            same = receiver is value.__self__
-            result = value if same else types.MethodType(value.__func__, receiver), ("method", value.__func__, inner)
-        elif isinstance(value, (set, frozenset)):
-            result = value, (type(value).__name__, frozenset(value))
-        elif attributes := _attributes(value):
-            result = self.instance(value, attributes)
-        else:
-            result = value, ByIdentity(value)
-        self._seen[id(value)] = result
-        return result
-
-    def instance(self, value: Any, attributes: dict[str, Any]) -> tuple[Any, Any]:
-        """A plain object: its attributes are shared one by one, in a copy made without calling `__init__`."""
-        made = object.__new__(type(value))
-        self._seen[id(value)] = made, ("again", len(self._seen))
-        parts = {name: self.share(item) for name, item in attributes.items()}
-        key = ("object", type(value), *((name, k) for name, (_, k) in parts.items()))
-        if all(part is attributes[name] for name, (part, _) in parts.items()):
-            return value, key
-        for name, (part, _) in parts.items():
-            object.__setattr__(made, name, part)
-        return made, key
-
-    def leaf(self, value: Any) -> tuple[Input, Any]:
-        if isinstance(value, np.ndarray) and value.dtype.kind not in "biufcV":
-            raise BatchError(f"{self.function}: a shared array of dtype {value.dtype} has no numbers in it")
-        type = jax_compat.type_of(jax.typeof(value))
-        self.leaves.append(value)
-        self.types.append(type)
-        return Input(len(self.leaves) - 1, type, shared=True), "array"
-
-
-def _order(value: Any) -> Any:
-    return tuple(value) if type(value) is dict else None
-
-
-def _plain_key(value: Any) -> Any:
-    return (type(value).__name__, value) if isinstance(value, (bool, int, str, bytes)) else value
-
-
-def _static_key(value: Any, name: str, function: str) -> Any:
-    try:
-        hash(value)
-    except TypeError:
-        raise BatchError(f"{function}: {name} is named in static, so its value must be hashable; "
-                         f"{_describe(value)} is not") from None
-    return ("static", type(value), value)
-
-
-def _attributes(value: Any) -> dict[str, Any] | None:
-    """The attributes of an instance of a class of the user; None for objects of the standard library and of C code,
-    and for callables that only wrap a function."""
-    cls = type(value)
-    root = cls.__module__.split(".")[0]
-    if root in sys.stdlib_module_names or isinstance(value, functools.partial) or hasattr(value, "__wrapped__"):
-        return None
-    found = dict(getattr(value, "__dict__", {}))
-    for base in cls.__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                found[name] = getattr(value, name)
-    return found or None

@@ -9,256 +9,24 @@ which is equal for all batches of one size class. It never holds the examples: t
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
 from autobatch import transfer
-from autobatch.errors import BatchError, Failure, PlanError
-from autobatch.ir.types import Ref
+from autobatch.errors import BatchError, PlanError
+from autobatch.groups import Form, Group, Leaves, flatten, with_rows
 from autobatch.runtime.annotations import schema_of_annotation
-from autobatch.runtime.columns import ROOT, ROOT_MISSING, Columns, columns_of, has_mask, positions
+from autobatch.runtime.columns import Columns, columns_of
 from autobatch.runtime.pack import pack as pack_columns
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.storage import load as load_columns
 from autobatch.runtime.storage import save as save_columns
 from autobatch.runtime.unpack import unpack
-
-Tables = dict[str, Any]
-
-
-class Plan(Protocol):
-    """The rows of all activations of one program on some examples (`runtime/plan.py`)."""
-
-    @property
-    def failures(self) -> tuple[Failure, ...]: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-    def take(self, indices: npt.NDArray[np.int64], /) -> Plan: ...
-
-
-class Specialised(Protocol):
-    """A program that a batch can be planned for. `fingerprint` names it; `planner` is its function."""
-
-    @property
-    def fingerprint(self) -> str: ...
-
-    @property
-    def planner(self) -> Planner: ...
-
-    @property
-    def masks(self) -> bool:
-        """Does the function report failures in its result, instead of raising?"""
-        ...
-
-    def plan(self, components: tuple[Columns, ...]) -> Plan: ...
-
-    def bind(self, plan: Any, at_least: Sequence[Hashable] = ()) -> tuple[Tables, Hashable]:
-        """What the executable reads, and the signature that it is compiled for: one that holds those of `at_least`."""
-        ...
-
-
-class Planner(Protocol):
-    """A batched function, as far as batches know it."""
-
-    def __hash__(self) -> int: ...
-
-    def specialisations_for(self, group: Group) -> tuple[Specialised, ...]:
-        """The programs that this function has for such examples, with guards that hold now."""
-        ...
-
-
-class Group:
-    """Packed examples on the host. `width` components an example: more than one for arguments packed together; then
-    an example is the tuple of them. `origin` is the group that these examples were cut from, and which they are."""
-
-    def __init__(self, columns: Columns | None, width: int = 1, planners: tuple[Planner, ...] = (),
-                 origin: tuple[Group, npt.NDArray[np.int64]] | None = None) -> None:
-        assert columns is not None or origin is not None
-        self.width, self.planners, self.origin = width, planners, origin
-        self._columns = columns
-        self._components: tuple[Columns, ...] | None = None
-        self._plans: dict[str, Plan] = {}
-        self._tables: dict[str, tuple[Tables, Hashable]] = {}
-        self._flat: tuple[Any, Leaves, Form] | None = None
-        self._lock = threading.RLock()
-        self.schema: Schema = columns.schema if columns is not None else origin[0].schema  # type: ignore[index]
-        self.count = columns.count if columns is not None else len(origin[1])  # type: ignore[index]
-        self.profile: Mapping[str, float] | None = None if origin is None else origin[0].own_profile
-
-    @property
-    def own_profile(self) -> Mapping[str, float]:
-        return self.profile or transfer.profile_of(self.columns)
-
-    @property
-    def columns(self) -> Columns:
-        with self._lock:
-            if self._columns is None:
-                assert self.origin is not None
-                self._columns = self.origin[0].columns.take(self.origin[1])
-            return self._columns
-
-    @property
-    def components(self) -> tuple[Columns, ...]:
-        """One `Columns` a component, all of the same stores."""
-        with self._lock:
-            if self._components is None:
-                self._components = split(self.columns, self.width)
-            return self._components
-
-    @property
-    def nbytes(self) -> int:
-        return self.columns.nbytes + sum(p.nbytes for p in self._plans.values())
-
-    def take(self, indices: Any) -> Group:
-        chosen = positions(indices, self.count)
-        root, inside = (self, chosen) if self.origin is None else (self.origin[0], self.origin[1][chosen])
-        if self.origin is not None and self.planners != root.planners:
-            root, inside = self, chosen  # this group was planned on its own
-        return Group(None, self.width, self.planners, (root, inside))
-
-    def mark(self, *planners: Planner) -> None:
-        """Remember functions: this group and what is cut from it will be planned for them."""
-        with self._lock:
-            self.planners += tuple(p for p in dict.fromkeys(planners) if p not in self.planners)
-
-    def plan(self, program: Specialised) -> Plan:
-        """The plan for a program: cut from that of the whole data set where this is planned for its function too."""
-        with self._lock:
-            if program.fingerprint not in self._plans:
-                self._plans[program.fingerprint] = self._made(program)
-            return self._plans[program.fingerprint]
-
-    def _made(self, program: Specialised) -> Plan:
-        if self.origin is not None and program.planner in self.origin[0].planners:
-            return self.origin[0].plan(program).take(self.origin[1])
-        return program.plan(self.components)
-
-    def tables(self, program: Specialised) -> tuple[Tables, Hashable]:
-        """What the executable reads of the plan."""
-        with self._lock:
-            if program.fingerprint not in self._tables:
-                self._tables[program.fingerprint] = program.bind(self.plan(program))
-            return self._tables[program.fingerprint]
-
-    def failures(self, program: Specialised) -> tuple[Failure, ...]:
-        """Failures that a call has to raise. Those of a function that masks them are one of its tables."""
-        return () if program.masks else self.plan(program).failures
-
-    def leaves(self, component: int | None) -> tuple[Leaves, Form]:
-        """This group as a pytree: computed again only when a function that it is planned for has a new program."""
-        with self._lock:
-            programs = tuple(s for p in self.planners for s in p.specialisations_for(self))
-            waiting = len({s.planner for s in programs}) < len(self.planners)
-            if self._flat is None or self._flat[0] != (tuple(s.fingerprint for s in programs), waiting):
-                leaves, form = _flatten(self, programs, waiting)
-                self._flat = ((tuple(s.fingerprint for s in programs), waiting), leaves, form)
-            _, leaves, form = self._flat
-            return leaves, form if component is None else replace(form, component=component)
-
-
-def split(columns: Columns, width: int) -> tuple[Columns, ...]:
-    """The components of examples that are tuples of `width` of them; the examples themselves when there is one."""
-    if width == 1:
-        return (columns,)
-    root = columns.schema.root
-    assert isinstance(root, Ref)
-    rows = columns.arrays[ROOT]
-    form = int(columns.arrays[f"{root.store}.#tag"][rows[0]]) if columns.count else 0
-    made = []
-    for k in range(width):
-        held = next(f for f in columns.schema.store(root.store).fields if f.name == str(k) and form in f.classes)
-        optional = has_mask(held)
-        arrays = {**columns.arrays, ROOT: columns.arrays[held.column][rows]}
-        if optional:
-            arrays[ROOT_MISSING] = columns.arrays[f"{held.column}?"][rows]
-        schema = replace(columns.schema, root=held.type, root_optional=optional)
-        made.append(replace(columns, schema=schema, arrays=arrays))
-    return tuple(made)
-
-
-# ---- the static part
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A plan among the leaves. `data` are the tables that are columns of the batch: table, column, number of rows."""
-
-    fingerprint: str
-    signature: Hashable
-    failures: tuple[Failure, ...]
-    data: tuple[tuple[str, str, int], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Waiting:
-    """A batch that is planned for a function which has no program yet. Equal to itself alone: what is traced with it
-    serves no other batch."""
-
-    group: weakref.ref[Group]
-
-
-@dataclass(frozen=True)
-class Form:
-    """The static part of a batch as a pytree."""
-
-    schema: Schema
-    count: int
-    width: int
-    plans: tuple[Planned, ...] = ()
-    planners: tuple[Planner, ...] = ()
-    enums: tuple[tuple[str, type], ...] = ()
-    component: int | None = None
-    waiting: Waiting | None = None
-
-    def __hash__(self) -> int:
-        return hash((self.count, self.width, self.plans, self.component))
-
-
-@dataclass
-class Leaves:
-    """The leaves of a batch: its columns by name, and the tables of each plan."""
-
-    columns: dict[str, Any]
-    tables: tuple[Tables, ...] = ()
-
-
-def _flatten(group: Group, programs: tuple[Specialised, ...], waiting: bool) -> tuple[Leaves, Form]:
-    columns = group.columns
-    held = transfer.to_leaves(columns, transfer.capacities(columns, group.profile))
-    plans, all_tables = [], []
-    for program in programs:
-        tables, signature = group.tables(program)
-        column = {n: ROOT if n == f"{ROOT}0" and group.width == 1 else n for n in tables}
-        data = tuple((n, column[n], len(tables[n])) for n in tables if column[n] in held)
-        plans.append(Planned(program.fingerprint, signature, group.failures(program), data))
-        own = {n for n, _, _ in data}
-        all_tables.append({n: t for n, t in tables.items() if n not in own})
-    enums = tuple((n, type(v[0])) for n, v in columns.vocabularies.items() if n != "str" and v)
-    form = Form(columns.schema, columns.count, group.width, tuple(plans), group.planners, enums,
-                waiting=Waiting(weakref.ref(group)) if waiting else None)
-    return Leaves(held, tuple(all_tables)), form
-
-
-def with_rows(leaf: Any, rows: int) -> Any:
-    """A leaf with another number of rows: those that are cut or added hold nothing."""
-    if leaf.shape[0] == rows:
-        return leaf
-    if leaf.shape[0] > rows:
-        return leaf[:rows]
-    return jnp.concatenate([leaf, jnp.zeros((rows - leaf.shape[0], *leaf.shape[1:]), leaf.dtype)])
-
-
-# ---- the batch
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -403,17 +171,23 @@ class Batch:
         groups = [self.group().take(row) for row in steps]
         programs = tuple(s for p in groups[0].planners for s in p.specialisations_for(groups[0]))
         if len({s.planner for s in programs}) < len(groups[0].planners):
-            raise PlanError("a function that the batch is planned for was never called: call it once on a small batch "
-                            "first, so that the types of its shared arguments are known")
+            raise PlanError(
+                "a function that the batch is planned for was never called: call it once on a small batch "
+                "first, so that the types of its shared arguments are known"
+            )
         for program in programs:
             signatures = [g.tables(program)[1] for g in groups]
             for g in groups:
                 g._tables[program.fingerprint] = program.bind(g.plan(program), signatures)
-        largest = {s: max(transfer.capacities(g.columns, g.profile)[s] for g in groups)
-                   for s in transfer.spaces_of(self.schema)}
-        parts = [_flatten(g, programs, False) for g in groups]
-        held = [Leaves(transfer.to_leaves(g.columns, largest), leaves.tables)
-                for g, (leaves, _) in zip(groups, parts, strict=True)]
+        largest = {
+            s: max(transfer.capacities(g.columns, g.profile)[s] for g in groups)
+            for s in transfer.spaces_of(self.schema)
+        }
+        parts = [flatten(g, programs, False) for g in groups]
+        held = [
+            Leaves(transfer.to_leaves(g.columns, largest), leaves.tables)
+            for g, (leaves, _) in zip(groups, parts, strict=True)
+        ]
         pairs = [(h.columns, h.tables) for h in held]
         columns, tables = jax.tree.map(lambda *xs: np.stack(xs), *pairs)
         return Batch.from_leaves(Leaves(columns, tables), replace(parts[0][1], component=self._component))
@@ -435,7 +209,7 @@ class Batch:
         known = self.floats()
         for name, new in tree.items():
             if name not in known:
-                raise BatchError(f"{name!r} is no column of floats of this batch; they are {', '.join(known) or 'none'}")
+                raise BatchError(f"{name!r} is no column of floats of this batch; it has {', '.join(known) or 'none'}")
             if tuple(new.shape) != tuple(known[name].shape):
                 raise BatchError(f"column {name} has the shape {tuple(known[name].shape)}, not {tuple(new.shape)}")
         if self._group is not None and not any(isinstance(x, jax.core.Tracer) for x in tree.values()):
@@ -477,7 +251,7 @@ def pack(examples: Sequence[Any], *, like: Any = None) -> Batch:
     if isinstance(examples, Batch):
         raise BatchError("these examples are packed already: a Batch was given")
     if not isinstance(examples, (list, tuple)):
-        raise BatchError(f"ab.pack takes a list of examples, not a {type(examples).__name__}; for one example pass `[x]`")
+        raise BatchError(f"ab.pack takes a list of examples, not a {type(examples).__name__}; for one example: `[x]`")
     return Batch(Group(pack_columns(list(examples), schema_like(like))))
 
 

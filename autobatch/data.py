@@ -1,9 +1,9 @@
 """The batched arguments of one call as examples of one program: packed, planned, or arrays that the program reads.
 
-    f(p, trees)             a list: packed now                        Examples(group of 1 component)
-    f(p, batch)             packed before, with its plans             Examples(its group, or its leaves under jax.jit)
-    f(p, left, right)       two lists: packed together                Examples(group of 2 components)
-    f(p, X, trees)          an array beside a list                    Examples(arrays={0: X}, group of 1 component)
+f(p, trees)             a list: packed now                        Examples(group of 1 component)
+f(p, batch)             packed before, with its plans             Examples(its group, or its leaves under jax.jit)
+f(p, left, right)       two lists: packed together                Examples(group of 2 components)
+f(p, X, trees)          an array beside a list                    Examples(arrays={0: X}, group of 1 component)
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.arguments import Slot
-from autobatch.batch import Batch, Form, Group, Leaves, Plan, Planned, Specialised, Tables, with_rows
+from autobatch.batch import Batch
 from autobatch.errors import BatchError, Failure, PlanError
+from autobatch.groups import Form, Group, Leaves, Plan, Planned, Specialised, Tables, with_rows
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.types import Array, Ref, Type
 from autobatch.runtime.annotations import schema_of_annotation
@@ -86,8 +87,10 @@ class Examples:
     def _refuse_traced(self, program: Program) -> None:
         for k in sorted(program.on_host):
             if self.components[k].traced:
-                raise PlanError(f"{self.function}: batched argument {k} decides structure, but it is traced by JAX, so its "
-                                "values are not known; pass it in a Batch (ab.pack), or call outside jax.jit")
+                raise PlanError(
+                    f"{self.function}: batched argument {k} decides structure, but it is traced by JAX, so "
+                    "its values are not known; pass it in a Batch (ab.pack), or call outside jax.jit"
+                )
 
     def _planned(self, program: Program) -> tuple[Tables, Hashable, tuple[Failure, ...]]:
         if self.leaves is not None and self.group is None:
@@ -108,9 +111,11 @@ class Examples:
             if waiting is not None:
                 self.group = waiting
             elif any(isinstance(x, jax.core.Tracer) for x in leaves.columns.values()):
-                raise PlanError(f"{self.function}: under jax.jit this batch has no plan for {self.function} with these types "
-                                f"of shared arguments; call batch.plan({self.function}) first, or call "
-                                f"{self.function} once outside jax.jit")
+                raise PlanError(
+                    f"{self.function}: under jax.jit this batch has no plan for {self.function} with these "
+                    f"types of shared arguments; call batch.plan({self.function}) first, or call "
+                    f"{self.function} once outside jax.jit"
+                )
             else:
                 self.group = Batch.from_leaves(leaves, form).group()
         return self.group
@@ -144,9 +149,7 @@ class Program(Specialised, typing.Protocol):
     def array_tables(self, count: int) -> tuple[Tables, Hashable, tuple[Failure, ...]]: ...
 
 
-def _from_leaves(
-    leaves: Leaves, form: Form, fingerprint: str
-) -> tuple[Tables, Hashable, tuple[Failure, ...]] | None:
+def _from_leaves(leaves: Leaves, form: Form, fingerprint: str) -> tuple[Tables, Hashable, tuple[Failure, ...]] | None:
     """The plan that travels with a batch. Columns of data are read from the batch's own leaves: `with_floats` and
     gradients reach them."""
     for planned, tables in zip(form.plans, leaves.tables, strict=True):
@@ -195,12 +198,13 @@ class Known:
             except BatchError:
                 continue  # other types than before: another specialisation, or an error that packing afresh reports
         if not examples and annotation is None:
-            raise BatchError(f"{function}: the batch is empty and the types of its examples are unknown; annotate the "
-                             "parameter, or pack with ab.pack([], like=...)")
-        like = _annotated(annotation) if not examples else None
-        columns = pack(examples, like)
-        if unknown_lists(columns.schema) and (like := _annotated(annotation)) is not None:
-            columns = pack(examples, like)
+            raise BatchError(
+                f"{function}: the batch is empty and the types of its examples are unknown; annotate the "
+                "parameter, or pack with ab.pack([], like=...)"
+            )
+        columns = pack(examples, None if examples else _annotated(annotation))
+        if unknown_lists(columns.schema) and (told := _annotated(annotation)) is not None:
+            columns = pack(examples, told)
         if unknown_lists(columns.schema) and (wider := _from_classes(columns.schema)) is not None:
             columns = pack(examples, wider)
         return columns
@@ -215,8 +219,10 @@ def check_known(schema: Schema, function: str) -> None:
     """Refuse examples whose lists are all empty where nothing says what they hold."""
     if found := unknown_lists(schema):
         where = "the lists" if found[0].startswith(ROOT) else f"the lists {found[0]}"
-        raise BatchError(f"{function}: {where} are empty in all examples, so the type of their elements is unknown; annotate "
-                         "the parameter or the field (list[int]), or pack with ab.pack(examples, like=...)")
+        raise BatchError(
+            f"{function}: {where} are empty in all examples, so the type of their elements is unknown; "
+            "annotate the parameter or the field (list[int]), or pack with ab.pack(examples, like=...)"
+        )
 
 
 def _annotated(annotation: Any) -> Schema | None:
@@ -291,16 +297,19 @@ def _alone(batch: Batch) -> tuple[Group | None, tuple[Leaves, Form] | None]:
     return None, (leaves, form if form.width == 1 else replace(form, width=1, plans=(), waiting=None))
 
 
-def _pack_together(
-    function: str, rest: Sequence[Slot], known: Known, annotations: Callable[[Slot], Any]
-) -> Group:
+def _pack_together(function: str, rest: Sequence[Slot], known: Known, annotations: Callable[[Slot], Any]) -> Group:
     values = []
     for slot in rest:
-        if slot.kind == "batch" and slot.values.on_host is None and any(
-            isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(slot.values)
+        if (
+            slot.kind == "batch"
+            and slot.values.on_host is None
+            and any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(slot.values))
         ):
-            raise PlanError(f"{function}: the batched arguments {', '.join(s.name for s in rest)} were packed apart; under "
-                            f"jax.jit pack them together: pairs = {function}.pack(...), then {function}(..., *pairs.args)")
+            raise PlanError(
+                f"{function}: the batched arguments {', '.join(s.name for s in rest)} were packed apart; "
+                f"under jax.jit pack them together: pairs = {function}.pack(...), then "
+                f"{function}(..., *pairs.args)"
+            )
         values.append(slot.values.to_list() if slot.kind == "batch" else slot.values)
     if len(values) == 1:
         return Group(known.pack(values[0], 1, annotations(rest[0]), function))

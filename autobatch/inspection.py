@@ -17,14 +17,20 @@ STAGES = ("source", "example", "spmd", "fissioned", "backend")
 class Lowered:
     """A program for the types and the size class of one call."""
 
-    def __init__(self, program: Program, shared: list[Any], tables: Mapping[str, Any], signature: Any,
-                 prepare: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        shared: list[Any],
+        tables: Mapping[str, Any],
+        signature: Any,
+        prepare: Callable[..., Any],
+    ) -> None:
         self._program, self._shared, self._signature, self._prepare = program, shared, signature, prepare
         self._tables = dict(tables)
 
     def as_text(self, stage: str = "example") -> str:
-        """The program at a stage: the user's "source"; "example", the typed IR for one example; "spmd", its equations over
-        rows of activations; "fissioned", those in stages and level loops; "backend", what the back end compiles to."""
+        """The program at a stage: the user's "source"; "example", the typed IR for one example; "spmd", its equations
+        over rows of activations; "fissioned", those in stages and level loops; "backend", what the back end makes."""
         if stage not in STAGES:
             raise BatchError(f"there is no stage {stage!r}; the stages are {', '.join(STAGES)}")
         if stage == "source":
@@ -54,8 +60,10 @@ class Compiled:
         """Like the function itself, but never compiles: PlanError for other types or another size class."""
         prepared, finish = self._prepare(args, kwargs)
         if prepared.program is not self._program or prepared.signature != self._signature:
-            raise PlanError(f"this executable is for {self._signature} of {self._program.fingerprint}, not for the call's "
-                            f"{prepared.signature}; call the function itself")
+            raise PlanError(
+                f"this executable is for {self._signature} of {self._program.fingerprint}, not for the "
+                f"call's {prepared.signature}; call the function itself"
+            )
 
         def run(shared: Any, tables: Any) -> Any:
             held = jax.tree.map(jax.numpy.asarray, (list(shared), dict(tables)))

@@ -1,10 +1,10 @@
 """From what a program computes to what a batched call returns, and from there to Python objects.
 
-    template                          batched result
-    Output(0, float32[])          ->  array [B]
-    Container("tuple", ...)       ->  the same container of results
-    list of numbers               ->  Ragged(values, offsets)
-    class instance, tag, None ... ->  Batch: the columns of one object an example
+template                          batched result
+Output(0, float32[])          ->  array [B]
+Container("tuple", ...)       ->  the same container of results
+list of numbers               ->  Ragged(values, offsets)
+class instance, tag, None ... ->  Batch: the columns of one object an example
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch import transfer
-from autobatch.batch import Batch, Form, Leaves, pack
+from autobatch.batch import Batch
 from autobatch.errors import BatchError, Failure
+from autobatch.groups import Form, Leaves
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.template import Container, Fixed, Output, Template
 from autobatch.ir.types import STR, Array, List, Ref, Tag, Type
@@ -68,6 +69,7 @@ class Outcome:
 
 def without_failed(outcome: Outcome, failed: Any) -> Outcome:
     """The same outcome with zero in the rows of failed examples."""
+
     def cleared(held: Result) -> Result:
         match held:
             case ArrayResult(values=values):
@@ -134,8 +136,10 @@ def _numbers(template: Output, outcome: Outcome, out_axes: Any) -> Any:
 
 def _once(template: Output, values: Any, outcome: Outcome) -> Any:
     if not outcome.uniform(template.index):
-        raise BatchError(f"{outcome.function}: out_axes=None returns a result once, but result {template.index} depends on "
-                         "a batched argument; give it the axis 0")
+        raise BatchError(
+            f"{outcome.function}: out_axes=None returns a result once, but result {template.index} "
+            "depends on a batched argument; give it the axis 0"
+        )
     if outcome.count == 0:
         raise BatchError(f"{outcome.function}: out_axes=None needs at least one example to compute the result")
     return values[0]
@@ -163,8 +167,10 @@ def _prefix(axes: Any, template: Container, function: str) -> list[Any]:
         held = [axes[k] for k in template.keys if k in axes]
     parts = list(held)
     if len(parts) != len(template.children):
-        raise BatchError(f"{function}: out_axes={axes!r} is not a prefix of the result, a {template.kind} of "
-                         f"{len(template.children)}")
+        raise BatchError(
+            f"{function}: out_axes={axes!r} is not a prefix of the result, a {template.kind} of "
+            f"{len(template.children)}"
+        )
     return parts
 
 
@@ -204,8 +210,13 @@ def _shape(template: Template, outcome: Outcome) -> Any:
         case Output() if isinstance(outcome.results[template.index], ArrayResult) and template.optional is None:
             return str(template.type)
         case Container(kind="tuple" | "namedtuple" | "dict" | "pytree" as kind):
-            return (kind, template.keys, template.cls, template.treedef,
-                    *(_shape(c, outcome) for c in template.children))
+            return (
+                kind,
+                template.keys,
+                template.cls,
+                template.treedef,
+                *(_shape(c, outcome) for c in template.children),
+            )
         case _:
             return object()
 
@@ -368,8 +379,10 @@ class _Assembler:
         """A list written out, whose elements may be objects."""
         cells = [self.cell(c) for c in template.children]
         if any(c.type != cells[0].type for c in cells):
-            raise BatchError(f"{self.outcome.function}: the result holds a list whose elements differ in type: "
-                             f"{', '.join(str(c.type) for c in cells)}; return a tuple")
+            raise BatchError(
+                f"{self.outcome.function}: the result holds a list whose elements differ in type: "
+                f"{', '.join(str(c.type) for c in cells)}; return a tuple"
+            )
         elem = cells[0].type if cells else Array("bool")
         count, length = self.outcome.count, len(cells)
         offsets = jnp.arange(count + 1, dtype=jnp.int32) * length
@@ -386,8 +399,10 @@ class _Assembler:
                 self.reads_input = True
                 return self.list_store(inner.type, rows, held.offsets, held.offsets)
             case RaggedResult():
-                raise BatchError(f"{self.outcome.function}: an object of the result holds lists of lists; return them "
-                                 "beside the object, in a tuple")
+                raise BatchError(
+                    f"{self.outcome.function}: an object of the result holds lists of lists; return them "
+                    "beside the object, in a tuple"
+                )
             case _:
                 assert_never(inner)
 
@@ -404,80 +419,3 @@ class _Assembler:
 
 def _enum_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-# ---- to Python and back
-
-
-def unbatch(result: Any) -> list[Any]:
-    """The results of the examples, as Python objects: a list of B.
-
-    Entries of shape () become Python numbers, others NumPy arrays, rows of a Ragged lists, rows of a Batch objects of
-    their class, made without calling `__init__`.
-
-    >>> unbatch((np.arange(2), np.ones((2, 3))))
-    [(0, array([1., 1., 1.])), (1, array([1., 1., 1.]))]
-    """
-    leaves, tree = jax.tree.flatten(result, is_leaf=lambda x: isinstance(x, (Batch, Ragged)))
-    if not leaves:
-        raise BatchError("nothing in this result is batched, so its number of examples is unknown")
-    columns = [_rows(leaf) for leaf in leaves]
-    if len({len(c) for c in columns}) > 1:
-        raise BatchError(f"the parts of this result have different numbers of examples: {[len(c) for c in columns]}")
-    return [jax.tree.unflatten(tree, row) for row in zip(*columns, strict=True)]
-
-
-def _rows(leaf: Any) -> list[Any]:
-    if isinstance(leaf, Batch):
-        return leaf.to_list()
-    if isinstance(leaf, Ragged):
-        bounds = np.asarray(leaf.offsets).tolist()
-        rows = unbatch(leaf.values)
-        return [rows[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
-    if isinstance(leaf, jax.core.Tracer):
-        raise BatchError("ab.unbatch needs known values; call it outside jax.jit")
-    if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return list(leaf)
-    if not isinstance(leaf, (np.ndarray, jax.Array)) or leaf.ndim == 0:
-        raise BatchError(f"ab.unbatch takes the result of a batched call; {leaf!r} has no axis of examples")
-    array = np.asarray(leaf)
-    return array.tolist() if array.ndim == 1 else list(array)
-
-
-def stack(results: Sequence[Any], function: str) -> Any:
-    """What a batched call would return for these results of single examples."""
-    if not results:
-        raise BatchError(f"{function}: the batch is empty, and without compiling the types of its results are unknown")
-    first = results[0]
-    if all(r is None for r in results):
-        return None
-    if any(isinstance(r, (list, range)) for r in results):
-        return _stack_lists(results, function)
-    if all(_is_number(r) for r in results):
-        return _stack_numbers(results)
-    if not isinstance(first, str) and all(type(r) is type(first) for r in results):
-        leaves, tree = jax.tree.flatten(first, is_leaf=lambda x: x is not first)
-        if tree != jax.tree.structure(0):
-            rows = [jax.tree.flatten(r, is_leaf=lambda x, r=r: x is not r) for r in results]  # type: ignore[misc]
-            if all(t == tree for _, t in rows):
-                parts = [stack([row[k] for row, _ in rows], function) for k in range(len(leaves))]
-                return jax.tree.unflatten(tree, parts)
-    return pack(list(results))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, complex, np.generic, np.ndarray, jax.Array))
-
-
-def _stack_numbers(results: Sequence[Any]) -> Any:
-    if all(isinstance(r, (bool, int, float, complex)) for r in results):
-        return jnp.asarray(np.array(list(results)))
-    arrays = [jnp.asarray(r) for r in results]
-    shape = jnp.broadcast_shapes(*(a.shape for a in arrays))
-    return jnp.stack([jnp.broadcast_to(a, shape) for a in arrays])
-
-
-def _stack_lists(results: Sequence[Any], function: str) -> Ragged:
-    rows = [x for r in results for x in r]
-    offsets = np.cumsum([0, *(len(r) for r in results)]).astype(np.int32)
-    return Ragged(stack(rows, function) if rows else jnp.zeros(0), jnp.asarray(offsets))

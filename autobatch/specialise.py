@@ -17,12 +17,12 @@ import jax
 import numpy as np
 
 from autobatch import pipeline
-from autobatch.batch import Group, Planner, Tables
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.data import FAILED, Component, Examples, array_columns, zeros
 from autobatch.errors import Failure
 from autobatch.frontend.state import FreeVariable
 from autobatch.frontend.statics import follow, same_static
+from autobatch.groups import Group, Planner, Tables
 from autobatch.ir.core import Function, Module, Operand, Value, operands, regions
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import Array
@@ -41,8 +41,15 @@ _numbers = itertools.count()
 class Program:
     """One specialisation. `compiled` plans and runs; this class knows where a call's data goes."""
 
-    def __init__(self, name: str, planner: Planner, key: Key, compiled: pipeline.Program,
-                 components: tuple[Component, ...], shared: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        planner: Planner,
+        key: Key,
+        compiled: pipeline.Program,
+        components: tuple[Component, ...],
+        shared: int,
+    ) -> None:
         self.fingerprint = f"{name}#{next(_numbers)}"
         self.planner, self.key, self.compiled, self.components = planner, key, compiled, components
         self.masks = key.on_error == "mask"
@@ -65,8 +72,9 @@ class Program:
 
     def is_current(self) -> bool:
         """Do all free variables still have the values that this was compiled with?"""
-        return all(same_static(read(g, g.value), g.value) for g in self._guards) and \
-            all(_same_type(read(f, f.value), f.value) for _, f in self._arrays)
+        return all(same_static(read(g, g.value), g.value) for g in self._guards) and all(
+            _same_type(read(f, f.value), f.value) for _, f in self._arrays
+        )
 
     def shared(self, leaves: Sequence[Any]) -> list[Any]:
         """All shared inputs: those of the call, then arrays that free variables hold now."""
@@ -93,9 +101,9 @@ class Program:
         self.plans_made += 1
         return self.compiled.plan(whole)
 
-    def bind(self, plan: Any, at_least: Sequence[Hashable] = ()) -> tuple[Tables, Hashable]:
+    def bind(self, plan: Any, at_least: Sequence[Any] = ()) -> tuple[Tables, Hashable]:
         """The tables of a plan, in a size class that holds those of the signatures in `at_least`."""
-        tables, signature = self.compiled.bind(plan, at_least) if at_least else self.compiled.bind(plan)
+        tables, signature = self.compiled.bind(plan, at_least)
         if self.masks:
             failed = np.zeros(plan.count, bool)
             failed[[f.index for f in plan.failures]] = True
@@ -104,6 +112,7 @@ class Program:
 
     def array_tables(self, count: int) -> tuple[Tables, Hashable, tuple[Failure, ...]]:
         """The tables where everything batched is an array that the host does not read: the same for every batch."""
+
         def make() -> tuple[Tables, Hashable, tuple[Failure, ...]]:
             plan = self.plan_with((), {}, count)
             return (*self.bind(plan), plan.failures)
@@ -177,7 +186,7 @@ _GONE = object()
 
 
 def _same_type(a: Any, b: Any) -> bool:
-    return getattr(a, "shape", None) == getattr(b, "shape", None) and getattr(a, "dtype", None) == getattr(b, "dtype", None)
+    return all(getattr(a, name, None) == getattr(b, name, None) for name in ("shape", "dtype"))
 
 
 class Specialisations:
@@ -190,8 +199,14 @@ class Specialisations:
         self._plans = 0
 
     def find(
-        self, key: Key, planner: Planner, args: tuple[Any, ...], kwargs: dict[str, Any], examples: Examples,
-        shared: Sequence[Array], options: Options,
+        self,
+        key: Key,
+        planner: Planner,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        examples: Examples,
+        shared: Sequence[Array],
+        options: Options,
     ) -> Program:
         """The program for a key whose guards hold; compiles it when there is none, and logs why."""
         with self._lock:
@@ -211,8 +226,15 @@ class Specialisations:
         """The programs, at most four, that take such packed examples and nothing else that is batched."""
         with self._lock:
             programs = [p for _, held in self._programs.items() for p in held]
-        fit = [p for p in programs if p.key.schema == group.schema and len(p.components) == group.width
-               and not any(c.array for c in p.components) and p.planner == planner and p.is_current()]
+        fit = [
+            p
+            for p in programs
+            if p.key.schema == group.schema
+            and len(p.components) == group.width
+            and not any(c.array for c in p.components)
+            and p.planner == planner
+            and p.is_current()
+        ]
         return tuple(sorted(fit[:4], key=lambda p: p.fingerprint))
 
     def info(self) -> CacheInfo:

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from autobatch.errors import PlanError
-from autobatch.ir.types import Array, List, Ref, Tag, Type
+from autobatch.ir.types import Type
 from autobatch.runtime.columns import Columns, columns_of, host_dtype
 from autobatch.runtime.schema import Schema
 
@@ -112,8 +112,10 @@ def decode(text: Any, members: type | None) -> tuple[Any, ...]:
 def from_leaves(schema: Schema, count: int, enums: Mapping[str, type], leaves: Mapping[str, Values]) -> Columns:
     """The columns on the host again; waits for the device. Raises PlanError under a transformation of JAX."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves.values()):
-        raise PlanError("the examples of a batch are not known under jax.jit and other transformations; "
-                        "slice, plan and unbatch outside, or pass the batch in as an argument")
+        raise PlanError(
+            "the examples of a batch are not known under jax.jit and other transformations; "
+            "slice, plan and unbatch outside, or pass the batch in as an argument"
+        )
     held: dict[str, np.ndarray[Any, Any]] = {k: np.asarray(v) for k, v in jax.device_get(dict(leaves)).items()}
     starts = {space: held[STARTS + space].astype(np.int64) for space in spaces_of(schema)}
     arrays: dict[str, np.ndarray[Any, Any]] = {}
@@ -130,8 +132,7 @@ def from_leaves(schema: Schema, count: int, enums: Mapping[str, type], leaves: M
 
 
 def _dtype(type: Type | None, held: np.ndarray[Any, Any]) -> np.dtype[Any]:
-    match type:
-        case Array() | Ref() | List() | Tag():
-            return host_dtype(type)
-        case None:
-            return held.dtype
+    if type is not None:
+        return host_dtype(type)
+    kind: np.dtype[Any] = held.dtype
+    return kind

@@ -1,0 +1,156 @@
+"""Shared arguments: their arrays and floats become inputs of the program, all the rest a key.
+
+{"W": array, "act": tanh, "n": 3}   ->   {"W": Input(0), "act": tanh, "n": 3}    leaves [array]
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import sys
+import types
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from autobatch.arguments import Raw, describe, is_array, one_level
+from autobatch.errors import BatchError
+from autobatch.ir import jax_compat
+from autobatch.ir.template import Input
+from autobatch.ir.types import Array
+
+_PLAIN = (
+    bool,
+    int,
+    str,
+    bytes,
+    type(None),
+    enum.Enum,
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+)
+
+
+class ByIdentity:
+    """A static object that is compared by what it is. The key keeps it alive, so its identity is never reused."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByIdentity) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __repr__(self) -> str:
+        return getattr(self.value, "__qualname__", f"a {type(self.value).__name__}")
+
+
+@dataclass
+class Sharing:
+    """Collects the run-time leaves of shared values: `leaves` and their `types`, in the order of `Input.index`."""
+
+    function: str
+    leaves: list[Any] = field(default_factory=list)
+    types: list[Array] = field(default_factory=list)
+    keys: list[Any] = field(default_factory=list)
+    _seen: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+
+    def raw(self, form: Raw) -> Any:
+        """The shared value with `Input` leaves; its static part goes into `keys`."""
+        if form.static:
+            made, key = form.value, _static_key(form.value, form.name, self.function)
+        else:
+            made, key = self.share(form.value)
+        self.keys.append(key)
+        return made
+
+    def share(self, value: Any) -> tuple[Any, Any]:
+        """The value with `Input` leaves in the place of its arrays and floats, and a key of the rest."""
+        if isinstance(value, _PLAIN):
+            return value, _plain_key(value)
+        if is_array(value) or isinstance(value, (float, complex)):
+            return self.leaf(value)
+        if id(value) in self._seen:
+            return self._seen[id(value)]
+        result: tuple[Any, Any]
+        children, key, rebuild = one_level(value)
+        if children is not None:
+            parts = [self.share(child) for _, child in children]
+            made = rebuild([p for p, _ in parts])
+            # a container without run-time leaves is the user's own object: `is` keeps its meaning
+            made = value if all(p is c for (p, _), (_, c) in zip(parts, children, strict=True)) else made
+            result = made, (key, _order(value), *(k for _, k in parts))
+        elif isinstance(value, types.MethodType):
+            receiver, inner = self.share(value.__self__)
+            same = receiver is value.__self__
+            result = value if same else types.MethodType(value.__func__, receiver), ("method", value.__func__, inner)
+        elif isinstance(value, (set, frozenset)):
+            result = value, (type(value).__name__, frozenset(value))
+        elif attributes := _attributes(value):
+            result = self.instance(value, attributes)
+        else:
+            result = value, ByIdentity(value)
+        self._seen[id(value)] = result
+        return result
+
+    def instance(self, value: Any, attributes: dict[str, Any]) -> tuple[Any, Any]:
+        """A plain object: its attributes are shared one by one, in a copy made without calling `__init__`."""
+        made = object.__new__(type(value))
+        self._seen[id(value)] = made, ("again", len(self._seen))
+        parts = {name: self.share(item) for name, item in attributes.items()}
+        key = ("object", type(value), *((name, k) for name, (_, k) in parts.items()))
+        if all(part is attributes[name] for name, (part, _) in parts.items()):
+            return value, key
+        for name, (part, _) in parts.items():
+            object.__setattr__(made, name, part)
+        return made, key
+
+    def leaf(self, value: Any) -> tuple[Input, Any]:
+        if isinstance(value, np.ndarray) and value.dtype.kind not in "biufcV":
+            raise BatchError(f"{self.function}: a shared array of dtype {value.dtype} has no numbers in it")
+        type = jax_compat.type_of(jax.typeof(value))
+        self.leaves.append(value)
+        self.types.append(type)
+        return Input(len(self.leaves) - 1, type, shared=True), "array"
+
+
+def _order(value: Any) -> Any:
+    return tuple(value) if type(value) is dict else None
+
+
+def _plain_key(value: Any) -> Any:
+    return (type(value).__name__, value) if isinstance(value, (bool, int, str, bytes)) else value
+
+
+def _static_key(value: Any, name: str, function: str) -> Any:
+    try:
+        hash(value)
+    except TypeError:
+        raise BatchError(
+            f"{function}: {name} is named in static, so its value must be hashable; {describe(value)} is not"
+        ) from None
+    return ("static", type(value), value)
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """The attributes of an instance of a class of the user; None for objects of the standard library and of C code,
+    and for callables that only wrap a function."""
+    cls = type(value)
+    root = cls.__module__.split(".")[0]
+    if root in sys.stdlib_module_names or isinstance(value, functools.partial) or hasattr(value, "__wrapped__"):
+        return None
+    found = dict(getattr(value, "__dict__", {}))
+    for base in cls.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                found[name] = getattr(value, name)
+    return found or None
