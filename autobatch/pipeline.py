@@ -1,6 +1,6 @@
 """The passes in order, once: from a Python function for one example to a program for a batch.
 
-    source -> frontend -> inline -> loops to functions -> structure -> system -> fission -> XLA
+    source -> frontend -> inline -> cse -> uniform loops -> loops to functions -> structure -> system -> fission -> XLA
 
 `compile` runs everything that depends on types alone; `Program.plan` what depends on a data set; `Program.run` is traced
 by JAX for one signature (the shapes of a size class).
@@ -25,6 +25,7 @@ from autobatch.ir.printer import print_module
 from autobatch.ir.system import print_system
 from autobatch.ir.types import Array, Type
 from autobatch.ir.verifier import verify
+from autobatch.optimize.cse import eliminate_common
 from autobatch.optimize.fission import Schedule, fission, print_schedule
 from autobatch.optimize.inline import inline
 from autobatch.optimize.requests import table_request
@@ -179,15 +180,18 @@ def compile(
     schema: Schema,
     shared: Sequence[Array],
     options: Options,
+    traced: frozenset[int] = frozenset(),
 ) -> Program:
-    """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`."""
+    """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`. `traced`: parameters
+    of the entry whose values only the device will know."""
     lowered = lower(fun, args, kwargs, schema, shared)
     passes = _Passes(options)
     passes.after("example", lowered.module)
     module = passes.after("inline", inline(lowered.module))
+    module = passes.after("cse", eliminate_common(module))
     module = passes.after("uniform loops", fuse_uniform_loops(module))
     functions = passes.after("functions", loops_to_functions(module))
-    facts = analyse(functions)
+    facts = analyse(functions, traced)
     refuse_numeric_control(functions, facts)
     system, spec = build_system(functions, facts, schema)
     schedule = fission(system)

@@ -63,14 +63,15 @@ def is_load(op: Op) -> bool:
     return op.name in ("load", "item")
 
 
-def analyse(module: Module) -> Structure:
-    """Both facts, by fixpoint over the functions of the module."""
-    return _Analysis(module).run()
+def analyse(module: Module, traced: frozenset[int] = frozenset()) -> Structure:
+    """Both facts, by fixpoint over the functions of the module. `traced` are parameters of the entry whose values the
+    host will not know: arrays that an outer `jax.jit` traces."""
+    return _Analysis(module, traced).run()
 
 
 class _Analysis:
-    def __init__(self, module: Module) -> None:
-        self.module = module
+    def __init__(self, module: Module, traced: frozenset[int]) -> None:
+        self.module, self.traced = module, traced
         self.facts = Structure()
         self.functions = {f.name: f for f in module.functions}
         self.sites: dict[str, list[Call]] = defaultdict(list)
@@ -111,6 +112,8 @@ class _Analysis:
             return True
         if value in self.parameter:
             name, k = self.parameter[value]
+            if k in self.traced and name == self.module.functions[0].name:
+                return False
             return all(ok(site.operands[k]) for site in self.sites[name])
         instruction, k = self.definition[value]
         match instruction:

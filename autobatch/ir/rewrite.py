@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import assert_never
 
@@ -92,9 +92,7 @@ def copy_instruction(instruction: Instruction, env: dict[Value, Operand], fresh:
                 orelse=copy_region(orelse, env, fresh),
             )
         case For(count=count, init=init, body=body):
-            new = replace(
-                instruction, count=substitute(count, env), init=sub(init), body=copy_region(body, env, fresh)
-            )
+            new = replace(instruction, count=substitute(count, env), init=sub(init), body=copy_region(body, env, fresh))
         case While(init=init, condition=test, body=body):
             new = replace(
                 instruction,
@@ -111,6 +109,21 @@ def copy_instruction(instruction: Instruction, env: dict[Value, Operand], fresh:
         env.update(zip(instruction.results, results, strict=True))
         new = replace(new, results=results)
     return new
+
+
+def with_regions(instruction: Instruction, change: Callable[[Region], Region]) -> Instruction:
+    """The instruction with each of its regions changed."""
+    match instruction:
+        case If(then=then, orelse=orelse):
+            return replace(instruction, then=change(then), orelse=change(orelse))
+        case While(condition=test, body=body):
+            return replace(instruction, condition=change(test), body=change(body))
+        case For(body=body) | Map(body=body):
+            return replace(instruction, body=change(body))
+        case Apply() | Call():
+            return instruction
+        case _:
+            assert_never(instruction)
 
 
 def free_values(region: Region, shared: frozenset[Value] = frozenset()) -> tuple[Value, ...]:
@@ -137,5 +150,3 @@ def free_values(region: Region, shared: frozenset[Value] = frozenset()) -> tuple
 def calls(region: Region) -> Iterable[Call]:
     """Every call in a region, in program order."""
     return (i for i in walk(region) if isinstance(i, Call))
-
-

@@ -22,12 +22,12 @@ Values = NDArray[Any]
 
 def combine(parts: Sequence[Columns]) -> tuple[Columns, list[Values]]:
     """One `Columns` that holds the stores of all parts (which have the stores of one schema), and the roots: one array
-    for each part, and behind an optional one its mask."""
+    for each part, and behind an optional one its mask. Parts that were packed together share their stores already."""
     counts = {p.count for p in parts}
     if len(counts) != 1:
         raise BatchError(f"the batched arguments have different numbers of examples: {[p.count for p in parts]}")
-    if len(parts) == 1:
-        return parts[0], _roots(parts[0], {})
+    if all(p.starts is parts[0].starts for p in parts):
+        return parts[0], [root for p in parts for root in _roots(p, {})]
     parts = same_vocabularies(parts)
     schema = parts[0].schema
     starts: dict[str, NDArray[np.int64]] = {}

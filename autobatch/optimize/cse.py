@@ -1,0 +1,67 @@
+"""Common subexpressions: an operation that a dominating region has done already is not done again.
+
+    %3 = load[left](%1)                 %3 = load[left](%1)
+    %4 = is_none(%3)              ->    %4 = is_none(%3)
+    %7 = load[left](%1)                 ... %3 wherever %7 stood
+    %8 = call @encode(%7)               %8 = call @encode(%3)
+
+Everything but checks is pure, loads too: nothing in a per-example function mutates its data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+from autobatch.ir.core import Apply, Instruction, Literal, Module, Operand, Region, Value
+from autobatch.ir.ops import OWN
+from autobatch.ir.rewrite import copy_instruction, substitute, with_regions
+
+
+def eliminate_common(module: Module) -> Module:
+    """Every function with repeated operations removed."""
+    functions = tuple(replace(f, region=_region(f.region, {}, {})) for f in module.functions)
+    return replace(module, functions=functions)
+
+
+def _region(region: Region, known: dict[Hashable, tuple[Value, ...]], env: dict[Value, Operand]) -> Region:
+    """`known` are the operations of this region and of those around it, by key."""
+    body: list[Instruction] = []
+    for instruction in region.body:
+        if isinstance(instruction, Apply):
+            new = copy_instruction(instruction, env, None)
+            assert isinstance(new, Apply)
+            key = _key(new)
+            if key is not None and key in known:
+                env.update(zip(instruction.results, known[key], strict=True))
+                continue
+            if key is not None:
+                known[key] = new.results
+            body.append(new)
+        else:
+            inner = with_regions(instruction, lambda r: _region(r, dict(known), env))
+            body.append(copy_instruction(inner, env, None))
+    return Region(region.args, tuple(body), tuple(substitute(r, env) for r in region.results))
+
+
+def _key(instruction: Apply) -> Hashable | None:
+    """What makes two operations one, or None for those that must stay apart."""
+    op = instruction.op
+    if not op.is_jax and (OWN[op.name].effect or op.name == "undefined"):
+        return None
+    key = (
+        (op.name, op.params),
+        tuple(map(_operand_key, instruction.operands)),
+        tuple(r.type for r in instruction.results),
+    )
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _operand_key(x: Operand) -> Hashable:
+    if isinstance(x, Literal):
+        return (type(x.value), repr(x.value), x.type, x.constant)
+    return x
