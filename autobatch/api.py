@@ -29,9 +29,9 @@ from autobatch import results
 from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, read_axes
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
-from autobatch.data import FAILED, Examples, Known, gather
-from autobatch.errors import BatchError, ExampleError, Failure
-from autobatch.groups import Group, Tables
+from autobatch.data import FAILED, Examples, Known, Ready, gather, refuse_stale
+from autobatch.errors import BatchError, ExampleError, Failure, PlanError
+from autobatch.groups import Group
 from autobatch.inspection import Lowered
 from autobatch.ir.template import Input
 from autobatch.objects import stack
@@ -99,9 +99,7 @@ class Prepared:
     program: Program
     examples: Examples
     shared: list[Any]
-    tables: Tables
-    signature: Any
-    failures: tuple[Failure, ...]
+    ready: Ready
 
 
 class Batched(Generic[P, R]):
@@ -167,7 +165,8 @@ class Batched(Generic[P, R]):
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The program that this call would run, without running it: text of every stage, cost, executable."""
         prepared = self._prepare(self._bind((*self._receiver, *args), kwargs))
-        return Lowered(prepared.program, prepared.shared, prepared.tables, prepared.signature, self._call_compiled)
+        ready = prepared.ready
+        return Lowered(prepared.program, prepared.shared, ready.tables, ready.signature, self._call_compiled)
 
     def cache_info(self) -> CacheInfo:
         """How much this function has compiled, and keeps."""
@@ -226,6 +225,7 @@ class Batched(Generic[P, R]):
         sharing = Sharing(self._name)
         args, kwargs = bound.rebuild(lambda s: _input(s, examples), sharing.raw)
         backend = settings.backend if settings.backend != "auto" else chosen.backend
+        backend = "xla" if backend == "auto" else backend
         key = Key(
             axes=ByIdentity(self._entries),
             arguments=(bound.key, tuple(sharing.keys), examples.components),
@@ -237,17 +237,22 @@ class Batched(Generic[P, R]):
             x64=bool(jax.config.read("jax_enable_x64")),
         )
         program = self._cache.find(key, self, args, kwargs, examples, sharing.types, chosen)
-        tables, signature, failures = examples.tables(program)
-        return Prepared(program, examples, program.shared(sharing.leaves), tables, signature, failures)
+        return Prepared(program, examples, program.shared(sharing.leaves), examples.ready(program))
 
     def _finish(self, call: Prepared, run: Callable[..., Any] | None = None) -> Any:
         """Run, and turn what comes out into the result."""
-        program, examples = call.program, call.examples
-        if call.failures and not program.masks:
-            raise ExampleError(call.failures)
-        tables = dict(call.tables)
+        program, examples, ready = call.program, call.examples, call.ready
+        if ready.failures and not program.masks:
+            raise ExampleError(ready.failures)
+        tables = dict(ready.tables)
         failed = tables.pop(FAILED, None)
-        computed = program.execute(call.shared, tables, call.signature) if run is None else run(call.shared, tables)
+        stale = refuse_stale(ready.stale)
+        if program.key.backend == "interpret":
+            if ready.plan is None:
+                raise PlanError(f"{self._name}: the back end 'interpret' runs on the host; call it outside jax.jit")
+            computed = program.interpret(call.shared, ready.plan)
+        else:
+            computed = (run or program.execute)(call.shared, tables, ready.signature)
         outcome = results.Outcome(
             self._name,
             examples.count,
@@ -257,11 +262,12 @@ class Batched(Generic[P, R]):
             examples.enums,
             program.is_uniform,
         )
+        outcome = results.poisoned(outcome, stale) if stale is not None else outcome
         if program.masks:
             failed = jnp.zeros(examples.count, bool) if failed is None else jnp.asarray(failed)
             outcome = results.without_failed(outcome, failed)
         result = results.build(program.result, outcome, self.settings.out_axes)
-        return (result, results.Failures(failed, call.failures)) if program.masks else result
+        return (result, results.Failures(failed, ready.failures)) if program.masks else result
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Prepared, Callable[..., Any]]:
         prepared = self._prepare(self._bind((*self._receiver, *args), kwargs))

@@ -21,7 +21,7 @@ from autobatch import transfer
 from autobatch.arguments import Slot
 from autobatch.batch import Batch
 from autobatch.errors import BatchError, Failure, PlanError
-from autobatch.groups import Form, Group, Leaves, Plan, Planned, Specialised, Tables, with_rows
+from autobatch.groups import DECIDED, Form, Group, Leaves, Plan, Specialised, Tables, with_rows
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.types import Array, Ref, Type
 from autobatch.runtime.annotations import schema_of_annotation
@@ -63,23 +63,19 @@ class Examples:
         """How many leaves were packed together."""
         return len(self.components) - len(self.arrays)
 
-    def tables(self, program: Program) -> tuple[Tables, Hashable, tuple[Failure, ...]]:
-        """What the executable reads, the signature it is compiled for, and the examples that failed while planning."""
+    def ready(self, program: Program) -> Ready:
+        """What the executable reads. Plans where there is no plan yet."""
         self._refuse_traced(program)
         concrete = {k: a for k, a in self.arrays.items() if k in program.on_host}
         if concrete:  # the arrays decide structure: the plan is for these very values
             plan = program.plan_with(self._columns(), concrete, self.count)
-            tables, signature = program.bind(plan)
-            failures = plan.failures
+            made = Ready(*program.bind(plan), plan.failures, plan)
         elif self.width == 0:
-            tables, signature, failures = program.array_tables(self.count)
+            made = program.array_tables(self.count)
         else:
-            tables, signature, failures = self._planned(program)
-        tables = dict(tables)
-        for k, array in self.arrays.items():
-            if f"{ROOT}{k}" in tables:
-                tables[f"{ROOT}{k}"] = array
-        return tables, signature, failures
+            made = self._planned(program)
+        given = {f"{ROOT}{k}": array for k, array in self.arrays.items() if f"{ROOT}{k}" in made.tables}
+        return replace(made, tables={**made.tables, **given})
 
     def _columns(self) -> tuple[Columns, ...]:
         return self._group().components if self.width else ()
@@ -92,15 +88,15 @@ class Examples:
                     "its values are not known; pass it in a Batch (ab.pack), or call outside jax.jit"
                 )
 
-    def _planned(self, program: Program) -> tuple[Tables, Hashable, tuple[Failure, ...]]:
+    def _planned(self, program: Program) -> Ready:
         if self.leaves is not None and self.group is None:
             found = _from_leaves(*self.leaves, program.fingerprint)
             if found is not None:
                 return found
         group = self._group()
         group.mark(program.planner)
-        tables, signature = group.tables(program)
-        return tables, signature, group.plan(program).failures
+        plan = group.plan(program)
+        return Ready(*group.tables(program), plan.failures, plan)
 
     def _group(self) -> Group:
         """The examples on the host. PlanError where a batch is known by its traced leaves only."""
@@ -146,17 +142,57 @@ class Program(Specialised, typing.Protocol):
 
     def bind(self, plan: Plan, at_least: Sequence[Hashable] = ()) -> tuple[Tables, Hashable]: ...
 
-    def array_tables(self, count: int) -> tuple[Tables, Hashable, tuple[Failure, ...]]: ...
+    def array_tables(self, count: int) -> Ready: ...
 
 
-def _from_leaves(leaves: Leaves, form: Form, fingerprint: str) -> tuple[Tables, Hashable, tuple[Failure, ...]] | None:
+@dataclass(frozen=True)
+class Ready:
+    """What the executable reads, the signature it is compiled for, and the examples that failed while planning.
+    `plan` is None where the examples are known by their leaves only. `stale`: columns that decided structure, by name,
+    and for each whether it has changed since: a bool, or a traced one."""
+
+    tables: Tables
+    signature: Hashable
+    failures: tuple[Failure, ...] = ()
+    plan: Plan | None = None
+    stale: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _from_leaves(leaves: Leaves, form: Form, fingerprint: str) -> Ready | None:
     """The plan that travels with a batch. Columns of data are read from the batch's own leaves: `with_floats` and
     gradients reach them."""
     for planned, tables in zip(form.plans, leaves.tables, strict=True):
         if planned.fingerprint == fingerprint:
             data = {t: with_rows(leaves.columns[c], rows) for t, c, rows in planned.data}
-            return {**tables, **data}, planned.signature, planned.failures
+            decided = {n.removeprefix(DECIDED): t for n, t in tables.items() if n.startswith(DECIDED)}
+            stale = {n: _differs(leaves.columns[n], t) for n, t in decided.items() if leaves.columns[n] is not t}
+            kept = {n: t for n, t in tables.items() if not n.startswith(DECIDED)}
+            return Ready({**kept, **data}, planned.signature, planned.failures, None, stale)
     return None
+
+
+def _differs(live: Any, planned: Any) -> Any:
+    """Has a column changed? NaN equals itself here: what decided once decides so again."""
+    same = (live == planned) | ((live != live) & (planned != planned))
+    return ~same.all()
+
+
+def refuse_stale(stale: Mapping[str, Any]) -> Any:
+    """Raise PlanError where a column that decided structure has changed since planning. Under a transformation of JAX
+    a callback raises it when the computation ends, and this returns whether any has changed."""
+    whole: Any = None
+    for name, differs in stale.items():
+        if not isinstance(differs, jax.core.Tracer):
+            _raise_stale(name, differs)
+            continue
+        jax.debug.callback(_raise_stale, name, differs)
+        whole = differs if whole is None else whole | differs
+    return whole
+
+
+def _raise_stale(name: str, differs: Any) -> None:
+    if bool(differs):
+        raise PlanError(f"stale plan: column {name} decided structure and has changed since; call .plan(f) again")
 
 
 # ---- from slots to examples
@@ -346,6 +382,3 @@ def zeros(type: Array, count: int) -> np.ndarray[Any, Any]:
     """A stand-in for an array that the host does not read; takes no memory."""
     kind = np.uint32 if type.dtype.startswith("key<") else np.dtype(type.dtype)
     return np.broadcast_to(np.zeros((), kind), (count, *type.shape))
-
-
-__all__ = ["Component", "Examples", "Known", "Planned", "Program", "array_columns", "gather", "zeros"]

@@ -51,6 +51,11 @@ class Specialised(Protocol):
         """Does the function report failures in its result, instead of raising?"""
         ...
 
+    @property
+    def structure_columns(self) -> frozenset[str]:
+        """The columns that decide structure: a plan is stale where one of them has changed."""
+        ...
+
     def plan(self, components: tuple[Columns, ...]) -> Plan: ...
 
     def bind(self, plan: Any, at_least: Sequence[Hashable] = ()) -> tuple[Tables, Hashable]:
@@ -66,6 +71,10 @@ class Planner(Protocol):
     def specialisations_for(self, group: Group) -> tuple[Specialised, ...]:
         """The programs that this function has for such examples, with guards that hold now."""
         ...
+
+
+DECIDED = "#decided:"
+"""The prefix of tables that hold a column of floats as it was when it decided structure."""
 
 
 class Group:
@@ -238,7 +247,11 @@ def flatten(group: Group, programs: tuple[Specialised, ...], waiting: bool) -> t
         data = tuple((n, column[n], len(tables[n])) for n in tables if column[n] in held)
         plans.append(Planned(program.fingerprint, signature, group.failures(program), data))
         own = {n for n, _, _ in data}
-        all_tables.append({n: t for n, t in tables.items() if n not in own})
+        kept = {n: t for n, t in tables.items() if n not in own}
+        for name in sorted(program.structure_columns & held.keys()):
+            if held[name].dtype.kind == "f":  # numbers that `with_floats` can change
+                kept[DECIDED + name] = held[name]
+        all_tables.append(kept)
     enums = tuple((n, type(v[0])) for n, v in columns.vocabularies.items() if n != "str" and v)
     form = Form(
         columns.schema,

@@ -59,13 +59,13 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Like the function itself, but never compiles: PlanError for other types or another size class."""
         prepared, finish = self._prepare(args, kwargs)
-        if prepared.program is not self._program or prepared.signature != self._signature:
+        if prepared.program is not self._program or prepared.ready.signature != self._signature:
             raise PlanError(
                 f"this executable is for {self._signature} of {self._program.fingerprint}, not for the "
-                f"call's {prepared.signature}; call the function itself"
+                f"call's {prepared.ready.signature}; call the function itself"
             )
 
-        def run(shared: Any, tables: Any) -> Any:
+        def run(shared: Any, tables: Any, _: Any) -> Any:
             held = jax.tree.map(jax.numpy.asarray, (list(shared), dict(tables)))
             return self.executable(*held)
 

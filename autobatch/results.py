@@ -84,6 +84,17 @@ def without_failed(outcome: Outcome, failed: Any) -> Outcome:
     return replace(outcome, results=[cleared(r) for r in outcome.results])
 
 
+def poisoned(outcome: Outcome, stale: Any) -> Outcome:
+    """The same outcome with NaN for floats where the plan is stale: no wrong number leaves the computation."""
+
+    def marked(held: Result) -> Result:
+        if not isinstance(held, ArrayResult) or not jnp.issubdtype(held.values.dtype, jnp.floating):
+            return held
+        return ArrayResult(jnp.where(stale, jnp.full((), jnp.nan, held.values.dtype), held.values))
+
+    return replace(outcome, results=[marked(r) for r in outcome.results])
+
+
 def _zeroed(values: Any, failed: Any) -> Any:
     if jnp.issubdtype(values.dtype, jax.dtypes.extended):
         return values

@@ -18,8 +18,7 @@ import numpy as np
 
 from autobatch import pipeline
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
-from autobatch.data import FAILED, Component, Examples, array_columns, zeros
-from autobatch.errors import Failure
+from autobatch.data import FAILED, Component, Examples, Ready, array_columns, zeros
 from autobatch.frontend.state import FreeVariable
 from autobatch.frontend.statics import follow, same_static
 from autobatch.groups import Group, Planner, Tables
@@ -60,7 +59,7 @@ class Program:
         free: Sequence[FreeVariable] = compiled.lowered.free
         self._guards = tuple(f for f in free if f.shared is None)
         self._arrays = tuple(sorted({f.shared: f for f in free if f.shared is not None}.items()))
-        self._array_tables: Bounded[int, tuple[Tables, Hashable, tuple[Failure, ...]]] = Bounded(32)
+        self._array_tables: Bounded[int, Ready] = Bounded(32)
         self._jit = jax.jit(lambda shared, tables, signature: compiled.run(shared, tables, signature), static_argnums=2)
 
     @property
@@ -81,6 +80,11 @@ class Program:
         return [*leaves, *(read(f, f.value) for _, f in self._arrays)]
 
     # -- plans
+
+    @property
+    def structure_columns(self) -> frozenset[str]:
+        """The columns that decide structure."""
+        return self.compiled.structure_columns
 
     def plan(self, components: tuple[Columns, ...]) -> Any:
         """Plan packed examples; arrays given beside them are not known yet, and not read."""
@@ -110,12 +114,12 @@ class Program:
             tables = {**tables, FAILED: failed}
         return tables, signature
 
-    def array_tables(self, count: int) -> tuple[Tables, Hashable, tuple[Failure, ...]]:
+    def array_tables(self, count: int) -> Ready:
         """The tables where everything batched is an array that the host does not read: the same for every batch."""
 
-        def make() -> tuple[Tables, Hashable, tuple[Failure, ...]]:
+        def make() -> Ready:
             plan = self.plan_with((), {}, count)
-            return (*self.bind(plan), plan.failures)
+            return Ready(*self.bind(plan), plan.failures, plan)
 
         return self._array_tables.get_or_make(count, make)
 
@@ -126,6 +130,10 @@ class Program:
         self.signatures.add(signature)
         made: Sequence[Any] = self._jit(list(shared), dict(tables), signature)
         return made
+
+    def interpret(self, shared: Sequence[Any], plan: Any) -> Sequence[Any]:
+        """Run row by row, by the reference back end."""
+        return self.compiled.interpret(shared, plan)
 
     def lowered(self, shared: Sequence[Any], tables: Tables, signature: Hashable) -> Any:
         """The executable as JAX lowers it."""
