@@ -48,7 +48,7 @@ def evaluate(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:
 
 def result_type(op: Op, operands: Sequence[Array], literals: Sequence[Any]) -> Array:
     """The type of the result of one of our own numeric operations. `literals[k]` is the Python scalar that operand k
-    is, or None where it is a value."""
+    is, or None where it is a value. Of Python numbers alone it is a Python number."""
     held = list(literals)
 
     def apply(*values: Any) -> Any:
@@ -56,4 +56,6 @@ def result_type(op: Op, operands: Sequence[Array], literals: Sequence[Any]) -> A
         return NUMERIC[op.name](op, *(next(rest) if c is None else c for c in held))
 
     avals = [jax_compat.aval_of(t) for t, c in zip(operands, held, strict=True) if c is None]
-    return jax_compat.type_of(jax.eval_shape(apply, *avals))
+    result = jax.eval_shape(apply, *avals)
+    python = result.dtype != bool and all(t.is_scalar and (t.weak or t.is_bool) for t in operands)
+    return jax_compat.type_of(jax.ShapeDtypeStruct(result.shape, result.dtype, weak_type=python or result.weak_type))

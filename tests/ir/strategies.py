@@ -168,7 +168,7 @@ class Build:
                 self.apply(scope, body, own("tag_equal"), (word, other), BOOL)
             case 6:
                 self.apply(scope, body, own("same"), (node, self.ensure(scope, body, NODE)), BOOL)
-                self.apply(scope, body, own("load_is_none", field="weight", type=FLOAT), (node,), BOOL)
+                self.apply(scope, body, own("load_is_none", field="weight"), (node,), BOOL)
             case _:
                 condition = self.ensure(scope, body, BOOL)
                 label = self.ensure(scope, body, INT)

@@ -63,7 +63,7 @@ VECTOR = Array("float32", (5,))
         lambda a: lax.while_loop(lambda v: v[0] < 3, lambda v: v + 1, a),
         lambda a: lax.cond(a[0] > 0, jnp.sin, jnp.cos, a),
         lambda a: jnp.linalg.solve(jnp.eye(5), a),
-        lambda a: lax.conv_general_dilated(a[None, None], jnp.ones((1, 1, 3)), (1,), "SAME"),
+        lambda a: lax.conv_general_dilated(a[None, None], jnp.ones((1, 1, 3), a.dtype), (1,), "SAME"),
         lambda a: jnp.fft.rfft(a),
         lambda a: jnp.sort(a)[::-1] ** 2.5,
         lambda a: jax.checkpoint(jnp.sin)(a),

@@ -1,0 +1,288 @@
+"""What a module may hold at each stage of the pipeline: an executable specification, one row a stage.
+
+A `Stage` lists its instructions and the type rules of its own operations; JAX primitives are typed by JAX itself
+(abstract evaluation). `ir/verifier.py` applies a stage to a module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import jax
+
+from autobatch.ir import jax_compat, leaf
+from autobatch.ir.core import Apply, Call, For, If, Literal, Map, While
+from autobatch.ir.ops import OWN, Op
+from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag, Type
+
+Scalar = bool | int | float | complex | None
+
+
+class RuleError(Exception):
+    """Operands, params or results that an operation does not take; the message says what it takes."""
+
+
+# ---- kinds of operands
+
+
+def _is_int(type: Type) -> bool:
+    return isinstance(type, Array) and type.is_scalar and type.is_integer
+
+
+KINDS: Mapping[str, Callable[[Type], bool]] = {
+    "a reference": lambda t: isinstance(t, Ref),
+    "a list": lambda t: isinstance(t, List),
+    "a reference or list": lambda t: isinstance(t, Ref | List),
+    "a tag": lambda t: isinstance(t, Tag),
+    "an int": _is_int,
+    "a bool": lambda t: t == BOOL,
+    "an array": lambda t: isinstance(t, Array),
+    "a value": lambda t: True,
+}
+"""By the words that an error uses for them."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The type rule of an operation of our own: the kinds of its operands (the last may repeat), the types of its
+    results, its params, and what must hold between them."""
+
+    operands: tuple[str, ...]
+    results: Callable[[Apply], tuple[Type, ...]]
+    params: frozenset[str] = frozenset()
+    repeat: bool = False
+
+    def check(self, apply: Apply) -> None:
+        """Raises RuleError."""
+        params = frozenset(name for name, _ in apply.op.params)
+        if params != self.params:
+            raise RuleError(f"{apply.op.name} has the params {_words(self.params)}, not {_words(params)}")
+        self._check_operands(apply)
+        wanted, found = self.results(apply), tuple(r.type for r in apply.results)
+        if wanted != found:
+            raise RuleError(f"{apply.op.name} gives {_words(wanted)}, not {_words(found)}")
+
+    def _check_operands(self, apply: Apply) -> None:
+        kinds, count = self.operands, len(apply.operands)
+        if self.repeat:
+            *fixed, last = kinds
+            kinds = (*fixed, *[last] * (count - len(fixed)))
+        if len(kinds) != count:
+            raise RuleError(f"{apply.op.name} takes {len(kinds)} operands, not {count}")
+        for position, (kind, operand) in enumerate(zip(kinds, apply.operands, strict=True), 1):
+            if not KINDS[kind](operand.type):
+                raise RuleError(f"operand {position} of {apply.op.name} is {kind}, not {operand.type}")
+
+
+def _words(items: Sequence[Any] | frozenset[str]) -> str:
+    names = sorted(map(str, items)) if isinstance(items, frozenset) else [str(i) for i in items]
+    return f"({', '.join(names)})"
+
+
+# ---- results
+
+
+def _always(*types: Type) -> Callable[[Apply], tuple[Type, ...]]:
+    return lambda apply: types
+
+
+def _one_of(name: str) -> Callable[[Apply], tuple[Type, ...]]:
+    """One result, of that kind: its type is stored data, not decided by the operands."""
+
+    def results(apply: Apply) -> tuple[Type, ...]:
+        if len(apply.results) != 1 or not KINDS[name](apply.results[0].type):
+            raise RuleError(f"{apply.op.name} gives {name}, not {_words([r.type for r in apply.results])}")
+        return (apply.results[0].type,)
+
+    return results
+
+
+def _element(apply: Apply) -> tuple[Type, ...]:
+    listed = apply.operands[0].type
+    assert isinstance(listed, List)
+    return (listed.elem,)
+
+
+def _packed(apply: Apply) -> tuple[Type, ...]:
+    elems = {x.type for x in apply.operands}
+    if len(elems) > 1:
+        raise RuleError(f"the elements of a list have one type, not {_words(frozenset(map(str, elems)))}")
+    if elems:
+        return (List(elems.pop()),)
+    _one_of("a list")(apply)
+    return (List(apply.results[0].type.elem),) if isinstance(apply.results[0].type, List) else ()
+
+
+def _tags(apply: Apply) -> tuple[Type, ...]:
+    a, b = (x.type for x in apply.operands)
+    if a != b:
+        raise RuleError(f"tags of two vocabularies are never equal: {a} and {b}")
+    return (BOOL,)
+
+
+def _references(apply: Apply) -> tuple[Type, ...]:
+    a, b = (x.type for x in apply.operands)
+    if isinstance(a, Ref) != isinstance(b, Ref):
+        raise RuleError(f"an object is never a list: {a} and {b}")
+    return (BOOL,)
+
+
+def _reduced(apply: Apply) -> tuple[Type, ...]:
+    (elem,), kind = _element(apply), apply.op["kind"]
+    if kind not in ("sum", "prod", "max", "min", "any", "all"):
+        raise RuleError(f"there is no reduction {kind!r}")
+    if not isinstance(elem, Array):
+        raise RuleError(f"only numbers are reduced, not {elem}")
+    if kind in ("any", "all"):
+        return (BOOL,)
+    return (INT,) if elem == BOOL and kind in ("sum", "prod") else (elem,)
+
+
+def _stacked(apply: Apply) -> tuple[Type, ...]:
+    (elem,) = _element(apply)
+    (result,) = _one_of("an array")(apply)
+    assert isinstance(result, Array)
+    if not isinstance(elem, Array):
+        raise RuleError(f"only arrays are stacked, not {elem}")
+    if not result.shape:
+        raise RuleError("stack gives an array with a leading axis")
+    return (Array(elem.dtype, (result.shape[0], *elem.shape)),)
+
+
+def _numeric(apply: Apply) -> tuple[Type, ...]:
+    types = [x.type for x in apply.operands]
+    try:
+        return (leaf.result_type(apply.op, [t for t in types if isinstance(t, Array)], literals(apply)),)
+    except (TypeError, ValueError) as error:
+        raise RuleError(f"{apply.op.name}: {_first_line(error)}") from error
+
+
+def literals(apply: Apply) -> list[Scalar]:
+    """For each operand the Python scalar that it is, or None."""
+    held: list[Scalar] = []
+    for x in apply.operands:
+        scalar = x.value if isinstance(x, Literal) and x.constant < 0 else None
+        held.append(None if isinstance(scalar, str) else scalar)
+    return held
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+_PAIR = Rule(("an array", "an array"), _numeric)
+
+OWN_RULES: Mapping[str, Rule] = {
+    "load": Rule(("a reference",), _one_of("a value"), frozenset({"field"})),
+    "load_is_none": Rule(("a reference",), _always(BOOL), frozenset({"field"})),
+    "is_none": Rule(("a reference or list",), _always(BOOL)),
+    "none": Rule((), _one_of("a reference or list")),
+    "is_class": Rule(("a reference",), _always(BOOL), frozenset({"names"})),
+    "same": Rule(("a reference or list", "a reference or list"), _references),
+    "length": Rule(("a list",), _always(INT)),
+    "item": Rule(("a list", "an int"), _element),
+    "pack_list": Rule(("a value",), _packed, repeat=True),
+    "tag": Rule((), _one_of("a tag"), frozenset({"value"})),
+    "tag_equal": Rule(("a tag", "a tag"), _tags),
+    "tag_index": Rule(("a tag",), _always(INT), frozenset({"keys"})),
+    "check": Rule(("a bool", "a value"), _always(), frozenset({"kind", "message"}), repeat=True),
+    "undefined": Rule((), lambda apply: (apply.op["type"],), frozenset({"type"})),
+    "reduce": Rule(("a list",), _reduced, frozenset({"kind"})),
+    "stack": Rule(("a list",), _stacked),
+    "floordiv": _PAIR,
+    "mod": _PAIR,
+    "truediv": _PAIR,
+    "pow": _PAIR,
+    "round": Rule(("an array",), _numeric, frozenset({"ndigits"})),
+    "int": Rule(("an array",), _numeric),
+}
+"""One row for each operation of our own."""
+
+
+# ---- JAX primitives
+
+
+def check_primitive(apply: Apply) -> None:
+    """Raises RuleError where JAX's abstract evaluation gives other types than the results have, or refuses."""
+    for position, operand in enumerate(apply.operands, 1):
+        if not isinstance(operand.type, Array):
+            raise RuleError(f"operand {position} of {apply.op.name} is an array, not {operand.type}")
+    types = tuple(x.type for x in apply.operands if isinstance(x.type, Array))
+    wanted = _abstract(apply.op, types, tuple(literals(apply)), apply.results)
+    found = tuple(r.type for r in apply.results)
+    if tuple(map(_strong_bool, wanted)) != tuple(map(_strong_bool, found)):
+        raise RuleError(f"{apply.op.name} gives {_words(wanted)}, not {_words(found)}")
+
+
+def _strong_bool(type: Type) -> Type:
+    """JAX has weak bools (comparisons of Python numbers), the IR has one."""
+    return Array("bool", type.shape) if isinstance(type, Array) and type.is_bool else type
+
+
+def _abstract(op: Op, types: tuple[Array, ...], held: tuple[Scalar, ...], results: Sequence[Any]) -> tuple[Type, ...]:
+    key = (
+        op,
+        types,
+        tuple((type(h), h) for h in held),
+        tuple(r.type for r in results),
+        jax.config.read("jax_enable_x64"),
+    )
+    try:
+        hash(key)
+    except TypeError:  # params that cannot be hashed, such as NumPy arrays
+        return _evaluate(*key[:4])
+    return _evaluate_once(*key)
+
+
+@cache
+def _evaluate_once(op: Op, types: Any, held: Any, results: Any, x64: bool) -> tuple[Type, ...]:
+    return _evaluate(op, types, held, results)
+
+
+def _evaluate(
+    op: Op, types: tuple[Array, ...], held: tuple[tuple[Any, Scalar], ...], results: tuple[Array, ...]
+) -> tuple[Type, ...]:
+    scalars = [None if h is None else jax_compat.literal(h, t) for (_, h), t in zip(held, types, strict=True)]
+
+    def apply(*values: Any) -> Sequence[Any]:
+        rest = iter(values)
+        return leaf.evaluate(op, results, *(next(rest) if s is None else s for s in scalars))
+
+    avals = [jax_compat.aval_of(t) for t, s in zip(types, scalars, strict=True) if s is None]
+    try:
+        return tuple(jax_compat.type_of(out) for out in jax.eval_shape(apply, *avals))
+    except (TypeError, ValueError) as error:
+        raise RuleError(f"{op.name}: {_first_line(error)}") from error
+
+
+# ---- stages
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The form of a module between two passes."""
+
+    name: str
+    instructions: tuple[type, ...]
+    own: Mapping[str, Rule] = field(default_factory=lambda: OWN_RULES)
+
+    def check(self, apply: Apply) -> None:
+        """Type one leaf operation. Raises RuleError."""
+        if apply.op.is_jax:
+            check_primitive(apply)
+        elif apply.op.name not in OWN or apply.op.name not in self.own:
+            raise RuleError(f"there is no operation {apply.op.name!r} at the stage {self.name!r}")
+        else:
+            self.own[apply.op.name].check(apply)
+
+
+EXAMPLE = Stage("example", (Apply, If, For, While, Map, Call))
+"""What the front end makes, and the passes over the per-example IR keep."""
+
+FUNCTIONS = Stage("functions", (Apply, If, Map, Call))
+"""Every loop has become a function that calls itself (`vectorize/kinds.py`)."""
+
+STAGES: Mapping[str, Stage] = {stage.name: stage for stage in (EXAMPLE, FUNCTIONS)}
