@@ -1,0 +1,127 @@
+"""Reading what is already there: Python objects, free variables, the fields of objects in the examples.
+
+Arrays found in free variables become hidden shared values; static values found there are noted, so that the caller
+can read them again and see that they changed.
+"""
+
+from __future__ import annotations
+
+import builtins
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autobatch.frontend import values as v
+from autobatch.frontend.state import Context, FreeVariable, State
+from autobatch.frontend.statics import KEYS, children, container_kind, inputs, is_array, keys_of
+from autobatch.ir import jax_compat
+from autobatch.ir.core import Literal, Operand
+from autobatch.ir.template import Input
+
+
+def wrap(context: Context, value: Any, origin: v.Origin | None = None) -> v.Abstract:
+    """The abstract value of a Python object. With `origin` it is a free variable, and is noted."""
+    if isinstance(value, Input):
+        return context.inputs[value.index] if not value.shared else v.Leaf(context.shared[value.index])
+    if isinstance(value, v.Static | v.Leaf | v.Record | v.Optional):
+        return value
+    if is_array(value):
+        if origin is not None:
+            return v.Leaf(hidden(context, value, origin))
+        if np.ndim(value) == 0 and not jax_compat.type_of(value).dtype.startswith("key"):
+            return v.Leaf(Literal(np.asarray(value).item(), jax_compat.type_of(value)))
+        return v.Leaf(context.constant(value))
+    if origin is not None and not isinstance(value, (types.ModuleType, types.BuiltinFunctionType, list, dict)):
+        note(context, origin, value)
+    return v.Static(value, origin)
+
+
+def note(context: Context, origin: v.Origin, value: Any, shared: int | None = None) -> None:
+    """Remember that a free variable was read."""
+    key = (id(origin.owner), origin.name, origin.path)
+    context.keep(origin.owner)
+    if key not in context.free:
+        context.free[key] = FreeVariable(origin.owner, origin.name, origin.path, value, shared)
+
+
+def hidden(context: Context, array: Any, origin: v.Origin) -> Operand:
+    """The shared value that an array in a free variable is."""
+    key = (id(origin.owner), origin.name, origin.path)
+    known = context.free.get(key)
+    if known is not None and known.shared is not None:
+        return context.shared[known.shared]
+    for other in context.free.values():
+        if other.value is array and other.shared is not None:
+            note(context, origin, array, other.shared)
+            return context.shared[other.shared]
+    index = context.hide(jax_compat.type_of(array), origin.name)
+    note(context, origin, array, index)
+    return context.shared[index]
+
+
+def enter(context: Context, value: Any) -> v.Abstract:
+    """An argument of the entry: containers that hold leaves of an example are taken apart, the rest is static."""
+    if isinstance(value, Input) or all(i.shared for i in inputs(value)):
+        return wrap(context, value)
+    return take_apart(context, value, enter)
+
+
+def take_apart(context: Context, value: Any, part: Callable[[Context, Any], v.Abstract] | None = None) -> v.Record:
+    """A Python container or object as a record of abstract values."""
+    part = part or wrap
+    pairs = list(children(value))
+    kind = container_kind(value) or "object"
+    keys = tuple(k for k, _ in pairs)
+    return v.Record(kind, keys, tuple(part(context, x) for _, x in pairs), type(value))
+
+
+def expand(s: State, value: v.Abstract) -> v.Abstract:
+    """A static tuple, list, dict or NamedTuple as a record of its elements; other values as they are."""
+    if not isinstance(value, v.Static) or (kind := container_kind(value.value)) is None:
+        return value
+    origin = value.origin
+    if origin is not None:
+        note(s.context, origin.child(KEYS), keys_of(value.value))
+    items = tuple(
+        wrap(s.context, x, origin.child(("item" if kind != "namedtuple" else "attribute", k)) if origin else None)
+        for k, x in children(value.value)
+    )
+    return v.Record(kind, keys_of(value.value), items, type(value.value) if kind == "namedtuple" else None)
+
+
+def enclosing_value(s: State, name: str) -> v.Abstract | None:
+    """The value of a variable of an enclosing function, or of a closure; None when there is none."""
+    bound = s.env.get(name)
+    if bound is not None:
+        return bound.value
+    if name in s.frame.enclosing:
+        return s.frame.enclosing[name]
+    owner = s.frame.owner
+    if owner is None or owner.__closure__ is None or name not in owner.__code__.co_freevars:
+        return None
+    cell = owner.__closure__[owner.__code__.co_freevars.index(name)]
+    try:
+        held = cell.cell_contents
+    except ValueError:
+        return None
+    return wrap(s.context, held, v.Origin(owner, name))
+
+
+def variable(s: State, name: str) -> v.Abstract:
+    """The value of a name, by Python's rules: local, enclosing, global, builtin."""
+    bound = s.env.get(name)
+    if bound is not None and not isinstance(bound.value, v.Unset):
+        return bound.value
+    if bound is not None or name in s.frame.source.locals:
+        s.refuse(f"the variable {name!r} is read before it is set", f"give {name} a value on every path before this line")
+    found = enclosing_value(s, name)
+    if found is not None:
+        return found
+    source = s.frame.source
+    if name in source.globals:
+        return wrap(s.context, source.globals[name], v.Origin(s.frame.owner, name))
+    if hasattr(builtins, name):
+        return v.Static(getattr(builtins, name))
+    s.refuse(f"the name {name!r} is not defined")

@@ -1,0 +1,142 @@
+"""Assignment in all its forms: names, unpacking, `x[k] = v` and `x += v` on containers that the function built."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from autobatch.frontend import values as v
+from autobatch.frontend.access import expand
+from autobatch.frontend.numbers import present, traced
+from autobatch.frontend.operators import BINARY, apply_binary
+from autobatch.frontend.sequences import length, sequence, sliced
+from autobatch.frontend.state import State
+from autobatch.ir.types import Array
+
+
+def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
+    """Bind a target to a value."""
+    with s.at(target):
+        match target:
+            case ast.Name(id=name):
+                s.bind(name, value)
+            case ast.Tuple(elts=targets) | ast.List(elts=targets):
+                _unpack(s, targets, value)
+            case ast.Subscript(value=container, slice=index):
+                _store(s, container, s.evaluate(index), value)
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if name == s.frame.constructing:
+                made = s.evaluate(target.value)
+                assert isinstance(made, v.Record)
+                s.bind(name, put(made, attr, value))
+            case ast.Attribute():
+                s.refuse(
+                    "attributes cannot be assigned: objects of the examples and of the function are not changed",
+                    "build a new object, e.g. with dataclasses.replace",
+                )
+            case _:
+                s.refuse("this cannot be assigned to")
+
+
+def _unpack(s: State, targets: Sequence[ast.expr], value: v.Abstract) -> None:
+    found = sequence(s, value)
+    stars = [k for k, t in enumerate(targets) if isinstance(t, ast.Starred)]
+    count = length(s, found)
+    if not stars:
+        _check_count(s, count, len(targets), exact=True)
+        for position, target in enumerate(targets):
+            assign(s, target, _at(s, found, v.Static(position)))
+        return
+    star = stars[0]
+    behind = len(targets) - star - 1
+    _check_count(s, count, len(targets) - 1, exact=False)
+    for position, target in enumerate(targets[:star]):
+        assign(s, target, _at(s, found, v.Static(position)))
+    middle = sliced(s, found, [v.Static(star), v.Static(-behind if behind else None), v.Static(None)])
+    if isinstance(middle, v.Record):
+        middle = replace(middle, kind="list")
+    inner = targets[star]
+    assert isinstance(inner, ast.Starred)
+    assign(s, inner.value, s.context.rules.materialise(s, middle))
+    for position, target in enumerate(targets[star + 1 :]):
+        index: v.Abstract = v.Static(position - behind)
+        if isinstance(found, v.Record) or isinstance(count, v.Static):
+            size = count.value if isinstance(count, v.Static) else 0
+            index = v.Static(size + position - behind)
+        else:
+            index = apply_binary(s, operator.add, count, index)
+        assign(s, target, _at(s, found, index))
+
+
+def _at(s: State, found: v.Record | v.Lazy, index: v.Static | v.Abstract) -> v.Abstract:
+    if isinstance(found, v.Record) and isinstance(index, v.Static):
+        return found.items[index.value] if index.value < len(found.items) else v.Static(None)
+    assert isinstance(found, v.Lazy)
+    return found.item(s, index)
+
+
+def _check_count(s: State, count: v.Abstract, wanted: int, exact: bool) -> None:
+    message = f"cannot unpack: {'' if exact else 'at least '}{wanted} values are needed"
+    compare: Callable[[Any, Any], Any] = operator.eq if exact else operator.ge
+    if isinstance(count, v.Static):
+        if not compare(count.value, wanted):
+            s.refuse(f"{message}, {count.value} are there")
+        return
+    s.check(traced(s, compare, count, v.Static(wanted)).operand, "ValueError", message)
+
+
+def _store(s: State, container: ast.expr, index: v.Abstract, value: v.Abstract) -> None:
+    """`name[index] = value` for a list or dict that the function built."""
+    if not isinstance(container, ast.Name) or container.id not in s.env:
+        s.refuse("only a list or dict built in this function can be changed", "build a new one")
+    old = expand(s, present(s, s.evaluate(container)))
+    if isinstance(old, v.Leaf) and isinstance(old.type, Array):
+        s.refuse("arrays are not changed in place", f"write {container.id} = {container.id}.at[...].set(...)")
+    if not isinstance(old, v.Record) or old.kind not in ("list", "dict") or not isinstance(index, v.Static):
+        s.refuse(
+            "an item can be assigned only in a list or dict built in this function, at a constant key",
+            "build the list with a comprehension",
+        )
+    key = index.value
+    if old.kind == "list":
+        if not -len(old.items) <= key < len(old.items):
+            s.check(s.scalar(False), "IndexError", "list assignment index out of range")
+            s.dead = True
+            return
+        key %= len(old.items)
+    s.bind(container.id, put(old, key, value))
+
+
+def put(record: v.Record, key: Any, value: v.Abstract) -> v.Record:
+    """A copy of a container with one item set."""
+    if key in record.keys:
+        items = tuple(value if k == key else x for k, x in zip(record.keys, record.items, strict=True))
+        return replace(record, items=items)
+    return replace(record, keys=(*record.keys, key), items=(*record.items, value))
+
+
+def augment(s: State, node: ast.AugAssign) -> None:
+    """`x += v`"""
+    load = _as_load(node.target)
+    assign(s, node.target, apply_binary(s, BINARY[type(node.op)], s.evaluate(load), s.evaluate(node.value)))
+
+
+def _as_load(target: ast.expr) -> ast.expr:
+    match target:
+        case ast.Name(id=name):
+            return ast.copy_location(ast.Name(name, ast.Load()), target)
+        case ast.Subscript(value=value, slice=index):
+            return ast.copy_location(ast.Subscript(value, index, ast.Load()), target)
+        case ast.Attribute(value=value, attr=attr):
+            return ast.copy_location(ast.Attribute(value, attr, ast.Load()), target)
+        case _:
+            return target
+
+
+def delete(s: State, node: ast.Delete) -> None:
+    for target in node.targets:
+        if not isinstance(target, ast.Name):
+            s.refuse("only variables can be deleted")
+        s.bind(target.id, v.Unset(target.id))

@@ -1,0 +1,268 @@
+"""`x.name`: fields of objects in the examples, of containers, of arrays, of Python objects; methods and properties."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any
+
+import numpy as np
+
+from autobatch.frontend import values as v
+from autobatch.frontend.access import wrap
+from autobatch.frontend.joins import conditional
+from autobatch.frontend.numbers import negate, present, traced
+from autobatch.frontend.sources import LIBRARIES
+from autobatch.frontend.state import Fact, State
+from autobatch.frontend.statics import inputs
+from autobatch.frontend.tags import tag_attribute
+from autobatch.ir.core import Operand
+from autobatch.ir.ops import own
+from autobatch.ir.types import BOOL, Array, List, Ref, Tag
+from autobatch.runtime.schema import Class, Field
+
+_ARRAY_PROPERTIES = {name: (lambda x, name=name: getattr(x, name)) for name in ("T", "mT", "real", "imag")}
+
+
+def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
+    """`value.name`"""
+    value = present(s, value)
+    match value:
+        case v.Static():
+            return _of_object(s, value, name)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
+            return field(s, value, name)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Tag):
+            return tag_attribute(s, operand, name)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Array):
+            return _of_array(s, value, operand.type, name)
+        case v.Record(kind=kind, cls=cls):
+            found = value.get(name) if kind in ("namedtuple", "object") else None
+            return found if found is not None else _of_class(s, value, _RECORDS.get(kind, cls), name)
+        case v.Listing() | v.Leaf() | v.Lazy():
+            return _of_class(s, value, list, name)
+        case v.LocalFunction(source=source) if name == "__name__":
+            return v.Static(source.name)
+        case _:
+            s.refuse(f"this value has no attribute {name!r} that can be compiled")
+
+
+_RECORDS: dict[str, type] = {"tuple": tuple, "list": list, "dict": dict}
+
+
+def _of_object(s: State, value: v.Static, name: str) -> v.Abstract:
+    held = value.value
+    if held is None:
+        s.check(s.scalar(False), "AttributeError", f"None has no attribute {name!r}")
+        s.dead = True
+        return v.Static(None)
+    found = inspect.getattr_static(type(held), name, None)
+    if isinstance(found, property) and found.fget is not None and inputs(held):
+        return s.call(v.Static(found.fget), [value])
+    try:
+        item = getattr(held, name)
+    except AttributeError as error:
+        s.refuse(str(error))
+    if isinstance(item, types.MethodType) and item.__self__ is held:
+        return v.Method(v.Static(item.__func__), value, name)
+    origin = value.origin.child(("attribute", name)) if value.origin is not None else None
+    if isinstance(held, types.ModuleType) and held.__name__.split(".")[0] in LIBRARIES:
+        origin = None
+    return wrap(s.context, item, origin)
+
+
+def _of_class(s: State, value: v.Abstract, cls: type | None, name: str) -> v.Abstract:
+    """A class attribute, method or property of an object that the function built."""
+    found = inspect.getattr_static(cls, name, None) if cls is not None else None
+    if cls is None or found is None:
+        s.refuse(f"{cls.__name__ if cls else 'this value'} has no attribute {name!r}")
+    return bind(s, found, value, cls, name)
+
+
+def bind(s: State, found: Any, receiver: v.Abstract, cls: type, name: str) -> v.Abstract:
+    """What reading a class attribute through an object gives: bound method, property value, or the attribute."""
+    match found:
+        case property(fget=getter) if getter is not None:
+            return s.call(v.Static(getter), [receiver])
+        case _ if hasattr(found, "func") and type(found).__name__ == "cached_property":
+            return s.call(v.Static(found.func), [receiver])
+        case staticmethod():
+            return v.Static(found.__func__)
+        case classmethod():
+            return v.Method(v.Static(found.__func__), v.Static(cls), name)
+        case types.FunctionType() | types.MethodDescriptorType() | types.WrapperDescriptorType():
+            return v.Method(v.Static(found), receiver, name)
+        case _ if callable(found) and (hasattr(found, "__wrapped__") or hasattr(found, "__autobatch_function__")):
+            return v.Method(v.Static(found), receiver, name)
+        case _:
+            return wrap(s.context, found, v.Origin(cls, cls.__name__, (("attribute", name),)))
+
+
+def _of_array(s: State, value: v.Leaf, type: Array, name: str) -> v.Abstract:
+    match name:
+        case "shape":
+            return v.Static(type.shape)
+        case "ndim":
+            return v.Static(len(type.shape))
+        case "size":
+            return v.Static(int(np.prod(type.shape)))
+        case "dtype":
+            return v.Static(np.dtype(type.dtype)) if not type.dtype.startswith("key") else v.Static(type.dtype)
+        case "at":
+            return v.Record("object", ("array",), (value,), At)
+        case _ if name in _ARRAY_PROPERTIES:
+            return traced(s, _ARRAY_PROPERTIES[name], value)
+        case _:
+            return v.Method(v.Static(array_method(name)), value, name)
+
+
+class At:
+    """The class of `x.at` and of `x.at[index]`."""
+
+
+_METHODS: dict[str, Any] = {}
+
+
+def array_method(name: str) -> Any:
+    """A function that calls a method of an array; one for each name, so that its traces are found again."""
+    if name not in _METHODS:
+
+        def method(x: Any, *args: Any, **kwargs: Any) -> Any:
+            return getattr(x, name)(*args, **kwargs)
+
+        method.__module__ = "jax"
+        _METHODS[name] = method
+    return _METHODS[name]
+
+
+def classes_of(s: State, value: v.Leaf) -> frozenset[int]:
+    """The classes that a reference may have here."""
+    known = s.block.fact(value.operand)
+    possible = s.possible(value.operand)
+    return possible & value.classes if value.classes is not None and known.classes is None else possible
+
+
+def class_list(s: State, type: Ref) -> tuple[Class, ...]:
+    return s.context.schema.store(type.store).classes
+
+
+def field(s: State, value: v.Leaf, name: str) -> v.Abstract:
+    """A field, method, property or class attribute of an object of the examples."""
+    key = ("load", value.operand, name, value.classes)
+    known = s.block.recall(key)
+    if known is not None:
+        return known
+    result = _field(s, value, name)
+    s.block.memo[key] = result
+    return result
+
+
+def _field(s: State, value: v.Leaf, name: str) -> v.Abstract:
+    assert isinstance(value.type, Ref)
+    store = s.context.schema.store(value.type.store)
+    possible = classes_of(s, value) or frozenset(range(len(store.classes)))
+    fields = [f for f in store.fields if f.name == name and possible & set(f.classes)]
+    covered = frozenset(c for f in fields for c in f.classes) & possible
+    groups: list[tuple[frozenset[int], Field | None, Any]] = []
+    for f in fields:
+        _group(groups, frozenset(f.classes) & possible, f, None)
+    for position in sorted(possible - covered):
+        cls = store.classes[position].cls
+        found = inspect.getattr_static(cls, name, None) if cls is not None else None
+        if found is not None:
+            _group(groups, frozenset({position}), None, found)
+    if not groups:
+        names = " or ".join(sorted(store.classes[c].name for c in possible))
+        s.refuse(f"no {names} of the examples has the attribute {name!r}", "check the spelling, or pack with `like=`")
+    if len(groups) > 1 and all(g[1] is None and callable(g[2]) for g in groups):
+        return v.Method(v.Static(None), value, name)
+    return _by_class(s, value, name, groups)
+
+
+def _group(
+    groups: list[tuple[frozenset[int], Field | None, Any]], classes: frozenset[int], f: Field | None, found: Any
+) -> None:
+    """Classes whose attribute is read the same way form one group."""
+    for position, (others, g, attribute_) in enumerate(groups):
+        alike = f is not None and g is not None and (f.type, f.always_none) == (g.type, g.always_none)
+        if alike or (f is None and g is None and attribute_ is found):
+            merged = f
+            if f is not None and g is not None and not (f.optional, f.nullable) == (g.optional, g.nullable):
+                merged = f if f.optional or f.nullable else g
+            groups[position] = (others | classes, merged, found)
+            return
+    groups.append((classes, f, found))
+
+
+def _by_class(
+    s: State, value: v.Leaf, name: str, groups: list[tuple[frozenset[int], Field | None, Any]]
+) -> v.Abstract:
+    (classes, f, found), *rest = groups
+    if not rest:
+        if f is not None:
+            return _load(s, value.operand, f)
+        cls = class_list(s, value.type)[min(classes)].cls  # type: ignore[arg-type]
+        assert cls is not None
+        return bind(s, found, v.Leaf(value.operand, classes), cls, name)
+    return conditional(
+        s,
+        is_class(s, value.operand, classes),
+        lambda t: _by_class(t, value, name, groups[:1]),
+        lambda t: _by_class(t, value, name, rest),
+    )
+
+
+def _load(s: State, operand: Operand, f: Field) -> v.Abstract:
+    if f.always_none:
+        return v.Static(None)
+    result = s.apply(own("load", field=f.name), (operand,), f.type)
+    if isinstance(f.type, Ref) and not f.nullable:
+        s.block.facts[result] = Fact(None, False)
+    if not f.optional or isinstance(f.type, Ref | List):
+        return v.Leaf(result)
+    missing = s.apply(own("load_is_none", field=f.name), (operand,), BOOL)
+    return v.Optional(v.Leaf(result), missing)
+
+
+def is_class(s: State, operand: Operand, classes: frozenset[int]) -> Operand:
+    """Is the object of one of these classes? Static where it is known."""
+    possible = s.possible(operand)
+    if not possible & classes:
+        return s.scalar(False)
+    if possible <= classes:
+        return is_none(s, operand, negated=True)
+    assert isinstance(operand.type, Ref)
+    key = ("is_class", operand, classes)
+    known = s.block.recall(key)
+    if isinstance(known, v.Leaf):
+        return known.operand
+    names = tuple(class_list(s, operand.type)[c].name for c in sorted(classes & possible))
+    result = s.apply(own("is_class", names=names), (operand,), BOOL)
+    s.context.meanings[result] = ("is_class", operand, classes)
+    s.block.memo[key] = v.Leaf(result)
+    return result
+
+
+def is_none(s: State, operand: Operand, negated: bool = False) -> Operand:
+    """Is a reference or list None?"""
+    fact = s.block.fact(operand)
+    if not fact.null:
+        return s.scalar(negated)
+    key = ("is_none", operand)
+    known = s.block.recall(key)
+    if isinstance(known, v.Leaf):
+        result = known.operand
+    else:
+        result = s.apply(own("is_none"), (operand,), BOOL)
+        s.context.meanings[result] = ("is_none", operand)
+        s.block.memo[key] = v.Leaf(result)
+    truth = s.block.truth(result)
+    if truth is not None:
+        return s.scalar(truth is not negated)
+    if not negated:
+        return result
+    inverse = s.block.recall(("not", result))
+    if not isinstance(inverse, v.Leaf):
+        inverse = v.Leaf(negate(s, result))
+        s.block.memo[("not", result)] = inverse
+    return inverse.operand

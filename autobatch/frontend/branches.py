@@ -1,0 +1,204 @@
+"""Truth, `if`, conditional expressions, `and`/`or`/`not`; what follows a branch that some path has left.
+
+The statements behind an `if` are never duplicated: they belong to the arm that goes on when the other one leaves
+(returns, fails), and follow the join when both go on. Where only some paths of an arm leave, flags say so, and the
+rest runs under `not flag`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+
+from autobatch.frontend import values as v
+from autobatch.frontend.attributes import is_none
+from autobatch.frontend.joins import arms, conditional, join
+from autobatch.frontend.numbers import combine, negate, present, traced
+from autobatch.frontend.sequences import length
+from autobatch.frontend.state import FLAGS, Ended, State, Unknown
+from autobatch.ir.core import Apply, Operand
+from autobatch.ir.ops import OWN
+from autobatch.ir.types import BOOL, Array, List, Ref, Tag
+
+Body = Callable[[State], None]
+
+
+def truth(s: State, value: v.Abstract) -> bool | Operand:
+    """The truth of a value: known, or a bool operand."""
+    match value:
+        case v.Static(value=held):
+            return bool(held)
+        case v.Optional(value=inner, missing=missing, unset="") if s.block.truth(missing) is not False:
+            there = negate(s, missing)
+            kept = conditional(s, there, lambda t: _as_value(truth(t, inner)), lambda t: v.Static(False))
+            return truth(s, kept)
+        case v.Optional():
+            return truth(s, present(s, value))
+        case v.Leaf(operand=operand):
+            return _truth_of_leaf(s, operand)
+        case v.Record(kind="tuple" | "list" | "dict" | "namedtuple", items=items):
+            return bool(items)
+        case v.Listing() | v.Lazy():
+            return truth(s, traced(s, _positive, length(s, value)))
+        case _:
+            return True
+
+
+def _as_value(truth_: bool | Operand) -> v.Abstract:
+    return v.Static(truth_) if isinstance(truth_, bool) else v.Leaf(truth_)
+
+
+def _truth_of_leaf(s: State, operand: Operand) -> bool | Operand:
+    type = operand.type
+    if isinstance(type, Array):
+        if not type.is_scalar:
+            s.refuse(
+                f"the truth of an array of shape {type.shape} is ambiguous", "use jnp.any(...) or jnp.all(...)"
+            )
+        result = operand if type.is_bool else traced(s, _nonzero, v.Leaf(operand)).operand
+    elif isinstance(type, Ref):
+        result = is_none(s, operand, negated=True)
+    elif isinstance(type, List):
+        result = traced(s, _positive, length(s, v.Leaf(operand))).operand
+    else:
+        assert isinstance(type, Tag)
+        s.refuse("the truth of a string cannot be compiled", "compare it: `if t.name != '':`")
+    known = s.block.truth(result)
+    return known if known is not None else result
+
+
+def _nonzero(x: object) -> object:
+    return x != 0
+
+
+def _positive(x: int) -> bool:
+    return x > 0
+
+
+def if_statement(s: State, node: ast.If, rest: Sequence[ast.stmt]) -> None:
+    """`if`, with the statements behind it."""
+    with s.at(node.test):
+        condition = truth(s, s.evaluate(node.test))
+    execute = s.context.rules.execute
+    branch_on(s, condition, lambda t: execute(t, node.body), lambda t: execute(t, node.orelse), rest, node)
+
+
+def branch_on(
+    s: State, condition: bool | Operand, then: Body, orelse: Body, rest: Sequence[ast.stmt], node: ast.stmt
+) -> None:
+    """Run one of two pieces of code, then `rest`."""
+    execute = s.context.rules.execute
+    if isinstance(condition, bool):
+        (then if condition else orelse)(s)
+        execute(s, rest)
+        return
+    a, b = arms(s, condition)
+    run(a, then)
+    run(b, orelse)
+    if a.left != b.left:
+        run(b if a.left else a, lambda t: execute(t, rest))
+        rest = ()
+    elif a.left:
+        rest = ()
+    with s.at(node):
+        join(s, condition, a, b, node=node if rest else None)
+    execute(s, rest)
+
+
+def run(s: State, body: Body) -> None:
+    """Execute the code of one arm; it ends where a result is not known yet."""
+    try:
+        body(s)
+    except Unknown:
+        s.frame.unknown = True
+        s.block.body.clear()
+        s.dead = True
+    except Ended:
+        s.dead = True
+
+
+def leaving(s: State) -> Operand | None:
+    """A bool that says whether some path has left the statements at hand; None when none has."""
+    found = [f.operand for name in FLAGS if isinstance(f := s.flag(name), v.Leaf)]
+    found = [f for f in found if s.block.truth(f) is not False]
+    if not found:
+        return None
+    result = found[0]
+    for other in found[1:]:
+        result = combine(s, "or", result, other)
+    return result
+
+
+def guarded(s: State, rest: Sequence[ast.stmt]) -> None:
+    """The rest of a block that some paths have left already."""
+    left = leaving(s)
+    assert left is not None
+    guarded_by(s, left, lambda t: t.context.rules.execute(t, rest), rest[0])
+
+
+def guarded_by(s: State, left: Operand, body: Body, node: ast.AST) -> None:
+    """Run code where some flag is false."""
+    a, b = arms(s, left)
+    run(b, body)
+    with s.at(node):
+        join(s, left, a, b)
+
+
+def conditional_expression(s: State, node: ast.IfExp) -> v.Abstract:
+    condition = truth(s, s.evaluate(node.test))
+    if isinstance(condition, bool):
+        return s.evaluate(node.body if condition else node.orelse)
+    return conditional(s, condition, lambda t: t.evaluate(node.body), lambda t: t.evaluate(node.orelse))
+
+
+def bool_expression(s: State, node: ast.BoolOp) -> v.Abstract:
+    """`a and b`, `a or b`: the value of the last operand evaluated."""
+    return _short_circuit(s, isinstance(node.op, ast.And), node.values)
+
+
+def _short_circuit(s: State, conjunction: bool, nodes: Sequence[ast.expr]) -> v.Abstract:
+    first = s.evaluate(nodes[0])
+    if len(nodes) == 1:
+        return first
+    condition = truth(s, first)
+    if isinstance(condition, bool):
+        return _short_circuit(s, conjunction, nodes[1:]) if condition is conjunction else first
+    a, b = arms(s, condition)
+    live = a if conjunction else b
+    try:
+        rest = _short_circuit(live, conjunction, nodes[1:])
+    except Ended:
+        live.dead = True
+        rest = first
+    except Unknown:
+        s.frame.unknown = True
+        return first
+    if is_bool(first) and is_bool(rest) and _harmless(live):
+        s.block.body += live.block.body
+        s.env = live.env
+        return v.Leaf(combine(s, "and" if conjunction else "or", condition, operand(s, rest)))
+    return join(s, condition, a, b, [(rest, first) if conjunction else (first, rest)])[0]
+
+
+def is_bool(value: v.Abstract) -> bool:
+    if isinstance(value, v.Static):
+        return isinstance(value.value, bool)
+    return isinstance(value, v.Leaf) and value.operand.type == BOOL
+
+
+def operand(s: State, value: v.Abstract) -> Operand:
+    return s.scalar(value.value) if isinstance(value, v.Static) else value.operand  # type: ignore[union-attr]
+
+
+def _harmless(s: State) -> bool:
+    """May the code run where Python would not run it? Nothing in it fails, loops or calls."""
+    return not s.dead and all(
+        isinstance(i, Apply) and (i.op.is_jax or not OWN[i.op.name].fails) for i in s.block.body
+    )
+
+
+def not_expression(s: State, value: v.Abstract) -> v.Abstract:
+    condition = truth(s, value)
+    return v.Static(not condition) if isinstance(condition, bool) else v.Leaf(negate(s, condition))
+
+

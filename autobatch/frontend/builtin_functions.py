@@ -1,0 +1,431 @@
+"""Python's built-in functions, and the methods of containers: one entry each."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autobatch.frontend import values as v
+from autobatch.frontend.access import expand
+from autobatch.frontend.attributes import attribute, class_list, classes_of, is_class
+from autobatch.frontend.branches import not_expression, truth
+from autobatch.frontend.comprehensions import collect
+from autobatch.frontend.joins import conditional
+from autobatch.frontend.numbers import (
+    integer,
+    is_number,
+    is_python,
+    operand_of,
+    own_number,
+    present,
+    to_float,
+    traced,
+)
+from autobatch.frontend.operators import apply_binary, compare, equal, lookup
+from autobatch.frontend.reductions import extreme, reduce_sequence, sum_of
+from autobatch.frontend.sequences import (
+    enumerated,
+    length,
+    make_range,
+    reverse,
+    sequence,
+    zipped,
+)
+from autobatch.frontend.state import State
+from autobatch.frontend.statics import inputs
+from autobatch.ir.types import Array, Ref
+
+Arguments = Sequence[v.Abstract]
+Named = dict[str, v.Abstract]
+Builtin = Callable[[State, Arguments, Named], v.Abstract]
+
+
+def _range(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    args = [present(s, a) for a in args]
+    zero, one = v.Static(0), v.Static(1)
+    match args:
+        case [stop]:
+            return make_range(s, zero, stop, one)
+        case [start, stop]:
+            return make_range(s, start, stop, one)
+        case [start, stop, step]:
+            return make_range(s, start, stop, step)
+    s.refuse("range() takes one to three arguments")
+
+
+def _len(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    (value,) = args
+    if (isinstance(value, v.Leaf) and isinstance(value.type, Ref)) or (isinstance(value, v.Record) and value.cls):
+        kind = value.kind if isinstance(value, v.Record) else "object"
+        if kind == "object" and _has(s, value, "__len__"):
+            return s.call(attribute(s, value, "__len__"), [])
+    return length(s, value)
+
+
+def _has(s: State, value: v.Abstract, name: str) -> bool:
+    if isinstance(value, v.Record):
+        return value.cls is not None and hasattr(value.cls, name)
+    assert isinstance(value, v.Leaf) and isinstance(value.type, Ref)
+    classes = [class_list(s, value.type)[c] for c in classes_of(s, value)]
+    return all(c.kind == "object" and c.cls is not None and hasattr(c.cls, name) for c in classes)
+
+
+def _enumerate(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    start = args[1] if len(args) > 1 else kwargs.get("start", v.Static(0))
+    return enumerated(s, args[0], start)
+
+
+def _zip(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return zipped(s, args, kwargs.get("strict") == v.Static(True))
+
+
+def _reversed(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return reverse(s, args[0])
+
+
+def _map(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    function, *lists = args
+    found = sequence(s, zipped(s, lists, False) if len(lists) > 1 else lists[0])
+
+    def body(t: State, x: v.Abstract) -> tuple[bool, Callable[[State], v.Abstract]]:
+        items = list(x.items) if len(lists) > 1 and isinstance(x, v.Record) else [x]
+        return True, lambda u: u.call(function, items)
+
+    return collect(s, found, body)
+
+
+def _filter(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    function, items = args
+    found = sequence(s, items)
+
+    def body(t: State, x: v.Abstract) -> tuple[Any, Callable[[State], v.Abstract]]:
+        kept = x if function == v.Static(None) else t.call(function, [x])
+        return truth(t, kept), lambda u: x
+
+    return collect(s, found, body)
+
+
+def _list(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if not args:
+        return v.Record("list", (), ())
+    found = sequence(s, args[0])
+    if isinstance(found, v.Lazy):
+        return s.context.rules.materialise(s, found)
+    return v.Record("list", tuple(range(len(found.items))), found.items)
+
+
+def _tuple(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    made = _list(s, args, kwargs)
+    if isinstance(made, v.Record):
+        return v.Record("tuple", made.keys, made.items)
+    return made
+
+
+def _dict(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    found: dict[Any, v.Abstract] = {}
+    for value in args:
+        base = expand(s, value)
+        if isinstance(base, v.Record) and base.kind == "dict":
+            found |= dict(zip(base.keys, base.items, strict=True))
+            continue
+        pairs = sequence(s, value)
+        for pair in pairs.items if isinstance(pairs, v.Record) else ():
+            key, item = sequence(s, pair).items  # type: ignore[union-attr]
+            if not isinstance(key, v.Static):
+                s.refuse("the keys of a dict must be constants", "use a list")
+            found[key.value] = item
+        if isinstance(pairs, v.Lazy):
+            s.refuse("the keys of a dict must be constants", "use a list")
+    found |= kwargs
+    return v.Record("dict", tuple(found), tuple(found.values()))
+
+
+def _isinstance(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    value, classes = args
+    if not isinstance(classes, v.Static):
+        classes = v.Static(tuple(c.value for c in sequence(s, classes).items if isinstance(c, v.Static)))  # type: ignore[union-attr]
+    return is_instance(s, value, classes.value)
+
+
+def is_instance(s: State, value: v.Abstract, classes: Any) -> v.Abstract:
+    """`isinstance(value, classes)`"""
+    members = _class_tuple(classes)
+    match value:
+        case v.Static(value=held):
+            return v.Static(isinstance(held, classes))
+        case v.Optional(value=inner, missing=missing):
+            whole = type(None) in members
+            return conditional(s, missing, lambda t: v.Static(whole), lambda t: is_instance(t, inner, classes))
+        case v.Record(kind=kind, cls=cls):
+            made = cls if cls is not None else {"tuple": tuple, "list": list, "dict": dict}[kind]
+            return v.Static(any(issubclass(made, c) for c in members))
+        case v.Listing() | v.Lazy():
+            return v.Static(list in members)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
+            return _is_instance_of_classes(s, value, members)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Array):
+            return v.Static(_number_is(operand.type, members))
+        case v.Leaf():
+            return v.Static(any(c in (str, list) for c in members))
+        case _:
+            return v.Static(False)
+
+
+def _class_tuple(classes: Any) -> tuple[type, ...]:
+    if isinstance(classes, tuple):
+        return tuple(c for x in classes for c in _class_tuple(x))
+    if hasattr(classes, "__args__"):
+        return tuple(c for x in classes.__args__ for c in _class_tuple(x))
+    return (classes,)
+
+
+def _is_instance_of_classes(s: State, value: v.Leaf, members: tuple[type, ...]) -> v.Abstract:
+    assert isinstance(value.type, Ref)
+    plain = {"tuple": tuple, "dict": dict, "namedtuple": tuple, "object": object}
+    fit = frozenset(
+        k
+        for k, c in enumerate(class_list(s, value.type))
+        if issubclass(c.cls if c.cls is not None else plain[c.kind], members)
+    )
+    if value.classes is not None and value.classes <= fit:
+        return v.Static(True)
+    result = is_class(s, value.operand, fit)
+    known = s.block.truth(result)
+    return v.Leaf(result) if known is None else v.Static(known)
+
+
+def _number_is(type_: Array, members: tuple[type, ...]) -> bool:
+    python = bool if type_.is_bool else int if type_.is_integer else float
+    if is_python(type_):
+        return any(issubclass(python, c) for c in members)
+    return any(c.__module__.split(".")[0] in ("jax", "jaxlib", "numpy") for c in members)
+
+
+def _int(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if not args:
+        return v.Static(0)
+    value = present(s, args[0])
+    if isinstance(value, v.Static):
+        return v.Static(int(value.value))
+    x = operand_of(s, value)
+    if isinstance(x.type, Array) and is_python(x.type) and (x.type.is_integer or x.type.is_bool):
+        return v.Leaf(integer(s, x))
+    return own_number(s, "int", x, python=True)
+
+
+def _float(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return to_float(s, present(s, args[0])) if args else v.Static(0.0)
+
+
+def _bool(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return not_expression(s, not_expression(s, args[0])) if args else v.Static(False)
+
+
+def _round(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    value = present(s, args[0])
+    digits = args[1] if len(args) > 1 else kwargs.get("ndigits", v.Static(None))
+    if not isinstance(digits, v.Static):
+        s.refuse("the number of digits of round() must be a constant")
+    if isinstance(value, v.Static):
+        return v.Static(round(value.value, digits.value))
+    x = operand_of(s, value)
+    if isinstance(x.type, Array) and (x.type.is_integer or x.type.is_bool) and (digits.value or 0) >= 0:
+        return v.Leaf(integer(s, x))
+    return own_number(s, "round", x, ndigits=digits.value)
+
+
+def _abs(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    value = present(s, args[0])
+    if isinstance(value, v.Static) and not inputs(value.value):
+        return v.Static(abs(value.value))
+    if is_number(value):
+        return traced(s, abs, v.Leaf(integer(s, operand_of(s, value))))
+    return s.call(attribute(s, value, "__abs__"), [])
+
+
+def _divmod(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    parts = (apply_binary(s, f, args[0], args[1]) for f in (operator.floordiv, operator.mod))
+    return v.Record("tuple", (0, 1), tuple(parts))
+
+
+def _pow(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if len(args) > 2:
+        s.refuse("pow() with a modulus cannot be compiled", "write (a ** b) % m")
+    return apply_binary(s, operator.pow, args[0], args[1])
+
+
+def _sum(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    start = args[1] if len(args) > 1 else kwargs.get("start", v.Static(0))
+    return sum_of(s, args[0], start)
+
+
+def _any(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return reduce_sequence(s, args[0], "any")
+
+
+def _all(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return reduce_sequence(s, args[0], "all")
+
+
+def _min(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return extreme(s, args, kwargs, operator.lt)
+
+
+def _max(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return extreme(s, args, kwargs, operator.gt)
+
+
+def _getattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if not isinstance(args[1], v.Static):
+        s.refuse("getattr() needs a constant name", "write the attribute")
+    return attribute(s, args[0], args[1].value)
+
+
+def _hasattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    value, name = args
+    if not isinstance(name, v.Static):
+        s.refuse("hasattr() needs a constant name")
+    if isinstance(value, v.Static):
+        return v.Static(hasattr(value.value, name.value))
+    if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
+        store = s.context.schema.store(value.type.store)
+        fit = frozenset(
+            k
+            for k, c in enumerate(store.classes)
+            if any(f.name == name.value and k in f.classes for f in store.fields) or hasattr(c.cls, name.value)
+        )
+        return v.Leaf(is_class(s, value.operand, fit))
+    if isinstance(value, v.Record):
+        return v.Static(name.value in value.keys or hasattr(value.cls, name.value))
+    return v.Static(False)
+
+
+def _type(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    match args[0]:
+        case v.Static(value=held):
+            return v.Static(type(held))
+        case v.Record(kind=kind, cls=cls):
+            return v.Static(cls or {"tuple": tuple, "list": list, "dict": dict}[kind])
+        case v.Leaf() as leaf if isinstance(leaf.type, Ref) and len(classes_of(s, leaf)) == 1:
+            return v.Static(class_list(s, leaf.type)[min(classes_of(s, leaf))].cls)
+    s.refuse("type() of this value is known only when the program runs", "test with isinstance()")
+
+
+def _str(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if args and isinstance(args[0], v.Static):
+        return v.Static(str(args[0].value))
+    s.refuse("str() of a value of the program cannot be compiled", "make strings before packing")
+
+
+def _callable(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    value = args[0]
+    if isinstance(value, v.Static):
+        return v.Static(callable(value.value))
+    return v.Static(isinstance(value, v.LocalFunction | v.Method | v.Choice))
+
+
+def _replace(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    value = args[0]
+    if isinstance(value, v.Static) and inputs(value.value):
+        from_object = {f.name: attribute(s, value, f.name) for f in dataclasses.fields(value.value)}
+        return v.Record("object", tuple(from_object | kwargs), tuple((from_object | kwargs).values()), type(value.value))
+    if isinstance(value, v.Leaf) and isinstance(value.type, Ref) and len(classes_of(s, value)) == 1:
+        cls = class_list(s, value.type)[min(classes_of(s, value))].cls
+        assert cls is not None
+        fields = {f.name: attribute(s, value, f.name) for f in dataclasses.fields(cls)} | kwargs
+        return v.Record("object", tuple(fields), tuple(fields.values()), cls)
+    if not isinstance(value, v.Record):
+        s.refuse("replace() of this value cannot be compiled", "build a new object")
+    items = dict(zip(value.keys, value.items, strict=True)) | kwargs
+    return v.Record(value.kind, tuple(items), tuple(items.values()), value.cls)
+
+
+def _partial(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if kwargs or any(not isinstance(a, v.Static) for a in args):
+        names = tuple(kwargs)
+        receiver = v.Record("tuple", (0, 1, 2), (args[0], _record(args[1:]), v.Record("dict", names, tuple(kwargs.values()))))
+        return v.Method(v.Static(PARTIAL), receiver, "partial")
+    held = [a.value for a in args if isinstance(a, v.Static)]
+    return v.Static(functools.partial(*held))
+
+
+def _record(args: Arguments) -> v.Record:
+    return v.Record("tuple", tuple(range(len(args))), tuple(args))
+
+
+def PARTIAL() -> None:
+    """Stands for a `functools.partial` whose arguments are values of the program."""
+
+
+def _call_partial(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    assert isinstance(receiver, v.Record)
+    function, first, named = receiver.items
+    assert isinstance(first, v.Record) and isinstance(named, v.Record)
+    return s.call(function, [*first.items, *args], dict(zip(named.keys, named.items, strict=True)) | kwargs)
+
+
+BUILTINS: dict[Any, Builtin] = {
+    range: _range, len: _len, enumerate: _enumerate, zip: _zip, reversed: _reversed, map: _map, filter: _filter,
+    list: _list, tuple: _tuple, dict: _dict, isinstance: _isinstance, int: _int, float: _float, bool: _bool,
+    round: _round, abs: _abs, divmod: _divmod, pow: _pow, sum: _sum, any: _any, all: _all, min: _min, max: _max,
+    getattr: _getattr, hasattr: _hasattr, type: _type, str: _str, callable: _callable,
+    dataclasses.replace: _replace, functools.partial: _partial,
+}  # fmt: skip
+
+
+def _items(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    table = _table(s, receiver)
+    pairs = tuple(v.Record("tuple", (0, 1), (v.Static(k), x)) for k, x in zip(table.keys, table.items, strict=True))
+    return _record(pairs)
+
+
+def _keys(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    return _record([v.Static(k) for k in _table(s, receiver).keys])
+
+
+def _values(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    return _record(_table(s, receiver).items)
+
+
+def _table(s: State, receiver: v.Abstract) -> v.Record:
+    table = expand(s, receiver)
+    if not isinstance(table, v.Record) or table.kind != "dict":
+        s.refuse("a dict is needed here")
+    return table
+
+
+def _get(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    table, key = _table(s, receiver), args[0]
+    default = args[1] if len(args) > 1 else v.Static(None)
+    if isinstance(key, v.Static):
+        found = table.get(key.value)
+        return default if found is None else found
+    hit = truth(s, compare(s, ast.In(), key, _record([v.Static(k) for k in table.keys])))
+    if isinstance(hit, bool):
+        return lookup(s, table, key) if hit else default
+    return conditional(s, hit, lambda t: lookup(t, table, key), lambda t: default)
+
+
+def _count(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    found = sequence(s, receiver)
+    hits = collect(s, found, lambda t, x: (True, lambda u: _as_int(u, equal(u, x, args[0]))))
+    return sum_of(s, hits, v.Static(0))
+
+
+def _as_int(s: State, value: v.Abstract) -> v.Abstract:
+    return v.Static(int(value.value)) if isinstance(value, v.Static) else v.Leaf(integer(s, operand_of(s, value)))
+
+
+METHODS: dict[Any, Callable[[State, v.Abstract, Arguments, Named], v.Abstract]] = {
+    dict.items: _items,
+    dict.keys: _keys,
+    dict.values: _values,
+    dict.get: _get,
+    list.count: _count,
+    tuple.count: _count,
+    PARTIAL: _call_partial,
+}

@@ -1,0 +1,298 @@
+"""Calls: binding of arguments, which callee is lowered and which traced, one IR function for each specialisation.
+
+A function of the user becomes a function of the module, specialised to the static parts of its arguments and the
+types of the others. Shared values are visible everywhere and are not passed. A call of a function that is being
+lowered uses the result that the round before found (`lower.py` repeats rounds until nothing changes).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from autobatch.errors import TypeConflictError, UnsupportedError
+from autobatch.frontend import values as v
+from autobatch.frontend.access import enclosing_value
+from autobatch.frontend.joins import convert, stored
+from autobatch.frontend.layouts import (
+    Conflict,
+    HeldLayout,
+    Layout,
+    layout_of,
+    leaf_types,
+    leaves,
+    rebuild,
+    unify,
+)
+from autobatch.frontend.sources import FunctionSource, source_of
+from autobatch.frontend.state import (
+    RESULT,
+    RETURNED,
+    Block,
+    Ended,
+    Frame,
+    Restart,
+    Specialisation,
+    State,
+    Unknown,
+)
+from autobatch.ir.core import Call, Function, Region, Value
+
+MAX_SPECIALISATIONS = 64
+
+
+class Never:
+    """The result of a function that only fails."""
+
+
+NEVER = v.Static(Never())
+
+
+def capture(s: State, function: v.LocalFunction) -> v.LocalFunction:
+    """A local function with the variables that it reads from the functions around it, as they are now."""
+    if function.captured is not None:
+        return function
+    found: dict[str, v.Abstract] = {}
+    todo = list(function.source.free)
+    while todo:
+        name = todo.pop()
+        value = None if name in found else enclosing_value(s, name)
+        if value is None or isinstance(value, v.Unset):
+            continue
+        found[name] = stored(s, value)
+        if isinstance(value, v.LocalFunction) and value.captured is None:
+            todo += value.source.free
+    return v.LocalFunction(function.source, function.defaults, tuple(sorted(found.items())))
+
+
+def call_local(
+    s: State, function: v.LocalFunction, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
+) -> v.Abstract:
+    """A call of a function defined inside a lowered one."""
+    function = capture(s, function)
+    defaults = dict(function.defaults)
+    bound = bind_arguments(s, function.source, args, kwargs, defaults)
+    return activate(s, function.source, bound, dict(function.captured or ()))
+
+
+def call_function(
+    s: State, function: types.FunctionType, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
+) -> v.Abstract:
+    """A call of a Python function of the user."""
+    source = lookup(s, function)
+    names = [n for n, p in inspect.signature(function).parameters.items() if p.default is not p.empty]
+    defaults: dict[str, v.Abstract] = {}
+    for name in names:
+        default = inspect.signature(function).parameters[name].default
+        defaults[name] = v.Static(default)
+    return activate(s, source, bind_arguments(s, source, args, kwargs, defaults), {})
+
+
+def lookup(s: State, function: types.FunctionType) -> FunctionSource:
+    """The source of a function, found once for each lowering."""
+    cache = s.context.memory.sources
+    if function not in cache:
+        cache[function] = source_of(function)
+    s.context.sources[function] = None
+    return cache[function]
+
+
+def bind_arguments(
+    s: State,
+    source: FunctionSource,
+    args: Sequence[v.Abstract],
+    kwargs: dict[str, v.Abstract],
+    defaults: dict[str, v.Abstract],
+) -> dict[str, v.Abstract]:
+    """Arguments by parameter name, as Python binds them."""
+    a = source.node.args
+    positional = [p.arg for p in (*a.posonlyargs, *a.args)]
+    keyword = {p.arg for p in (*a.args, *a.kwonlyargs)}
+    bound = dict(zip(positional, args, strict=False))
+    rest = tuple(args[len(positional) :])
+    if rest and a.vararg is None:
+        s.refuse(f"{source.name}() takes {len(positional)} positional arguments but {len(args)} were given")
+    extra: dict[str, v.Abstract] = {}
+    for name, value in kwargs.items():
+        if name in keyword and name not in bound:
+            bound[name] = value
+        elif name in keyword:
+            s.refuse(f"{source.name}() got two values for the argument {name!r}")
+        elif a.kwarg is not None:
+            extra[name] = value
+        else:
+            s.refuse(f"{source.name}() has no parameter {name!r}")
+    for name in (*positional, *(p.arg for p in a.kwonlyargs)):
+        if name not in bound and name in defaults:
+            bound[name] = defaults[name]
+        elif name not in bound:
+            s.refuse(f"{source.name}() is called without its argument {name!r}")
+    if a.vararg is not None:
+        bound[a.vararg.arg] = v.Record("tuple", tuple(range(len(rest))), rest)
+    if a.kwarg is not None:
+        bound[a.kwarg.arg] = v.Record("dict", tuple(extra), tuple(extra.values()))
+    return bound
+
+
+def activate(
+    s: State,
+    source: FunctionSource,
+    arguments: dict[str, v.Abstract],
+    captured: dict[str, v.Abstract],
+) -> v.Abstract:
+    """One activation: find or lower the specialisation, and emit the call."""
+    given = {n: _prepare(s, x) for n, x in arguments.items()}
+    caught = {n: x if isinstance(x, v.LocalFunction) else _prepare(s, x) for n, x in captured.items()}
+    given = _widen(s, source, given)
+    shared = s.context.shared_values
+    layouts = {n: layout_of(x, shared) for n, x in given.items()}
+    caught_layouts = {n: layout_of(x, shared) for n, x in caught.items()}
+    key = (source, tuple(layouts.items()), tuple(caught_layouts.items()))
+    known = s.context.specialisations.get(key)
+    if known is None:
+        for value in (*given.values(), *caught.values()):
+            s.context.keep(value)
+        known = specialise(s, key, source, layouts, caught_layouts)
+    if not known.done:
+        s.context.recursive.add(key)
+    result = known.result if known.done else s.context.memory.assumed.get(key)
+    if result is None:
+        s.frame.unknown = True
+        raise Unknown
+    operands = [o for x in (*given.values(), *caught.values()) for o in leaves(x, shared)]
+    values = tuple(s.context.value(t) for t in leaf_types(result))
+    if values or known.can_fail:
+        s.emit(Call(values, known.name, tuple(operands), s.span))
+    if isinstance(result, HeldLayout) and result.value is NEVER:
+        s.check(s.scalar(False), "RuntimeError", "not reached")
+        s.dead = True
+        return v.Static(None)
+    return rebuild(result, iter(values))
+
+
+def _prepare(s: State, value: v.Abstract) -> v.Abstract:
+    """An argument in the form in which it crosses a call."""
+    value = stored(s, value)
+    if isinstance(value, v.LocalFunction):
+        return value if value.captured is not None else capture(s, value)
+    if isinstance(value, v.Record):
+        return v.Record(value.kind, value.keys, tuple(_prepare(s, i) for i in value.items), value.cls, value.treedef)
+    return value
+
+
+def _widen(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
+    """Python numbers that change from call to call of a recursive function become run-time values."""
+    memory = s.context.memory
+    for name, value in given.items():
+        if not isinstance(value, v.Static) or type(value.value) not in (int, float):
+            continue
+        place = (source, name)
+        if place not in memory.widened:
+            before = next((a for x, a in reversed(s.context.active) if x is source), None)
+            if before is None or before.get(name, value) == value:
+                continue
+            memory.widened.add(place)
+            raise Restart
+        given[name] = v.Leaf(s.scalar(value.value))
+    return given
+
+
+def specialise(
+    s: State,
+    key: Any,
+    source: FunctionSource,
+    layouts: dict[str, Layout],
+    captured: dict[str, Layout],
+) -> Specialisation:
+    """Lower a function for arguments of these layouts."""
+    context = s.context
+    count = sum(k[0] is source for k in context.specialisations)
+    if count >= MAX_SPECIALISATIONS:
+        raise UnsupportedError(
+            f"{source.name} is called with more than {MAX_SPECIALISATIONS} different sets of static arguments",
+            source.span,
+            "pass what changes from call to call as a number, or as a field of the examples",
+        )
+    made = context.specialisations[key] = Specialisation(context.unique(source.name))
+    context.functions[made.name] = Function(made.name, Region((), (), ()), source.span)
+    block = Block(None)
+    frame = Frame(context, source, {})
+    state = State(frame, block, {}, span=source.span)
+    parameters: list[Value] = []
+
+    def enter(name: str, layout: Layout) -> v.Abstract:
+        values = [context.value(t, name) for t in leaf_types(layout)]
+        parameters.extend(values)
+        return rebuild(layout, iter(values))
+
+    arguments = {n: enter(n, k) for n, k in layouts.items()}
+    frame.enclosing = {n: enter(n, k) for n, k in captured.items()}
+    for name, value in arguments.items():
+        state.bind(name, value, source.span)
+    context.active.append((source, arguments))
+    try:
+        made.result = run(state, source)
+    except BaseException:
+        del context.functions[made.name], context.specialisations[key]
+        raise
+    finally:
+        context.active.pop()
+    results = _results(state, made, key)
+    region = Region(tuple(parameters), tuple(block.body), tuple(results))
+    context.functions[made.name] = Function(made.name, region, source.span)
+    made.can_fail = bool(block.body)
+    made.done = True
+    return made
+
+
+def run(state: State, source: FunctionSource) -> Layout | None:
+    """Execute the body; returns the layout of the result, None when no path is known to return."""
+    end = ast.copy_location(ast.Return(None), source.body[-1])
+    end.implicit = True  # type: ignore[attr-defined]
+    try:
+        state.context.rules.execute(state, [*source.body, end])
+    except Unknown:
+        state.frame.unknown = True
+        return None
+    except Ended:
+        state.dead = True
+    if state.dead:
+        return None if state.frame.unknown else layout_of(NEVER)
+    if state.flag(RETURNED) != v.Static(True):
+        return None
+    return layout_of(stored(state, state.env[RESULT].value), state.context.shared_values)
+
+
+def _results(state: State, made: Specialisation, key: Any) -> list[Any]:
+    """The operands that the function returns, in the layout that its callers were promised."""
+    memory = state.context.memory
+    promised = memory.assumed.get(key)
+    if made.result is None:
+        return []
+    if promised is not None and promised != made.result:
+        made.result = _join_results(state, promised, made.result)
+    if promised != made.result:
+        memory.assumed[key] = made.result
+        if key in state.context.recursive:
+            state.context.changed = True
+    if state.dead:
+        return []
+    value = stored(state, state.env[RESULT].value)
+    return convert(state, value, made.result)
+
+
+def _join_results(state: State, a: Layout, b: Layout) -> Layout:
+    never = layout_of(NEVER)
+    if never in (a, b):
+        return b if a == never else a
+    try:
+        return unify(a, b)
+    except Conflict as conflict:
+        raise TypeConflictError(
+            f"{state.frame.source.name} returns different types: {conflict}",
+            state.frame.source.span,
+            "make all its results of one type, dtype and shape",
+        ) from None

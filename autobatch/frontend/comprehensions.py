@@ -1,0 +1,178 @@
+"""Comprehensions and generator expressions: `Map`, or one item after the other over a container.
+
+    [f(c) for c in t.kids if c.ok]        %3: list<..> = map filtered %n body(%i): ... yield %ok, %y
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+
+from autobatch.frontend import values as v
+from autobatch.frontend.assignment import assign
+from autobatch.frontend.branches import truth
+from autobatch.frontend.joins import arms, as_listing, stored
+from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
+from autobatch.frontend.numbers import operand_of, undefined
+from autobatch.frontend.operators import concatenate
+from autobatch.frontend.sequences import sequence
+from autobatch.frontend.state import Ended, State, Unknown
+from autobatch.ir.core import If, Map, Operand, Region
+from autobatch.ir.types import INT, List
+
+Body = Callable[[State, v.Abstract], tuple[bool | Operand, Callable[[State], v.Abstract]]]
+
+
+def comprehension(s: State, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract:
+    """The list that a comprehension makes."""
+    before = dict(s.env)
+    result = _generate(s, node.generators, node.elt)
+    s.env = before
+    return result
+
+
+def _generate(s: State, generators: Sequence[ast.comprehension], element: ast.expr) -> v.Abstract:
+    first, *rest = generators
+    if first.is_async:
+        s.refuse("`async for` cannot be compiled", "use `for`")
+    found = sequence(s, s.evaluate(first.iter))
+
+    def inner(t: State) -> v.Abstract:
+        return stored(t, _generate(t, rest, element) if rest else t.evaluate(element))
+
+    def body(t: State, x: v.Abstract) -> tuple[bool | Operand, Callable[[State], v.Abstract]]:
+        assign(t, first.target, x)
+        return _filters(t, first.ifs), inner
+
+    result = collect(s, found, body)
+    return flatten(s, result) if rest else result
+
+
+def _filters(s: State, tests: Sequence[ast.expr]) -> bool | Operand:
+    """All filters of a `for`; a later one may read an item only where the earlier ones hold."""
+    if not tests:
+        return True
+    value = s.evaluate(tests[0] if len(tests) == 1 else ast.copy_location(ast.BoolOp(ast.And(), list(tests)), tests[0]))
+    return truth(s, value)
+
+
+def collect(s: State, found: v.Record | v.Lazy, body: Body) -> v.Abstract:
+    """A list of `body` over a sequence."""
+    if isinstance(found, v.Record):
+        unrolled = _unroll(s, found, body)
+        if unrolled is not None:
+            return unrolled
+        found = _lazy(s, found)
+    return make_map(s, found, body)
+
+
+def _lazy(s: State, found: v.Record) -> v.Lazy:
+    lazy = sequence(s, as_listing(s, found))
+    assert isinstance(lazy, v.Lazy)
+    return lazy
+
+
+def _unroll(s: State, found: v.Record, body: Body) -> v.Record | None:
+    """One item after the other; None when a filter is not known while compiling."""
+    kept: list[v.Abstract] = []
+    start, env = len(s.block.body), dict(s.env)
+    for x in found.items:
+        condition, element = body(s, x)
+        if not isinstance(condition, bool):
+            del s.block.body[start:]
+            s.block.memo.clear()
+            s.env = env
+            return None
+        if condition:
+            kept.append(element(s))
+    return v.Record("list", tuple(range(len(kept))), tuple(kept))
+
+
+def make_map(s: State, found: v.Lazy, body: Body) -> v.Abstract:
+    """A `Map` over a sequence."""
+    t = s.fork()
+    turn = s.context.value(INT, "turn")
+    try:
+        condition, element = body(t, found.item(t, v.Leaf(turn)))
+        if condition is True:
+            value = element(t)
+            layout, yields = layout_of(value), leaves(value)
+        elif condition is False:
+            return v.Record("list", (), ())
+        else:
+            layout, yields = _where(t, condition, element)
+    except Unknown:
+        s.frame.unknown = True
+        return v.Record("list", (), ())
+    except Ended:
+        s.emit(Map((), operand_of(s, found.length), Region((turn,), tuple(t.block.body), ()), False, s.span))
+        return v.Record("list", (), ())
+    filtered = condition is not True
+    if not leaf_types(layout):
+        yields = [*yields, t.scalar(0)]
+    results = tuple(s.context.value(List(x)) for x in list_types(layout))
+    flags = [condition] if filtered and not isinstance(condition, bool) else []
+    region = Region((turn,), tuple(t.block.body), (*flags, *yields))
+    s.emit(Map(results, operand_of(s, found.length), region, filtered, s.span))
+    listing = v.Listing(results, layout)
+    if not filtered and isinstance(found.length, v.Leaf):
+        s.block.memo["length", results[0]] = found.length
+    return listing
+
+
+def _where(
+    t: State, condition: Operand, element: Callable[[State], v.Abstract]
+) -> tuple[Layout, list[Operand]]:
+    """The element of a filtered comprehension: computed only where the filter holds."""
+    a, b = arms(t, condition)
+    value = element(a)
+    layout = layout_of(value)
+    ours = leaves(value)
+    if not a.block.body:
+        return layout, ours
+    others = [undefined(b, x) for x in leaf_types(layout)]
+    results = tuple(t.context.value(x) for x in leaf_types(layout))
+    then, orelse = (
+        Region((), tuple(x.block.body), tuple(ys)) for x, ys in ((a, ours), (b, others))
+    )
+    t.emit(If(results, condition, then, orelse, t.span))
+    return layout, list(results)
+
+
+def materialise(s: State, value: v.Abstract) -> v.Abstract:
+    """A lazy sequence as a list."""
+    if not isinstance(value, v.Lazy):
+        return value
+    return make_map(s, value, lambda t, x: (True, lambda u: stored(u, x)))
+
+
+def flatten(s: State, value: v.Abstract) -> v.Abstract:
+    """A list of lists, the result of two `for` in one comprehension, as one list."""
+    assert isinstance(value, v.Record | v.Listing)
+    if isinstance(value, v.Record):
+        result: v.Abstract = v.Record("list", (), ())
+        for x in value.items:
+            result = concatenate(s, result, x)
+        return result
+    s.refuse(
+        "a list comprehension with two `for` over lists of the examples cannot be compiled",
+        "nest two comprehensions, which gives a list of lists; sum(), any() and all() of it may have two `for`",
+    )
+
+
+def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:
+    """A dict whose keys are known while compiling."""
+    pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
+    before = dict(s.env)
+    found = _generate(s, node.generators, pair)
+    s.env = before
+    table: dict[object, v.Abstract] = {}
+    for x in found.items if isinstance(found, v.Record) else ():
+        assert isinstance(x, v.Record)
+        key, value = x.items
+        if not isinstance(key, v.Static):
+            s.refuse("the keys of a dict must be constants", "use a list")
+        table[key.value] = value
+    if not isinstance(found, v.Record):
+        s.refuse("the keys of a dict must be constants", "use a list comprehension")
+    return v.Record("dict", tuple(table), tuple(table.values()))

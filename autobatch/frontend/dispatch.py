@@ -1,0 +1,261 @@
+"""What a call means: by the kind of the callee. "Trace what JAX can trace, parse what it can't." """
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from autobatch.errors import UnsupportedError
+from autobatch.frontend import values as v
+from autobatch.frontend.access import wrap
+from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_class
+from autobatch.frontend.builtin_functions import BUILTINS, METHODS
+from autobatch.frontend.calls import call_function, call_local, capture
+from autobatch.frontend.construct import construct
+from autobatch.frontend.joins import conditional, stored
+from autobatch.frontend.numbers import present
+from autobatch.frontend.numpy_names import REFUSED, jax_name
+from autobatch.frontend.selection import apply_choice
+from autobatch.frontend.sources import is_user_function
+from autobatch.frontend.state import Impure, State
+from autobatch.frontend.statics import inputs, is_array
+from autobatch.frontend.tracing import Untraceable, trace
+from autobatch.ir.types import Array, Ref
+from autobatch.source import Span
+
+TRANSFORMS = frozenset(
+    {jax.vmap, jax.grad, jax.value_and_grad, jax.jit, jax.checkpoint, jax.jacfwd, jax.jacrev, jax.hessian, jax.jacobian}
+)
+
+Arguments = Sequence[v.Abstract]
+Named = dict[str, v.Abstract]
+
+
+def call(s: State, function: v.Abstract, args: Arguments, kwargs: Named, span: Span) -> v.Abstract:
+    """The result of a call."""
+    function = present(s, function)
+    match function:
+        case v.Static():
+            return call_object(s, function, args, kwargs)
+        case v.LocalFunction():
+            return call_local(s, function, args, kwargs)
+        case v.Method(name=v.DEFERRED):
+            return library(s, _run_deferred, [function, *args], kwargs)
+        case v.Method(function=v.Static(value=None), receiver=v.Leaf() as receiver):
+            return _by_class(s, receiver, function.name, args, kwargs)
+        case v.Method(function=inner, receiver=receiver):
+            if isinstance(inner, v.Static) and inner.value in METHODS:
+                return METHODS[inner.value](s, receiver, args, kwargs)
+            return call(s, inner, [receiver, *args], kwargs, span)
+        case v.Choice():
+            return apply_choice(s, function, lambda t, f: call(t, f, args, kwargs, span))
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
+            return call(s, attribute(s, function, "__call__"), args, kwargs, span)
+        case v.Record(kind="object"):
+            return call(s, attribute(s, function, "__call__"), args, kwargs, span)
+        case _:
+            s.refuse("this value cannot be called")
+
+
+def _by_class(s: State, receiver: v.Leaf, name: str, args: Arguments, kwargs: Named) -> v.Abstract:
+    """A method that classes of the examples define each in its own way: a chain of class tests."""
+    assert isinstance(receiver.type, Ref)
+    classes = class_list(s, receiver.type)
+    groups: dict[Any, set[int]] = {}
+    for position in sorted(classes_of(s, receiver)):
+        cls = classes[position].cls
+        found = inspect.getattr_static(cls, name, None) if cls is not None else None
+        if found is not None:
+            groups.setdefault(found, set()).add(position)
+    ordered = list(groups.items())
+
+    def at(t: State, k: int) -> v.Abstract:
+        found, positions = ordered[k]
+        cls = classes[min(positions)].cls
+        assert cls is not None
+        if k == len(ordered) - 1:
+            narrowed = v.Leaf(receiver.operand, frozenset(positions))
+            return t.call(bind(t, found, narrowed, cls, name), args, kwargs)
+        hit = is_class(t, receiver.operand, frozenset(positions))
+        narrowed = v.Leaf(receiver.operand, frozenset(positions))
+        return conditional(
+            t, hit, lambda u: u.call(bind(u, found, narrowed, cls, name), args, kwargs), lambda u: at(u, k + 1)
+        )
+
+    return at(s, 0)
+
+
+def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) -> v.Abstract:
+    """A call of a Python object known while compiling."""
+    held = function.value
+    if isinstance(held, functools.partial):
+        given = [wrap(s.context, a) for a in held.args]
+        named = {k: wrap(s.context, a) for k, a in held.keywords.items()}
+        return s.call(wrap(s.context, held.func), [*given, *args], {**named, **kwargs})
+    if inner := getattr(held, "__autobatch_function__", None):
+        return s.call(v.Static(inner), args, kwargs)
+    if isinstance(held, types.MethodType):
+        return s.call(v.Static(held.__func__), [wrap(s.context, held.__self__), *args], kwargs)
+    if (message := _refused(held)) is not None:
+        raise Impure(message[0], s.span, message[1])
+    if _hashable(held) and held in BUILTINS:
+        return BUILTINS[held](s, args, kwargs)
+    held = jax_name(held)
+    if isinstance(held, type):
+        return construct(s, held, args, kwargs)
+    if is_user_function(held):
+        return user_function(s, held, args, kwargs)
+    if inspect.isfunction(held) or inspect.isbuiltin(held) or callable(held):
+        return _other(s, function, held, args, kwargs)
+    s.refuse(f"{type(held).__name__!r} object is not callable")
+
+
+def _other(s: State, function: v.Static, held: Any, args: Arguments, kwargs: Named) -> v.Abstract:
+    """A library function, a function transformed by JAX, or an object with `__call__`."""
+    method = inspect.getattr_static(type(held), "__call__", None)
+    if is_user_function(method) and not hasattr(held, "__wrapped__"):
+        return s.call(v.Static(method), [function, *args], kwargs)
+    if isinstance(held, types.BuiltinFunctionType) and _all_static(args, kwargs):
+        return folded(s, held, args, kwargs)
+    return library(s, held, args, kwargs)
+
+
+def _refused(held: Any) -> tuple[str, str] | None:
+    module = getattr(held, "__module__", None) or ""
+    if not isinstance(module, str):
+        return None
+    owner = getattr(held, "__self__", None)
+    if isinstance(owner, types.ModuleType) or owner is None:
+        pass
+    else:
+        module = type(owner).__module__
+    if module == "random" or module.startswith("numpy.random"):
+        return REFUSED["random"]
+    return REFUSED.get(getattr(held, "__name__", "")) if module == "builtins" else None
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _all_static(args: Arguments, kwargs: Named) -> bool:
+    return all(isinstance(a, v.Static) and not inputs(a.value) for a in (*args, *kwargs.values()))
+
+
+def folded(s: State, held: Any, args: Arguments, kwargs: Named) -> v.Abstract:
+    """A pure function of static values: called while compiling."""
+    given = [a.value for a in args if isinstance(a, v.Static)]
+    named = {k: a.value for k, a in kwargs.items() if isinstance(a, v.Static)}
+    try:
+        return wrap(s.context, held(*given, **named))
+    except Exception as error:
+        s.refuse(f"{type(error).__name__}: {error}")
+
+
+def user_function(s: State, function: types.FunctionType, args: Arguments, kwargs: Named) -> v.Abstract:
+    """A function of the user: lowered; traced where its text has something that cannot be lowered."""
+    if not _traceable(args, kwargs):
+        return call_function(s, function, args, kwargs)
+    length, dead = len(s.block.body), s.dead
+    try:
+        return call_function(s, function, args, kwargs)
+    except Impure:
+        raise
+    except UnsupportedError as refusal:
+        del s.block.body[length:]
+        s.dead = dead
+        try:
+            return trace(s, function, args, kwargs)
+        except (Untraceable, UnsupportedError):
+            raise refusal from None
+
+
+def _traceable(args: Arguments, kwargs: Named) -> bool:
+    """Are all arguments numbers, shared or static?"""
+    return all(_is_traceable(a) for a in (*args, *kwargs.values()))
+
+
+def _is_traceable(value: v.Abstract) -> bool:
+    match value:
+        case v.Static():
+            return True
+        case v.Leaf(operand=operand):
+            return isinstance(operand.type, Array)
+        case v.Record(items=items):
+            return all(map(_is_traceable, items))
+        case _:
+            return False
+
+
+def library(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstract:
+    """A function of JAX or of another library."""
+    args = [_argument(s, a) for a in args]
+    kwargs = {k: _argument(s, a) for k, a in kwargs.items()}
+    if _hashable(function) and function in TRANSFORMS and args:
+        receiver = v.Record("tuple", (0, 1, 2), (v.Static(function), _tuple(args), _dict(kwargs)))
+        return v.Method(v.Static(_transform), receiver, v.DEFERRED)
+    if _all_static(args, kwargs):
+        static = _try_static(function, args, kwargs)
+        if static is not None:
+            return static
+    try:
+        return trace(s, function, args, kwargs)
+    except Untraceable as error:
+        name = getattr(function, "__name__", type(function).__name__)
+        s.refuse(f"{name}() cannot be traced: {_reason(error.error)}", _cure(error.error))
+
+
+def _try_static(function: Any, args: Arguments, kwargs: Named) -> v.Abstract | None:
+    """The result of a call without any value of the program, unless it is made of arrays."""
+    given = [a.value for a in args if isinstance(a, v.Static)]
+    named = {k: a.value for k, a in kwargs.items() if isinstance(a, v.Static)}
+    try:
+        result = function(*given, **named)
+    except Exception:
+        return None
+    if any(map(is_array, jax.tree.leaves(result))):
+        return None
+    return v.Static(result)
+
+
+def _transform(function: Any, args: Any, kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+def _run_deferred(function: Any, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+def _tuple(args: Arguments) -> v.Record:
+    return v.Record("tuple", tuple(range(len(args))), tuple(args))
+
+
+def _dict(kwargs: Named) -> v.Record:
+    return v.Record("dict", tuple(kwargs), tuple(kwargs.values()))
+
+
+def _argument(s: State, value: v.Abstract) -> v.Abstract:
+    value = stored(s, present(s, value))
+    if isinstance(value, v.Record):
+        items = tuple(_argument(s, i) for i in value.items)
+        return v.Record(value.kind, value.keys, items, value.cls, value.treedef)
+    return capture(s, value) if isinstance(value, v.LocalFunction) else value
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def _cure(error: Exception) -> str:
+    if isinstance(error, (jax.errors.ConcretizationTypeError, jax.errors.TracerBoolConversionError)):
+        return "a value is needed that is known only when the program runs; pass it as a static argument"
+    return "check the types and shapes of its arguments"

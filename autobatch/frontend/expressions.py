@@ -1,0 +1,170 @@
+"""Expressions: one entry of `EXPRESSIONS` for each kind that can be compiled."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from autobatch.errors import UnsupportedError
+from autobatch.frontend import values as v
+from autobatch.frontend.access import expand, variable
+from autobatch.frontend.assignment import assign
+from autobatch.frontend.attributes import attribute
+from autobatch.frontend.branches import bool_expression, conditional_expression
+from autobatch.frontend.comprehensions import comprehension, dict_comprehension
+from autobatch.frontend.failures import text
+from autobatch.frontend.functions import define
+from autobatch.frontend.operators import BINARY, apply_binary, apply_unary, comparison, subscript
+from autobatch.frontend.refusals import EXPRESSION_REFUSALS
+from autobatch.frontend.sequences import sequence
+from autobatch.frontend.state import Ended, State
+
+
+def evaluate(s: State, node: ast.expr) -> v.Abstract:
+    """The abstract value of an expression."""
+    if s.dead:
+        raise Ended
+    with s.at(node):
+        rule = EXPRESSIONS.get(type(node))
+        if rule is None:
+            message, cure = EXPRESSION_REFUSALS.get(type(node), ("this expression cannot be compiled", ""))
+            raise UnsupportedError(message, s.span, cure)
+        return rule(s, node)
+
+
+def _constant(s: State, node: ast.Constant) -> v.Abstract:
+    return v.Static(node.value)
+
+
+def _name(s: State, node: ast.Name) -> v.Abstract:
+    return variable(s, node.id)
+
+
+def _attribute(s: State, node: ast.Attribute) -> v.Abstract:
+    return attribute(s, s.evaluate(node.value), node.attr)
+
+
+def _elements(s: State, nodes: list[ast.expr]) -> v.Abstract | list[v.Abstract]:
+    """The elements of a display; `*x` spreads a sequence of known length."""
+    items: list[v.Abstract] = []
+    for node in nodes:
+        if not isinstance(node, ast.Starred):
+            items.append(s.evaluate(node))
+            continue
+        found = sequence(s, s.evaluate(node.value))
+        if isinstance(found, v.Lazy) and isinstance(found.length, v.Static):
+            items += [found.item(s, v.Static(k)) for k in range(found.length.value)]
+        elif isinstance(found, v.Record):
+            items += found.items
+        else:
+            s.refuse("`*` spreads only a sequence of known length", "join lists with `+`")
+    return items
+
+
+def _tuple(s: State, node: ast.Tuple) -> v.Abstract:
+    return _record(s, "tuple", node.elts)
+
+
+def _list(s: State, node: ast.List) -> v.Abstract:
+    return _record(s, "list", node.elts)
+
+
+def _record(s: State, kind: Any, nodes: list[ast.expr]) -> v.Abstract:
+    items = _elements(s, nodes)
+    assert isinstance(items, list)
+    return v.Record(kind, tuple(range(len(items))), tuple(items))
+
+
+def _dict(s: State, node: ast.Dict) -> v.Abstract:
+    found: dict[Any, v.Abstract] = {}
+    for key, value in zip(node.keys, node.values, strict=True):
+        if key is None:
+            spread = expand(s, s.evaluate(value))
+            if not isinstance(spread, v.Record) or spread.kind != "dict":
+                s.refuse("`**` spreads only dicts with constant keys")
+            found |= dict(zip(spread.keys, spread.items, strict=True))
+            continue
+        name = s.evaluate(key)
+        if not isinstance(name, v.Static):
+            s.refuse("the keys of a dict must be constants", "use a list, or `if`")
+        found[name.value] = s.evaluate(value)
+    return v.Record("dict", tuple(found), tuple(found.values()))
+
+
+def _binary(s: State, node: ast.BinOp) -> v.Abstract:
+    left = s.evaluate(node.left)
+    right = s.evaluate(node.right)
+    return apply_binary(s, BINARY[type(node.op)], left, right)
+
+
+def _unary(s: State, node: ast.UnaryOp) -> v.Abstract:
+    return apply_unary(s, node.op, s.evaluate(node.operand))
+
+
+def _subscript(s: State, node: ast.Subscript) -> v.Abstract:
+    value = s.evaluate(node.value)
+    return subscript(s, value, s.evaluate(node.slice))
+
+
+def _slice(s: State, node: ast.Slice) -> v.Abstract:
+    bounds = [v.Static(None) if n is None else s.evaluate(n) for n in (node.lower, node.upper, node.step)]
+    if all(isinstance(b, v.Static) for b in bounds):
+        return v.Static(slice(*(b.value for b in bounds if isinstance(b, v.Static))))
+    return v.Record("object", ("start", "stop", "step"), tuple(bounds), slice)
+
+
+def _call(s: State, node: ast.Call) -> v.Abstract:
+    function = s.evaluate(node.func)
+    items = _elements(s, node.args)
+    assert isinstance(items, list)
+    named: dict[str, v.Abstract] = {}
+    for keyword in node.keywords:
+        value = s.evaluate(keyword.value)
+        if keyword.arg is not None:
+            named[keyword.arg] = value
+            continue
+        spread = expand(s, value)
+        if not isinstance(spread, v.Record) or spread.kind != "dict":
+            s.refuse("`**` spreads only dicts with constant keys")
+        named |= dict(zip(spread.keys, spread.items, strict=True))
+    if s.dead:
+        raise Ended
+    return s.call(function, items, named)
+
+
+def _walrus(s: State, node: ast.NamedExpr) -> v.Abstract:
+    value = s.evaluate(node.value)
+    assign(s, node.target, value)
+    return value
+
+
+def _string(s: State, node: ast.JoinedStr) -> v.Abstract:
+    message, operands = text(s, node)
+    if operands:
+        s.refuse(*EXPRESSION_REFUSALS[ast.JoinedStr])
+    return v.Static(message.format())
+
+
+EXPRESSIONS: dict[type[ast.expr], Callable[[State, Any], v.Abstract]] = {
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.Attribute: _attribute,
+    ast.Tuple: _tuple,
+    ast.List: _list,
+    ast.Dict: _dict,
+    ast.BinOp: _binary,
+    ast.UnaryOp: _unary,
+    ast.BoolOp: bool_expression,
+    ast.Compare: comparison,
+    ast.IfExp: conditional_expression,
+    ast.Subscript: _subscript,
+    ast.Slice: _slice,
+    ast.Call: _call,
+    ast.Lambda: define,
+    ast.NamedExpr: _walrus,
+    ast.ListComp: comprehension,
+    ast.GeneratorExp: comprehension,
+    ast.DictComp: dict_comprehension,
+    ast.JoinedStr: _string,
+}

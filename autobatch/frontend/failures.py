@@ -1,0 +1,93 @@
+"""`raise` and `assert`: the example fails, its neighbours do not."""
+
+from __future__ import annotations
+
+import ast
+
+from autobatch.frontend import values as v
+from autobatch.frontend.branches import truth
+from autobatch.frontend.joins import arms, join
+from autobatch.frontend.numbers import operand_of
+from autobatch.frontend.state import State
+from autobatch.ir.core import Operand
+from autobatch.ir.types import Array, Tag
+
+
+def raise_statement(s: State, node: ast.Raise) -> None:
+    """`raise Kind(message)`: nothing behind it runs."""
+    kind, message, operands = _exception(s, node.exc)
+    s.check(s.scalar(False), kind, message, operands)
+    s.dead = True
+
+
+def _exception(s: State, node: ast.expr | None) -> tuple[str, str, list[Operand]]:
+    if node is None:
+        s.refuse("`raise` without an exception cannot be compiled", "name the exception")
+    if isinstance(node, ast.Call):
+        kind = s.evaluate(node.func)
+        message, operands = text(s, node.args[0]) if node.args else ("", [])
+    else:
+        kind, message, operands = s.evaluate(node), "", []
+    if not (isinstance(kind, v.Static) and isinstance(kind.value, type) and issubclass(kind.value, BaseException)):
+        s.refuse("only exceptions can be raised", "write `raise ValueError(...)`")
+    return kind.value.__name__, message, operands
+
+
+def assert_statement(s: State, node: ast.Assert) -> None:
+    condition = truth(s, s.evaluate(node.test))
+    if condition is True:
+        return
+    if isinstance(condition, bool):
+        message, operands = text(s, node.msg)
+        s.check(s.scalar(False), "AssertionError", message, operands)
+        s.dead = True
+        return
+    if node.msg is None or isinstance(node.msg, ast.Constant):
+        message, operands = text(s, node.msg)
+        s.check(condition, "AssertionError", message, operands)
+        return
+    good, bad = arms(s, condition)
+    with bad.at(node):
+        message, operands = text(bad, node.msg)
+        bad.check(s.scalar(False), "AssertionError", message, operands)
+    bad.dead = True
+    join(s, condition, good, bad)
+
+
+def text(s: State, node: ast.expr | None) -> tuple[str, list[Operand]]:
+    """A message as a format string and the operands for it."""
+    match node:
+        case None:
+            return "", []
+        case ast.JoinedStr(values=parts):
+            pieces, operands = [], []
+            for part in parts:
+                piece, more = _part(s, part)
+                pieces.append(piece)
+                operands += more
+            return "".join(pieces), operands
+        case _:
+            return _value(s, s.evaluate(node), "")
+
+
+def _part(s: State, node: ast.expr) -> tuple[str, list[Operand]]:
+    if isinstance(node, ast.Constant):
+        return _escaped(node.value), []
+    assert isinstance(node, ast.FormattedValue)
+    spec = ""
+    if isinstance(node.format_spec, ast.JoinedStr):
+        spec = "".join(str(p.value) for p in node.format_spec.values if isinstance(p, ast.Constant))
+    conversion = f"!{chr(node.conversion)}" if node.conversion > 0 else ""
+    return _value(s, s.evaluate(node.value), conversion + (f":{spec}" if spec else ""))
+
+
+def _value(s: State, value: v.Abstract, form: str) -> tuple[str, list[Operand]]:
+    if isinstance(value, v.Static):
+        return _escaped(("{" + form + "}").format(value.value)), []
+    if isinstance(value, v.Leaf) and isinstance(value.type, Array | Tag):
+        return "{" + form + "}", [operand_of(s, value)]
+    return _escaped("<...>"), []
+
+
+def _escaped(text_: object) -> str:
+    return str(text_).replace("{", "{{").replace("}", "}}")

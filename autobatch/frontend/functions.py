@@ -1,0 +1,32 @@
+"""`def` and `lambda` inside a lowered function."""
+
+from __future__ import annotations
+
+import ast
+
+from autobatch.frontend import values as v
+from autobatch.frontend.sources import FunctionNode, FunctionSource, describe
+from autobatch.frontend.state import State
+
+
+def define(s: State, node: FunctionNode) -> v.Abstract:
+    """A local function: its text and the values of its defaults. Decorators are called on it."""
+    a = node.args
+    named = [*a.posonlyargs, *a.args]
+    defaults = [(p.arg, d) for p, d in zip(named[len(named) - len(a.defaults) :], a.defaults, strict=True)]
+    defaults += [(p.arg, d) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True) if d is not None]
+    function: v.Abstract = v.LocalFunction(_source(s, node), tuple((n, s.evaluate(d)) for n, d in defaults))
+    if isinstance(node, ast.FunctionDef):
+        for decorator in reversed(node.decorator_list):
+            function = s.call(s.evaluate(decorator), [function])
+    return function
+
+
+def _source(s: State, node: FunctionNode) -> FunctionSource:
+    cache, outer = s.context.memory.sources, s.frame.source
+    if (outer, node) not in cache:
+        if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in ast.walk(node)):
+            s.refuse("generators cannot be compiled", "return a list: [... for ...]")
+        name = "lambda" if isinstance(node, ast.Lambda) else node.name
+        cache[outer, node] = describe(node, outer.file, f"{outer.name}.{name}", outer.globals, outer.function)
+    return cache[outer, node]

@@ -1,0 +1,280 @@
+"""Behind a branch: two states become one, by an `If` whose results are the values that differ.
+
+    if c: x = 1                    %2: float32* = if %c then: yield 1.0 else: yield %f
+    else: x = t.f           ->
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+
+from autobatch.errors import TypeConflictError
+from autobatch.frontend import values as v
+from autobatch.frontend.access import expand
+from autobatch.frontend.layouts import (
+    ChoiceLayout,
+    Conflict,
+    FunctionLayout,
+    Layout,
+    LeafLayout,
+    ListingLayout,
+    MethodLayout,
+    OptionalLayout,
+    RecordLayout,
+    describe,
+    layout_of,
+    leaf_types,
+    leaves,
+    list_types,
+    rebuild,
+    unify,
+)
+from autobatch.frontend.numbers import coerce, negate, operand_of, present, undefined
+from autobatch.frontend.state import FLAGS, Ended, State, Unknown
+from autobatch.ir.core import Apply, If, Instruction, Literal, Operand, Region, Value
+from autobatch.ir.ops import OWN, own
+from autobatch.ir.types import List
+from autobatch.source import Span
+
+Thunk = Callable[[State], v.Abstract]
+
+
+def conditional(s: State, condition: Operand, then: Thunk, orelse: Thunk) -> v.Abstract:
+    """The value of `then() if condition else orelse()`; only the arm taken runs."""
+    known = s.block.truth(condition)
+    if known is not None:
+        return then(s) if known else orelse(s)
+    a, b = arms(s, condition)
+    x, y = attempt(a, then), attempt(b, orelse)
+    if a.dead and b.dead and not (a.block.body or b.block.body):
+        raise Unknown
+    return join(s, condition, a, b, [(x, y)])[0]
+
+
+def arms(s: State, condition: Operand) -> tuple[State, State]:
+    """The state at the start of either arm of a branch."""
+    a, b = s.fork(), s.fork()
+    a.assume(condition, True)
+    b.assume(condition, False)
+    return a, b
+
+
+def attempt(s: State, thunk: Thunk) -> v.Abstract:
+    """Run one arm; it ends where a result is not known yet."""
+    try:
+        return thunk(s)
+    except Unknown:
+        s.frame.unknown = True
+        s.block.body.clear()
+        s.dead = True
+    except Ended:
+        s.dead = True
+    return v.Static(None)
+
+
+def join(
+    s: State,
+    condition: Operand,
+    a: State,
+    b: State,
+    extra: Sequence[tuple[v.Abstract, v.Abstract]] = (),
+    node: ast.AST | None = None,
+) -> list[v.Abstract]:
+    """Continue `s` behind a branch whose arms ended in `a` and `b`; returns the joined `extra` values."""
+    if a.dead or b.dead:
+        live = _adopt(s, condition, a, b)
+        return [x if live is a else y for x, y in extra]
+    names = [n for n in {**a.env, **b.env} if a.env.get(n) is not b.env.get(n)]
+    names = [n for n in names if _wanted(s, n, a, b, node)]
+    pairs = [(_bound(a, n), _bound(b, n)) for n in names]
+    pairs += [(v.Bound(x, s.span), v.Bound(y, s.span)) for x, y in extra]
+    joined = _merge(s, condition, a, b, pairs, [*names, *("" for _ in extra)])
+    s.env = {n: x for n, x in a.env.items() if b.env.get(n) is x}
+    for name, value, (x, _) in zip(names, joined, pairs, strict=False):
+        s.env[name] = v.Bound(value, x.span)
+    return joined[len(names) :]
+
+
+def _bound(s: State, name: str) -> v.Bound:
+    return s.env.get(name) or v.Bound(v.Static(False) if name in FLAGS else v.Unset(name), s.span)
+
+
+def _wanted(s: State, name: str, a: State, b: State, node: ast.AST | None) -> bool:
+    """A variable that only one arm sets is joined only if it is read later."""
+    if name.startswith("<") or (name in a.env and name in b.env):
+        return True
+    loop = s.frame.loops[-1] if s.frame.loops else None
+    return node is None or s.frame.source.read_after(name, node, loop)
+
+
+def _merge(
+    s: State, condition: Operand, a: State, b: State, pairs: Sequence[tuple[v.Bound, v.Bound]], names: Sequence[str]
+) -> list[v.Abstract]:
+    layouts, lefts, rights = [], [], []
+    for (x, y), name in zip(pairs, names, strict=True):
+        left, right = stored(a, x.value), stored(b, y.value)
+        left, right = level(a, left, right), level(b, right, left)
+        layout = common(left, right, name, x.span, y.span)
+        layouts.append(layout)
+        lefts.append(convert(a, left, layout))
+        rights.append(convert(b, right, layout))
+    flat = [(x, y, t) for xs, ys, k in zip(lefts, rights, layouts, strict=True)
+            for x, y, t in zip(xs, ys, leaf_types(k), strict=True)]
+    results: list[Value] = []
+    merged: list[Operand] = []
+    inverse: Operand | None = None
+    for x, y, type in flat:
+        match x, y:
+            case _ if x == y:
+                merged.append(x)
+            case (Literal(value=True, constant=-1), Literal(value=False, constant=-1)):
+                merged.append(condition)
+            case (Literal(value=False, constant=-1), Literal(value=True, constant=-1)):
+                inverse = inverse if inverse is not None else negate(s, condition)
+                merged.append(inverse)
+            case _:
+                results.append(s.context.value(type))
+                merged.append(results[-1])
+    yields = [(x, y) for (x, y, _), m in zip(flat, merged, strict=True) if m in results]
+    if results or a.block.body or b.block.body:
+        then = Region((), tuple(a.block.body), tuple(x for x, _ in yields))
+        orelse = Region((), tuple(b.block.body), tuple(y for _, y in yields))
+        s.emit(If(tuple(results), condition, then, orelse, s.span))
+    operands = iter(merged)
+    return [rebuild(k, operands) for k in layouts]
+
+
+def common(x: v.Abstract, y: v.Abstract, name: str, first: Span, second: Span) -> Layout:
+    """The layout of two values that meet; raises TypeConflictError with both places."""
+    return common_layouts(layout_of(x), layout_of(y), name, first, second)
+
+
+def common_layouts(a: Layout, b: Layout, name: str, first: Span, second: Span) -> Layout:
+    """The layout that two layouts have in common; raises TypeConflictError with both places."""
+    try:
+        return unify(a, b)
+    except Conflict as conflict:
+        what = {"": "the value", "<result>": "the result"}.get(name, f"the variable {name!r}")
+        raise TypeConflictError(
+            f"{what} has different types on two paths: {conflict}",
+            second,
+            "make both paths give the same type, dtype and shape",
+            also=[("the other value comes from here", first)] if first != second else (),
+        ) from None
+
+
+def stored(s: State, value: v.Abstract) -> v.Abstract:
+    """A value that can cross a join: lazy sequences become lists."""
+    if isinstance(value, v.Lazy):
+        return s.context.rules.materialise(s, value)
+    return value
+
+
+def level(s: State, value: v.Abstract, other: v.Abstract) -> v.Abstract:
+    """Static containers meet containers built in the function: take them apart."""
+    if isinstance(value, v.Static) and isinstance(other, v.Record | v.Listing):
+        return expand(s, value)
+    if isinstance(value, v.Static) and isinstance(other, v.Static) and value.value is not other.value:
+        return expand(s, value)
+    return value
+
+
+def _adopt(s: State, condition: Operand, a: State, b: State) -> State:
+    """One arm never ends: what follows belongs to the other one alone, so that one goes on in the block around."""
+    live, dead = (b, a) if a.dead else (a, b)
+    if dead.block.body:
+        _emit_failing(s, condition, dead is a, dead.block.body)
+    s.assume(condition, live is a)
+    s.block.body += live.block.body
+    s.block.known |= live.block.known
+    s.block.facts |= live.block.facts
+    s.block.memo |= live.block.memo
+    s.env, s.dead = live.env, live.dead
+    return live
+
+
+def _emit_failing(s: State, condition: Operand, when: bool, body: list[Instruction]) -> None:
+    """The code of an arm that always fails. A lone failure becomes a check of the condition."""
+    *before, last = body
+    pure = all(isinstance(i, Apply) and (i.op.is_jax or not OWN[i.op.name].fails) for i in before)
+    if pure and isinstance(last, Apply) and last.op.name == "check" and last.operands[0] == s.scalar(False):
+        s.block.body += before
+        holds = negate(s, condition) if when else condition
+        s.emit(Apply((), last.op, (holds, *last.operands[1:]), last.span))
+        return
+    full, empty = Region((), tuple(body), ()), Region((), (), ())
+    s.emit(If((), condition, full if when else empty, empty if when else full, s.span))
+
+
+def convert(s: State, value: v.Abstract, layout: Layout) -> list[Operand]:
+    """The operands of a value as a value of another layout, one that `unify` found."""
+    if isinstance(value, v.Unset) and not isinstance(layout, OptionalLayout):
+        return [undefined(s, t) for t in leaf_types(layout)]
+    match layout:
+        case LeafLayout(type=type):
+            if isinstance(value, v.Static) and value.value is None:
+                return [undefined(s, type)]
+            return [coerce(s, operand_of(s, value), type)]
+        case OptionalLayout(value=inner):
+            return _convert_optional(s, value, layout)
+        case RecordLayout(items=items, keys=keys):
+            assert isinstance(value, v.Record)
+            parts = dict(zip(value.keys, value.items, strict=True))
+            return [x for k, i in zip(keys, items, strict=True) for x in convert(s, parts[k], i)]
+        case ListingLayout(elem=elem):
+            return _convert_list(s, value, elem)
+        case FunctionLayout(defaults=defaults, captured=captured):
+            assert isinstance(value, v.LocalFunction)
+            given = [x for _, x in (*value.defaults, *(value.captured or ()))]
+            return [o for x, k in zip(given, (*defaults, *captured), strict=True) for o in convert(s, x, k)]
+        case MethodLayout(function=function, receiver=receiver):
+            assert isinstance(value, v.Method)
+            return [*convert(s, value.function, function), *convert(s, value.receiver, receiver)]
+        case ChoiceLayout():
+            return leaves(value)
+        case _:
+            return []
+
+
+def _convert_optional(s: State, value: v.Abstract, layout: OptionalLayout) -> list[Operand]:
+    absent = isinstance(value, v.Unset) if layout.unset else isinstance(value, v.Static) and value.value is None
+    if absent:
+        return [*(undefined(s, t) for t in leaf_types(layout.value)), s.scalar(True)]
+    if isinstance(value, v.Optional) and value.unset == layout.unset:
+        return [*convert(s, value.value, layout.value), value.missing]
+    if isinstance(value, v.Optional) and value.unset:
+        value = present(s, value)
+    return [*convert(s, value, layout.value), s.scalar(False)]
+
+
+def _convert_list(s: State, value: v.Abstract, elem: Layout) -> list[Operand]:
+    if isinstance(value, v.Listing):
+        if value.elem != elem:
+            s.refuse(f"lists of different elements meet: {describe(value.elem)} and {describe(elem)}")
+        return list(value.lists)
+    assert isinstance(value, v.Record)
+    columns = zip(*(convert(s, i, elem) for i in value.items), strict=True) if value.items else None
+    types = list_types(elem)
+    if columns is None or not leaf_types(elem):
+        rows: list[tuple[Operand, ...]] = [tuple(s.scalar(0) for _ in value.items) for _ in types]
+    else:
+        rows = list(columns)
+    return [s.apply(own("pack_list"), row, List(t)) for row, t in zip(rows, types, strict=True)]
+
+
+def as_listing(s: State, value: v.Record) -> v.Listing:
+    """A list display as a list of the program: all elements must have one type."""
+    if not value.items:
+        s.refuse("the type of an empty list's elements is not known", "start from a list that is not empty")
+    layout = layout_of(value.items[0])
+    for item in value.items[1:]:
+        layout = common_layout(layout, item, s.span)
+    return v.Listing(tuple(_convert_list(s, value, layout)), layout)
+
+
+def common_layout(layout: Layout, value: v.Abstract, span: Span) -> Layout:
+    try:
+        return unify(layout, layout_of(value))
+    except Conflict as conflict:
+        raise TypeConflictError(f"the elements of a list have different types: {conflict}", span) from None

@@ -1,0 +1,191 @@
+"""The front end from outside: one Python function and its arguments in, one module out.
+
+A round lowers everything. Calls of functions that are being lowered use the result found in the round before; rounds
+repeat until no assumption changes (recursion), or an argument that varies has become a run-time value.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autobatch.errors import UnsupportedError
+from autobatch.frontend import values as v
+from autobatch.frontend.access import enter
+from autobatch.frontend.calls import Never, lookup
+from autobatch.frontend.comprehensions import materialise
+from autobatch.frontend.dispatch import call
+from autobatch.frontend.expressions import evaluate
+from autobatch.frontend.joins import stored
+from autobatch.frontend.results import Outputs
+from autobatch.frontend.sources import is_user_function
+from autobatch.frontend.state import (
+    Block,
+    Context,
+    Ended,
+    Frame,
+    FreeVariable,
+    Memory,
+    Restart,
+    Rules,
+    State,
+    Unknown,
+)
+from autobatch.frontend.statements import execute
+from autobatch.frontend.statics import inputs
+from autobatch.ir.core import Call, Function, Module, Region, Value
+from autobatch.ir.rewrite import Fresh, calls, copy_region
+from autobatch.ir.template import Input, Template
+from autobatch.ir.types import BOOL, Array
+from autobatch.runtime.schema import Schema
+
+RULES = Rules(evaluate, execute, call, materialise)
+ROUNDS = 24
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """`module.functions[0]` is the entry; `result` says how its results become Python values. `free` are the free
+    variables read, so that a caller can read them again; `sources` every Python function whose text was lowered."""
+
+    module: Module
+    result: Template
+    free: tuple[FreeVariable, ...]
+    sources: tuple[Callable[..., Any], ...]
+
+
+def lower(
+    fun: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    schema: Schema,
+    shared: Sequence[Array],
+) -> Lowered:
+    """Lower a function of one example.
+
+    `args` and `kwargs` are Python objects with `Input` at their array leaves; all else in them is static. `shared` are
+    the types of the shared inputs. Arrays in free variables become further shared values, behind these.
+    """
+    memory = Memory()
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 20_000))
+    try:
+        for _ in range(ROUNDS):
+            context = Context(schema, shared, RULES, memory)
+            try:
+                found = _round(context, fun, args, kwargs)
+            except Restart:
+                continue
+            if not context.changed and found is not None:
+                return found
+            if not context.changed:
+                break
+        else:
+            raise UnsupportedError(f"the type of the result of {_name(fun)} does not settle", _span(context, fun))
+    finally:
+        sys.setrecursionlimit(limit)
+    raise UnsupportedError(
+        f"{_name(fun)} never returns: every path calls it again",
+        _span(context, fun),
+        "return a result on some path without a recursive call",
+    )
+
+
+def _name(fun: Callable[..., Any]) -> str:
+    return getattr(fun, "__qualname__", type(fun).__name__)
+
+
+def _span(context: Context, fun: Any) -> Any:
+    state = _start(context, fun)
+    return state.span
+
+
+def _start(context: Context, fun: Any) -> State:
+    """The state in which the entry is called."""
+    function = getattr(fun, "__autobatch_function__", fun)
+    function = getattr(function, "__func__", function)
+    if not is_user_function(function):
+        function = inspect.unwrap(function) if callable(function) else function
+    if not inspect.isfunction(function):
+        function = getattr(type(fun), "__call__", function)
+    block = Block(None)
+    source = lookup(_bare(context, block), function)
+    return State(Frame(context, source, {}), block, {}, span=source.span)
+
+
+def _bare(context: Context, block: Block) -> State:
+    return State(Frame(context, None, {}), block, {})  # type: ignore[arg-type]
+
+
+def _entry_inputs(values: Iterable[Any]) -> list[Input]:
+    """The batched inputs, in the order of the entry's parameters."""
+    found = {i.index: i for i in inputs(tuple(values)) if not i.shared}
+    return [found[k] for k in sorted(found)]
+
+
+def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lowered | None:
+    parameters: list[Value] = []
+    for held in _entry_inputs((*args, *kwargs.values())):
+        parameters.append(context.value(held.type, "x"))
+        value: v.Abstract = v.Leaf(parameters[-1])
+        if held.optional:
+            parameters.append(context.value(BOOL, "missing"))
+            value = v.Optional(value, parameters[-1])
+        context.inputs[held.index] = value
+    state = _start(context, fun)
+    given = [enter(context, a) for a in args]
+    named = {k: enter(context, a) for k, a in kwargs.items()}
+    try:
+        result = stored(state, state.call(v.Static(fun), given, named))
+    except Unknown:
+        return None
+    except Ended:
+        result = v.Static(None)
+    if isinstance(result, v.Static) and isinstance(result.value, Never):
+        result = v.Static(None)
+    outputs = Outputs(state)
+    template = outputs.template(result)
+    entry = Function(context.unique(f"{_name(fun)}.main"), Region(tuple(parameters), tuple(state.block.body), tuple(outputs.operands)), state.span)
+    module = _finish(context, entry)
+    return Lowered(module, template, tuple(context.free.values()), tuple(context.sources))
+
+
+class _Renumbered(Fresh):
+    """Values numbered from zero, with the names of the user's variables."""
+
+    def __init__(self, hints: dict[Value, str]) -> None:
+        self._next = 0
+        self._hints = hints
+
+    def like(self, values: Iterable[Value]) -> tuple[Value, ...]:
+        return tuple(self.value(x.type, self._hints.get(x, x.hint)) for x in values)
+
+
+def _reachable(entry: Function, context: Context) -> list[Function]:
+    """The functions that the entry calls, itself first; an entry that only hands on a call is that function."""
+    match entry.region.body:
+        case (Call(results=results, callee=callee, operands=operands),) if (
+            results == entry.region.results and operands == entry.region.args
+        ):
+            entry = context.functions[callee]
+    found = {entry.name: entry}
+    todo = [entry]
+    while todo:
+        for call_ in calls(todo.pop().region):
+            if call_.callee not in found:
+                found[call_.callee] = context.functions[call_.callee]
+                todo.append(found[call_.callee])
+    return list(found.values())
+
+
+def _finish(context: Context, entry: Function) -> Module:
+    """The module with values numbered in the order in which they are printed; names from the user's variables."""
+    functions = _reachable(entry, context)
+    fresh = _Renumbered(context.hints)
+    shared = tuple(fresh.value(x.type, x.hint) for x in context.shared)
+    env: dict[Value, Any] = dict(zip(context.shared, shared, strict=True))
+    renamed = tuple(Function(f.name, copy_region(f.region, dict(env), fresh), f.span) for f in functions)
+    return Module(renamed, shared, tuple(context.constants))

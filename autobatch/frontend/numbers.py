@@ -1,0 +1,227 @@
+"""Numbers: operands, conversions, Python's arithmetic and comparisons.
+
+Python's `/ // % ** round int` on Python numbers are operations of our own (`ir/leaf.py` has their meaning), as are
+those on integers of the examples; everything on arrays is what JAX does.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from autobatch.frontend import values as v
+from autobatch.frontend.layouts import static_type
+from autobatch.frontend.state import State
+from autobatch.frontend.tracing import Untraceable, trace
+from autobatch.ir import jax_compat, leaf
+from autobatch.ir.core import Literal, Operand
+from autobatch.ir.ops import Op, own
+from autobatch.ir.types import BOOL, Array, Ref, Tag, Type
+
+OWN_ARITHMETIC: dict[Any, str] = {
+    operator.truediv: "truediv",
+    operator.floordiv: "floordiv",
+    operator.mod: "mod",
+    operator.pow: "pow",
+}
+ARITHMETIC = frozenset({operator.add, operator.sub, operator.mul, *OWN_ARITHMETIC})
+
+
+def is_number(value: v.Abstract) -> bool:
+    """A number or array of the program, or a static Python number."""
+    if isinstance(value, v.Leaf):
+        return isinstance(value.type, Array)
+    return isinstance(value, v.Static) and isinstance(value.value, (bool, int, float, complex))
+
+
+def is_python(type: Type) -> bool:
+    """The type of a Python number or bool, in contrast to that of an array."""
+    return isinstance(type, Array) and type.is_scalar and (type.weak or type.is_bool)
+
+
+def operand_of(s: State, value: v.Abstract) -> Operand:
+    """The operand of a number, tag, reference or list; static scalars become literals, strings tags."""
+    if isinstance(value, v.Leaf):
+        return value.operand
+    if isinstance(value, v.Optional):
+        return operand_of(s, present(s, value))
+    if isinstance(value, v.Static):
+        type = static_type(value.value)
+        if isinstance(type, Array):
+            return Literal(value.value, type)
+        if isinstance(type, Tag):
+            return tag(s, value.value, type)
+    s.refuse("a number is needed here")
+
+
+def tag(s: State, value: Any, type: Tag) -> Operand:
+    """A string or enum member as a value of the program."""
+    return s.apply(own("tag", value=value), (), type)
+
+
+def present(s: State, value: v.Abstract) -> v.Abstract:
+    """The value of an optional one, after a check that it is there."""
+    while isinstance(value, v.Optional):
+        if s.block.truth(value.missing) is not False:
+            there = s.apply(own_not(), (value.missing,), BOOL)
+            s.context.meanings[there] = ("not", value.missing)
+            if value.unset:
+                s.check(there, "UnboundLocalError", f"the variable {value.unset!r} is not set")
+            else:
+                s.check(there, "TypeError", "None where a value is needed")
+        value = value.value
+    return value
+
+
+def own_not() -> Op:
+    return Op("not", (), lax.not_p)
+
+
+def negate(s: State, condition: Operand) -> Operand:
+    """The logical not of a bool."""
+    if isinstance(condition, Literal) and condition.constant < 0:
+        return s.scalar(not condition.value)
+    match s.context.meanings.get(condition) if not isinstance(condition, Literal) else None:
+        case ("not", other):
+            found: Operand = other
+            return found
+    result = s.apply(own_not(), (condition,), BOOL)
+    s.context.meanings[result] = ("not", condition)
+    return result
+
+
+def combine(s: State, kind: str, a: Operand, b: Operand) -> Operand:
+    """`a and b` or `a or b` of bools that are both evaluated."""
+    result = s.apply(Op(kind, (), lax.and_p if kind == "and" else lax.or_p), (a, b), BOOL)
+    s.context.meanings[result] = (kind, a, b)
+    return result
+
+
+def own_number(s: State, name: str, *operands: Operand, python: bool = False, **params: Any) -> v.Leaf:
+    """One of our own numeric operations."""
+    op = own(name, **params)
+    types = [x.type for x in operands]
+    literals = [x.value if isinstance(x, Literal) and x.constant < 0 else None for x in operands]
+    arrays = [t for t in types if isinstance(t, Array)]
+    type = leaf.result_type(op, arrays, literals)
+    weak = type.is_scalar and (python or all(is_python(t) for t in arrays))
+    return v.Leaf(s.apply(op, operands, Array(type.dtype, type.shape, weak or type.weak)))
+
+
+def binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Leaf:
+    """Arithmetic or comparison of two numbers, at least one of the program."""
+    x, y = operand_of(s, a), operand_of(s, b)
+    if is_python(x.type) and is_python(y.type) and function in ARITHMETIC:
+        x, y = integer(s, x), integer(s, y)
+        if function is operator.pow and _is_integer(x) and _is_integer(y):
+            return _integer_power(s, x, y)
+        if function in OWN_ARITHMETIC:
+            return own_number(s, OWN_ARITHMETIC[function], x, y)
+    return traced(s, function, v.Leaf(x), v.Leaf(y))
+
+
+def _is_integer(x: Operand) -> bool:
+    return isinstance(x.type, Array) and x.type.is_integer
+
+
+def _integer_power(s: State, x: Operand, y: Operand) -> v.Leaf:
+    """`int ** int` is an int in Python unless the exponent is negative, which only a constant may be."""
+    if isinstance(y, Literal) and isinstance(y.value, int) and y.constant < 0:
+        if y.value < 0:
+            return own_number(s, "pow", operand_of(s, to_float(s, v.Leaf(x))), s.scalar(float(y.value)))
+        return own_number(s, "pow", x, y)
+    positive = traced(s, operator.ge, v.Leaf(y), v.Static(0))
+    s.check(
+        positive.operand,
+        "ValueError",
+        "an int to the power of a negative int is a float; write float(x) ** n",
+    )
+    return own_number(s, "pow", x, y)
+
+
+def integer(s: State, x: Operand) -> Operand:
+    """A bool as the int that it is in Python's arithmetic."""
+    if not (isinstance(x.type, Array) and x.type.is_bool):
+        return x
+    if isinstance(x, Literal) and x.constant < 0:
+        return s.scalar(int(bool(x.value)))
+    return traced(s, _bool_to_int, v.Leaf(x)).operand
+
+
+def _bool_to_int(x: Any) -> Any:
+    return x * 1
+
+
+def _to_float(x: Any) -> Any:
+    return lax.convert_element_type(x, float)
+
+
+def to_float(s: State, value: v.Abstract) -> v.Abstract:
+    """`float(x)`."""
+    if isinstance(value, v.Static):
+        return v.Static(float(value.value))
+    x = operand_of(s, value)
+    if isinstance(x, Literal) and x.constant < 0 and isinstance(x.value, (bool, int, float)):
+        return v.Leaf(s.scalar(float(x.value)))
+    return traced(s, _to_float, v.Leaf(x))
+
+
+def unary(s: State, function: Callable[..., Any], value: v.Abstract) -> v.Leaf:
+    x = operand_of(s, value)
+    if is_python(x.type):
+        x = integer(s, x)
+    return traced(s, function, v.Leaf(x))
+
+
+def traced(s: State, function: Callable[..., Any], *args: v.Abstract) -> v.Leaf:
+    """A function of numbers, traced; it must give one number."""
+    try:
+        result = trace(s, function, args, {})
+    except Untraceable as error:
+        s.refuse(_first_line(error.error), "check the shapes and types of the operands")
+    assert isinstance(result, v.Leaf)
+    return result
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__
+
+
+def coerce(s: State, operand: Operand, type: Type) -> Operand:
+    """An operand as a value of another type: a wider number, an array filled with a scalar."""
+    if operand.type == type or not isinstance(type, Array) or not isinstance(operand.type, Array):
+        return operand
+    if isinstance(operand, Literal) and operand.constant < 0 and type.is_scalar:
+        value = operand.value
+        if type.dtype.startswith(("float", "bfloat")) and isinstance(value, (bool, int)):
+            value = float(value)
+        return Literal(value, type)
+    key = _coercion(type)
+    return traced(s, key, v.Leaf(operand)).operand
+
+
+_COERCIONS: dict[Array, Callable[[Any], Any]] = {}
+
+
+def _coercion(type: Array) -> Callable[[Any], Any]:
+    """A function that converts to a type; one for each type, so that its traces are found again."""
+    if type not in _COERCIONS:
+
+        def convert(x: Any) -> Any:
+            if type.weak and type.is_scalar:
+                return lax.convert_element_type(x, {"i": int, "f": float, "c": complex}[type.dtype[0]])
+            return jnp.broadcast_to(lax.convert_element_type(x, jax_compat.dtype_of(type.dtype)), type.shape)
+
+        _COERCIONS[type] = convert
+    return _COERCIONS[type]
+
+
+def undefined(s: State, type: Type) -> Operand:
+    """A value of a type that is never read."""
+    if isinstance(type, Ref):
+        return s.apply(own("none"), (), type)
+    return s.apply(own("undefined", type=type), (), type)

@@ -1,0 +1,481 @@
+"""Operators: arithmetic, comparison, membership, identity, indexing; on numbers, containers, tags and objects."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autobatch.frontend import values as v
+from autobatch.frontend.access import expand, note, wrap
+from autobatch.frontend.attributes import At, attribute, class_list, classes_of, is_none
+from autobatch.frontend.branches import not_expression, truth
+from autobatch.frontend.joins import as_listing, conditional
+from autobatch.frontend.numbers import (
+    binary,
+    combine,
+    is_number,
+    operand_of,
+    present,
+    traced,
+    unary,
+)
+from autobatch.frontend.selection import select
+from autobatch.frontend.sequences import arithmetic, fields_of, item, sequence, sliced
+from autobatch.frontend.state import State
+from autobatch.frontend.statics import inputs
+from autobatch.frontend.tags import tag_equal
+from autobatch.frontend.tracing import Untraceable, trace
+from autobatch.ir.core import Operand
+from autobatch.ir.ops import own
+from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag
+
+BINARY: dict[type[ast.operator], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.MatMult: operator.matmul,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}
+UNARY: dict[type[ast.unaryop], Callable[..., Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
+COMPARE: dict[type[ast.cmpop], Callable[..., Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_NAMES = {
+    operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.truediv: "truediv",
+    operator.floordiv: "floordiv", operator.mod: "mod", operator.pow: "pow", operator.matmul: "matmul",
+    operator.and_: "and", operator.or_: "or", operator.xor: "xor", operator.lshift: "lshift",
+    operator.rshift: "rshift", operator.eq: "eq", operator.ne: "ne", operator.lt: "lt", operator.le: "le",
+    operator.gt: "gt", operator.ge: "ge", operator.neg: "neg", operator.pos: "pos", operator.invert: "invert",
+}  # fmt: skip
+_MIRRORED = {operator.lt: "gt", operator.gt: "lt", operator.le: "ge", operator.ge: "le", operator.eq: "eq",
+             operator.ne: "ne"}  # fmt: skip
+
+
+def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """`a function b` for an arithmetic operator."""
+    a, b = present(s, a), present(s, b)
+    if isinstance(a, v.Static) and isinstance(b, v.Static) and not inputs(a.value) and not inputs(b.value):
+        return _fold(s, function, a.value, b.value)
+    if is_number(a) and is_number(b):
+        return binary(s, function, a, b)
+    left, right = expand(s, a), expand(s, b)
+    if function is operator.add and _is_list(left) and _is_list(right):
+        return concatenate(s, left, right)
+    if function is operator.mul and (_is_list(left) or _is_list(right)):
+        return _repeat(s, left, right)
+    overloaded = _overloaded(s, function, a, b)
+    if overloaded is not None:
+        return overloaded
+    s.refuse(f"the operator {_NAMES[function]!r} is not defined for these values", "check the types of both sides")
+
+
+def _fold(s: State, function: Callable[..., Any], *args: Any) -> v.Abstract:
+    try:
+        return wrap(s.context, function(*args))
+    except ArithmeticError as error:
+        s.check(s.scalar(False), type(error).__name__, str(error))
+        s.dead = True
+        return v.Static(None)
+    except Exception as error:
+        s.refuse(f"{type(error).__name__}: {error}")
+
+
+def _is_list(value: v.Abstract) -> bool:
+    match value:
+        case v.Record(kind="tuple" | "list") | v.Listing() | v.Lazy():
+            return True
+        case v.Leaf(operand=operand):
+            return isinstance(operand.type, List)
+        case _:
+            return False
+
+
+def concatenate(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """`a + b` of lists."""
+    if isinstance(a, v.Record) and isinstance(b, v.Record):
+        items = (*a.items, *b.items)
+        return v.Record(a.kind, tuple(range(len(items))), items)
+    if isinstance(a, v.Record) and not a.items:
+        return b
+    if isinstance(b, v.Record) and not b.items:
+        return a
+    first, second = (as_listing(s, x) if isinstance(x, v.Record) else x for x in (a, b))
+    x, y = sequence(s, first), sequence(s, second)
+    assert isinstance(x, v.Lazy) and isinstance(y, v.Lazy)
+
+    def at(t: State, i: v.Abstract) -> v.Abstract:
+        inside = traced(t, operator.lt, i, x.length).operand
+        return conditional(
+            t, inside, lambda u: x.item(u, i), lambda u: y.item(u, arithmetic(u, operator.sub, i, x.length))
+        )
+
+    return s.context.rules.materialise(s, v.Lazy(arithmetic(s, operator.add, x.length, y.length), at))
+
+
+def _repeat(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    found, times = (a, b) if _is_list(a) else (b, a)
+    if isinstance(found, v.Record) and isinstance(times, v.Static):
+        items = found.items * times.value
+        return v.Record(found.kind, tuple(range(len(items))), items)
+    if isinstance(found, v.Record) and len(found.items) == 1:
+        from_zero = traced(s, _not_negative, times)
+        return s.context.rules.materialise(s, v.Lazy(from_zero, lambda t, i: found.items[0]))
+    s.refuse("a list is repeated only a constant number of times", "use a comprehension")
+
+
+def _not_negative(n: Any) -> Any:
+    return n * (n > 0)
+
+
+def _overloaded(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
+    """Operators that classes of the user define."""
+    name = _NAMES[function]
+    mirrored = _MIRRORED.get(function)
+    for method, x, y in ((f"__{name}__", a, b), (f"__{mirrored}__" if mirrored else f"__r{name}__", b, a)):
+        if _defines(s, x, method):
+            return s.call(attribute(s, x, method), [y])
+    return None
+
+
+def _defines(s: State, value: v.Abstract, method: str) -> bool:
+    classes: list[type | None] = []
+    match value:
+        case v.Record(kind="object" | "namedtuple", cls=cls):
+            classes = [cls]
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
+            classes = [class_list(s, operand.type)[c].cls for c in sorted(classes_of(s, value))]
+        case v.Static(value=held) if inputs(held):
+            classes = [type(held)]
+    found = [inspect.getattr_static(c, method, None) if c is not None else None for c in classes]
+    return bool(found) and all(inspect.isfunction(f) for f in found)
+
+
+def apply_unary(s: State, node: ast.unaryop, value: v.Abstract) -> v.Abstract:
+    """`-x`, `+x`, `~x`, `not x`"""
+    if isinstance(node, ast.Not):
+        return not_expression(s, value)
+    function = UNARY[type(node)]
+    value = present(s, value)
+    if isinstance(value, v.Static) and not inputs(value.value):
+        return _fold(s, function, value.value)
+    if is_number(value):
+        return unary(s, function, value)
+    method = f"__{_NAMES[function]}__"
+    if _defines(s, value, method):
+        return s.call(attribute(s, value, method), [])
+    s.refuse(f"the operator {_NAMES[function]!r} is not defined for this value")
+
+
+def comparison(s: State, node: ast.Compare) -> v.Abstract:
+    """A chain of comparisons: each operand is evaluated once, later ones only if needed."""
+    return _chain(s, s.evaluate(node.left), node.ops, node.comparators)
+
+
+def _chain(s: State, left: v.Abstract, ops: Sequence[ast.cmpop], nodes: Sequence[ast.expr]) -> v.Abstract:
+    right = s.evaluate(nodes[0])
+    first = compare(s, ops[0], left, right)
+    if len(ops) == 1:
+        return first
+    condition = truth(s, first)
+    if isinstance(condition, bool):
+        return _chain(s, right, ops[1:], nodes[1:]) if condition else first
+    if all(isinstance(n, ast.Constant | ast.Name) for n in nodes[1:]):
+        second = truth(s, _chain(s, right, ops[1:], nodes[1:]))
+        if isinstance(second, bool):
+            return v.Leaf(condition) if second else v.Static(False)
+        return v.Leaf(combine(s, "and", condition, second))
+    return conditional(s, condition, lambda t: _chain(t, right, ops[1:], nodes[1:]), lambda t: v.Static(False))
+
+
+def compare(s: State, op: ast.cmpop, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """One comparison."""
+    match op:
+        case ast.Is() | ast.IsNot():
+            result = identical(s, a, b)
+        case ast.In() | ast.NotIn():
+            result = contains(s, b, a)
+        case ast.Eq():
+            return equal(s, a, b)
+        case ast.NotEq():
+            return not_equal(s, a, b)
+        case _:
+            return _ordered(s, COMPARE[type(op)], a, b)
+    return not_expression(s, result) if isinstance(op, ast.IsNot | ast.NotIn) else result
+
+
+def _ordered(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    a, b = present(s, a), present(s, b)
+    if isinstance(a, v.Static) and isinstance(b, v.Static):
+        return _fold(s, function, a.value, b.value)
+    if is_number(a) and is_number(b):
+        return binary(s, function, a, b)
+    x, y = expand(s, a), expand(s, b)
+    if isinstance(x, v.Record) and isinstance(y, v.Record) and x.kind == y.kind and x.kind in ("tuple", "list"):
+        return _lexicographic(s, function, x.items, y.items)
+    overloaded = _overloaded(s, function, a, b)
+    if overloaded is None:
+        s.refuse("these values have no order", "compare numbers")
+    return overloaded
+
+
+def compare_with(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """An ordering or equality of two values, by its function in `operator`."""
+    return equal(s, a, b) if function is operator.eq else _ordered(s, function, a, b)
+
+
+def _lexicographic(
+    s: State, function: Callable[..., Any], xs: Sequence[v.Abstract], ys: Sequence[v.Abstract]
+) -> v.Abstract:
+    """Tuples are ordered by their first elements that differ."""
+    if not xs or not ys:
+        return v.Static(function(len(xs), len(ys)))
+    same = truth(s, equal(s, xs[0], ys[0]))
+    if isinstance(same, bool):
+        return _lexicographic(s, function, xs[1:], ys[1:]) if same else _ordered(s, function, xs[0], ys[0])
+    return conditional(
+        s, same, lambda t: _lexicographic(t, function, xs[1:], ys[1:]), lambda t: _ordered(t, function, xs[0], ys[0])
+    )
+
+
+def not_equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    if is_number(a) and is_number(b) and not (isinstance(a, v.Static) and isinstance(b, v.Static)):
+        return binary(s, operator.ne, a, b)
+    return not_expression(s, equal(s, a, b))
+
+
+def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """`a == b`"""
+    none = v.Static(None)
+    if a == none or b == none:
+        return identical(s, a, b)
+    if isinstance(a, v.Optional) or isinstance(b, v.Optional):
+        return _equal_optional(s, a, b)
+    if isinstance(a, v.Static) and isinstance(b, v.Static) and not inputs(a.value):
+        return _fold(s, operator.eq, a.value, b.value)
+    if is_number(a) and is_number(b):
+        return binary(s, operator.eq, a, b)
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
+            return v.Leaf(tag_equal(s, x.operand, present(s, y)))
+    x, y = expand(s, a), expand(s, b)
+    if isinstance(x, v.Record) and isinstance(y, v.Record):
+        return _equal_records(s, x, y)
+    overloaded = _overloaded(s, operator.eq, a, b)
+    if overloaded is not None:
+        return overloaded
+    if isinstance(a, v.Leaf) and isinstance(b, v.Leaf) and isinstance(a.type, Ref) and a.type == b.type:
+        return _equal_objects(s, a, b)
+    if type(a) is type(b):
+        s.refuse("these values cannot be compared with `==`", "compare their parts")
+    return v.Static(False)
+
+
+def _equal_optional(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    if not isinstance(a, v.Optional):
+        a, b = b, a
+    assert isinstance(a, v.Optional)
+    inner = a.value
+    return conditional(
+        s, a.missing, lambda t: identical(t, b, v.Static(None)), lambda t: equal(t, inner, b)
+    )
+
+
+def _equal_records(s: State, x: v.Record, y: v.Record) -> v.Abstract:
+    if x.kind == "object" and not (x.cls is not None and hasattr(x.cls, "__dataclass_fields__")):
+        return v.Static(x is y)
+    if x.cls is not y.cls or len(x.items) != len(y.items) or set(x.keys) != set(y.keys):
+        return v.Static(False)
+    result: v.Abstract = v.Static(True)
+    for key, value in zip(x.keys, x.items, strict=True):
+        other = y.get(key)
+        assert other is not None
+        before, same = truth(s, result), truth(s, equal(s, value, other))
+        if before is True or same is False:
+            result = v.Static(same) if isinstance(same, bool) else v.Leaf(same)
+        elif not isinstance(before, bool) and not isinstance(same, bool):
+            result = v.Leaf(combine(s, "and", before, same))
+    return result
+
+
+def _equal_objects(s: State, a: v.Leaf, b: v.Leaf) -> v.Abstract:
+    """Objects of a class without `__eq__` are equal when they are the same; generated ones would compare all fields."""
+    assert isinstance(a.type, Ref)
+    classes = [class_list(s, a.type)[c] for c in classes_of(s, a)]
+    if any(c.cls is None or inspect.getattr_static(c.cls, "__eq__") is not object.__eq__ for c in classes):
+        s.refuse(
+            "`==` of two objects of the examples cannot be compiled where it compares all their fields",
+            "compare the fields that matter, or test `a is b`",
+        )
+    return v.Leaf(s.apply(own("same"), (a.operand, b.operand), BOOL))
+
+
+def identical(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """`a is b`"""
+    none = v.Static(None)
+    if b == none or a == none:
+        return _is_none(s, a if b == none else b)
+    a, b = present(s, a), present(s, b)
+    if isinstance(a, v.Static) and isinstance(b, v.Static):
+        return v.Static(a.value is b.value)
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
+            return v.Leaf(tag_equal(s, x.operand, y))
+        if isinstance(x, v.Leaf) and isinstance(x.type, Array) and x.type.is_bool and isinstance(y, v.Static):
+            if isinstance(y.value, bool):
+                return x if y.value else not_expression(s, x)
+    if isinstance(a, v.Leaf) and isinstance(b, v.Leaf) and a.type == b.type and isinstance(a.type, Ref | List):
+        return v.Leaf(s.apply(own("same"), (a.operand, b.operand), BOOL))
+    if is_number(a) or is_number(b):
+        s.refuse("`is` compares objects, not numbers", "compare numbers with `==`")
+    return v.Static(a is b)
+
+
+def _is_none(s: State, value: v.Abstract) -> v.Abstract:
+    match value:
+        case v.Static(value=held):
+            return v.Static(held is None)
+        case v.Optional(missing=missing, unset=""):
+            known = s.block.truth(missing)
+            return v.Leaf(missing) if known is None else v.Static(known)
+        case v.Optional():
+            return _is_none(s, present(s, value))
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref | List):
+            result = is_none(s, operand)
+            known = s.block.truth(result)
+            return v.Leaf(result) if known is None else v.Static(known)
+        case _:
+            return v.Static(False)
+
+
+def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
+    """`value in container`"""
+    container = present(s, container)
+    if isinstance(container, v.Static):
+        if isinstance(value, v.Static):
+            if container.origin is not None:
+                note(s.context, container.origin, container.value)
+            return v.Static(value.value in container.value)
+        if isinstance(container.value, str):
+            s.refuse("`in` of a string cannot be compiled", "compare with `==`, or test before packing")
+    found = sequence(s, container)
+    if isinstance(found, v.Lazy):
+        hits = s.context.rules.materialise(
+            s, v.Lazy(found.length, lambda t, i: equal(t, found.item(t, i), value))
+        )
+        assert isinstance(hits, v.Listing)
+        return v.Leaf(s.apply(own("reduce", kind="any"), hits.lists, BOOL))
+    result: bool | Operand = False
+    for x in found.items:
+        hit = truth(s, equal(s, x, value))
+        if hit is True or result is True:
+            return v.Static(True)
+        if isinstance(hit, bool):
+            continue
+        result = hit if isinstance(result, bool) else combine(s, "or", result, hit)
+    return v.Static(result) if isinstance(result, bool) else v.Leaf(result)
+
+
+def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+    """`value[index]`"""
+    value, index = present(s, value), present(s, index)
+    if isinstance(index, v.Static) and isinstance(index.value, slice) and not _is_array(value):
+        held = index.value
+        if not (isinstance(value, v.Static) and isinstance(value.value, (str, bytes))):
+            return sliced(s, value, [v.Static(held.start), v.Static(held.stop), v.Static(held.step)])
+    if isinstance(index, v.Record) and index.cls is slice and not _is_array(value):
+        return sliced(s, value, index.items)
+    match value:
+        case v.Static(value=held, origin=origin) if isinstance(index, v.Static) and not isinstance(held, type):
+            try:
+                found = held[index.value]
+            except (KeyError, IndexError) as error:
+                s.check(s.scalar(False), type(error).__name__, str(error).replace("{", "{{").replace("}", "}}"))
+                s.dead = True
+                return v.Static(None)
+            except TypeError as error:
+                s.refuse(str(error))
+            return wrap(s.context, found, origin.child(("item", index.value)) if origin is not None else None)
+        case v.Record(cls=cls) if cls is At:
+            return v.Record("object", ("array", "index"), (value.items[0], index), At)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Array):
+            return index_array(s, value, index)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
+            return _of_object(s, value, index)
+    found_ = expand(s, value)
+    if isinstance(found_, v.Record) and found_.kind == "dict":
+        return lookup(s, found_, index)
+    if _defines(s, value, "__getitem__"):
+        return s.call(attribute(s, value, "__getitem__"), [index])
+    return item(s, found_, index)
+
+
+def _is_array(value: v.Abstract) -> bool:
+    return (isinstance(value, v.Leaf) and isinstance(value.type, Array)) or (isinstance(value, v.Record) and value.cls is At)
+
+
+def _of_object(s: State, value: v.Leaf, index: v.Abstract) -> v.Abstract:
+    parts = fields_of(s, value)
+    if parts is not None:
+        return lookup(s, parts, index) if parts.kind == "dict" else item(s, parts, index)
+    return s.call(attribute(s, value, "__getitem__"), [index])
+
+
+def index_array(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+    """`array[index]`, as JAX does it."""
+    try:
+        return trace(s, operator.getitem, [value, index], {})
+    except Untraceable as error:
+        s.refuse(f"this index of an array cannot be compiled: {str(error).splitlines()[0]}", "check index and shape")
+
+
+def lookup(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
+    """`table[key]` of a dict: a constant key, or a string, enum member or number of the examples."""
+    if isinstance(key, v.Static):
+        found = table.get(key.value)
+        if found is None:
+            s.check(s.scalar(False), "KeyError", repr(key.value).replace("{", "{{").replace("}", "}}"))
+            s.dead = True
+            return v.Static(None)
+        return found
+    return select(s, position_of(s, table, key), table.items)
+
+
+def position_of(s: State, table: v.Record, key: v.Abstract) -> Operand:
+    """The position of a key of the program among the keys of a dict; KeyError when it is none of them."""
+    operand = operand_of(s, key)
+    if isinstance(operand.type, Tag):
+        return s.apply(own("tag_index", keys=table.keys), (operand,), INT)
+    if not all(isinstance(k, int) for k in table.keys):
+        s.refuse("a dict is indexed by a number, but its keys are no integers", "use integer keys")
+    hit: Operand = s.scalar(False)
+    index: v.Abstract = v.Static(0)
+    for k, name in enumerate(table.keys):
+        same = traced(s, operator.eq, key, v.Static(name)).operand
+        index = traced(s, _choose, v.Leaf(same), v.Static(k), index)
+        hit = same if k == 0 else combine(s, "or", hit, same)
+    s.check(hit, "KeyError", "{}", (operand,))
+    return operand_of(s, index)
+
+
+def _choose(hit: Any, k: Any, other: Any) -> Any:
+    return other + hit * (k - other)

@@ -1,0 +1,266 @@
+"""`match`: a chain of tests and bindings over classes, constants, sequences and mappings."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from autobatch.frontend import values as v
+from autobatch.frontend.access import expand
+from autobatch.frontend.attributes import attribute
+from autobatch.frontend.branches import branch_on, truth
+from autobatch.frontend.builtin_functions import is_instance
+from autobatch.frontend.joins import conditional
+from autobatch.frontend.numbers import combine
+from autobatch.frontend.operators import compare_with, equal, identical
+from autobatch.frontend.sequences import arithmetic, length, sequence, sliced
+from autobatch.frontend.state import State
+from autobatch.ir.core import Operand
+from autobatch.ir.types import Array, List, Ref
+
+Truth = bool | Operand
+
+
+def match_statement(s: State, node: ast.Match, rest: Sequence[ast.stmt]) -> None:
+    """`match`, with the statements behind it."""
+    _cases(s, s.evaluate(node.subject), node.cases, rest, node)
+
+
+def _cases(
+    s: State, subject: v.Abstract, cases: Sequence[ast.match_case], rest: Sequence[ast.stmt], node: ast.Match
+) -> None:
+    execute = s.context.rules.execute
+    if not cases:
+        execute(s, rest)
+        return
+    case, *others = cases
+
+    def then(t: State) -> None:
+        _bind(t, case.pattern, subject)
+        execute(t, case.body)
+
+    with s.at(case.pattern):
+        condition = _with_guard(s, case, subject)
+    branch_on(s, condition, then, lambda t: _cases(t, subject, others, (), node), rest, node)
+
+
+def _with_guard(s: State, case: ast.match_case, subject: v.Abstract) -> Truth:
+    condition = fits(s, case.pattern, subject)
+    if case.guard is None or condition is False:
+        return condition
+    guard = case.guard
+
+    def holds(t: State) -> v.Abstract:
+        inner = t
+        before = dict(inner.env)
+        _bind(inner, case.pattern, subject)
+        result = _abstract(truth(inner, inner.evaluate(guard)))
+        inner.env = before
+        return result
+
+    return _and(s, condition, holds)
+
+
+def _abstract(condition: Truth) -> v.Abstract:
+    return v.Static(condition) if isinstance(condition, bool) else v.Leaf(condition)
+
+
+def _and(s: State, condition: Truth, rest: Any) -> Truth:
+    """`condition and rest()`, the rest evaluated only where the condition holds."""
+    if isinstance(condition, bool):
+        return truth(s, rest(s)) if condition else False
+    inner = s.fork()
+    inner.assume(condition, True)
+    value = truth(inner, rest(inner))
+    if value is True and not inner.block.body:
+        return condition
+    if not inner.block.body and not isinstance(value, bool):
+        return combine(s, "and", condition, value)
+    return truth(s, conditional(s, condition, lambda t: rest(t), lambda t: v.Static(False)))
+
+
+def fits(s: State, pattern: ast.pattern, subject: v.Abstract) -> Truth:
+    """Does a value match a pattern?"""
+    with s.at(pattern):
+        match pattern:
+            case ast.MatchValue(value=value):
+                return truth(s, equal(s, subject, s.evaluate(value)))
+            case ast.MatchSingleton(value=value):
+                return truth(s, identical(s, subject, v.Static(value)))
+            case ast.MatchAs(pattern=None):
+                return True
+            case ast.MatchAs(pattern=inner) if inner is not None:
+                return fits(s, inner, subject)
+            case ast.MatchOr(patterns=patterns):
+                return _fits_one(s, patterns, subject)
+            case ast.MatchClass():
+                return _fits_class(s, pattern, subject)
+            case ast.MatchSequence(patterns=patterns):
+                return _fits_sequence(s, patterns, subject)
+            case ast.MatchMapping(keys=keys, patterns=patterns):
+                return _fits_mapping(s, keys, patterns, subject)
+    s.refuse("this pattern cannot be compiled", "use `if`")
+
+
+def _fits_one(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
+    result: Truth = False
+    for pattern in patterns:
+        hit = fits(s, pattern, subject)
+        if hit is True:
+            return True
+        if not isinstance(hit, bool):
+            result = hit if isinstance(result, bool) else combine(s, "or", result, hit)
+    return result
+
+
+def _all(s: State, pairs: Sequence[tuple[ast.pattern, Any]]) -> v.Abstract:
+    """Do all parts match? A later part is looked at only where the earlier ones match."""
+    if not pairs:
+        return v.Static(True)
+    (pattern, part), *rest = pairs
+    if isinstance(pattern, ast.MatchAs) and pattern.pattern is None:
+        return _all(s, rest)
+    return _abstract(_and(s, fits(s, pattern, part(s)), lambda t: _all(t, rest)))
+
+
+def _parts(s: State, pattern: ast.MatchClass, cls: type) -> list[tuple[ast.pattern, str]]:
+    names = getattr(cls, "__match_args__", ())
+    if len(pattern.patterns) > len(names):
+        if cls in _SELF and len(pattern.patterns) == 1:
+            return [(pattern.patterns[0], "")]
+        s.refuse(f"{cls.__name__} has {len(names)} positional patterns, {len(pattern.patterns)} are given")
+    positional = zip(pattern.patterns, names, strict=False)
+    return [*positional, *zip(pattern.kwd_patterns, pattern.kwd_attrs, strict=True)]
+
+
+_SELF = (bool, int, float, str, list, tuple, dict)
+
+
+def _class(s: State, pattern: ast.MatchClass) -> type:
+    cls = s.evaluate(pattern.cls)
+    if not isinstance(cls, v.Static) or not isinstance(cls.value, type):
+        s.refuse("a class pattern needs a class")
+    return cls.value
+
+
+def _part(subject: v.Abstract, name: str) -> Any:
+    return lambda t: attribute(t, subject, name) if name else subject
+
+
+def _fits_class(s: State, pattern: ast.MatchClass, subject: v.Abstract) -> Truth:
+    cls = _class(s, pattern)
+    condition = truth(s, is_instance(s, subject, cls))
+    if condition is False:
+        return False
+    pairs = [(p, _part(subject, n)) for p, n in _parts(s, pattern, cls)]
+    return _and(s, condition, lambda t: _all(t, pairs))
+
+
+def _fits_sequence(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
+    if not _is_sequence(s, subject):
+        return False
+    stars = [k for k, p in enumerate(patterns) if isinstance(p, ast.MatchStar)]
+    count = length(s, sequence(s, subject))
+    needed = len(patterns) - len(stars)
+    enough = truth(s, compare_with(s, operator.ge if stars else operator.eq, count, v.Static(needed)))
+    if enough is False:
+        return False
+    pairs = [
+        (p, lambda t, k=k: _element(t, subject, k, len(patterns), stars))
+        for k, p in enumerate(patterns)
+        if not isinstance(p, ast.MatchStar)
+    ]
+    return _and(s, enough, lambda t: _all(t, pairs))
+
+
+def _is_sequence(s: State, subject: v.Abstract) -> bool:
+    match expand(s, subject):
+        case v.Record(kind="tuple" | "list" | "namedtuple") | v.Listing():
+            return True
+        case v.Leaf(operand=operand):
+            if isinstance(operand.type, Ref):
+                kinds = {c.kind for c in s.context.schema.store(operand.type.store).classes}
+                return bool(kinds & {"tuple", "namedtuple"})
+            return isinstance(operand.type, List) and not isinstance(operand.type, Array)
+    return False
+
+
+def _element(s: State, subject: v.Abstract, position: int, size: int, stars: Sequence[int]) -> v.Abstract:
+    found = sequence(s, subject)
+    if isinstance(found, v.Record):
+        index = position if not stars or position < stars[0] else position - size
+        return found.items[index]
+    if not stars or position < stars[0]:
+        return found.item(s, v.Static(position))
+    return found.item(s, arithmetic(s, operator.sub, found.length, v.Static(size - position)))
+
+
+def _fits_mapping(
+    s: State, keys: Sequence[ast.expr], patterns: Sequence[ast.pattern], subject: v.Abstract
+) -> Truth:
+    table = _mapping(s, subject)
+    if table is None:
+        return False
+    pairs = []
+    for key, pattern in zip(keys, patterns, strict=True):
+        name = s.evaluate(key)
+        found = table.get(name.value) if isinstance(name, v.Static) else None
+        if found is None:
+            return False
+        pairs.append((pattern, lambda t, x=found: x))
+    return truth(s, _all(s, pairs))
+
+
+def _mapping(s: State, subject: v.Abstract) -> v.Record | None:
+    table = expand(s, subject)
+    if isinstance(table, v.Record) and table.kind == "dict":
+        return table
+    return None
+
+
+def _bind(s: State, pattern: ast.pattern, subject: v.Abstract) -> None:
+    """Bind the names of a pattern that fits."""
+    match pattern:
+        case ast.MatchAs(pattern=inner, name=name):
+            if inner is not None:
+                _bind(s, inner, subject)
+            if name is not None:
+                s.bind(name, subject)
+        case ast.MatchClass():
+            for part, attr in _parts(s, pattern, _class(s, pattern)):
+                if _binds(part):
+                    _bind(s, part, _part(subject, attr)(s))
+        case ast.MatchSequence(patterns=patterns):
+            _bind_sequence(s, patterns, subject)
+        case ast.MatchMapping(keys=keys, patterns=patterns, rest=rest):
+            table = _mapping(s, subject)
+            assert table is not None
+            names = [k.value for k in map(s.evaluate, keys) if isinstance(k, v.Static)]
+            for name_, part in zip(names, patterns, strict=True):
+                found = table.get(name_)
+                assert found is not None
+                _bind(s, part, found)
+            if rest is not None:
+                left = {k: x for k, x in zip(table.keys, table.items, strict=True) if k not in names}
+                s.bind(rest, v.Record("dict", tuple(left), tuple(left.values())))
+        case ast.MatchOr(patterns=patterns):
+            if any(map(_binds, patterns)):
+                s.refuse("alternatives of a pattern that bind names cannot be compiled", "write one case for each")
+
+
+def _binds(pattern: ast.pattern) -> bool:
+    return any(isinstance(n, ast.MatchAs | ast.MatchStar) and n.name is not None for n in ast.walk(pattern))
+
+
+def _bind_sequence(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) -> None:
+    stars = [k for k, p in enumerate(patterns) if isinstance(p, ast.MatchStar)]
+    for k, part in enumerate(patterns):
+        if not isinstance(part, ast.MatchStar):
+            if _binds(part):
+                _bind(s, part, _element(s, subject, k, len(patterns), stars))
+        elif part.name is not None:
+            behind = len(patterns) - k - 1
+            bounds = [v.Static(k), v.Static(-behind if behind else None), v.Static(None)]
+            s.bind(part.name, s.context.rules.materialise(s, sliced(s, sequence(s, subject), bounds)))

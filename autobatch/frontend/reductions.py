@@ -1,0 +1,184 @@
+"""`sum`, `any`, `all`, `min`, `max` over containers, lists and comprehensions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from autobatch.frontend import values as v
+from autobatch.frontend.branches import truth
+from autobatch.frontend.comprehensions import collect
+from autobatch.frontend.joins import conditional
+from autobatch.frontend.layouts import LeafLayout
+from autobatch.frontend.numbers import combine, integer, is_number, operand_of, present, traced
+from autobatch.frontend.operators import apply_binary, compare_with
+from autobatch.frontend.sequences import length, listing_item, sequence
+from autobatch.frontend.state import State
+from autobatch.ir.core import For, Operand, Region
+from autobatch.ir.ops import own
+from autobatch.ir.types import BOOL, INT
+
+Comparison = Callable[[Any, Any], Any]
+
+
+def sum_of(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
+    """`sum(value, start)`"""
+    found = sequence(s, value)
+    if isinstance(found, v.Record):
+        total = start
+        for x in found.items:
+            total = apply_binary(s, operator.add, total, x)
+        return total
+    listing = collect(s, found, lambda t, x: (True, lambda u: _summand(u, x)))
+    if isinstance(listing, v.Record):
+        return start
+    if not isinstance(listing.elem, LeafLayout):
+        s.refuse("sum() adds numbers and arrays", "sum the parts one by one")
+    total = _reduce(s, listing, "sum", listing.elem)
+    return total if start == v.Static(0) else apply_binary(s, operator.add, start, total)
+
+
+def _summand(s: State, value: v.Abstract) -> v.Abstract:
+    value = present(s, value)
+    if not is_number(value):
+        s.refuse("sum() adds numbers and arrays", "sum the parts one by one")
+    return v.Leaf(integer(s, operand_of(s, value)))
+
+
+def _reduce(s: State, listing: v.Listing, kind: str, elem: LeafLayout) -> v.Leaf:
+    return v.Leaf(s.apply(own("reduce", kind=kind), listing.lists, elem.type))
+
+
+def reduce_sequence(s: State, value: v.Abstract, kind: str) -> v.Abstract:
+    """`any(value)`, `all(value)`"""
+    found = sequence(s, value)
+    if isinstance(found, v.Record):
+        return _reduce_items(s, found.items, kind)
+
+    def body(t: State, x: v.Abstract) -> tuple[bool, Callable[[State], v.Abstract]]:
+        return True, lambda u: v.Leaf(as_operand(u, truth(u, x)))
+
+    listing = collect(s, found, body)
+    if isinstance(listing, v.Record):
+        return v.Static(kind == "all")
+    return _reduce(s, listing, kind, LeafLayout(BOOL))
+
+
+def as_operand(s: State, condition: bool | Operand) -> Operand:
+    return s.scalar(condition) if isinstance(condition, bool) else condition
+
+
+def _reduce_items(s: State, items: Sequence[v.Abstract], kind: str) -> v.Abstract:
+    decisive = kind == "any"
+    result: Operand | None = None
+    for x in items:
+        condition = truth(s, x)
+        if condition is decisive:
+            return v.Static(decisive)
+        if not isinstance(condition, bool):
+            result = condition if result is None else combine(s, "or" if decisive else "and", result, condition)
+    return v.Static(not decisive) if result is None else v.Leaf(result)
+
+
+def extreme(s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], better: Comparison) -> v.Abstract:
+    """`min` and `max`: of several arguments or of one sequence, with `key` and `default`."""
+    value = args[0] if len(args) == 1 else v.Record("tuple", tuple(range(len(args))), tuple(args))
+    key, default = kwargs.get("key"), kwargs.get("default")
+    key = None if key == v.Static(None) else key
+    found = sequence(s, value)
+    if isinstance(found, v.Record):
+        return _extreme_item(s, found.items, key, default, better)
+    if default is None:
+        return _extreme_of_list(s, found, key, better)
+    some = truth(s, compare_with(s, operator.gt, found.length, v.Static(0)))
+    if isinstance(some, bool):
+        return _extreme_of_list(s, found, key, better) if some else default
+    return conditional(s, some, lambda t: _extreme_of_list(t, found, key, better), lambda t: default)
+
+
+def _extreme_item(
+    s: State, items: Sequence[v.Abstract], key: v.Abstract | None, default: v.Abstract | None, better: Comparison
+) -> v.Abstract:
+    if not items:
+        if default is not None:
+            return default
+        s.check(s.scalar(False), "ValueError", f"{'min' if better is operator.lt else 'max'}() of an empty sequence")
+        s.dead = True
+        return v.Static(None)
+    best = items[0]
+    best_key = best if key is None else s.call(key, [best])
+    for x in items[1:]:
+        x_key = x if key is None else s.call(key, [x])
+        best, best_key = _pick(s, better, x, x_key, best, best_key, key is None)
+    return best
+
+
+def _pick(
+    s: State, better: Comparison, x: v.Abstract, x_key: v.Abstract, y: v.Abstract, y_key: v.Abstract, same: bool
+) -> tuple[v.Abstract, v.Abstract]:
+    """The better of two items and its key; the first of equal ones."""
+    x_key, y_key = present(s, x_key), present(s, y_key)
+    if same and is_number(x_key) and is_number(y_key) and not _both_static(x_key, y_key):
+        best: v.Abstract = traced(s, _SMALLER if better is operator.lt else _LARGER, x_key, y_key)
+        return best, best
+    condition = truth(s, compare_with(s, better, x_key, y_key))
+    if isinstance(condition, bool):
+        return (x, x_key) if condition else (y, y_key)
+    chosen = conditional(s, condition, lambda t: _pair(x, x_key), lambda t: _pair(y, y_key))
+    assert isinstance(chosen, v.Record)
+    return chosen.items[0], chosen.items[1]
+
+
+def _pair(x: v.Abstract, y: v.Abstract) -> v.Record:
+    return v.Record("tuple", (0, 1), (x, y))
+
+
+def _both_static(x: v.Abstract, y: v.Abstract) -> bool:
+    return isinstance(x, v.Static) and isinstance(y, v.Static)
+
+
+def _SMALLER(x: Any, y: Any) -> Any:
+    return jnp.where(x < y, x, y)
+
+
+def _LARGER(x: Any, y: Any) -> Any:
+    return jnp.where(x > y, x, y)
+
+
+def _extreme_of_list(s: State, found: v.Lazy, key: v.Abstract | None, better: Comparison) -> v.Abstract:
+    kind = "min" if better is operator.lt else "max"
+    keys = collect(s, found, lambda t, x: (True, lambda u: _number(u, x if key is None else u.call(key, [x]))))
+    if isinstance(keys, v.Record) or not isinstance(keys.elem, LeafLayout):
+        s.refuse(f"{kind}() compares numbers here", "give a key that is a number")
+    if key is None:
+        return _reduce(s, keys, kind, keys.elem)
+    count = length(s, found)
+    some = compare_with(s, operator.gt, count, v.Static(0))
+    s.check(operand_of(s, some), "ValueError", f"{kind}() of an empty sequence")
+    best = _position(s, keys, count, better)
+    return found.item(s, best)
+
+
+def _number(s: State, value: v.Abstract) -> v.Abstract:
+    value = present(s, value)
+    if not is_number(value):
+        s.refuse("min() and max() compare numbers here", "give a key that is a number")
+    return v.Leaf(operand_of(s, value))
+
+
+def _position(s: State, keys: v.Listing, count: v.Abstract, better: Comparison) -> v.Abstract:
+    """The position of the first best key: a loop that carries it."""
+    t = s.fork()
+    turn, best = s.context.value(INT, "turn"), s.context.value(INT, "best")
+    here, there = listing_item(t, keys, v.Leaf(turn)), listing_item(t, keys, v.Leaf(best))
+    hit = traced(t, better, here, there)
+    chosen = traced(t, jnp.where, hit, v.Leaf(turn), v.Leaf(best))
+    region = Region((turn, best), tuple(t.block.body), (chosen.operand,))
+    result = s.context.value(INT)
+    s.emit(For((result,), operand_of(s, count), (s.scalar(0),), region, s.span))
+    return v.Leaf(result)
+
+

@@ -1,0 +1,41 @@
+"""What cannot be compiled, and what to write instead: one row for each construct of Python."""
+
+from __future__ import annotations
+
+import ast
+
+_TRACED = "compute it before packing, or write it with jax.numpy"
+
+STATEMENT_REFUSALS: dict[type[ast.stmt], tuple[str, str]] = {
+    ast.AsyncFunctionDef: ("`async def` cannot be compiled", "write it with `def`"),
+    ast.AsyncFor: ("`async for` cannot be compiled", "use `for`"),
+    ast.AsyncWith: ("`async with` cannot be compiled", "compute without it"),
+    ast.ClassDef: ("a class cannot be defined inside a compiled function", "define it at the top of the module"),
+    ast.With: ("`with` cannot be compiled", "open the context around the batched call"),
+    ast.Try: ("`try` cannot be compiled: an example that fails stops", "test for the condition with `if`"),
+    ast.Global: ("`global` cannot be compiled: free variables are read, never written", "return the new value"),
+    ast.Nonlocal: ("`nonlocal` cannot be compiled: free variables are read, never written", "return the new value"),
+}
+if hasattr(ast, "TryStar"):
+    STATEMENT_REFUSALS[ast.TryStar] = ("`except*` cannot be compiled", "test for the condition with `if`")
+if hasattr(ast, "TypeAlias"):
+    STATEMENT_REFUSALS[ast.TypeAlias] = ("`type` cannot be compiled", "define the alias at the top of the module")
+
+EXPRESSION_REFUSALS: dict[type[ast.expr], tuple[str, str]] = {
+    ast.Await: ("`await` cannot be compiled", "write an ordinary function"),
+    ast.Yield: ("generators cannot be compiled", "return a list: [... for ...]"),
+    ast.YieldFrom: ("generators cannot be compiled", "return a list: [... for ...]"),
+    ast.Set: ("a set of values of the program cannot be compiled", "use a tuple, or a list"),
+    ast.SetComp: ("a set comprehension cannot be compiled", "use a list comprehension"),
+    ast.JoinedStr: (
+        "an f-string of numbers cannot be compiled",
+        "strings are made before packing; in raise and assert messages f-strings are fine",
+    ),
+    ast.FormattedValue: ("a formatted number cannot be compiled", _TRACED),
+    ast.Starred: ("`*` is not possible here", "name the elements"),
+}
+
+OPERATOR_REFUSALS: dict[type[ast.AST], str] = {
+    ast.Is: "`is` compares objects and None; numbers are compared with `==`",
+    ast.IsNot: "`is not` compares objects and None; numbers are compared with `!=`",
+}

@@ -1,0 +1,73 @@
+"""One of several static alternatives, picked by an integer of the program: tables by tag, lists of parameters."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from autobatch.frontend import values as v
+from autobatch.frontend.joins import conditional
+from autobatch.frontend.layouts import Conflict, LeafLayout, NotStored, layout_of, unify
+from autobatch.frontend.numbers import coerce, operand_of, traced
+from autobatch.frontend.state import State
+from autobatch.frontend.tracing import trace
+from autobatch.ir.core import Operand
+from autobatch.ir.types import Array
+
+
+def select(s: State, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Abstract:
+    """`alternatives[index]`; the index is in range."""
+    if len(alternatives) == 1 or all(a == alternatives[0] for a in alternatives):
+        return alternatives[0]
+    try:
+        layout = layout_of(alternatives[0])
+        for other in alternatives[1:]:
+            layout = unify(layout, layout_of(other))
+    except (Conflict, NotStored):
+        return v.Choice(index, tuple(alternatives))
+    if isinstance(layout, LeafLayout) and isinstance(layout.type, Array) and not layout.type.dtype.startswith("key"):
+        return gather(s, index, alternatives, layout.type)
+    return chain(s, index, alternatives)
+
+
+def gather(s: State, index: Operand, alternatives: Sequence[v.Abstract], type: Array) -> v.Abstract:
+    """Numbers and arrays of one type: a row of the stacked alternatives."""
+    rows = tuple(v.Leaf(coerce(s, operand_of(s, a), type)) for a in alternatives)
+    picked = trace(s, _pick, [v.Leaf(index), *rows], {})
+    assert isinstance(picked, v.Leaf)
+    return v.Leaf(coerce(s, picked.operand, type))
+
+
+def _pick(index: Any, *rows: Any) -> Any:
+    return jnp.stack([jnp.asarray(r) for r in rows])[index]
+
+
+def chain(s: State, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Abstract:
+    """Anything else: a chain of branches."""
+
+    def at(t: State, position: int) -> v.Abstract:
+        if position == len(alternatives) - 1:
+            return alternatives[position]
+        hit = traced(t, operator.eq, v.Leaf(index), v.Static(position)).operand
+        return conditional(t, hit, lambda _: alternatives[position], lambda u: at(u, position + 1))
+
+    return at(s, 0)
+
+
+def apply_choice(s: State, choice: v.Choice, use: Any) -> v.Abstract:
+    """The result of `use` on the alternative picked at run time."""
+
+    def at(t: State, position: int) -> v.Abstract:
+        if position == len(choice.alternatives) - 1:
+            result: v.Abstract = use(t, choice.alternatives[position])
+            return result
+        hit = traced(t, operator.eq, v.Leaf(choice.index), v.Static(position)).operand
+        return conditional(t, hit, lambda u: use(u, choice.alternatives[position]), lambda u: at(u, position + 1))
+
+    return at(s, 0)
+
+
+

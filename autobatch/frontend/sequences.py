@@ -1,0 +1,315 @@
+"""Sequences: lists of the examples, lists made by comprehensions, containers, ranges; their length, items and slices.
+
+A sequence that is not stored is a `Lazy`: a length and a function from index to item. Loops and comprehensions need
+nothing else.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from autobatch.frontend import values as v
+from autobatch.frontend.access import expand, note, wrap
+from autobatch.frontend.attributes import class_list, classes_of, field
+from autobatch.frontend.joins import as_listing
+from autobatch.frontend.layouts import rebuild
+from autobatch.frontend.numbers import binary, operand_of, present, traced
+from autobatch.frontend.selection import select
+from autobatch.frontend.state import Fact, State
+from autobatch.frontend.statics import KEYS, container_kind
+from autobatch.ir.core import Operand
+from autobatch.ir.ops import own
+from autobatch.ir.types import INT, Array, List, Ref
+
+
+def length(s: State, value: v.Abstract) -> v.Abstract:
+    """`len(value)`"""
+    value = present(s, value)
+    match value:
+        case v.Static(value=held, origin=origin):
+            if not hasattr(held, "__len__"):
+                s.refuse(f"{type(held).__name__!r} object has no len()")
+            if origin is not None and container_kind(held) is not None:
+                note(s.context, origin.child(KEYS), tuple(range(len(held))) if isinstance(held, list) else tuple(held))
+            return v.Static(len(held))
+        case v.Record(items=items, kind="tuple" | "list" | "dict" | "namedtuple"):
+            return v.Static(len(items))
+        case v.Listing(lists=lists):
+            return _length(s, lists[0])
+        case v.Lazy(length=count):
+            return count
+        case v.Leaf(operand=operand):
+            if isinstance(operand.type, List):
+                return _length(s, operand)
+            if isinstance(operand.type, Array) and operand.type.shape:
+                return v.Static(operand.type.shape[0])
+            if isinstance(operand.type, Ref) and (parts := fields_of(s, value)) is not None:
+                return v.Static(len(parts.items))
+    s.refuse("this value has no len()")
+
+
+def _length(s: State, operand: Operand) -> v.Leaf:
+    key = ("length", operand)
+    known = s.block.recall(key)
+    if not isinstance(known, v.Leaf):
+        known = v.Leaf(s.apply(own("length"), (operand,), INT))
+        s.block.memo[key] = known
+    return known
+
+
+def fields_of(s: State, value: v.Leaf) -> v.Record | None:
+    """A tuple, NamedTuple or dict of the examples as a record of its fields; None for other objects."""
+    assert isinstance(value.type, Ref)
+    classes = class_list(s, value.type)
+    kinds = {(classes[c].kind, classes[c].name) for c in classes_of(s, value)}
+    if len(kinds) != 1 or next(iter(kinds))[0] == "object":
+        return None
+    position = min(classes_of(s, value))
+    cls = classes[position]
+    store = s.context.schema.store(value.type.store)
+    names = [f.name for f in store.fields if position in f.classes]
+    if cls.kind == "namedtuple":
+        order = {n: k for k, n in enumerate(cls.cls._fields)}  # type: ignore[union-attr]
+        names.sort(key=lambda n: order[n])
+    elif cls.kind == "tuple":
+        names.sort(key=int)
+    items = tuple(field(s, value, n) for n in names)
+    keys = tuple(range(len(names))) if cls.kind == "tuple" else tuple(names)
+    return v.Record(cls.kind, keys, items, cls.cls)
+
+
+def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
+    """What a loop runs over: a container whose items are named one by one, or a length with a function."""
+    value = expand(s, present(s, value))
+    match value:
+        case v.Record(kind="dict", keys=keys):
+            return v.Record("tuple", tuple(range(len(keys))), tuple(v.Static(k) for k in keys))
+        case v.Record(kind="tuple" | "list" | "namedtuple") | v.Lazy():
+            return value
+        case v.Listing():
+            return v.Lazy(length(s, value), lambda t, i: listing_item(t, value, i))
+        case v.Leaf(operand=operand):
+            if isinstance(operand.type, List):
+                return v.Lazy(length(s, value), lambda t, i: list_item(t, operand, i))
+            if isinstance(operand.type, Array) and operand.type.shape:
+                return v.Lazy(length(s, value), lambda t, i: traced(t, operator.getitem, value, i))
+            if isinstance(operand.type, Ref) and (parts := fields_of(s, value)) is not None:
+                return sequence(s, parts)
+        case v.Static(value=held) if isinstance(held, (str, range, set, frozenset, bytes)) or _is_iterable(held):
+            items = tuple(wrap(s.context, x) for x in held)
+            return v.Record("tuple", tuple(range(len(items))), items)
+    s.refuse("this value cannot be iterated over", "loops run over lists, tuples, ranges, arrays, enumerate, zip, reversed")
+
+
+def _is_iterable(value: Any) -> bool:
+    return (isinstance(value, type) and hasattr(value, "__members__")) or isinstance(value, type({}.items()))
+
+
+def list_item(s: State, operand: Operand, index: v.Abstract) -> v.Abstract:
+    """An item of a list of the examples."""
+    assert isinstance(operand.type, List)
+    store = operand.type.store
+    position = operand_of(s, index)
+    key = ("item", operand, position)
+    known = s.block.recall(key)
+    if known is not None:
+        return known
+    result = s.apply(own("item"), (operand, position), operand.type.elem)
+    described = s.context.schema.list(store) if store is not None else None
+    if isinstance(operand.type.elem, Ref) and described is not None and not described.nullable:
+        s.block.facts[result] = Fact(None, False)
+    s.block.memo[key] = v.Leaf(result)
+    return s.block.memo[key]
+
+
+def listing_item(s: State, value: v.Listing, index: v.Abstract) -> v.Abstract:
+    """An item of a list that a comprehension made."""
+    position = operand_of(s, index)
+    items = [s.apply(own("item"), (x, position), x.type.elem) for x in value.lists]  # type: ignore[union-attr]
+    return rebuild(value.elem, iter(items))
+
+
+def item(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+    """`value[index]` of a sequence, with Python's negative indices and IndexError."""
+    if isinstance(value, v.Leaf) and isinstance(value.type, List):
+        return list_item(s, value.operand, index)
+    if isinstance(value, v.Listing):
+        return listing_item(s, value, index)
+    found = sequence(s, value)
+    count = length(s, found)
+    if isinstance(index, v.Static) and isinstance(count, v.Static):
+        return _static_item(s, found, index.value, count.value)
+    checked = in_range(s, index, count)
+    if isinstance(found, v.Lazy):
+        return found.item(s, checked)
+    if not found.items:
+        return v.Static(None)
+    return select(s, operand_of(s, checked), found.items)
+
+
+def _static_item(s: State, found: v.Record | v.Lazy, index: Any, count: int) -> v.Abstract:
+    if not isinstance(index, int) or isinstance(index, bool):
+        s.refuse(f"a sequence is indexed by {index!r}", "use an int")
+    if not -count <= index < count:
+        s.check(s.scalar(False), "IndexError", "index out of range")
+        s.dead = True
+        return v.Static(None)
+    index %= count
+    return found.items[index] if isinstance(found, v.Record) else found.item(s, v.Static(index))
+
+
+def in_range(s: State, index: v.Abstract, count: v.Abstract) -> v.Abstract:
+    """An index from the start, after a check that it lies in the sequence."""
+    inside = traced(s, _inside, index, count)
+    s.check(inside.operand, "IndexError", "index out of range")
+    return traced(s, _from_start, index, count)
+
+
+def _inside(i: Any, n: Any) -> Any:
+    return (-n <= i) & (i < n)
+
+
+def _from_start(i: Any, n: Any) -> Any:
+    return jnp.where(i < 0, i + n, i)
+
+
+def minimum(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    if isinstance(a, v.Static) and isinstance(b, v.Static):
+        return v.Static(min(a.value, b.value))
+    return traced(s, jnp.minimum, a, b)
+
+
+def maximum(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    if isinstance(a, v.Static) and isinstance(b, v.Static):
+        return v.Static(max(a.value, b.value))
+    return traced(s, jnp.maximum, a, b)
+
+
+def arithmetic(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """Integer arithmetic, folded where it can be."""
+    if isinstance(a, v.Static) and isinstance(b, v.Static):
+        return v.Static(function(a.value, b.value))
+    if function in (operator.add, operator.sub) and b == v.Static(0):
+        return a
+    if function is operator.mul and b == v.Static(1):
+        return a
+    return binary(s, function, a, b)
+
+
+def make_range(s: State, start: v.Abstract, stop: v.Abstract, step: v.Abstract) -> v.Abstract:
+    """`range(start, stop, step)`"""
+    if all(isinstance(x, v.Static) for x in (start, stop, step)):
+        held = range(start.value, stop.value, step.value)  # type: ignore[union-attr]
+        return v.Lazy(v.Static(len(held)), lambda t, i: _affine(t, start, step, i))
+    if not isinstance(step, v.Static):
+        s.refuse("the step of a range must be a constant", "loop over range(n) and multiply")
+    if step.value == 0:
+        s.refuse("range() with a step of zero")
+    span = arithmetic(s, operator.sub, stop, start) if step.value > 0 else arithmetic(s, operator.sub, start, stop)
+    size = abs(step.value)
+    if size != 1:
+        padded = arithmetic(s, operator.add, span, v.Static(size - 1))
+        span = arithmetic(s, operator.floordiv, padded, v.Static(size))
+    return v.Lazy(maximum(s, span, v.Static(0)), lambda t, i: _affine(t, start, step, i))
+
+
+def _affine(s: State, start: v.Abstract, step: v.Abstract, index: v.Abstract) -> v.Abstract:
+    scaled = arithmetic(s, operator.mul, index, step)
+    return scaled if start == v.Static(0) else arithmetic(s, operator.add, scaled, start)
+
+
+def reverse(s: State, value: v.Abstract) -> v.Abstract:
+    found = sequence(s, value)
+    if isinstance(found, v.Record):
+        return v.Record("tuple", tuple(range(len(found.items))), found.items[::-1])
+    last = arithmetic(s, operator.sub, found.length, v.Static(1))
+    return v.Lazy(found.length, lambda t, i: found.item(t, arithmetic(t, operator.sub, last, i)))
+
+
+def enumerated(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
+    found = sequence(s, value)
+    if isinstance(found, v.Record):
+        pairs = [
+            pair(arithmetic(s, operator.add, v.Static(k), start), x) for k, x in enumerate(found.items)
+        ]
+        return v.Record("tuple", tuple(range(len(pairs))), tuple(pairs))
+    return v.Lazy(found.length, lambda t, i: pair(arithmetic(t, operator.add, i, start), found.item(t, i)))
+
+
+def pair(*items: v.Abstract) -> v.Record:
+    return v.Record("tuple", tuple(range(len(items))), items)
+
+
+def zipped(s: State, values: Sequence[v.Abstract], strict: bool) -> v.Abstract:
+    found = [sequence(s, x) for x in values]
+    counts = [length(s, x) for x in found]
+    if strict:
+        for count in counts[1:]:
+            _check_equal(s, counts[0], count)
+    if found and all(isinstance(x, v.Record) for x in found):
+        columns = [x.items for x in found if isinstance(x, v.Record)]
+        rows = tuple(pair(*row) for row in zip(*columns, strict=False))
+        return v.Record("tuple", tuple(range(len(rows))), rows)
+    if not found:
+        return pair()
+    count = counts[0]
+    for other in counts[1:]:
+        count = count if other == count else minimum(s, count, other)
+    uniform = [x if isinstance(x, v.Lazy) else sequence(s, as_listing(s, x)) for x in found]
+    return v.Lazy(count, lambda t, i: pair(*(x.item(t, i) for x in uniform if isinstance(x, v.Lazy))))
+
+
+def _check_equal(s: State, a: v.Abstract, b: v.Abstract) -> None:
+    if a == b:
+        return
+    if isinstance(a, v.Static) and isinstance(b, v.Static):
+        s.check(s.scalar(False), "ValueError", "zip() arguments have different lengths")
+        s.dead = True
+        return
+    s.check(traced(s, operator.eq, a, b).operand, "ValueError", "zip() arguments have different lengths")
+
+
+def sliced(s: State, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstract:
+    """`value[start:stop:step]` of a list, tuple or lazy sequence."""
+    found = sequence(s, value)
+    start, stop, step = bounds
+    if isinstance(found, v.Record) and all(isinstance(b, v.Static) for b in bounds):
+        items = found.items[slice(*(b.value for b in bounds if isinstance(b, v.Static)))]
+        kind = "tuple" if isinstance(value, v.Record) and value.kind != "list" else "list"
+        kind = "tuple" if isinstance(value, v.Static) and isinstance(value.value, tuple) else kind
+        return v.Record("tuple" if kind == "tuple" else "list", tuple(range(len(items))), items)
+    if isinstance(found, v.Record):
+        found = sequence(s, as_listing(s, found))
+        assert isinstance(found, v.Lazy)
+    if not isinstance(step, v.Static):
+        s.refuse("the step of a slice must be a constant", "use a comprehension over range(...)")
+    size = 1 if step.value is None else step.value
+    count = found.length
+    low = _bound(s, start, count, v.Static(0) if size > 0 else arithmetic(s, operator.sub, count, v.Static(1)), size)
+    high = _bound(s, stop, count, count if size > 0 else v.Static(-1), size)
+    indices = make_range(s, low, high, v.Static(size))
+    assert isinstance(indices, v.Lazy)
+    whole = found
+    return v.Lazy(indices.length, lambda t, i: whole.item(t, indices.item(t, i)))
+
+
+def _bound(s: State, bound: v.Abstract, count: v.Abstract, default: v.Abstract, step: int) -> v.Abstract:
+    """A bound of a slice as Python clips it."""
+    if bound == v.Static(None):
+        return default
+    if isinstance(bound, v.Static) and isinstance(count, v.Static):
+        first, last, _ = slice(bound.value, bound.value, step).indices(count.value)
+        return v.Static(first)
+    return traced(s, _clip_up if step > 0 else _clip_down, bound, count)
+
+
+def _clip_up(i: Any, n: Any) -> Any:
+    return jnp.clip(jnp.where(i < 0, i + n, i), 0, n)
+
+
+def _clip_down(i: Any, n: Any) -> Any:
+    return jnp.clip(jnp.where(i < 0, i + n, i), -1, n - 1)

@@ -1,0 +1,216 @@
+"""From a Python function to its syntax tree, with the places in the file where it was written."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from autobatch.errors import UnsupportedError
+from autobatch.source import Span
+
+FunctionNode = ast.FunctionDef | ast.Lambda
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionSource:
+    """The text of one function. `function` is the Python object, None for a function inside a lowered one."""
+
+    node: FunctionNode
+    file: str
+    name: str
+    globals: dict[str, Any]
+    function: types.FunctionType | None = None
+    loads: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    locals: frozenset[str] = frozenset()
+    free: tuple[str, ...] = ()
+
+    @property
+    def span(self) -> Span:
+        return self.at(self.node)
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        """The statements; those of a lambda are one `return`."""
+        if isinstance(self.node, ast.Lambda):
+            return [ast.copy_location(ast.Return(self.node.body), self.node.body)]
+        return self.node.body
+
+    def at(self, node: ast.AST) -> Span:
+        """The place of a node; columns count characters, as editors do."""
+        line = getattr(node, "lineno", None)
+        if line is None:
+            return self.span if node is not self.node else Span(self.file, 0, 0)
+        end_line = getattr(node, "end_lineno", line) or line
+        end = getattr(node, "end_col_offset", 0) or 0
+        return Span(
+            self.file,
+            line,
+            _characters(self.file, line, node.col_offset) + 1,  # type: ignore[attr-defined]
+            end_line,
+            _characters(self.file, end_line, end) + 1,
+        )
+
+    def read_after(self, name: str, node: ast.AST, loop: ast.AST | None) -> bool:
+        """Is the variable read behind `node`, or anywhere in the loop around it?"""
+        end = (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+        for position in self.loads.get(name, ()):
+            if position >= end:
+                return True
+            if loop is not None and (loop.lineno, loop.col_offset) <= position:  # type: ignore[attr-defined]
+                return True
+        return False
+
+
+def _characters(file: str, line: int, offset: int) -> int:
+    """A byte offset in a line, as a count of characters."""
+    text = linecache.getline(file, line)
+    return offset if text.isascii() else len(text.encode()[:offset].decode(errors="ignore"))
+
+
+def source_of(function: types.FunctionType) -> FunctionSource:
+    """The source of a Python function; raises UnsupportedError when its text cannot be found."""
+    code = function.__code__
+    file = code.co_filename
+    text = "".join(linecache.getlines(file, function.__globals__))
+    if not text:
+        raise UnsupportedError(
+            f"the source of {function.__qualname__} is not available ({file})",
+            cure="write the function in a file or a notebook cell; code made by exec or typed at a bare prompt has no text",
+        )
+    try:
+        tree = _parse(file, text)
+    except SyntaxError as error:
+        raise _changed(function, file) from error
+    found = [n for n in _functions(tree) if _first_line(n) == code.co_firstlineno and _name(n) == code.co_name]
+    found = [n for n in found if _parameters(n) == code.co_varnames[: len(_parameters(n))]]
+    if len(found) > 1:
+        found = [n for n in found if _holds(n, code)] or found
+    if not found:
+        raise _changed(function, file)
+    if isinstance(found[0], ast.AsyncFunctionDef):
+        raise UnsupportedError(f"{function.__qualname__} is a coroutine", cure="write it with `def`")
+    return describe(found[0], file, function.__qualname__, function.__globals__, function)
+
+
+def _changed(function: types.FunctionType, file: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"the text of {function.__qualname__} was not found in {file}: the file has changed since it was imported",
+        cure="import the module again",
+    )
+
+
+def describe(
+    node: FunctionNode,
+    file: str,
+    name: str,
+    globals: dict[str, Any],
+    function: types.FunctionType | None = None,
+) -> FunctionSource:
+    """A `FunctionSource` with the tables that the front end looks names up in."""
+    loads: dict[str, list[tuple[int, int]]] = {}
+    for n in ast.walk(node):
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
+            loads.setdefault(n.id, []).append((n.lineno, n.col_offset))
+        elif isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name):
+            loads.setdefault(n.target.id, []).append((n.lineno, n.col_offset))
+    assigned = frozenset(_assigned(node)) - _declared(node)
+    free = tuple(n for n in loads if n not in assigned)
+    return FunctionSource(node, file, name, globals, function, loads, assigned, free)
+
+
+def stores(*nodes: ast.AST) -> list[str]:
+    """The variables that statements assign, in order, those of inner functions left out."""
+    seen: dict[str, None] = {}
+    for node in nodes:
+        for name in _stores(node):
+            seen.setdefault(name)
+    return list(seen)
+
+
+def _stores(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+            return
+        case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+            yield name
+        case ast.Lambda():
+            return
+        case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+            for n in ast.walk(node):
+                if isinstance(n, ast.NamedExpr):
+                    yield n.target.id
+            return
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            yield from ((a.asname or a.name).split(".")[0] for a in names)
+    for child in ast.iter_child_nodes(node):
+        yield from _stores(child)
+
+
+def _assigned(node: FunctionNode) -> Iterator[str]:
+    yield from _parameters(node)
+    body = [node.body] if isinstance(node, ast.Lambda) else node.body
+    yield from stores(*body)
+
+
+def _declared(node: FunctionNode) -> frozenset[str]:
+    """Names declared global or nonlocal."""
+    found = (n.names for n in ast.walk(node) if isinstance(n, (ast.Global, ast.Nonlocal)))
+    return frozenset(name for names in found for name in names)
+
+
+@lru_cache(maxsize=64)
+def _parse(file: str, text: str) -> ast.Module:
+    return ast.parse(text, file)
+
+
+def _functions(tree: ast.Module) -> Iterator[FunctionNode | ast.AsyncFunctionDef]:
+    return (n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)))
+
+
+def _first_line(node: FunctionNode | ast.AsyncFunctionDef) -> int:
+    decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
+    return min([node.lineno, *(d.lineno for d in decorators)])
+
+
+def _name(node: FunctionNode | ast.AsyncFunctionDef) -> str:
+    return "<lambda>" if isinstance(node, ast.Lambda) else node.name
+
+
+def _parameters(node: FunctionNode | ast.AsyncFunctionDef) -> tuple[str, ...]:
+    a = node.args
+    named = (*a.posonlyargs, *a.args, *a.kwonlyargs)
+    stars = tuple(x for x in (a.vararg, a.kwarg) if x is not None)
+    return tuple(x.arg for x in (*named, *stars))
+
+
+def _holds(node: ast.AST, code: types.CodeType) -> bool:
+    """Does the code come from inside the node? Tells lambdas on one line apart."""
+    start = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
+    end = (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+    places = [p for p in code.co_positions() if None not in p and p[2] != p[3]]
+    return all(start <= (p[0], p[2]) and (p[1], p[3]) <= end for p in places)  # type: ignore[operator]
+
+
+def is_user_function(value: Any) -> bool:
+    """Is it a Python function whose text is lowered? Functions of libraries are traced."""
+    if not isinstance(value, types.FunctionType):
+        return False
+    root = (value.__module__ or "").split(".")[0]
+    if root in LIBRARIES:
+        return False
+    file = value.__code__.co_filename
+    return "site-packages" not in file and not file.startswith(_STANDARD_LIBRARY) and not file.startswith("<frozen")
+
+
+LIBRARIES = frozenset({"jax", "jaxlib", "numpy", "scipy", "equinox", "flax", "haiku", "optax", "math", "networkx"})
+_STANDARD_LIBRARY = inspect.__file__.removesuffix("inspect.py")

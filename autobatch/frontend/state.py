@@ -1,0 +1,320 @@
+"""Where lowering stands: the module under construction, the function, the block, and the variables.
+
+    Context   one lowering: functions, shared values, constants, assumptions about results
+    Frame     one function being lowered: its text, what encloses it
+    Block     one region under construction, inside another; what is known there (facts)
+    State     a point of the program: frame, block, variables
+
+A `State` forks at a branch and is joined behind it (`joins.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from autobatch.errors import UnsupportedError
+from autobatch.frontend import values as v
+from autobatch.frontend.layouts import Layout
+from autobatch.frontend.sources import FunctionSource
+from autobatch.ir import jax_compat
+from autobatch.ir.core import Apply, Function, Instruction, Literal, Operand, Value
+from autobatch.ir.ops import Op, own
+from autobatch.ir.types import BOOL, Array, Ref, Type
+from autobatch.runtime.schema import Schema
+from autobatch.source import Span
+
+RETURNED, BROKE, CONTINUED, RESULT = "<returned>", "<broke>", "<continued>", "<result>"
+_FIRST_ID = 1_000_000
+"""Shared values come first; `lower.py` numbers all values anew in the end."""
+FLAGS = (RETURNED, BROKE, CONTINUED)
+
+
+class Unknown(Exception):
+    """The result of a recursive call is not known yet: the path ends here, in this round of the fixpoint."""
+
+
+class Ended(Exception):
+    """Nothing behind this point of an expression runs: something in it always fails."""
+
+
+class Restart(Exception):
+    """Lower everything again: an argument of a recursive function has to become a run-time value."""
+
+
+class Impure(UnsupportedError):
+    """A call with an effect or a hidden state: neither lowered nor traced."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreeVariable:
+    """A variable that a lowered function read from its closure, globals or an object found there. `value` is guarded
+    when `shared` is None, otherwise the array became `Module.shared[shared]`."""
+
+    owner: Any
+    name: str
+    path: tuple[Any, ...]
+    value: Any
+    shared: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What is known of a reference: the classes it may have (None: any), whether it may be None. `tested`: classes
+    were ruled out by testing for them."""
+
+    classes: frozenset[int] | None = None
+    null: bool = True
+    tested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The chapters of the lowering that call each other."""
+
+    evaluate: Callable[[State, ast.expr], v.Abstract]
+    execute: Callable[[State, Sequence[ast.stmt]], None]
+    call: Callable[[State, v.Abstract, Sequence[v.Abstract], dict[str, v.Abstract], Span], v.Abstract]
+    materialise: Callable[[State, v.Abstract], v.Abstract]
+
+
+@dataclass
+class Specialisation:
+    """A function of the module, for one key. `result` is None until some path is known to return."""
+
+    name: str
+    result: Layout | None = None
+    done: bool = False
+    can_fail: bool = True
+
+
+@dataclass
+class Memory:
+    """What rounds of one lowering remember: assumed results, arguments made dynamic, traced functions."""
+
+    assumed: dict[Any, Layout] = field(default_factory=dict)
+    widened: set[tuple[Any, Any]] = field(default_factory=set)
+    traces: dict[Any, Any] = field(default_factory=dict)
+    sources: dict[Any, FunctionSource] = field(default_factory=dict)
+    hidden: list[Value] = field(default_factory=list)
+    free: dict[Any, FreeVariable] = field(default_factory=dict)
+    alive: list[Any] = field(default_factory=list)
+
+
+class Context:
+    """One round of lowering: the module under construction."""
+
+    def __init__(self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: Memory) -> None:
+        self.schema, self.rules, self.memory = schema, rules, memory
+        self._ids = _FIRST_ID
+        self.shared = [Value(k, t, "shared") for k, t in enumerate(shared)] + memory.hidden
+        self.constants: list[Any] = []
+        self.functions: dict[Any, Function] = {}
+        self.specialisations: dict[Any, Specialisation] = {}
+        self.active: list[tuple[FunctionSource, dict[str, v.Abstract]]] = []
+        self.recursive: set[Any] = set()
+        self.hints: dict[Value, str] = {}
+        self.names: dict[str, int] = {}
+        self.free = memory.free
+        self.sources: dict[Any, None] = {}
+        self.meanings: dict[Value, tuple[Any, ...]] = {}
+        self.changed = False
+        self.inputs: dict[int, v.Abstract] = {}
+
+    def value(self, type: Type, hint: str = "") -> Value:
+        self._ids += 1
+        return Value(self._ids - 1, type, hint)
+
+    def hide(self, type: Type, hint: str) -> int:
+        """A new hidden shared value; its index in `Module.shared`. Rounds agree on them."""
+        value = Value(len(self.shared), type, hint)
+        self.memory.hidden.append(value)
+        self.shared.append(value)
+        return len(self.shared) - 1
+
+    @property
+    def shared_values(self) -> frozenset[Value]:
+        return frozenset(self.shared)
+
+    def constant(self, array: Any) -> Literal:
+        """An array that was made while compiling."""
+        for position, known in enumerate(self.constants):
+            if known is array:
+                return Literal(None, jax_compat.type_of(array), position)
+        self.constants.append(array)
+        return Literal(None, jax_compat.type_of(array), len(self.constants) - 1)
+
+    def unique(self, name: str) -> str:
+        """A name for a function of the module."""
+        name = "".join(c if c.isalnum() or c in "_." else "_" for c in name.replace("<locals>.", "")).strip("_") or "function"
+        count = self.names[name] = self.names.get(name, 0) + 1
+        return name if count == 1 else f"{name}.{count}"
+
+    def keep(self, value: Any) -> None:
+        """Keep an object alive whose identity is part of a key."""
+        self.memory.alive.append(value)
+
+
+@dataclass
+class Frame:
+    """A function being lowered. `enclosing` holds the variables of the functions around it, `loops` the loops
+    around the statement at hand; `constructing` names the object whose attributes `__init__` may set; `unknown`: some path ended at a call whose result is not known yet. `owner` is the
+    Python function whose closure and globals are read."""
+
+    context: Context
+    source: FunctionSource
+    enclosing: dict[str, v.Abstract]
+    loops: list[ast.AST] = field(default_factory=list)
+    unknown: bool = False
+    constructing: str = ""
+
+    @property
+    def owner(self) -> Any:
+        return self.source.function
+
+
+class Block:
+    """A region under construction. What the blocks around it know holds here too."""
+
+    def __init__(self, parent: Block | None) -> None:
+        self.parent = parent
+        self.body: list[Instruction] = []
+        self.known: dict[Operand, bool] = {}
+        self.facts: dict[Operand, Fact] = {}
+        self.memo: dict[Any, v.Abstract] = {}
+
+    def chain(self) -> Iterator[Block]:
+        block: Block | None = self
+        while block is not None:
+            yield block
+            block = block.parent
+
+    def recall(self, key: Any) -> v.Abstract | None:
+        return next((b.memo[key] for b in self.chain() if key in b.memo), None)
+
+    def fact(self, operand: Operand) -> Fact:
+        return next((b.facts[operand] for b in self.chain() if operand in b.facts), Fact())
+
+    def truth(self, operand: Operand) -> bool | None:
+        """The value of a bool operand, where it is known."""
+        if isinstance(operand, Literal):
+            return bool(operand.value) if operand.constant < 0 else None
+        return next((b.known[operand] for b in self.chain() if operand in b.known), None)
+
+
+@dataclass
+class State:
+    """A point of the program. `dead`: no path leads here."""
+
+    frame: Frame
+    block: Block
+    env: dict[str, v.Bound]
+    dead: bool = False
+    span: Span = Span("", 0)
+
+    @property
+    def context(self) -> Context:
+        return self.frame.context
+
+    def fork(self) -> State:
+        """The same point, in a new block inside this one."""
+        return State(self.frame, Block(self.block), dict(self.env), span=self.span)
+
+    def evaluate(self, node: ast.expr) -> v.Abstract:
+        return self.context.rules.evaluate(self, node)
+
+    def call(
+        self, function: v.Abstract, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract] | None = None,
+        span: Span | None = None,
+    ) -> v.Abstract:
+        return self.context.rules.call(self, function, args, kwargs or {}, span or self.span)
+
+    def bind(self, name: str, value: v.Abstract, span: Span | None = None) -> None:
+        self.env[name] = v.Bound(value, span or self.span)
+        if isinstance(value, v.Leaf) and isinstance(value.operand, Value):
+            self.context.hints.setdefault(value.operand, name)
+
+    def flag(self, name: str) -> v.Abstract:
+        bound = self.env.get(name)
+        return bound.value if bound is not None else v.Static(False)
+
+    @property
+    def left(self) -> bool:
+        """Does every path leave the statements at hand, by return, break, continue or failure?"""
+        return self.dead or any(self.flag(name) == v.Static(True) for name in FLAGS)
+
+    def emit(self, instruction: Instruction) -> None:
+        self.block.body.append(instruction)
+
+    def apply(self, op: Op, operands: Sequence[Operand], type: Type, hint: str = "") -> Value:
+        """Emit a leaf operation with one result."""
+        result = self.context.value(type, hint)
+        self.emit(Apply((result,), op, tuple(operands), self.span))
+        return result
+
+    def check(self, condition: Operand, kind: str, message: str, operands: Sequence[Operand] = ()) -> None:
+        """Emit a check: the example fails with exception `kind` where the condition is false."""
+        if self.block.truth(condition) is True:
+            return
+        self.emit(Apply((), own("check", kind=kind, message=message), (condition, *operands), self.span))
+        self.assume(condition, True)
+
+    def assume(self, condition: Operand, truth: bool) -> None:
+        """Note what a condition says about other values, for the code of this block."""
+        if not isinstance(condition, Value):
+            return
+        self.block.known[condition] = truth
+        match self.context.meanings.get(condition):
+            case ("not", other):
+                self.assume(other, not truth)
+            case ("and", *parts) if truth:
+                for part in parts:
+                    self.assume(part, True)
+            case ("or", *parts) if not truth:
+                for part in parts:
+                    self.assume(part, False)
+            case ("is_none", reference):
+                fact = self.block.fact(reference)
+                if truth:
+                    self.block.facts[reference] = Fact(frozenset(), True, False)
+                else:
+                    self.block.facts[reference] = replace(fact, null=False)
+            case ("is_class", reference, classes):
+                self._assume_class(reference, classes, truth)
+
+    def _assume_class(self, reference: Operand, classes: frozenset[int], truth: bool) -> None:
+        fact = self.block.fact(reference)
+        possible = self.possible(reference)
+        if truth:
+            self.block.facts[reference] = Fact(possible & classes, False, True)
+        else:
+            self.block.facts[reference] = Fact(possible - classes, fact.null, True)
+
+    def possible(self, reference: Operand) -> frozenset[int]:
+        """The classes that a reference may have here, as positions in its store."""
+        known = self.block.fact(reference).classes
+        if known is not None:
+            return known
+        assert isinstance(reference.type, Ref)
+        return frozenset(range(len(self.context.schema.store(reference.type.store).classes)))
+
+    def scalar(self, value: bool | int | float | complex) -> Literal:
+        """A Python scalar as an operand."""
+        return Literal(value, BOOL if isinstance(value, bool) else jax_compat.type_of(value))
+
+    def refuse(self, message: str, cure: str = "", span: Span | None = None) -> NoReturn:
+        raise UnsupportedError(message, span or self.span, cure)
+
+    @contextmanager
+    def at(self, node: ast.AST) -> Iterator[None]:
+        """Within, instructions and errors carry the place of `node`."""
+        before = self.span
+        if hasattr(node, "lineno"):
+            self.span = self.frame.source.at(node)
+        try:
+            yield
+        finally:
+            self.span = before

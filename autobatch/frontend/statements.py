@@ -1,0 +1,148 @@
+"""Statements: one entry of `STATEMENTS` for each kind that can be compiled, one message for each that cannot."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autobatch.errors import UnsupportedError
+from autobatch.frontend import values as v
+from autobatch.frontend.assignment import assign, augment, delete
+from autobatch.frontend.branches import guarded, if_statement, leaving
+from autobatch.frontend.calls import capture
+from autobatch.frontend.failures import assert_statement, raise_statement
+from autobatch.frontend.functions import define
+from autobatch.frontend.joins import stored
+from autobatch.frontend.loops import for_statement, while_statement
+from autobatch.frontend.patterns import match_statement
+from autobatch.frontend.refusals import STATEMENT_REFUSALS
+from autobatch.frontend.state import BROKE, CONTINUED, RESULT, RETURNED, State
+from autobatch.ir.core import Operand
+
+
+def execute(s: State, statements: Sequence[ast.stmt]) -> None:
+    """Run statements until every path has left them."""
+    for position, node in enumerate(statements):
+        if s.left:
+            return
+        if leaving(s) is not None:
+            guarded(s, statements[position:])
+            return
+        rest = statements[position + 1 :]
+        if isinstance(node, ast.If):
+            with s.at(node):
+                if_statement(s, node, rest)
+            return
+        if isinstance(node, ast.Match):
+            with s.at(node):
+                match_statement(s, node, rest)
+            return
+        with s.at(node):
+            statement(s, node)
+
+
+def statement(s: State, node: ast.stmt) -> None:
+    """Run one statement other than `if` and `match`."""
+    rule = STATEMENTS.get(type(node))
+    if rule is None:
+        message, cure = STATEMENT_REFUSALS.get(type(node), ("this statement cannot be compiled", ""))
+        raise UnsupportedError(message, s.span, cure)
+    rule(s, node)
+
+
+def _expression(s: State, node: ast.Expr) -> None:
+    if not isinstance(node.value, ast.Constant):
+        s.evaluate(node.value)
+
+
+def _return(s: State, node: ast.Return) -> None:
+    if node.value is None and getattr(node, "implicit", False) and _only_none_left(s):
+        s.check(s.scalar(False), "TypeError", "None where an object must be")
+        s.dead = True
+        return
+    value = v.Static(None) if node.value is None else stored(s, s.evaluate(node.value))
+    if isinstance(value, v.LocalFunction):
+        value = capture(s, value)
+    if not s.dead:
+        s.bind(RESULT, value)
+        s.bind(RETURNED, v.Static(True))
+
+
+def _only_none_left(s: State) -> bool:
+    """Have tests ruled out every class of some object? Then only None comes here, where no case was written for it."""
+    seen: set[Operand] = set()
+    for block in s.block.chain():
+        for operand, fact in block.facts.items():
+            if operand not in seen and fact.tested and not fact.classes:
+                return True
+            seen.add(operand)
+    return False
+
+
+def _assign(s: State, node: ast.Assign) -> None:
+    value = s.evaluate(node.value)
+    for target in node.targets:
+        assign(s, target, value)
+
+
+def _annotated(s: State, node: ast.AnnAssign) -> None:
+    if node.value is not None:
+        assign(s, node.target, s.evaluate(node.value))
+
+
+def _flag(name: str) -> Callable[[State, Any], None]:
+    def rule(s: State, node: ast.stmt) -> None:
+        s.bind(name, v.Static(True))
+
+    return rule
+
+
+def _define(s: State, node: ast.FunctionDef) -> None:
+    s.bind(node.name, define(s, node))
+
+
+def _nothing(s: State, node: ast.stmt) -> None:
+    """`pass`, and imports, whose names are read through the table of modules."""
+
+
+def _import(s: State, node: ast.Import) -> None:
+    for alias in node.names:
+        module = __import__(alias.name)
+        target = alias.asname or alias.name.split(".")[0]
+        if alias.asname:
+            for part in alias.name.split(".")[1:]:
+                module = getattr(module, part)
+        s.bind(target, v.Static(module))
+
+
+def _import_from(s: State, node: ast.ImportFrom) -> None:
+    package = s.frame.source.globals.get("__package__")
+    module = __import__(
+        node.module or "", {"__package__": package}, None, [a.name for a in node.names], node.level
+    )
+    for alias in node.names:
+        if alias.name == "*":
+            s.refuse("`import *` cannot be compiled", "name what is imported")
+        s.bind(alias.asname or alias.name, v.Static(getattr(module, alias.name)))
+
+
+STATEMENTS: dict[type[ast.stmt], Callable[[State, Any], None]] = {
+    ast.Expr: _expression,
+    ast.Return: _return,
+    ast.Assign: _assign,
+    ast.AnnAssign: _annotated,
+    ast.AugAssign: augment,
+    ast.Delete: delete,
+    ast.Pass: _nothing,
+    ast.Break: _flag(BROKE),
+    ast.Continue: _flag(CONTINUED),
+    ast.For: for_statement,
+    ast.While: while_statement,
+    ast.Raise: raise_statement,
+    ast.Assert: assert_statement,
+    ast.FunctionDef: _define,
+    ast.Import: _import,
+    ast.ImportFrom: _import_from,
+}
+

@@ -1,0 +1,289 @@
+"""Functions of JAX and of libraries: traced once on abstract values, their equations inlined.
+
+    h = jnp.tanh(x @ w)            %1: float32[4] = dot_general[...](%x, %w)
+                             ->    %2: float32[4] = tanh(%1)
+
+Arguments may be any Python objects with values of the program inside, local functions included: those are rebuilt as
+Python functions whose free variables are tracers.
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from autobatch.errors import SourceError
+from autobatch.frontend import values as v
+from autobatch.frontend.access import enclosing_value, hidden, wrap
+from autobatch.frontend.layouts import NotStored, layout_of
+from autobatch.frontend.state import Context, State
+from autobatch.frontend.statics import is_array, is_namedtuple, make_object, substitute
+from autobatch.ir import jax_compat
+from autobatch.ir.core import Literal, Operand
+from autobatch.ir.types import Array
+
+Take = Callable[[Operand], Any]
+
+
+class Untraceable(Exception):
+    """JAX cannot trace the call; `error` is what it said."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        super().__init__(str(error))
+
+
+class _Traced(NamedTuple):
+    closed: Any
+    shapes: Any
+    arrays: dict[int, v.Origin]
+
+
+def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
+    """The result of `fun(*args, **kwargs)`, traced. Raises Untraceable."""
+    operands: dict[Operand, None] = {}
+    _arguments(s, args, kwargs, lambda x: operands.setdefault(x))
+    used = [x for x in operands if not _is_scalar_literal(x)]
+    traced = _cached(s, fun, args, kwargs, used)
+    results = jax_compat.inline(
+        traced.closed,
+        used,
+        lambda type: s.context.value(_plain(type)),
+        lambda array: _constant(s, array, traced.arrays),
+        s.emit,
+        s.span,
+    )
+    return from_python(s.context, traced.shapes, iter(results))
+
+
+def _cached(
+    s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], used: list[Operand]
+) -> _Traced:
+    memory = s.context.memory
+    try:
+        layouts = (*(layout_of(a) for a in args), *((k, layout_of(a)) for k, a in sorted(kwargs.items())))
+    except NotStored:
+        s.refuse("a lazy sequence cannot be handed to this function", "make a list of it first: list(...)")
+    literals = tuple(x for a in args for x in _operands(s, a) if isinstance(x, Literal))
+    names = tuple((x.type, used.index(x)) for x in used)
+    key = (id(fun), layouts, tuple(map(_literal_key, literals)), names, jax.config.jax_enable_x64)
+    if key not in memory.traces:
+        memory.alive.append((fun, args, kwargs))
+
+        def run(*tracers: Any) -> Any:
+            env = dict(zip(used, tracers, strict=True))
+            given, named = _arguments(s, args, kwargs, lambda x: env[x] if x in env else _concrete(x))
+            return fun(*given, **named)
+
+        memory.traces[key] = _Traced(*_run(run, used), _free_arrays(fun, args))
+    result: _Traced = memory.traces[key]
+    return result
+
+
+def _run(run: Callable[..., Any], used: list[Operand]) -> tuple[Any, Any]:
+    types_ = [x.type for x in used]
+    if not all(isinstance(t, Array) for t in types_):
+        raise Untraceable(TypeError("an object or a list of an example was given where an array is needed"))
+    try:
+        return jax_compat.trace(run, *(t for t in types_ if isinstance(t, Array)))
+    except (SourceError, RecursionError):
+        raise
+    except Exception as error:
+        raise Untraceable(error) from error
+
+
+def _literal_key(x: Literal) -> tuple[Any, ...]:
+    return (type(x.value), repr(x.value), x.type, x.constant)
+
+
+def _is_scalar_literal(x: Operand) -> bool:
+    return isinstance(x, Literal) and x.constant < 0
+
+
+def _concrete(x: Operand) -> Any:
+    assert isinstance(x, Literal) and isinstance(x.type, Array)
+    return jax_compat.literal(x.value, x.type)
+
+
+def _plain(type: Array) -> Array:
+    """A comparison of Python numbers is weak in JAX; a bool has one type here."""
+    return Array("bool", type.shape) if type.is_bool else type
+
+
+def _constant(s: State, array: Any, arrays: dict[int, v.Origin]) -> Any:
+    """An array that a traced function closed over: a hidden shared value if the user's variable is known."""
+    origin = arrays.get(id(array))
+    return hidden(s.context, array, origin) if origin is not None else s.context.constant(array)
+
+
+def _operands(s: State, value: v.Abstract) -> list[Operand]:
+    found: list[Operand] = []
+    to_python(s, value, lambda x: found.append(x))
+    return found
+
+
+def _arguments(
+    s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], take: Take
+) -> tuple[list[Any], dict[str, Any]]:
+    return [to_python(s, a, take) for a in args], {k: to_python(s, a, take) for k, a in kwargs.items()}
+
+
+def to_python(s: State, value: v.Abstract, take: Take) -> Any:
+    """A Python object for an abstract value; `take` supplies what stands at its leaves."""
+    match value:
+        case v.Static(value=held):
+            return substitute(held, lambda x: to_python(s, wrap(s.context, x), take))
+        case v.Leaf(operand=operand):
+            return take(operand)
+        case v.Record(kind, keys, items, cls, treedef):
+            return assemble(kind, keys, [to_python(s, i, take) for i in items], cls, treedef)
+        case v.LocalFunction():
+            return _function(s, value, take)
+        case v.Method(function=function, receiver=receiver):
+            inner, first = to_python(s, function, take), to_python(s, receiver, take)
+            return inner(*first) if value.name == v.DEFERRED else types.MethodType(inner, first)
+        case v.Optional(value=inner):
+            s.refuse(
+                "a value that may be None is handed to a function that is traced",
+                "test it first: `if x is not None: ...`",
+            )
+        case _:
+            s.refuse("this value cannot be handed to a function of JAX or of a library", "pass numbers and arrays")
+
+
+def assemble(kind: str, keys: tuple[Any, ...], items: list[Any], cls: type | None, treedef: Any) -> Any:
+    """A Python container of that kind."""
+    match kind:
+        case "tuple":
+            return tuple(items)
+        case "list":
+            return list(items)
+        case "dict":
+            return dict(zip(keys, items, strict=True))
+        case "namedtuple":
+            assert cls is not None
+            return cls(*items)
+        case "pytree":
+            return jax.tree.unflatten(treedef, items)
+        case _:
+            assert cls is not None
+            if cls is slice:
+                return slice(*items)
+            return make_object(cls, dict(zip(keys, items, strict=True)))
+
+
+def _function(s: State, function: v.LocalFunction, take: Take) -> Callable[..., Any]:
+    """A Python function with the text of a local one, its captured variables given by `take`."""
+    captured = dict(function.captured or ())
+    for name in function.source.free:
+        if name not in captured and (found := enclosing_value(s, name)) is not None:
+            captured[name] = found
+    values = {n: to_python(s, x, take) for n, x in captured.items() if not _same_group(x)}
+    values |= {f"<default>{n}": to_python(s, x, take) for n, x in function.defaults}
+    group = {x.source.node: x for x in captured.values() if isinstance(x, v.LocalFunction) and x.captured is None}
+    made = types.FunctionType(_factory(function, tuple(values), tuple(group)), function.source.globals)
+    result: Callable[..., Any] = made(*values.values())
+    return result
+
+
+def _same_group(value: v.Abstract) -> bool:
+    return isinstance(value, v.LocalFunction) and value.captured is None
+
+
+def _factory(function: v.LocalFunction, names: tuple[str, ...], group: tuple[ast.AST, ...]) -> types.CodeType:
+    """Code of a function that takes the captured variables and returns the local function."""
+    node = function.source.node
+    parameters = [ast.arg(n.replace("<default>", "_default_")) for n in names]
+    body: list[ast.stmt] = [g for g in group if isinstance(g, ast.FunctionDef) and g is not node]
+    if isinstance(node, ast.Lambda):
+        body.append(ast.Return(_with_defaults(node, function)))
+    else:
+        body += [_with_defaults(node, function), ast.Return(ast.Name(node.name, ast.Load()))]
+    empty = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[])
+    factory = ast.FunctionDef("factory", empty, body, [], None, None)
+    if "type_params" in ast.FunctionDef._fields:
+        factory.type_params = []  # type: ignore[attr-defined]
+    tree = ast.fix_missing_locations(ast.Module([factory], []))
+    module = compile(tree, function.source.file, "exec")
+    return next(c for c in module.co_consts if isinstance(c, types.CodeType))
+
+
+def _with_defaults(node: Any, function: v.LocalFunction) -> Any:
+    """The node with its default values read from the factory's parameters, decorators dropped."""
+    known = {n for n, _ in function.defaults}
+
+    def default(parameter: ast.arg, old: Any) -> Any:
+        return ast.Name(f"_default_{parameter.arg}", ast.Load()) if parameter.arg in known else old
+
+    a = node.args
+    named = [*a.posonlyargs, *a.args]
+    positional = named[len(named) - len(a.defaults) :]
+    arguments = ast.arguments(
+        posonlyargs=a.posonlyargs,
+        args=a.args,
+        vararg=a.vararg,
+        kwonlyargs=a.kwonlyargs,
+        kw_defaults=[default(p, d) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True)],
+        kwarg=a.kwarg,
+        defaults=[default(p, d) for p, d in zip(positional, a.defaults, strict=True)],
+    )
+    fields = {f: getattr(node, f) for f in node._fields} | {"args": arguments}
+    if isinstance(node, ast.FunctionDef):
+        fields["decorator_list"] = []
+    return ast.copy_location(type(node)(**fields), node)
+
+
+def from_python(context: Context, shapes: Any, operands: Iterator[Operand]) -> v.Abstract:
+    """The abstract value of a traced result: containers with the next operands at the leaves."""
+    def many(xs: Any) -> tuple[v.Abstract, ...]:
+        return tuple(from_python(context, x, operands) for x in xs)
+
+    if isinstance(shapes, jax.ShapeDtypeStruct):
+        return v.Leaf(next(operands))
+    if shapes is None:
+        return v.Static(None)
+    if is_namedtuple(shapes):
+        return v.Record("namedtuple", shapes._fields, many(shapes), type(shapes))
+    if type(shapes) is tuple or type(shapes) is list:
+        return v.Record("tuple" if type(shapes) is tuple else "list", tuple(range(len(shapes))), many(shapes))
+    if type(shapes) is dict:
+        keys = sorted(shapes)
+        items = dict(zip(keys, many([shapes[k] for k in keys]), strict=True))
+        return v.Record("dict", tuple(shapes), tuple(items[k] for k in shapes))
+    leaves, tree = jax.tree.flatten(shapes)
+    return v.Record("pytree", tuple(range(len(leaves))), many(leaves), type(shapes), tree)
+
+
+def _free_arrays(fun: Callable[..., Any], args: Sequence[v.Abstract]) -> dict[int, v.Origin]:
+    """Arrays that Python functions among the callee and the arguments read from closures and globals, by identity."""
+    found: dict[int, v.Origin] = {}
+    todo: list[tuple[Any, int]] = [(fun, 0)]
+    todo += [(a.value, 0) for a in args if isinstance(a, v.Static) and callable(a.value)]
+    while todo:
+        function, depth = todo.pop()
+        function = getattr(function, "__wrapped__", function)
+        if not isinstance(function, types.FunctionType) or depth > 8:
+            continue
+        if (function.__module__ or "").split(".")[0] in ("jax", "numpy"):
+            continue
+        for name, value in _free_values(function):
+            if is_array(value):
+                found[id(value)] = v.Origin(function, name)
+            elif callable(value) and not isinstance(value, type) and depth < 4:
+                todo.append((value, depth + 1))
+    return found
+
+
+def _free_values(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue
+    for name in function.__code__.co_names:
+        if name in function.__globals__:
+            yield name, function.__globals__[name]

@@ -1,0 +1,144 @@
+"""What the front end knows about a Python value while it lowers a function: the abstract values.
+
+A value is *static* (a Python object known while compiling), a *leaf* of the program (number, tag, reference, list), or
+built from other values (tuple, dict, dataclass, bound method, local function). Only leaves exist in the IR; their
+operands, in the order of `leaves`, are what crosses a join, a loop or a call. See `layouts.py` for their types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from autobatch.frontend.statics import Kind
+from autobatch.ir.core import Operand
+from autobatch.ir.types import Type
+from autobatch.source import Span
+
+if TYPE_CHECKING:
+    from autobatch.frontend.layouts import Layout
+    from autobatch.frontend.sources import FunctionSource
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a free value was read: `owner` is the function, `name` the variable, `path` the way from there."""
+
+    owner: Any
+    name: str
+    path: tuple[Any, ...] = ()
+
+    def child(self, key: Any) -> Origin:
+        return Origin(self.owner, self.name, (*self.path, key))
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """A Python object known while compiling. It may hold `Input` leaves (shared parameters)."""
+
+    value: Any
+    origin: Origin | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A number, array, tag, reference or list of the program. `classes` narrows a reference that a method was called
+    on to the positions of the classes which have that method."""
+
+    operand: Operand
+    classes: frozenset[int] | None = None
+
+    @property
+    def type(self) -> Type:
+        return self.operand.type
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """A value that is None (or, for `unset`, not assigned) where `missing` is true; any other use checks that."""
+
+    value: Abstract
+    missing: Operand
+    unset: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A container built in the function, or an argument that holds batched leaves."""
+
+    kind: Kind
+    keys: tuple[Any, ...]
+    items: tuple[Abstract, ...]
+    cls: type | None = None
+    treedef: Any = None
+
+    def get(self, key: Any) -> Abstract | None:
+        return dict(zip(self.keys, self.items, strict=True)).get(key)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list made by a comprehension: one IR list for each leaf of its elements, all of one length."""
+
+    lists: tuple[Operand, ...]
+    elem: Layout
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lazy:
+    """A sequence that is not stored: `range`, `enumerate`, `zip`, `reversed`, slices, rows of arrays. `item` takes an
+    index already known to be in range."""
+
+    length: Abstract
+    item: Callable[[Any, Abstract], Abstract]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFunction:
+    """A `def` or `lambda` inside a lowered function. `captured` are the enclosing variables it reads (None: not
+    captured yet, it belongs to the scope at hand)."""
+
+    source: FunctionSource
+    defaults: tuple[tuple[str, Abstract], ...]
+    captured: tuple[tuple[str, Abstract], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A function bound to its first argument."""
+
+    function: Abstract
+    receiver: Abstract
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several values that do not fit into one type (functions in a table), picked by an integer."""
+
+    index: Operand
+    alternatives: tuple[Abstract, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unset:
+    """A variable that no path so far has assigned."""
+
+    name: str = ""
+
+
+Abstract = (
+    Static | Leaf | Optional | Record | Listing | Lazy | LocalFunction | Method | Choice | Unset
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A variable: its value and where it was assigned."""
+
+    value: Abstract
+    span: Span
+
+DEFERRED = "<deferred>"
+"""The name of a `Method` that stands for `function(*receiver)`, a transform of JAX whose result is called later."""
