@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
@@ -383,6 +383,8 @@ def one_level(value: Any) -> _OneLevel:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         fields, cls = value._fields, type(value)
         return [(f".{k}", v) for k, v in zip(fields, value, strict=True)], ("namedtuple", cls), lambda xs: cls(*xs)
+    if isinstance(value, Iterator):
+        return None, None, lambda xs: value  # JAX warns about generators
     paths, treedef = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda x: x is not value)
     if is_leaf(treedef) or value is None:
         return None, None, lambda xs: value

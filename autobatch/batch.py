@@ -210,8 +210,9 @@ class Batch:
         for name, new in tree.items():
             if name not in known:
                 raise BatchError(f"{name!r} is no column of floats of this batch; it has {', '.join(known) or 'none'}")
-            if tuple(new.shape) != tuple(known[name].shape):
-                raise BatchError(f"column {name} has the shape {tuple(known[name].shape)}, not {tuple(new.shape)}")
+            shape = tuple(known[name].shape)
+            if tuple(new.shape[1:]) != shape[1:] or new.shape[0] > shape[0] or (self._group and new.shape[0] < shape[0]):
+                raise BatchError(f"column {name} has the shape {shape}, not {tuple(new.shape)}")
         if self._group is not None and not any(isinstance(x, jax.core.Tracer) for x in tree.values()):
             held = self._group.columns
             new_arrays = {n: np.asarray(x, held.arrays[n].dtype) for n, x in tree.items()}

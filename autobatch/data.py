@@ -21,9 +21,9 @@ from autobatch import transfer
 from autobatch.arguments import Slot
 from autobatch.batch import Batch
 from autobatch.errors import BatchError, Failure, PlanError
-from autobatch.groups import DECIDED, Form, Group, Leaves, Plan, Specialised, Tables, with_rows
+from autobatch.groups import DECIDED, Form, Group, Leaves, Plan, Specialised, Tables, component_field, with_rows
 from autobatch.ir.jax_compat import type_of
-from autobatch.ir.types import Array, Ref, Type
+from autobatch.ir.types import Array, Type
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.columns import ROOT, Columns, has_mask
 from autobatch.runtime.layout import merge
@@ -359,9 +359,8 @@ def component_types(schema: Schema, width: int) -> list[Component]:
     """The components of examples of this schema."""
     if width == 1:
         return [Component(schema.root, schema.root_optional)]
-    assert isinstance(schema.root, Ref)
-    fields = {f.name: f for f in reversed(schema.store(schema.root.store).fields)}
-    return [Component(fields[str(k)].type, has_mask(fields[str(k)])) for k in range(width)]
+    fields = [component_field(schema, k) for k in range(width)]
+    return [Component(f.type, has_mask(f)) for f in fields]
 
 
 def _row_type(array: Any) -> Array:

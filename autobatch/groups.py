@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from autobatch import transfer
-from autobatch.errors import Failure
+from autobatch.errors import BatchError, Failure
 from autobatch.ir.types import Ref
 from autobatch.runtime.columns import ROOT, ROOT_MISSING, Columns, has_mask, positions
-from autobatch.runtime.schema import Schema
+from autobatch.runtime.schema import Field, Schema
 
 Tables = dict[str, Any]
 
@@ -178,10 +178,9 @@ def split(columns: Columns, width: int) -> tuple[Columns, ...]:
     root = columns.schema.root
     assert isinstance(root, Ref)
     rows = columns.arrays[ROOT]
-    form = int(columns.arrays[f"{root.store}.#tag"][rows[0]]) if columns.count else 0
     made = []
     for k in range(width):
-        held = next(f for f in columns.schema.store(root.store).fields if f.name == str(k) and form in f.classes)
+        held = component_field(columns.schema, k)
         optional = has_mask(held)
         arrays = {**columns.arrays, ROOT: columns.arrays[held.column][rows]}
         if optional:
@@ -189,6 +188,16 @@ def split(columns: Columns, width: int) -> tuple[Columns, ...]:
         schema = replace(columns.schema, root=held.type, root_optional=optional)
         made.append(replace(columns, schema=schema, arrays=arrays))
     return tuple(made)
+
+
+def component_field(schema: Schema, index: int) -> Field:
+    """The field that component `index` is, of examples that are tuples."""
+    assert isinstance(schema.root, Ref)
+    found = [f for f in schema.store(schema.root.store).fields if f.name == str(index)]
+    if len(found) > 1:
+        kinds = " and ".join(str(f.type) for f in found)
+        raise BatchError(f"batched argument {index} differs in type between examples: {kinds}")
+    return found[0]
 
 
 # ---- the static part
