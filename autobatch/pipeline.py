@@ -80,8 +80,10 @@ class Program:
         example: Module,
         spec: PlanSpec,
         schedule: Schedule,
+        schema: Schema,
         options: Options,
     ) -> None:
+        self._schema = schema
         self.lowered, self.spec, self.schedule, self.options = lowered, spec, schedule, options
         self.example = example
         self._stages = stages
