@@ -1,0 +1,51 @@
+"""autobatch: write a Python function for one example; run it on a whole batch as one program.
+
+    import autobatch as ab
+
+    @ab.batched(in_axes=(None, 0))
+    def encode(params, node): ...
+
+    h, c = encode(params, trees)
+"""
+
+from autobatch.api import Batched, batched, disable
+from autobatch.arguments import stacked
+from autobatch.batch import Batch, load, pack
+from autobatch.cache import CacheInfo
+from autobatch.errors import (
+    BatchError,
+    Error,
+    ExampleError,
+    Failure,
+    PlanError,
+    TypeConflictError,
+    UnsupportedError,
+)
+from autobatch.options import options
+from autobatch.objects import unbatch
+from autobatch.results import Failures
+from autobatch.runtime.ragged import Ragged
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Batch",
+    "BatchError",
+    "Batched",
+    "CacheInfo",
+    "Error",
+    "ExampleError",
+    "Failure",
+    "Failures",
+    "PlanError",
+    "Ragged",
+    "TypeConflictError",
+    "UnsupportedError",
+    "batched",
+    "disable",
+    "load",
+    "options",
+    "pack",
+    "stacked",
+    "unbatch",
+]
