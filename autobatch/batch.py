@@ -211,7 +211,8 @@ class Batch:
             if name not in known:
                 raise BatchError(f"{name!r} is no column of floats of this batch; it has {', '.join(known) or 'none'}")
             shape = tuple(known[name].shape)
-            if tuple(new.shape[1:]) != shape[1:] or new.shape[0] > shape[0] or (self._group and new.shape[0] < shape[0]):
+            fits = new.shape[0] == shape[0] or (self._group is None and new.shape[0] < shape[0])
+            if tuple(new.shape[1:]) != shape[1:] or not fits:
                 raise BatchError(f"column {name} has the shape {shape}, not {tuple(new.shape)}")
         if self._group is not None and not any(isinstance(x, jax.core.Tracer) for x in tree.values()):
             held = self._group.columns
