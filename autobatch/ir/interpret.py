@@ -1,0 +1,468 @@
+"""Runs a per-example module, one example at a time: what the IR means, and the oracle of every pass behind it.
+
+Calls keep their activations on an explicit stack, so recursion may go 100,000 deep; Python's own stack grows with the
+nesting of regions alone.
+
+Values, by their type:
+
+    Array   on the host, `[1, *shape]` in NumPy (`ir/host_ops.py`): Python's numbers, with Python's failures;
+            once a shared array takes part, a `jax.Array` of shape `shape`: JAX's numbers, which never fail
+    Ref     the row in its store, -1 for None
+    List    the row in its list store, or a Python list that a `Map` or `pack_list` has made
+    Tag     the string or enum member
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from functools import cache
+from typing import Any, NamedTuple, assert_never
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from autobatch.errors import Error, Failure
+from autobatch.ir import host_ops, jax_compat, leaf
+from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Literal, Map, Module, Operand, Region, While
+from autobatch.ir.memory import Memory
+from autobatch.ir.ops import Op
+from autobatch.ir.types import Array, List, Ref, Tag, Type
+from autobatch.source import NOWHERE, Span
+
+MAX_DEPTH = 1_000_000
+
+Environment = dict[int, Any]
+Operation = Callable[..., Sequence[Any]]
+
+
+class ExampleFailure(Error):
+    """The example fails: `kind` is the name of Python's exception, `span` the place of the instruction."""
+
+    def __init__(self, kind: str, message: str, span: Span = NOWHERE) -> None:
+        self.kind, self.message, self.span = kind, message, span
+        super().__init__(f"{kind}: {message}")
+
+    def failure(self, index: int) -> Failure:
+        """The same as a value, for the example with that index."""
+        return Failure(index, self.kind, self.message, self.span)
+
+
+class _Request(NamedTuple):
+    """An activation asks for the results of a call."""
+
+    callee: Function
+    args: list[Any]
+
+
+_Activation = Generator[_Request, list[Any], list[Any]]
+
+
+def interpret(
+    module: Module, shared: Sequence[Any], args: Sequence[Any], memory: Memory, max_depth: int = MAX_DEPTH
+) -> list[Any]:
+    """The results of the entry function for one example.
+
+    `shared` and `args` are the values of `Module.shared` and of the entry's parameters: arrays or Python scalars;
+    rows for references and lists; for tags their numbers in `memory`, or what they stand for. Results are Python
+    scalars for Python numbers, NumPy or JAX arrays, rows, Python lists, and what tags stand for.
+    Raises ExampleFailure for the first failure in program order, as Python would raise it.
+    """
+    machine = _Machine(module, shared, memory)
+    entry = module.functions[0]
+    values = [_argument(x, p.type, memory) for x, p in zip(args, entry.region.args, strict=True)]
+    stack = [machine.activation(entry, values)]
+    results: list[Any] | None = None
+    while stack:
+        try:
+            request = next(stack[-1]) if results is None else stack[-1].send(results)
+        except StopIteration as done:
+            stack.pop()
+            results = done.value
+        else:
+            if len(stack) >= max_depth:
+                raise ExampleFailure("RecursionError", "maximum recursion depth exceeded", request.callee.span)
+            stack.append(machine.activation(request.callee, request.args))
+            results = None
+    assert results is not None
+    return [_result(x, r.type) for x, r in zip(results, entry.region.results, strict=True)]
+
+
+class _Machine:
+    """A module ready to run. Instructions and literals are prepared once, by identity: the module keeps them alive."""
+
+    def __init__(self, module: Module, shared: Sequence[Any], memory: Memory) -> None:
+        self.module, self.memory = module, memory
+        self.functions = {f.name: f for f in module.functions}
+        self.shared = {v.id: _shared(x, v.type) for v, x in zip(module.shared, shared, strict=True)}
+        self.operations: dict[int, Operation] = {}
+        self.literals: dict[int, Any] = {}
+
+    def activation(self, function: Function, args: Sequence[Any]) -> _Activation:
+        """One call of a function, up to its results; it stops at every call inside."""
+        return self.region(function.region, dict(self.shared), args)
+
+    def region(self, region: Region, env: Environment, args: Sequence[Any]) -> _Activation:
+        for parameter, value in zip(region.args, args, strict=True):
+            env[parameter.id] = value
+        for instruction in region.body:
+            if isinstance(instruction, Apply):
+                results = self.apply(instruction, env)
+            else:
+                results = yield from self.control(instruction, env)
+            for result, value in zip(instruction.results, results, strict=True):
+                env[result.id] = value
+        return self.read(region.results, env)
+
+    def control(self, instruction: Instruction, env: Environment) -> _Activation:
+        match instruction:
+            case Call(callee=callee, operands=operands):
+                return (yield _Request(self.functions[callee], self.read(operands, env)))
+            case If(condition=condition, then=then, orelse=orelse):
+                (holds,) = self.read((condition,), env)
+                return (yield from self.region(then if _truth(holds) else orelse, env, ()))
+            case For(count=count, init=init, body=body):
+                (turns, *carried) = self.read((count, *init), env)
+                for turn in range(_integer(turns)):
+                    carried = yield from self.region(body, env, (np.array([turn]), *carried))
+                return carried
+            case While(init=init, condition=condition_region, body=body):
+                carried = self.read(init, env)
+                while _truth((yield from self.region(condition_region, env, carried))[0]):
+                    carried = yield from self.region(body, env, carried)
+                return carried
+            case Map():
+                return (yield from self.comprehension(instruction, env))
+            case Apply():
+                return list(self.apply(instruction, env))
+            case _:
+                assert_never(instruction)
+
+    def comprehension(self, instruction: Map, env: Environment) -> _Activation:
+        found: list[Any] = [[] for _ in instruction.results]
+        (turns,) = self.read((instruction.count,), env)
+        for turn in range(_integer(turns)):
+            yielded = yield from self.region(instruction.body, env, (np.array([turn]),))
+            if instruction.filtered and not _truth(yielded.pop(0)):
+                continue
+            for elements, value in zip(found, yielded, strict=True):
+                elements.append(value)
+        return found
+
+    def read(self, operands: Sequence[Operand], env: Environment) -> list[Any]:
+        return [self.literal(x) if isinstance(x, Literal) else env[x.id] for x in operands]
+
+    def literal(self, x: Literal) -> Any:
+        if id(x) not in self.literals:
+            value = self.module.constants[x.constant] if x.constant >= 0 else x.value
+            self.literals[id(x)] = _literal(value, x.type)
+        return self.literals[id(x)]
+
+    def apply(self, instruction: Apply, env: Environment) -> Sequence[Any]:
+        operation = self.operations.get(id(instruction))
+        if operation is None:
+            operation = self.operations[id(instruction)] = _operation(instruction, self.memory)
+        try:
+            return operation(*self.read(instruction.operands, env))
+        except ExampleFailure as failure:
+            raise ExampleFailure(failure.kind, failure.message, instruction.span) from None
+
+
+# ---- values in and out
+
+
+def _is_device(value: Any) -> bool:
+    return isinstance(value, jax.Array)
+
+
+def _host(value: Any, type: Array) -> Any:
+    """A value on the host, with its axis of rows; typed random keys live on the device."""
+    return value if type.dtype.startswith("key") else np.asarray(value, host_ops.host_dtype(type))[None]
+
+
+def _device(value: Any, type: Array) -> Any:
+    """A host or device value as JAX sees it."""
+    if _is_device(value):
+        return value
+    narrow = value[0].astype(jax_compat.device_dtype(type))
+    if type.is_integer and (narrow != value[0]).any():
+        raise ExampleFailure("OverflowError", f"an int does not fit into the {narrow.dtype} of the device")
+    return narrow
+
+
+def _shared(value: Any, type: Type) -> Any:
+    assert isinstance(type, Array)
+    return value if type.dtype.startswith("key") else jnp.asarray(value, jax_compat.device_dtype(type))
+
+
+def _argument(value: Any, type: Type, memory: Memory) -> Any:
+    return _stored(value, type, memory) if not _is_device(value) else value
+
+
+def _stored(value: Any, type: Type, memory: Memory) -> Any:
+    """A cell of the memory as a value."""
+    match type:
+        case Array():
+            return _host(value, type)
+        case Tag(vocabulary=vocabulary):
+            if not isinstance(value, np.integer) and value.__class__ is not int:
+                return value
+            return memory.tag_value(vocabulary, int(value)) if value >= 0 else None
+        case Ref():
+            return -1 if value is None else int(value)
+        case List():
+            return value if isinstance(value, list) else -1 if value is None else int(value)
+        case _:
+            assert_never(type)
+
+
+def _literal(value: Any, type: Type) -> Any:
+    match type:
+        case Array():
+            return _host(value, type)
+        case Tag():
+            return value
+        case Ref() | List():
+            return -1
+        case _:
+            assert_never(type)
+
+
+def _result(value: Any, type: Type) -> Any:
+    match type:
+        case Array(weak=weak):
+            if _is_device(value):
+                return value
+            return value[0].item() if type.is_scalar and (weak or type.is_bool) else value[0]
+        case List(elem=elem):
+            return [_result(x, elem) for x in value] if isinstance(value, list) else value
+        case Tag() | Ref():
+            return value
+        case _:
+            assert_never(type)
+
+
+def _truth(value: Any) -> bool:
+    return bool(value if _is_device(value) else value[0])
+
+
+def _integer(value: Any) -> int:
+    return int(value if _is_device(value) else value[0])
+
+
+# ---- numbers
+
+
+def _number(op: Op, operands: Sequence[Array], results: tuple[Array, ...]) -> Operation:
+    """A leaf operation on numbers: Python's where all operands are on the host, otherwise JAX's."""
+
+    def apply(*xs: Any) -> Sequence[Any]:
+        if any(map(_is_device, xs)) or any(r.dtype.startswith("key") for r in results):
+            return _on_device(op, results)(*map(_device, xs, operands))
+        failed = host_ops.fails(op, *xs)
+        if failed is not None and failed.any():
+            raise ExampleFailure(*host_ops.failure(op, *(x[0] for x in xs)))
+        return host_ops.evaluate(op, results, xs)
+
+    return apply
+
+
+def _on_device(op: Op, results: tuple[Array, ...]) -> Callable[..., Sequence[Any]]:
+    try:
+        hash(op)
+    except TypeError:  # params that cannot be hashed, such as NumPy arrays
+        return _compile(op, results)
+    return _compile_once(op, results, bool(jax.config.read("jax_enable_x64")))
+
+
+@cache
+def _compile_once(op: Op, results: tuple[Array, ...], x64: bool) -> Callable[..., Sequence[Any]]:
+    return _compile(op, results)
+
+
+def _compile(op: Op, results: tuple[Array, ...]) -> Callable[..., Sequence[Any]]:
+    def run(*xs: Any) -> Sequence[Any]:
+        outs = leaf.evaluate(op, results, *xs)
+        return [out.astype(jax_compat.device_dtype(t)) for out, t in zip(outs, results, strict=True)]
+
+    return jax.jit(run)
+
+
+_FOLDS = {
+    "sum": Op("add", (), lax.add_p),
+    "prod": Op("mul", (), lax.mul_p),
+    "max": Op("max", (), lax.max_p),
+    "min": Op("min", (), lax.min_p),
+    "any": Op("or", (), lax.or_p),
+    "all": Op("and", (), lax.and_p),
+}
+_EMPTY = {"sum": 0, "prod": 1, "any": False, "all": True}
+
+
+def _reduce(kind: str, elem: Array, result: Array) -> Operation:
+    """The fold of a list from its first element. As in XLA, the maximum of a list with a NaN is NaN."""
+    held = elem if kind in ("max", "min") else result
+    fold = _number(_FOLDS[kind], (held, held), (held,))
+
+    def apply(items: list[Any]) -> Sequence[Any]:
+        if not items:
+            if kind not in _EMPTY:
+                raise ExampleFailure("ValueError", _message(max if kind == "max" else min, ()))
+            return [_host(np.full(result.shape, _EMPTY[kind]), result)]
+        total, *rest = (_cast(x != 0 if held.is_bool else x, held) for x in items)
+        for x in rest:
+            (total,) = fold(total, x)
+        return [total]
+
+    return apply
+
+
+def _cast(value: Any, type: Array) -> Any:
+    return value.astype(jax_compat.device_dtype(type) if _is_device(value) else host_ops.host_dtype(type))
+
+
+def _stack(elem: Type, result: Array) -> Operation:
+    assert isinstance(elem, Array)
+
+    def apply(items: list[Any]) -> Sequence[Any]:
+        if not items:
+            return [np.zeros((1, 0, *elem.shape), host_ops.host_dtype(elem))]
+        if any(map(_is_device, items)):
+            return [jnp.stack([_device(x, elem) for x in items])]
+        return [np.concatenate(items)[None]]
+
+    return apply
+
+
+def _message(function: Callable[..., Any], *args: Any) -> str:
+    """What Python says when `function(*args)` fails."""
+    try:
+        function(*args)
+    except Exception as error:
+        return str(error)
+    raise AssertionError(f"{function} does not fail")
+
+
+# ---- structure
+
+
+def _operation(instruction: Apply, memory: Memory) -> Operation:
+    """The operation of an instruction, as a function from values to values."""
+    op = instruction.op
+    operands = [x.type for x in instruction.operands]
+    results = [r.type for r in instruction.results]
+    if not op.is_jax and op.name in _STRUCTURE:
+        return _STRUCTURE[op.name](op, operands, results, memory)
+    arrays = tuple(t for t in results if isinstance(t, Array))
+    return _number(op, [t for t in operands if isinstance(t, Array)], arrays)
+
+
+def _load(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+    def apply(ref: int) -> Sequence[Any]:
+        return [_stored(_field(memory.load, operands[0], ref, op["field"]), results[0], memory)]
+
+    return apply
+
+
+def _load_is_none(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+    return lambda ref: [_bool(_field(memory.is_missing, operands[0], ref, op["field"]))]
+
+
+def _field(read: Callable[[Ref, int, str], Any], type: Ref, ref: int, name: str) -> Any:
+    if ref < 0:
+        raise ExampleFailure("AttributeError", f"'NoneType' object has no attribute '{name}'")
+    try:
+        return read(type, ref, name)
+    except AttributeError as error:
+        raise ExampleFailure("AttributeError", str(error)) from None
+
+
+def _length(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+    return lambda items: [np.array([_size(items, operands[0], memory)])]
+
+
+def _size(items: Any, type: List, memory: Memory) -> int:
+    if isinstance(items, list):
+        return len(items)
+    if items < 0:
+        raise ExampleFailure("TypeError", _message(len, None))
+    return memory.length(type, items)
+
+
+def _item(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+    def apply(items: Any, index: Any) -> Sequence[Any]:
+        if not isinstance(items, list) and items < 0:
+            raise ExampleFailure("TypeError", "'NoneType' object is not subscriptable")
+        position, size = _integer(index), _size(items, operands[0], memory)
+        if not -size <= position < size:
+            raise ExampleFailure("IndexError", "list index out of range")
+        position %= size
+        if isinstance(items, list):
+            return [items[position]]
+        return [_stored(memory.item(operands[0], items, position), results[0], memory)]
+
+    return apply
+
+
+def _is_class(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+    return lambda ref: [_bool(ref >= 0 and memory.class_name(operands[0], ref) in op["names"])]
+
+
+def _tag_index(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+    positions = {key: np.array([n]) for n, key in enumerate(op["keys"])}
+
+    def apply(tag: Any) -> Sequence[Any]:
+        if tag not in positions:
+            raise ExampleFailure("KeyError", str(tag))
+        return [positions[tag]]
+
+    return apply
+
+
+def _check(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+    def apply(condition: Any, *parts: Any) -> Sequence[Any]:
+        if _truth(condition):
+            return []
+        shown = [_result(x, t) for x, t in zip(parts, operands[1:], strict=True)]
+        raise ExampleFailure(op["kind"], op["message"].format(*shown) if shown else op["message"])
+
+    return apply
+
+
+def _undefined(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+    type = results[0]
+    if isinstance(type, Array) and not type.dtype.startswith("key"):
+        return lambda: [np.zeros((1, *type.shape), host_ops.host_dtype(type))]
+    if isinstance(type, Array):
+        return lambda: _on_device(op, (type,))()
+    return lambda: [None if isinstance(type, Tag) else -1]
+
+
+def _bool(value: bool) -> Any:
+    return np.array([value])
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b if isinstance(a, list) or isinstance(b, list) else a == b
+
+
+_STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Operation]] = {
+    "load": _load,
+    "load_is_none": _load_is_none,
+    "is_none": lambda op, operands, results, memory: lambda x: [_bool(not isinstance(x, list) and x < 0)],
+    "none": lambda op, operands, results, memory: lambda: [-1],
+    "is_class": _is_class,
+    "same": lambda op, operands, results, memory: lambda a, b: [_bool(_same(a, b))],
+    "length": _length,
+    "item": _item,
+    "pack_list": lambda op, operands, results, memory: lambda *xs: [list(xs)],
+    "tag": lambda op, operands, results, memory: lambda: [op["value"]],
+    "tag_equal": lambda op, operands, results, memory: lambda a, b: [_bool(a == b)],
+    "tag_index": _tag_index,
+    "check": _check,
+    "undefined": _undefined,
+    "reduce": lambda op, operands, results, memory: _reduce(op["kind"], operands[0].elem, results[0]),
+    "stack": lambda op, operands, results, memory: _stack(operands[0].elem, results[0]),
+}
+"""Our own operations that are no arithmetic: from the instruction's op and types to a function of values."""
