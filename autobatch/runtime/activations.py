@@ -305,7 +305,7 @@ class Inspection:
         if device and op.name in ("load", "item"):
             assert result is not None
             column, rows = self.ops.locate(instruction, [scope.host_value(x) for x in xs], scope.example)
-            scope.pointer[result] = (self.spec.data[column] << SHIFT) | rows
+            scope.pointer[result] = (np.int64(self.spec.data[column]) << SHIFT) | rows
 
     def made_list(self, instruction: Apply, scope: Scope, on_host: bool, device: bool) -> None:
         """`length` and `item` of a list whose elements are pointers (`reduce` reads it through a table)."""
