@@ -11,9 +11,9 @@ import numpy as np
 from hypothesis import strategies as st
 from jax import lax
 
-from autobatch.ir import jax_compat, leaf
+from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Module, Region, Value, While
-from autobatch.ir.ops import own
+from autobatch.ir.ops import Op, own
 from autobatch.ir.types import BOOL, FLOAT, INT, STR, Array, List, Ref
 from autobatch.source import Span
 
@@ -64,7 +64,7 @@ def memories(draw, size=6):
     memory = FakeMemory([], [])
     for row in range(count):
         later = st.integers(row + 1, count - 1) if row + 1 < count else st.nothing()
-        memory.lists.append(draw(st.lists(later, max_size=2)))
+        memory.lists.append(draw(st.lists(later, max_size=2 if row + 1 < count else 0)))
         memory.classes.append(draw(st.sampled_from(["Leaf", "Inner"])))
         memory.nodes.append(
             {
@@ -167,7 +167,8 @@ class Build:
                 other = self.apply(scope, body, own("tag", value="zzz"), (), STR)
                 self.apply(scope, body, own("tag_equal"), (word, other), BOOL)
             case 6:
-                self.apply(scope, body, own("same"), (node, self.ensure(scope, body, NODE)), BOOL)
+                other = self.apply(scope, body, own("none"), (), NODE)
+                self.apply(scope, body, own("same"), (node, self.draw(st.sampled_from([node, other]))), BOOL)
                 self.apply(scope, body, own("load_is_none", field="weight"), (node,), BOOL)
             case _:
                 condition = self.ensure(scope, body, BOOL)
@@ -175,7 +176,7 @@ class Build:
                 self.apply(scope, body, own("check", kind="ValueError", message="it's {}"), (condition, label))
 
     def number(self, scope, body):
-        kind = self.draw(st.sampled_from(["jax", "jax", "binary", "round", "int", "reduce", "stack"]))
+        kind = self.draw(st.sampled_from(["jax", "jax", "binary", "round", "int", "reduce", "stack", "undefined"]))
         if kind == "jax":
             fun, types = self.draw(st.sampled_from(JAX_FUNCTIONS))
             xs = [self.ensure(scope, body, t) for t in types]
@@ -192,6 +193,9 @@ class Build:
             x = self.ensure(scope, body, FLOAT)
             digits = self.draw(st.sampled_from([None, 1]))
             self.apply(scope, body, own("round", ndigits=digits), (x,), INT if digits is None else FLOAT)
+        elif kind == "undefined":
+            type = self.draw(st.sampled_from([INT, VECTOR]))
+            self.apply(scope, body, own("undefined", type=type), (), type)
         elif kind == "int":
             self.apply(scope, body, own("int"), (self.ensure(scope, body, FLOAT),), INT)
         else:
@@ -277,8 +281,6 @@ class Build:
 
 
 def _primitive(primitive):
-    from autobatch.ir.ops import Op
-
     return Op(primitive.name, (), primitive)
 
 
@@ -304,6 +306,3 @@ def arguments(module):
         jnp.array([0.5, 1.0, -2.0], jnp.float32),
         jnp.float32(0.25),
     ]
-
-
-__all__ = ["FakeMemory", "arguments", "leaf", "memories", "modules"]
