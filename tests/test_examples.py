@@ -54,7 +54,7 @@ def test_the_baseline_of_the_demo_computes_the_same(trees):
 def test_the_demo_runs_and_reports(capsys):
     assert demo.main(["--trees", "100", "--batches", "3", "--eager", "2"]) == 0
     printed = capsys.readouterr().out
-    assert "largest difference to plain Python" in printed and "autobatch, batches of 64" in printed
+    assert "Largest difference to plain Python" in printed and "autobatch, batches of 64" in printed
 
 
 def test_code_trees_are_the_same_every_time():
