@@ -11,6 +11,7 @@ from typing import Any
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.numbers import present, traced
+from autobatch.frontend.mutation import rebind
 from autobatch.frontend.operators import BINARY, apply_binary
 from autobatch.frontend.sequences import length, sequence, sliced
 from autobatch.frontend.state import State
@@ -106,7 +107,7 @@ def _store(s: State, container: ast.expr, index: v.Abstract, value: v.Abstract) 
             s.dead = True
             return
         key %= len(old.items)
-    s.bind(container.id, put(old, key, value))
+    rebind(s, container.id, put(old, key, value))
 
 
 def put(record: v.Record, key: Any, value: v.Abstract) -> v.Record:

@@ -21,6 +21,7 @@ from autobatch.ir.ops import OWN
 from autobatch.ir.types import BOOL, Array, List, Ref, Tag
 
 Body = Callable[[State], None]
+BodyAndRest = Callable[[State, Sequence[ast.stmt]], None]
 
 
 def truth(s: State, value: v.Abstract) -> bool | Operand:
@@ -80,25 +81,33 @@ def if_statement(s: State, node: ast.If, rest: Sequence[ast.stmt]) -> None:
     with s.at(node.test):
         condition = truth(s, s.evaluate(node.test))
     execute = s.context.rules.execute
-    branch_on(s, condition, lambda t: execute(t, node.body), lambda t: execute(t, node.orelse), rest, node)
+    branch_on(
+        s, condition, lambda t: execute(t, node.body), lambda t, tail: execute(t, [*node.orelse, *tail]), rest, node
+    )
 
 
 def branch_on(
-    s: State, condition: bool | Operand, then: Body, orelse: Body, rest: Sequence[ast.stmt], node: ast.stmt
+    s: State, condition: bool | Operand, then: Body, orelse: BodyAndRest, rest: Sequence[ast.stmt], node: ast.stmt
 ) -> None:
-    """Run one of two pieces of code, then `rest`."""
+    """Run one of two pieces of code, then `rest`, which `orelse` takes along when the first one leaves."""
     execute = s.context.rules.execute
-    if isinstance(condition, bool):
-        (then if condition else orelse)(s)
+    if condition is False:
+        orelse(s, rest)
+        return
+    if condition is True:
+        then(s)
         execute(s, rest)
         return
+    assert not isinstance(condition, bool)
     a, b = arms(s, condition)
     run(a, then)
-    run(b, orelse)
-    if a.left != b.left:
-        run(b if a.left else a, lambda t: execute(t, rest))
+    if a.left:
+        run(b, lambda t: orelse(t, rest))
         rest = ()
-    elif a.left:
+    else:
+        run(b, lambda t: orelse(t, ()))
+    if b.left and not a.left:
+        run(a, lambda t: execute(t, rest))
         rest = ()
     with s.at(node):
         join(s, condition, a, b, node=node if rest else None)

@@ -230,6 +230,7 @@ def specialise(
 
     arguments = {n: enter(n, k) for n, k in layouts.items()}
     frame.enclosing = {n: enter(n, k) for n, k in captured.items()}
+    frame.borrowed = [*arguments.values(), *frame.enclosing.values()]
     for name, value in arguments.items():
         state.bind(name, value, source.span)
     context.active.append((source, arguments))

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable, Sequence
 
 from autobatch.frontend import values as v
+from autobatch.frontend.access import variable
 from autobatch.frontend.assignment import assign
 from autobatch.frontend.branches import truth
 from autobatch.frontend.joins import arms, as_listing, stored
@@ -176,3 +178,17 @@ def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:
     if not isinstance(found, v.Record):
         s.refuse("the keys of a dict must be constants", "use a list comprehension")
     return v.Record("dict", tuple(table), tuple(table.values()))
+
+
+def nested_reduction(s: State, node: ast.Call) -> ast.expr | None:
+    """`sum(e for a in A for b in B)` as `sum(sum(e for b in B) for a in A)`; likewise any() and all()."""
+    match node:
+        case ast.Call(func=ast.Name(id="sum" | "any" | "all" as name), args=[ast.GeneratorExp() as inner], keywords=[]):
+            if len(inner.generators) < 2 or variable(s, name) != v.Static(getattr(builtins, name)):
+                return None
+        case _:
+            return None
+    first, *rest = inner.generators
+    part = ast.copy_location(ast.GeneratorExp(inner.elt, rest), inner)
+    reduced = ast.copy_location(ast.Call(node.func, [part], []), node)
+    return ast.copy_location(ast.Call(node.func, [ast.copy_location(ast.GeneratorExp(reduced, [first]), inner)], []), node)

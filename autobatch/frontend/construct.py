@@ -31,14 +31,19 @@ def construct(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract
     if all(isinstance(a, v.Static) and not inputs(a.value) for a in (*args, *kwargs.values())):
         if issubclass(cls, enum.Enum) or not _is_plain(cls):
             return _folded(s, cls, args, kwargs)
-    if dataclasses.is_dataclass(cls) and not is_user_function(inspect.getattr_static(cls, "__init__")):
-        return _dataclass(s, cls, args, kwargs)
     initialiser = inspect.getattr_static(cls, "__init__")
-    if is_user_function(initialiser):
+    if dataclasses.is_dataclass(cls) and not _is_written(initialiser):
+        return _dataclass(s, cls, args, kwargs)
+    if _is_written(initialiser):
         return initialise(s, v.Record("object", (), (), cls), initialiser, args, kwargs)
     if initialiser is object.__init__:
         return v.Record("object", (), (), cls)
     s.refuse(f"{cls.__name__} cannot be built inside a compiled function", "use a dataclass or a NamedTuple")
+
+
+def _is_written(function: Any) -> bool:
+    """Is it a function of the user, and not one that `dataclass` has made?"""
+    return is_user_function(function) and function.__code__.co_filename != "<string>"
 
 
 def _is_plain(cls: type) -> bool:
@@ -89,7 +94,7 @@ def _dataclass(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstrac
     items |= {f.name: defaults[f.name] for f in dataclasses.fields(cls) if not f.init and f.name in defaults}
     made = v.Record("object", tuple(items), tuple(items.values()), cls)
     after = inspect.getattr_static(cls, "__post_init__", None)
-    return initialise(s, made, after, [], {}) if after is not None and is_user_function(after) else made
+    return initialise(s, made, after, [], {}) if _is_written(after) else made
 
 
 def initialise(

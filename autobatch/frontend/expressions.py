@@ -12,9 +12,11 @@ from autobatch.frontend.access import expand, variable
 from autobatch.frontend.assignment import assign
 from autobatch.frontend.attributes import attribute
 from autobatch.frontend.branches import bool_expression, conditional_expression
-from autobatch.frontend.comprehensions import comprehension, dict_comprehension
+from autobatch.frontend.comprehensions import comprehension, dict_comprehension, nested_reduction
 from autobatch.frontend.failures import text
 from autobatch.frontend.functions import define
+from autobatch.frontend.mutation import call_method
+from autobatch.frontend.numbers import present
 from autobatch.frontend.operators import BINARY, apply_binary, apply_unary, comparison, subscript
 from autobatch.frontend.refusals import EXPRESSION_REFUSALS
 from autobatch.frontend.sequences import sequence
@@ -38,7 +40,11 @@ def _constant(s: State, node: ast.Constant) -> v.Abstract:
 
 
 def _name(s: State, node: ast.Name) -> v.Abstract:
-    return variable(s, node.id)
+    value = variable(s, node.id)
+    if isinstance(value, v.Optional) and value.unset:
+        value = present(s, value)
+        s.bind(node.id, value, s.env[node.id].span)
+    return value
 
 
 def _attribute(s: State, node: ast.Attribute) -> v.Abstract:
@@ -115,6 +121,8 @@ def _slice(s: State, node: ast.Slice) -> v.Abstract:
 
 
 def _call(s: State, node: ast.Call) -> v.Abstract:
+    if (nested := nested_reduction(s, node)) is not None:
+        return s.evaluate(nested)
     function = s.evaluate(node.func)
     items = _elements(s, node.args)
     assert isinstance(items, list)
@@ -130,7 +138,8 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
         named |= dict(zip(spread.keys, spread.items, strict=True))
     if s.dead:
         raise Ended
-    return s.call(function, items, named)
+    changed = call_method(s, node, function, items, named)
+    return changed if changed is not None else s.call(function, items, named)
 
 
 def _walrus(s: State, node: ast.NamedExpr) -> v.Abstract:

@@ -97,7 +97,12 @@ def join(
 
 
 def _bound(s: State, name: str) -> v.Bound:
-    return s.env.get(name) or v.Bound(v.Static(False) if name in FLAGS else v.Unset(name), s.span)
+    bound = s.env.get(name)
+    if name not in FLAGS:
+        return bound or v.Bound(v.Unset(name), s.span)
+    flag = s.flag(name)
+    known = s.block.truth(flag.operand) if isinstance(flag, v.Leaf) else None
+    return v.Bound(flag if known is None else v.Static(known), bound.span if bound else s.span)
 
 
 def _wanted(s: State, name: str, a: State, b: State, node: ast.AST | None) -> bool:

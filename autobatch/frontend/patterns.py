@@ -43,7 +43,7 @@ def _cases(
 
     with s.at(case.pattern):
         condition = _with_guard(s, case, subject)
-    branch_on(s, condition, then, lambda t: _cases(t, subject, others, (), node), rest, node)
+    branch_on(s, condition, then, lambda t, tail: _cases(t, subject, others, tail, node), rest, node)
 
 
 def _with_guard(s: State, case: ast.match_case, subject: v.Abstract) -> Truth:

@@ -161,7 +161,7 @@ class Context:
 @dataclass
 class Frame:
     """A function being lowered. `enclosing` holds the variables of the functions around it, `loops` the loops
-    around the statement at hand; `constructing` names the object whose attributes `__init__` may set; `unknown`: some path ended at a call whose result is not known yet. `owner` is the
+    around the statement at hand; `constructing` names the object whose attributes `__init__` may set; `borrowed` are its arguments; `unknown`: some path ended at a call whose result is not known yet. `owner` is the
     Python function whose closure and globals are read."""
 
     context: Context
@@ -170,6 +170,7 @@ class Frame:
     loops: list[ast.AST] = field(default_factory=list)
     unknown: bool = False
     constructing: str = ""
+    borrowed: list[v.Abstract] = field(default_factory=list)
 
     @property
     def owner(self) -> Any:

@@ -1,0 +1,162 @@
+"""Lower a function, verify the module, run it for each example, and compare with plain Python: the oracle."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from autobatch.frontend import Lowered, lower
+from autobatch.frontend.statics import follow
+from autobatch.ir import jax_compat
+from autobatch.ir.interpret import ExampleFailure, interpret
+from autobatch.ir.template import Container, Fixed, Input, Output, Template
+from autobatch.ir.types import List, Ref
+from autobatch.ir.verifier import verify
+from autobatch.runtime.memory import ColumnMemory
+from autobatch.runtime.pack import pack
+
+
+def is_array(x: Any) -> bool:
+    return isinstance(x, (np.ndarray, jax.Array, float))
+
+
+class Lowering:
+    """A lowered function of shared arguments and one batched one, with the examples it was lowered for."""
+
+    def __init__(self, fun: Callable[..., Any], examples: Sequence[Any], *shared: Any) -> None:
+        self.fun, self.examples, self.shared = fun, list(examples), shared
+        self.columns = pack(self.examples)
+        self.leaves = []
+        given = jax.tree.map(self._leaf, shared)
+        schema = self.columns.schema
+        types = [jax_compat.type_of(x) for x in self.leaves]
+        root = Input(0, schema.root, optional=schema.root_optional)
+        self.lowered: Lowered = lower(fun, (*given, root), {}, schema, types)
+        verify(self.lowered.module)
+
+    def _leaf(self, x: Any) -> Any:
+        if not is_array(x):
+            return x
+        self.leaves.append(x)
+        return Input(len(self.leaves) - 1, jax_compat.type_of(x), shared=True)
+
+    @property
+    def module(self):
+        return self.lowered.module
+
+    def hidden(self) -> list[Any]:
+        found = {f.shared: f for f in self.lowered.free if f.shared is not None}
+        return [_read(found[k]) for k in sorted(found)]
+
+    def run(self, index: int) -> Any:
+        memory = ColumnMemory(self.columns)
+        root = memory.root(index)
+        args = [root]
+        if self.columns.schema.root_optional:
+            missing = self.examples[index] is None
+            args = [0 if missing else root, missing]
+        results = interpret(self.module, [*self.leaves, *self.hidden()], args, memory)
+        return value(self.lowered.result, results)
+
+    def check(self) -> None:
+        """Every example gives what plain Python gives, or fails as it does."""
+        for index, example in enumerate(self.examples):
+            try:
+                expected = self.fun(*self.shared, example)
+            except Exception as error:
+                with pytest.raises(ExampleFailure) as failed:
+                    self.run(index)
+                assert failed.value.kind == type(error).__name__
+                continue
+            same(self.run(index), expected)
+
+
+def _read(variable: Any) -> Any:
+    function = variable.owner
+    code = getattr(function, "__code__", None)
+    if code is not None and variable.name in code.co_freevars:
+        start = function.__closure__[code.co_freevars.index(variable.name)].cell_contents
+    elif code is not None:
+        start = function.__globals__[variable.name]
+    else:
+        start = function
+    return follow(start, variable.path)
+
+
+def value(template: Template, results: Sequence[Any]) -> Any:
+    """The Python value that results stand for."""
+    match template:
+        case Output(index=index, optional=optional, type=type):
+            if optional is not None and results[optional]:
+                return None
+            if isinstance(type, (Ref, List)) and isinstance(results[index], int):
+                return ...
+            return results[index]
+        case Fixed(value=fixed):
+            return fixed
+        case Container(kind="rows", children=(child,)):
+            lists = leaf_indices(child)
+            turns = range(len(results[lists[0]]))
+            return [value(child, {k: results[k][i] for k in lists}) for i in turns]
+        case Container(kind=kind, children=children, keys=keys, cls=cls):
+            items = [value(c, results) for c in children]
+            if kind == "dict":
+                return dict(zip(keys, items, strict=True))
+            if kind in ("tuple", "list"):
+                return tuple(items) if kind == "tuple" else items
+            if kind == "namedtuple":
+                return cls(*items)
+            made = object.__new__(cls)
+            for k, x in zip(keys, items, strict=True):
+                object.__setattr__(made, k, x)
+            return made
+
+
+def leaf_indices(template: Template) -> list[int]:
+    if isinstance(template, Output):
+        return [template.index]
+    if isinstance(template, Container):
+        return [i for c in template.children for i in leaf_indices(c)]
+    return []
+
+
+def same(found: Any, expected: Any) -> None:
+    """Equal in structure, exactly in integers and strings, nearly in floats."""
+    if found is ...:
+        return
+    if isinstance(expected, (tuple, list)):
+        assert type(found) is type(expected) and len(found) == len(expected), (found, expected)
+        for x, y in zip(found, expected, strict=True):
+            same(x, y)
+    elif isinstance(expected, dict):
+        assert list(found) == list(expected)
+        for k in expected:
+            same(found[k], expected[k])
+    elif expected is None or isinstance(expected, (str, bool, enum.Enum)):
+        assert found == expected, (found, expected)
+        if isinstance(expected, bool):
+            assert isinstance(found, (bool, np.bool_)) or np.asarray(found).dtype == bool
+    elif isinstance(expected, int):
+        assert int(found) == expected and np.asarray(found).dtype.kind in "iu", (found, expected)
+    elif isinstance(expected, (float, np.ndarray, np.generic, jax.Array)):
+        assert np.shape(found) == np.shape(expected), (found, expected)
+        if not isinstance(expected, (float, np.generic)):
+            assert np.asarray(found).dtype == np.asarray(expected).dtype
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
+    elif hasattr(expected, "__dict__"):
+        assert type(found) is type(expected)
+        same(dict(vars(found)), dict(vars(expected)))
+    else:
+        raise AssertionError(f"{type(expected)} cannot be compared")
+
+
+def check(fun: Callable[..., Any], examples: Sequence[Any], *shared: Any) -> Lowering:
+    """Lower `fun(*shared, example)` and compare it with plain Python on every example."""
+    made = Lowering(fun, examples, *shared)
+    made.check()
+    return made
