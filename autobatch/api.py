@@ -15,6 +15,7 @@ import functools
 import inspect
 import sys
 import threading
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -179,6 +180,8 @@ class Batched(Generic[P, R]):
             return self
         made: Batched[..., R] = object.__new__(type(self))
         made.__dict__.update(self.__dict__, _receiver=(instance,))
+        # inside another batched function: the compiler calls the plain function, with this `self`
+        made.__autobatch_function__ = types.MethodType(self.__wrapped__, instance)
         return made
 
     def __reduce__(self) -> Any:
@@ -259,7 +262,8 @@ class Batched(Generic[P, R]):
             computed,
             examples.schema,
             examples.host_or_leaves,
-            examples.enums,
+            (*examples.enums, *program.enums),
+            ready.words,
             program.is_uniform,
         )
         outcome = results.poisoned(outcome, stale) if stale is not None else outcome

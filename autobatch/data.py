@@ -21,7 +21,18 @@ from autobatch import transfer
 from autobatch.arguments import Slot
 from autobatch.batch import Batch
 from autobatch.errors import BatchError, Failure, PlanError
-from autobatch.groups import DECIDED, Form, Group, Leaves, Plan, Specialised, Tables, component_field, with_rows
+from autobatch.groups import (
+    ARGUMENT,
+    DECIDED,
+    Form,
+    Group,
+    Leaves,
+    Plan,
+    Specialised,
+    Tables,
+    component_field,
+    with_rows,
+)
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.types import Array, Type
 from autobatch.runtime.annotations import schema_of_annotation
@@ -69,12 +80,13 @@ class Examples:
         concrete = {k: a for k, a in self.arrays.items() if k in program.on_host}
         if concrete:  # the arrays decide structure: the plan is for these very values
             plan = program.plan_with(self._columns(), concrete, self.count)
-            made = Ready(*program.bind(plan), plan.failures, plan)
+            words = program.words(self.group.vocabularies if self.group is not None else {})
+            made = Ready(*program.bind(plan), plan.failures, plan, words=words)
         elif self.width == 0:
             made = program.array_tables(self.count)
         else:
             made = self._planned(program)
-        given = {f"{ROOT}{k}": array for k, array in self.arrays.items() if f"{ROOT}{k}" in made.tables}
+        given = {f"{ARGUMENT}{k}": array for k, array in self.arrays.items() if f"{ARGUMENT}{k}" in made.tables}
         return replace(made, tables={**made.tables, **given})
 
     def _columns(self) -> tuple[Columns, ...]:
@@ -96,7 +108,7 @@ class Examples:
         group = self._group()
         group.mark(program.planner)
         plan = group.plan(program)
-        return Ready(*group.tables(program), plan.failures, plan)
+        return Ready(*group.tables(program), plan.failures, plan, words=program.words(group.vocabularies))
 
     def _group(self) -> Group:
         """The examples on the host. PlanError where a batch is known by its traced leaves only."""
@@ -129,7 +141,7 @@ class Examples:
         """The enums among the examples' values."""
         if self.leaves is not None:
             return self.leaves[1].enums
-        held = self.group.columns.vocabularies if self.group is not None else {}
+        held = self.group.vocabularies if self.group is not None else {}
         return tuple((n, type(v[0])) for n, v in held.items() if n != "str" and v)
 
 
@@ -149,13 +161,14 @@ class Program(Specialised, typing.Protocol):
 class Ready:
     """What the executable reads, the signature it is compiled for, and the examples that failed while planning.
     `plan` is None where the examples are known by their leaves only. `stale`: columns that decided structure, by name,
-    and for each whether it has changed since: a bool, or a traced one."""
+    and for each whether it has changed since: a bool, or a traced one. `words`: vocabularies of the result."""
 
     tables: Tables
     signature: Hashable
     failures: tuple[Failure, ...] = ()
     plan: Plan | None = None
     stale: Mapping[str, Any] = field(default_factory=dict)
+    words: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _from_leaves(leaves: Leaves, form: Form, fingerprint: str) -> Ready | None:
@@ -166,8 +179,9 @@ def _from_leaves(leaves: Leaves, form: Form, fingerprint: str) -> Ready | None:
             data = {t: with_rows(leaves.columns[c], rows) for t, c, rows in planned.data}
             decided = {n.removeprefix(DECIDED): t for n, t in tables.items() if n.startswith(DECIDED)}
             stale = {n: _differs(leaves.columns[n], t) for n, t in decided.items() if leaves.columns[n] is not t}
-            kept = {n: t for n, t in tables.items() if not n.startswith(DECIDED)}
-            return Ready({**kept, **data}, planned.signature, planned.failures, None, stale)
+            words = {n: t for n, t in tables.items() if n.startswith(transfer.VOCABULARY)}
+            kept = {n: t for n, t in tables.items() if not n.startswith((DECIDED, transfer.VOCABULARY))}
+            return Ready({**kept, **data}, planned.signature, planned.failures, None, stale, words)
     return None
 
 

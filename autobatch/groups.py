@@ -56,6 +56,10 @@ class Specialised(Protocol):
         """The columns that decide structure: a plan is stale where one of them has changed."""
         ...
 
+    def words(self, vocabularies: Mapping[str, tuple[Any, ...]]) -> Tables:
+        """The vocabularies that strings and enum members of the result are counted in, as leaves."""
+        ...
+
     def plan(self, components: tuple[Columns, ...]) -> Plan: ...
 
     def bind(self, plan: Any, at_least: Sequence[Hashable] = ()) -> tuple[Tables, Hashable]:
@@ -72,6 +76,9 @@ class Planner(Protocol):
         """The programs that this function has for such examples, with guards that hold now."""
         ...
 
+
+ARGUMENT = "#argument"
+"""The prefix of tables that hold the rows of a batched argument itself; its number follows."""
 
 DECIDED = "#decided:"
 """The prefix of tables that hold a column of floats as it was when it decided structure."""
@@ -119,6 +126,11 @@ class Group:
             if self._components is None:
                 self._components = split(self.columns, self.width)
             return self._components
+
+    @property
+    def vocabularies(self) -> Mapping[str, tuple[Any, ...]]:
+        """The strings and enum members of the data set."""
+        return self._columns.vocabularies if self._columns is not None else self.origin[0].vocabularies  # type: ignore[index]
 
     @property
     def nbytes(self) -> int:
@@ -252,7 +264,7 @@ def flatten(group: Group, programs: tuple[Specialised, ...], waiting: bool) -> t
     plans, all_tables = [], []
     for program in programs:
         tables, signature = group.tables(program)
-        column = {n: ROOT if n == f"{ROOT}0" and group.width == 1 else n for n in tables}
+        column = {n: ROOT if n == f"{ARGUMENT}0" and group.width == 1 else n for n in tables}
         data = tuple((n, column[n], len(tables[n])) for n in tables if column[n] in held)
         plans.append(Planned(program.fingerprint, signature, group.failures(program), data))
         own = {n for n, _, _ in data}
@@ -260,7 +272,7 @@ def flatten(group: Group, programs: tuple[Specialised, ...], waiting: bool) -> t
         for name in sorted(program.structure_columns & held.keys()):
             if held[name].dtype.kind == "f":  # numbers that `with_floats` can change
                 kept[DECIDED + name] = held[name]
-        all_tables.append(kept)
+        all_tables.append(kept | program.words(columns.vocabularies))
     enums = tuple((n, type(v[0])) for n, v in columns.vocabularies.items() if n != "str" and v)
     form = Form(
         columns.schema,

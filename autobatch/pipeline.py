@@ -22,13 +22,14 @@ from autobatch.errors import Failure
 from autobatch.frontend import Lowered, lower
 from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
-from autobatch.ir.system import print_system
+from autobatch.ir.system import System, print_system
 from autobatch.ir.types import Array, Type
 from autobatch.ir.verifier import verify
 from autobatch.optimize.cse import eliminate_common
 from autobatch.optimize.fission import Schedule, fission, print_schedule
 from autobatch.optimize.inline import inline
 from autobatch.optimize.requests import table_request
+from autobatch.optimize.sharing import share_rows
 from autobatch.options import Options
 from autobatch.runtime.activations import Inspection
 from autobatch.runtime.columns import Columns
@@ -78,12 +79,13 @@ class Program:
         lowered: Lowered,
         stages: dict[str, Callable[[], str]],
         example: Module,
+        system: System,
         spec: PlanSpec,
         schedule: Schedule,
         schema: Schema,
         options: Options,
     ) -> None:
-        self._schema = schema
+        self._schema, self._system = schema, system
         self.lowered, self.spec, self.schedule, self.options = lowered, spec, schedule, options
         self.example = example
         self._stages = stages
@@ -111,7 +113,9 @@ class Program:
 
     def _assemble(self, data: Columns, roots: Sequence[Any], found: Any) -> tuple[DataPlan, Any]:
         def held(column: str) -> Any:
-            return roots[int(column[5:])] if column.startswith("#root") else data.arrays[column]
+            if column.startswith("#argument"):
+                return roots[int(column.removeprefix("#argument"))]
+            return data.arrays[column]
 
         return make_plan(self.spec, self._request, found, data, {c: (s, held(c)) for c, s in self._request.data})
 
@@ -133,7 +137,7 @@ class Program:
     @property
     def structure_columns(self) -> frozenset[str]:
         """The columns of the examples that the host reads: a plan is stale when one of them has changed."""
-        found = {f"#root{k}" for k in self.structural}
+        found = {f"#argument{k}" for k in self.structural}
         for function in self.spec.slice.functions:
             for instruction in walk(function.region):
                 if isinstance(instruction, Apply):
@@ -142,7 +146,7 @@ class Program:
 
     def interpret(self, shared: Sequence[Any], plan: DataPlan) -> list[Result]:
         """The results by the reference back end, row by row."""
-        arrays = iter(demand.run(self.schedule.system, plan, shared, self.example.constants))
+        arrays = iter(demand.run(self._system, plan, shared, self.example.constants))
         tables, _ = self.bind(plan)
         return self._results(arrays, tables, plan.count)
 
@@ -196,7 +200,7 @@ def compile(
     facts = analyse(functions, traced)
     refuse_numeric_control(functions, facts)
     system, spec = build_system(functions, facts, schema)
-    schedule = fission(system)
+    schedule = fission(share_rows(system))
     stages = {
         "example": lambda: print_module(lowered.module),
         "functions": lambda: print_module(functions),
@@ -205,7 +209,7 @@ def compile(
     }
     passes.write("system", lambda: print_system(system))
     passes.write("fission", lambda: print_schedule(schedule))
-    return Program(lowered, stages, functions, spec, schedule, schema, options)
+    return Program(lowered, stages, functions, system, spec, schedule, schema, options)
 
 
 class _Passes:

@@ -10,7 +10,7 @@ class instance, tag, None ... ->  Batch: the columns of one object an example
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, assert_never
 
@@ -64,6 +64,7 @@ class Outcome:
     schema: Schema
     leaves: Callable[[], dict[str, Any]]
     enums: tuple[tuple[str, type], ...]
+    words: Mapping[str, Any]
     uniform: Callable[[int], bool]
 
 
@@ -113,6 +114,9 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
         case Container(kind="list") if _alike(template, outcome):
             _no_axis(out_axes, outcome.function, "a list")
             return _fixed_lists(template, outcome)
+        case Container(kind="rows"):
+            _no_axis(out_axes, outcome.function, "a list")
+            return _listing(template, outcome)
         case Fixed(value=None):
             return None
         case Fixed(value=value) if not isinstance(value, (str, enum.Enum, bool, int, float, complex, np.ndarray)):
@@ -212,6 +216,42 @@ def _ragged(held: RaggedResult, type: Type, outcome: Outcome) -> Ragged:
             assert_never(inner)
 
 
+def _listing(template: Container, outcome: Outcome) -> Ragged:
+    """A comprehension: its elements are results of their own, one row an element."""
+    held = outcome.results[_first(template, outcome)]
+    assert isinstance(held, RaggedResult)
+    inner = [r.values if isinstance(r, RaggedResult) else r for r in outcome.results]
+    count = _capacity(held.values)
+    return Ragged(build(template.children[0], replace(outcome, results=inner, count=count)), held.offsets)
+
+
+def _first(template: Template, outcome: Outcome) -> int:
+    """A result that is part of a list."""
+    match template:
+        case Output(index=index):
+            return index
+        case Container(children=children) if children:
+            return _first(children[0], outcome)
+        case _:
+            raise BatchError(
+                f"{outcome.function}: the result holds a list of constants, whose length is not computed; put a number "
+                "of the example into its elements"
+            )
+
+
+def _capacity(values: Any) -> int:
+    """The number of rows of a result."""
+    match values:
+        case ArrayResult(values=array):
+            return int(array.shape[0])
+        case StructureResult(rows=rows):
+            return int(rows.shape[0])
+        case RaggedResult(offsets=offsets):
+            return int(offsets.shape[0]) - 1
+        case _:
+            raise TypeError(f"{values!r} is no result of a program")
+
+
 # ---- lists written out: `return [h, c]`
 
 
@@ -307,6 +347,8 @@ class _Assembler:
                 return self.fixed(value)
             case Container(kind="list"):
                 return self.listed(template)
+            case Container(kind="rows"):
+                return self.rows_of(template)
             case Container():
                 return self.record(template)
             case _:
@@ -334,11 +376,9 @@ class _Assembler:
                 assert_never(held)
 
     def vocabulary(self, type: Tag) -> None:
-        """Tags of the input are positions in the vocabulary of the input."""
+        """Tags are positions in the vocabulary of the input, and behind it the constants of the program."""
         name = transfer.VOCABULARY + type.vocabulary
-        leaves = self.outcome.leaves()
-        if name in leaves:
-            self.columns[name] = leaves[name]
+        self.columns[name] = self.outcome.words[name]
         self.enums |= {n: c for n, c in self.outcome.enums if n == type.vocabulary}
 
     def fixed(self, value: Any) -> _Cell:
@@ -399,6 +439,18 @@ class _Assembler:
         offsets = jnp.arange(count + 1, dtype=jnp.int32) * length
         values = jnp.stack([c.values for c in cells], 1) if cells else jnp.zeros((count, 0), bool)
         return self.list_store(elem, values.reshape(count * length, *values.shape[2:]), offsets, offsets)
+
+    def rows_of(self, template: Container) -> _Cell:
+        """A comprehension that an object holds."""
+        child = template.children[0]
+        if not isinstance(child, Output):
+            raise BatchError(
+                f"{self.outcome.function}: an object of the result holds a list of containers; return the list beside "
+                "the object, in a tuple"
+            )
+        held = self.outcome.results[child.index]
+        assert isinstance(held, RaggedResult)
+        return self.ragged(held, child.type)
 
     def ragged(self, held: RaggedResult, type: Type) -> _Cell:
         assert isinstance(type, List)

@@ -11,20 +11,21 @@ import itertools
 import threading
 import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from autobatch import pipeline
+from autobatch import pipeline, transfer
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.data import FAILED, Component, Examples, Ready, array_columns, zeros
 from autobatch.frontend.state import FreeVariable
 from autobatch.frontend.statics import follow, same_static
 from autobatch.groups import Group, Planner, Tables
-from autobatch.ir.core import Function, Module, Operand, Value, operands, regions
+from autobatch.ir.core import Apply, Function, Module, Operand, Value, operands, regions, walk
 from autobatch.ir.rewrite import free_values
-from autobatch.ir.types import Array
+from autobatch.ir.types import STR, Array, List, Tag, Type
 from autobatch.options import Options
 from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.pipeline import compile as compile_program
@@ -59,6 +60,9 @@ class Program:
         free: Sequence[FreeVariable] = compiled.lowered.free
         self._guards = tuple(f for f in free if f.shared is None)
         self._arrays = tuple(sorted({f.shared: f for f in free if f.shared is not None}.items()))
+        self._constants = _constant_words(compiled.lowered.module)
+        results = compiled.lowered.module.functions[0].region.results
+        self._returned = tuple(sorted({v for r in results for v in _vocabularies(r.type)}))
         self._array_tables: Bounded[int, Ready] = Bounded(32)
         self._jit = jax.jit(lambda shared, tables, signature: compiled.run(shared, tables, signature), static_argnums=2)
 
@@ -78,6 +82,28 @@ class Program:
     def shared(self, leaves: Sequence[Any]) -> list[Any]:
         """All shared inputs: those of the call, then arrays that free variables hold now."""
         return [*leaves, *(read(f, f.value) for _, f in self._arrays)]
+
+    # -- strings and enum members
+
+    def _extended(self, vocabularies: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+        """Vocabularies with the constants of the program behind the words of the data."""
+        made = dict(vocabularies)
+        for name, words in self._constants.items():
+            known = made.get(name, ())
+            made[name] = (*known, *(w for w in words if w not in known))
+        return made
+
+    def words(self, vocabularies: Mapping[str, tuple[Any, ...]]) -> Tables:
+        """The vocabularies that strings and enum members of the result are counted in, as leaves."""
+        if not self._returned:
+            return {}
+        made = self._extended(vocabularies)
+        return {transfer.VOCABULARY + name: transfer.encode(made.get(name, ())) for name in self._returned}
+
+    @property
+    def enums(self) -> tuple[tuple[str, type], ...]:
+        """The enums of the program's constants."""
+        return tuple((n, type(w[0])) for n, w in self._constants.items() if n != STR.vocabulary)
 
     # -- plans
 
@@ -103,7 +129,7 @@ class Program:
             values = np.asarray(arrays[k]) if k in arrays else zeros(component.type, count)
             whole.append(array_columns(component.type, values, like))
         self.plans_made += 1
-        return self.compiled.plan(whole)
+        return self.compiled.plan([replace(c, vocabularies=self._extended(c.vocabularies)) for c in whole])
 
     def bind(self, plan: Any, at_least: Sequence[Any] = ()) -> tuple[Tables, Hashable]:
         """The tables of a plan, in a size class that holds those of the signatures in `at_least`."""
@@ -119,7 +145,7 @@ class Program:
 
         def make() -> Ready:
             plan = self.plan_with((), {}, count)
-            return Ready(*self.bind(plan), plan.failures, plan)
+            return Ready(*self.bind(plan), plan.failures, plan, words=self.words({}))
 
         return self._array_tables.get_or_make(count, make)
 
@@ -145,6 +171,28 @@ class Program:
         module = self.compiled.lowered.module
         entry = module.functions[0]
         return entry.region.results[index] not in _varying(module, entry)
+
+
+def _constant_words(module: Module) -> dict[str, tuple[Any, ...]]:
+    """The strings and enum members that a program makes, by vocabulary."""
+    found: dict[str, dict[Any, None]] = {}
+    for function in module.functions:
+        for instruction in walk(function.region):
+            if isinstance(instruction, Apply) and instruction.op.name == "tag":
+                kind = instruction.results[0].type
+                assert isinstance(kind, Tag)
+                found.setdefault(kind.vocabulary, {})[instruction.op["value"]] = None
+    return {name: tuple(words) for name, words in found.items()}
+
+
+def _vocabularies(kind: Type) -> tuple[str, ...]:
+    match kind:
+        case Tag(vocabulary=name):
+            return (name,)
+        case List(elem=elem):
+            return _vocabularies(elem)
+        case _:
+            return ()
 
 
 def _host_components(compiled: pipeline.Program, components: tuple[Component, ...]) -> frozenset[int]:

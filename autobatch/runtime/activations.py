@@ -148,7 +148,7 @@ class Inspection:
         args = {k: self.roots[k][self.examples] for k in entry.host_args}
         pointers = []
         for k in entry.pointer_args:
-            source = self.spec.data[f"#root{k}"]
+            source = self.spec.data[f"#argument{k}"]
             pointers.append((source << SHIFT) | self.examples)
         self.intern(entry, self.examples, list(args.values()), pointers)
         while True:

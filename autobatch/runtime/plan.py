@@ -33,7 +33,8 @@ class DataPlan:
     `pointers[table]`: (source, row within the example). `owners[table]`: for a fold's elements, the row that reads them.
     `levels[order]`: the level of each row. `data[column]`: what the device reads of the examples. `structure[k]`: the
     host's values of a result that is no number; one that refers to rows of `targets[k]` counts from its example's first
-    row, whose places are `stores`. `lengths[k]`: the lengths of a result that is a list."""
+    row, whose places are `stores`. `numbers[space]`: for rows that are shared, equal numbers for equal rows. `lengths[k]`:
+    the lengths of a result that is a list."""
 
     request: TableRequest
     count: int
@@ -47,6 +48,7 @@ class DataPlan:
     structure: Mapping[int, Values]
     lengths: Mapping[int, Ints]
     stores: Mapping[str, Ints]
+    numbers: Mapping[int, Ints]
     targets: Mapping[int, str]
     failures: tuple[Failure, ...] = ()
 
@@ -79,6 +81,7 @@ class DataPlan:
             data={c: v[rows[data_space[c]]] for c, v in self.data.items()},
             structure={k: v[chosen] for k, v in self.structure.items()},
             lengths={k: v[chosen] for k, v in self.lengths.items()},
+            numbers={d.space: self.numbers[d.space][rows[d.base]] for d in self.request.distinct},
             stores={s: offsets_of(old[chosen + 1] - old[chosen]) for s, old in self.stores.items()},
             failures=failures,
         )
@@ -89,20 +92,25 @@ class DataPlan:
     def bind(self, size_class: Callable[[Mapping[int, int]], tuple[int, ...]]) -> tuple[dict[str, Values], Signature]:
         """The arrays of one call: all integers in one array, and the data columns; and their shapes' signature."""
         counts = {space: self.rows(space) for space in self.starts}
+        distinct = {space: np.unique(n, return_index=True, return_inverse=True) for space, n in self.numbers.items()}
+        counts.update((space, len(found[0])) for space, found in distinct.items())
         signature = Signature(self.count, size_class(counts))
-        return _Binder(self, signature).bind(), signature
+        return _Binder(self, signature, counts, distinct).bind(), signature
 
 
 class _Binder:
-    def __init__(self, plan: DataPlan, signature: Signature) -> None:
+    def __init__(
+        self, plan: DataPlan, signature: Signature, counts: Mapping[int, int], distinct: Mapping[int, Any]
+    ) -> None:
         self.plan, self.request, self.signature = plan, plan.request, signature
+        self.counts, self.distinct = counts, distinct
         self.places, size = layout(plan.request, signature)
         self.out = np.zeros(size, np.int32)
         self.sorted: list[Ints] = []
         self.position: list[Ints] = []
         self.example: dict[int, Ints] = {}
         for n, order in enumerate(self.request.orders):
-            rows = plan.rows(order.space)
+            rows = counts[order.space]
             by_level = self.by_level(n) if n in plan.levels else np.arange(rows)
             position = np.empty(rows, np.int64)
             position[by_level] = np.arange(rows)
@@ -129,9 +137,14 @@ class _Binder:
 
     def bind(self) -> dict[str, Values]:
         plan, request = self.plan, self.request
-        self.put("counts", np.array([plan.rows(s) for s in range(request.spaces)]))
+        self.put("counts", np.array([self.counts[s] for s in range(request.spaces)]))
         for name, order in request.columns:
-            self.put(f"{name}@{order}", plan.columns[name][self.sorted[order]])
+            space = request.orders[order].space
+            rows = self.distinct[space][1] if space in self.distinct else self.sorted[order]
+            self.put(f"{name}@{order}", plan.columns[name][rows])
+        for d in request.distinct:
+            for reader in d.readers:
+                self.put(f"spread{d.space}@{reader}", self.distinct[d.space][2][self.sorted[reader]])
         for g in request.gathers:
             index = self.index(g, plan.space_of_table[g.name])
             self.put(f"{g.name}@{g.order}", index[self.sorted[g.order]])
@@ -235,7 +248,7 @@ class _Assembler:
         self.order: dict[int, Ints] = {}
         self.home = np.array([-1 if d.space is None else d.space.index for d in spec.definitions] or [-1])
         for column, (space, _) in data.items():
-            root = column.startswith("#root")
+            root = column.startswith("#argument")
             self.starts[space] = np.arange(self.count + 1) if root else columns.starts[spec.spaces[space].name]
         for region in spec.spaces:
             if region.kind == "region":
@@ -292,9 +305,21 @@ class _Assembler:
             structure,
             lengths,
             {s: self.source.starts[s] for s in targets.values()},
+            self.value_numbers(),
             targets,
         )
         return _with_levels(plan)
+
+    def value_numbers(self) -> dict[int, Ints]:
+        """For spaces whose rows are shared: the same number for rows that are equal in all keys (hash-consing)."""
+        numbers: dict[int, Ints] = {}
+        for d in self.request.distinct:
+            columns = [np.unique(self.columns[key], return_inverse=True)[1] for key in d.keys]
+            joined = columns[0]
+            for column in columns[1:]:
+                joined = np.unique(joined * (1 + column.max(initial=0)) + column, return_inverse=True)[1]
+            numbers[d.space] = joined
+        return numbers
 
     def rows(self, space: int, table: TableSpec) -> None:
         raw = _recorded(self.found, table, space, self.request.example)

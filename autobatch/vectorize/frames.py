@@ -134,9 +134,9 @@ class _Builder:
         return atom
 
     def data_variable(self, column: str) -> Variable:
-        if column.startswith("#root"):
-            argument = self.module.functions[0].region.args[int(column.removeprefix("#root"))]
-            kind, type = "#root", argument.type
+        if column.startswith("#argument"):
+            argument = self.module.functions[0].region.args[int(column.removeprefix("#argument"))]
+            kind, type = "#argument", argument.type
         else:
             kind, type = data_type(self.p.schema, column)
         space = next((s for s in self.p.spaces if s.kind == "data" and s.name == kind), None) or self.p.space(

@@ -177,7 +177,7 @@ class Provenance:
             sites = self.sites[name]
             found = [self.origin(call.operands[k], region) for call, region in sites]
             if name == self.module.functions[0].name:
-                found.append(frozenset([Source("data", f"#root{k}")]))
+                found.append(frozenset([Source("data", f"#argument{k}")]))
             return frozenset().union(*found)
         instruction, k = self.definition[value]
         match instruction:
