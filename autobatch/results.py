@@ -19,8 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch import transfer
+from autobatch.arguments import is_leaf
 from autobatch.batch import Batch
 from autobatch.errors import BatchError, Failure
+from autobatch.frontend.statics import make_object
 from autobatch.groups import Form, Leaves
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.template import Container, Fixed, Output, Template
@@ -111,6 +113,10 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
             axes = _prefix(out_axes, template, outcome.function)
             parts = [build(t, outcome, a) for t, a in zip(template.children, axes, strict=True)]
             return _container(template, parts)
+        case Container(kind="object", cls=cls) if cls is not None and is_registered(cls):
+            axes = _prefix(out_axes, template, outcome.function)
+            parts = [build(t, outcome, a) for t, a in zip(template.children, axes, strict=True)]
+            return make_object(cls, dict(zip(template.keys, parts, strict=True)))
         case Container(kind="list") if _alike(template, outcome):
             _no_axis(out_axes, outcome.function, "a list")
             return _fixed_lists(template, outcome)
@@ -127,6 +133,20 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
         case _:
             _no_axis(out_axes, outcome.function, "structure")
             return _Assembler(outcome).batch(template)
+
+
+_registered: dict[type, bool] = {}
+
+
+def is_registered(cls: type) -> bool:
+    """Are instances of a class pytrees to JAX?"""
+    if cls not in _registered:
+        try:
+            instance: Any = object.__new__(cls)
+            _registered[cls] = not is_leaf(jax.tree.structure(instance, is_leaf=lambda x: x is not instance))
+        except AttributeError:
+            _registered[cls] = True  # JAX looked for fields that the empty instance has not
+    return _registered[cls]
 
 
 def _is_numeric(template: Output, outcome: Outcome) -> bool:
