@@ -24,11 +24,14 @@ from autobatch.source import NOWHERE, Span
 @dataclass(frozen=True, slots=True)
 class Space:
     """A set of rows. `kind`: "region" (activations that run one region of a function), "data" (rows of a column store),
-    "elements" (elements of the lists that a fold reads), "example"."""
+    "elements" (elements of the lists that a fold reads), "example", "distinct" (the distinct rows, by the columns `keys`,
+    of the space with the index `base`)."""
 
     index: int
     name: str
     kind: str = "region"
+    base: int = -1
+    keys: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -125,7 +128,15 @@ class CallSite:
     inside: tuple[Variable, ...]
 
 
-Equation = Shared | Constant | Column | Data | Compute | Gather | Fold
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Each row reads the row of `source`, over distinct rows, that is equal to it."""
+
+    result: Variable
+    source: Variable
+
+
+Equation = Shared | Constant | Column | Data | Compute | Gather | Fold | Spread
 """The closed set of equations."""
 
 
@@ -148,6 +159,8 @@ def reads(equation: Equation) -> Iterable[Variable]:
             return (x for x in xs if isinstance(x, Variable))
         case Gather(sources=xs) | Fold(sources=xs):
             return xs
+        case Spread(source=source):
+            return (source,)
         case Shared() | Constant() | Column() | Data():
             return ()
         case _:
@@ -186,6 +199,8 @@ def print_equation(equation: Equation) -> str:
             right = f"{op.name}({', '.join(_short(x) for x in xs)})"
         case Gather(table=table, sources=sources):
             right = f"gather[{table}]({', '.join(map(str, sources))})"
+        case Spread(source=source):
+            right = f"spread({source})"
         case Fold(kind=kind, table=table, sources=sources):
             right = f"fold {kind}[{table}]({', '.join(map(str, sources))})"
         case _:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from autobatch.ir.system import Column, Compute, Data, Equation, Fold, Gather, Variable, reads, results, space_of
+from autobatch.ir.system import (
+    Column,
+    Compute,
+    Data,
+    Equation,
+    Fold,
+    Gather,
+    Space,
+    Spread,
+    Variable,
+    reads,
+    results,
+    space_of,
+)
 from autobatch.optimize.fission import Recurrence, Schedule, Stage
 from autobatch.runtime.tables import (
     UNIFORM,
+    DistinctRequest,
     Edge,
     FoldRequest,
     GatherRequest,
@@ -41,6 +55,7 @@ class _Requests:
         self.folds: dict[tuple[str, int], FoldRequest] = {}
         self.permutations: dict[tuple[int, int], None] = {}
         self.data: dict[str, int] = {}
+        self.readers: dict[Space, dict[int, None]] = {}
 
     def build(self, widths: tuple[int, ...]) -> TableRequest:
         loops: list[LoopRequest] = []
@@ -61,6 +76,7 @@ class _Requests:
             tuple(self.folds.values()),
             tuple(self.permutations),
             tuple(loops),
+            tuple(DistinctRequest(s.index, s.base, s.keys, tuple(orders)) for s, orders in self.readers.items()),
             tuple(self.data.items()),
             widths,
             len(spaces),
@@ -80,6 +96,9 @@ class _Requests:
             case Data(result=result, column=column):
                 assert result.space is not None
                 self.data[column] = result.space.index
+            case Spread(source=source):
+                assert source.space is not None
+                self.readers.setdefault(source.space, {}).setdefault(home)
             case Gather(table=table):
                 layout, place = gather_layout(self.schedule, equation, step)
                 request = GatherRequest(table, home, place, tuple(self.member(v) for v in layout))

@@ -61,6 +61,17 @@ class LoopRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class DistinctRequest:
+    """The distinct rows of `base`, by its tables `keys`, are the rows of `space`; rows of `readers` (orders of `base`)
+    read the one that they equal."""
+
+    space: int
+    base: int
+    keys: tuple[str, ...]
+    readers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TableRequest:
     """Everything that `DataPlan.bind` makes. `columns`: (table, order). `permutations`: (to, from). `data`: columns of
     the examples that the device reads, with their space. `spaces` counts the spaces; `example` is the one of examples."""
@@ -71,6 +82,7 @@ class TableRequest:
     folds: tuple[FoldRequest, ...]
     permutations: tuple[tuple[int, int], ...]
     loops: tuple[LoopRequest, ...]
+    distinct: tuple[DistinctRequest, ...]
     data: tuple[tuple[str, int], ...]
     widths: tuple[int, ...]
     spaces: int
@@ -112,6 +124,9 @@ def layout(request: TableRequest, signature: Signature) -> tuple[dict[str, tuple
         put(f"{f.name}@{f.order}.owner", capacity[f.elements])
     for to, origin in request.permutations:
         put(f"perm{to}<{origin}", rows(to))
+    for d in request.distinct:
+        for reader in d.readers:
+            put(f"spread{d.space}@{reader}", rows(reader))
     for n, loop in enumerate(request.loops):
         deepest = sum(rows(task) for task in loop.tasks)
         for task in loop.tasks:

@@ -25,6 +25,7 @@ from autobatch.ir.system import (
     Fold,
     Gather,
     Shared,
+    Spread,
     System,
     Variable,
     results,
@@ -79,6 +80,8 @@ class Evaluation:
                 return [self.pointed(table, row, sources)]
             case Fold():
                 return self.elements(equation, row)
+            case Spread():
+                raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
             case Shared() | Constant() | Column() | Data():
                 return []
             case _:
@@ -128,6 +131,8 @@ class Evaluation:
                 start = jnp.full(result.type.shape, NEUTRAL[kind](dtype), dtype)
                 values = [_cast(self.memo[c], result.type) for c in self.elements(equation, row)]
                 return [reduce(COMBINE[kind], values, start)]
+            case Spread():
+                raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
             case _:
                 assert_never(equation)
 

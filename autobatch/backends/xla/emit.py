@@ -25,6 +25,7 @@ from autobatch.ir.system import (
     Fold,
     Gather,
     Shared,
+    Spread,
     Variable,
     results,
 )
@@ -161,6 +162,10 @@ class Emission:
                 return [take(self.joined(variables, jax_compat.device_dtype(result.type)), index)]
             case Fold():
                 return [self.segments(equation, step)]
+            case Spread(result=result, source=source):
+                assert source.space is not None
+                index = self.table(f"spread{source.space.index}@{self.schedule.home[result].index}")
+                return [take(self.env[source], index)]
             case Compute(operands=operands, space=space):
                 if space is None:
                     return compute(equation, [self.atom(x) for x in operands])

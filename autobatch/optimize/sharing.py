@@ -1,0 +1,154 @@
+"""Equal rows once, for what integers decide: a chain of operations on columns runs once for each distinct row.
+
+    encode: x = emb[word]              encode by word: x = emb[word]
+    encode: z = dot_general(x, W)  ->  encode by word: z' = dot_general(x, W)
+                                       encode: z = spread(z')
+
+Two activations with the same word have the same `x @ W`. Values that depend on nothing but uniform values and integer
+columns of their own row are computed over the distinct rows of those columns, and spread to the rows that read them;
+for chains with a contraction, since a row of a matrix product costs more than a gather. (FRAMES.md, 4.3.)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from autobatch.ir.system import (
+    Atom,
+    Column,
+    Compute,
+    Equation,
+    Space,
+    Spread,
+    System,
+    Variable,
+    reads,
+    results,
+    space_of,
+)
+
+CONTRACTIONS = frozenset({"dot_general", "conv_general_dilated", "ragged_dot_general"})
+"""Operations whose rows are worth sharing."""
+
+Keys = frozenset[str]
+
+
+def share_rows(system: System) -> System:
+    """Move chains of operations on columns to spaces of distinct rows, where that pays."""
+    spaces = list(system.spaces)
+    equations = list(system.equations)
+    fresh = 1 + max((r.id for e in equations for r in results(e)), default=-1)
+    for space in system.spaces:
+        if space.kind == "region":
+            sharing = _Sharing(system, space, spaces, fresh)
+            equations = sharing.rewrite(equations)
+            fresh = sharing.fresh
+    return replace(system, spaces=tuple(spaces), equations=tuple(equations))
+
+
+class _Sharing:
+    """One space: its values that columns decide, and the ones among them that other equations read."""
+
+    def __init__(self, system: System, space: Space, spaces: list[Space], fresh: int) -> None:
+        self.space, self.spaces, self.fresh = space, spaces, fresh
+        self.maker = {r: e for e in system.equations if space_of(e) == space for r in results(e)}
+        self.keys: dict[Variable, Keys] = {}
+        for variable in self.maker:
+            self.decided_by(variable)
+        self.frontier = self.read_outside(system)
+
+    def decided_by(self, variable: Variable) -> Keys | None:
+        """The columns that decide a value, or None when something else does."""
+        if variable in self.keys:
+            return self.keys[variable]
+        equation = self.maker[variable]
+        if isinstance(equation, Column):
+            self.keys[variable] = frozenset([equation.table])
+            return self.keys[variable]
+        if not isinstance(equation, Compute):
+            return None
+        found: set[str] = set()
+        for operand in reads(equation):
+            if operand.space is None:
+                continue
+            inner = self.decided_by(operand) if operand in self.maker else None
+            if inner is None:
+                return None
+            found |= inner
+        if not found:
+            return None
+        self.keys.update((r, frozenset(found)) for r in equation.results)
+        return self.keys[variable]
+
+    def read_outside(self, system: System) -> dict[Keys, list[Variable]]:
+        """Decided values that an output or an equation with other operands reads, by what decides them."""
+        wanted: dict[Variable, None] = {v: None for v in system.outputs}
+        for equation in system.equations:
+            if not any(r in self.keys for r in results(equation)):
+                wanted.update((v, None) for v in reads(equation))
+        groups: dict[Keys, list[Variable]] = defaultdict(list)
+        for variable in wanted:
+            if variable in self.keys and isinstance(self.maker[variable], Compute):
+                groups[self.keys[variable]].append(variable)
+        return groups
+
+    def rewrite(self, equations: list[Equation]) -> list[Equation]:
+        for keys, variables in sorted(self.frontier.items(), key=lambda item: sorted(item[0])):
+            if any(self.contracts(v) for v in variables):
+                equations = self.move(keys, [v for v in variables if self.contracts(v)], equations)
+        return equations
+
+    def contracts(self, variable: Variable) -> bool:
+        """Is there a contraction in the chain that computes this value?"""
+        equation = self.maker[variable]
+        if not isinstance(equation, Compute):
+            return False
+        inside = [x for x in reads(equation) if x in self.maker]
+        return equation.op.name in CONTRACTIONS or any(self.contracts(x) for x in inside)
+
+    def move(self, keys: Keys, variables: list[Variable], equations: list[Equation]) -> list[Equation]:
+        """Compute `variables` over the distinct rows of `keys`, and spread them."""
+        name = f"{self.space.name} by {', '.join(sorted(k.rsplit(':', 1)[-1] for k in keys))}"
+        distinct = Space(len(self.spaces), name, "distinct", self.space.index, tuple(sorted(keys)))
+        self.spaces.append(distinct)
+        copies: dict[Variable, Variable] = {}
+        made: list[Equation] = []
+        for variable in variables:
+            self.copy(variable, distinct, copies, made)
+        spread = {v: Spread(v, copies[v]) for v in variables}
+        kept: list[Equation] = []
+        for equation in equations:
+            mine = [r for r in results(equation) if r in spread]
+            if mine and isinstance(equation, Compute):
+                renamed = tuple(self.like(r, r.space) if r in spread else r for r in equation.results)
+                kept.append(replace(equation, results=renamed))
+                kept.extend(spread[r] for r in mine)
+            else:
+                kept.append(equation)
+        return [*made, *kept]
+
+    def like(self, variable: Variable, space: Space | None) -> Variable:
+        self.fresh += 1
+        return Variable(self.fresh - 1, variable.type, space, variable.hint)
+
+    def copy(
+        self, variable: Variable, space: Space, copies: dict[Variable, Variable], made: list[Equation]
+    ) -> Variable:
+        """The same value over the distinct rows."""
+        if variable in copies:
+            return copies[variable]
+        equation = self.maker[variable]
+        if isinstance(equation, Column):
+            copies[variable] = self.like(variable, space)
+            made.append(Column(copies[variable], equation.table))
+            return copies[variable]
+        assert isinstance(equation, Compute)
+        operands: list[Atom] = []
+        for x in equation.operands:
+            varying = isinstance(x, Variable) and x.space is not None
+            operands.append(self.copy(x, space, copies, made) if varying and isinstance(x, Variable) else x)
+        copies.update((r, self.like(r, space)) for r in equation.results)
+        new = tuple(copies[r] for r in equation.results)
+        made.append(Compute(new, equation.op, tuple(operands), space, equation.span))
+        return copies[variable]
