@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 import types
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -199,12 +199,16 @@ def _host_components(compiled: pipeline.Program, components: tuple[Component, ..
     """The components whose values the host reads: they decide structure, or reach the device as a host column."""
     spec = compiled.spec
     args = spec.module.functions[0].region.args
-    found, position = set(), 0
-    for k, component in enumerate(components):
-        if args[position] in spec.on_host or args[position] in spec.columns:
-            found.add(k)
+    positions = [position for position, _ in _parameters(components)]
+    return frozenset(k for k, p in enumerate(positions) if args[p] in spec.on_host or args[p] in spec.columns)
+
+
+def _parameters(components: tuple[Component, ...]) -> Iterator[tuple[int, Component]]:
+    """Each component with its position among the parameters of the entry: an optional one takes two."""
+    position = 0
+    for component in components:
+        yield position, component
         position += 1 + component.optional
-    return frozenset(found)
 
 
 def _varying(module: Module, entry: Function) -> set[Operand]:
@@ -273,7 +277,8 @@ class Specialisations:
                     return program
             self._log(key, candidates)
             fun: Callable[..., Any] = planner.__wrapped__  # type: ignore[attr-defined]
-            compiled = compile_program(fun, args, kwargs, examples.schema, shared, options)
+            traced = frozenset(k for k, c in _parameters(examples.components) if c.traced)
+            compiled = compile_program(fun, args, kwargs, examples.schema, shared, options, traced)
             program = Program(self.name, planner, key, compiled, examples.components, len(shared))
             self._programs.put(key, [program, *candidates[:7]])
             return program

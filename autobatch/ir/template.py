@@ -38,7 +38,8 @@ class Output:
 @dataclass(frozen=True, slots=True)
 class Container:
     """A tuple, list, dict, NamedTuple, registered pytree or class instance. `keys` are positions, dict keys or field
-    names; `kind` is "tuple" | "list" | "dict" | "namedtuple" | "pytree" | "object". A "pytree" keeps its `treedef`."""
+    names; `kind` is "tuple" | "list" | "dict" | "namedtuple" | "pytree" | "object" | "rows". A "pytree" keeps its
+    `treedef`. "rows" is a comprehension: its one child says what an element is, and each output in it is a list."""
 
     kind: str
     children: tuple[Template, ...]

@@ -252,3 +252,24 @@ def test_plan_takes_batched_functions():
         ab.pack(trees()).plan(lambda t: t)
     with pytest.raises(ab.PlanError, match="share="):
         ab.pack(trees()).plan(total, share="all")
+
+
+def test_arrays_under_jit_are_device_values():
+    f = ab.batched(lambda p, k, x: p[k] * x, in_axes=(None, 0, 0))
+    p, labels, x = jnp.arange(10.0), jnp.array([3, 1, 2]), jnp.array([1.0, 2.0, 3.0])
+    close(f(p, labels, x), [3, 2, 6])
+    close(jax.jit(f)(p, labels, x), [3, 2, 6])
+
+
+def test_arrays_under_jit_cannot_decide_structure():
+    f = ab.batched(lambda n: sum(range(n)))
+    assert f(np.array([3, 4])).tolist() == [3, 6]
+    with pytest.raises(ab.Error):
+        jax.jit(f)(jnp.array([3, 4]))
+
+
+def test_arrays_beside_a_batch_under_jit():
+    f = ab.batched(lambda t, k: t.x * k)
+    data = ab.pack(trees())
+    close(f(data, jnp.arange(3.0)), [0, 2, 10])
+    close(jax.jit(lambda k: f(data, k))(jnp.arange(3.0)), [0, 2, 10])
