@@ -115,7 +115,9 @@ def variable(s: State, name: str) -> v.Abstract:
     if bound is not None and not isinstance(bound.value, v.Unset):
         return bound.value
     if bound is not None or name in s.frame.source.locals:
-        s.refuse(f"the variable {name!r} is read before it is set", f"give {name} a value on every path before this line")
+        s.refuse(
+            f"the variable {name!r} is read before it is set", f"give {name} a value on every path before this line"
+        )
     found = enclosing_value(s, name)
     if found is not None:
         return found

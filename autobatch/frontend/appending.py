@@ -1,9 +1,9 @@
 """Loops that only append to a list: they are comprehensions.
 
-    out = []                                out = [f(c) for c in t.kids]
-    for c in t.kids:              ->
-        y = f(c)
-        out.append(y)
+out = []                                out = [f(c) for c in t.kids]
+for c in t.kids:              ->
+    y = f(c)
+    out.append(y)
 """
 
 from __future__ import annotations

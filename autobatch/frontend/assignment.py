@@ -10,8 +10,8 @@ from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.numbers import present, traced
 from autobatch.frontend.mutation import rebind
+from autobatch.frontend.numbers import present, traced
 from autobatch.frontend.operators import BINARY, apply_binary
 from autobatch.frontend.sequences import length, sequence, sliced
 from autobatch.frontend.state import State

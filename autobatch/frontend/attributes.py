@@ -187,16 +187,14 @@ def _group(
         alike = f is not None and g is not None and (f.type, f.always_none) == (g.type, g.always_none)
         if alike or (f is None and g is None and attribute_ is found):
             merged = f
-            if f is not None and g is not None and not (f.optional, f.nullable) == (g.optional, g.nullable):
+            if f is not None and g is not None and (f.optional, f.nullable) != (g.optional, g.nullable):
                 merged = f if f.optional or f.nullable else g
             groups[position] = (others | classes, merged, found)
             return
     groups.append((classes, f, found))
 
 
-def _by_class(
-    s: State, value: v.Leaf, name: str, groups: list[tuple[frozenset[int], Field | None, Any]]
-) -> v.Abstract:
+def _by_class(s: State, value: v.Leaf, name: str, groups: list[tuple[frozenset[int], Field | None, Any]]) -> v.Abstract:
     (classes, f, found), *rest = groups
     if not rest:
         if f is not None:

@@ -53,9 +53,7 @@ def _truth_of_leaf(s: State, operand: Operand) -> bool | Operand:
     type = operand.type
     if isinstance(type, Array):
         if not type.is_scalar:
-            s.refuse(
-                f"the truth of an array of shape {type.shape} is ambiguous", "use jnp.any(...) or jnp.all(...)"
-            )
+            s.refuse(f"the truth of an array of shape {type.shape} is ambiguous", "use jnp.any(...) or jnp.all(...)")
         result = operand if type.is_bool else traced(s, _nonzero, v.Leaf(operand)).operand
     elif isinstance(type, Ref):
         result = is_none(s, operand, negated=True)
@@ -201,13 +199,9 @@ def operand(s: State, value: v.Abstract) -> Operand:
 
 def _harmless(s: State) -> bool:
     """May the code run where Python would not run it? Nothing in it fails, loops or calls."""
-    return not s.dead and all(
-        isinstance(i, Apply) and (i.op.is_jax or not OWN[i.op.name].fails) for i in s.block.body
-    )
+    return not s.dead and all(isinstance(i, Apply) and (i.op.is_jax or not OWN[i.op.name].fails) for i in s.block.body)
 
 
 def not_expression(s: State, value: v.Abstract) -> v.Abstract:
     condition = truth(s, value)
     return v.Static(not condition) if isinstance(condition, bool) else v.Leaf(negate(s, condition))
-
-

@@ -332,7 +332,9 @@ def _replace(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     value = args[0]
     if isinstance(value, v.Static) and inputs(value.value):
         from_object = {f.name: attribute(s, value, f.name) for f in dataclasses.fields(value.value)}
-        return v.Record("object", tuple(from_object | kwargs), tuple((from_object | kwargs).values()), type(value.value))
+        return v.Record(
+            "object", tuple(from_object | kwargs), tuple((from_object | kwargs).values()), type(value.value)
+        )
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref) and len(classes_of(s, value)) == 1:
         cls = class_list(s, value.type)[min(classes_of(s, value))].cls
         assert cls is not None
@@ -347,10 +349,12 @@ def _replace(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 def _partial(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     if kwargs or any(not isinstance(a, v.Static) for a in args):
         names = tuple(kwargs)
-        receiver = v.Record("tuple", (0, 1, 2), (args[0], _record(args[1:]), v.Record("dict", names, tuple(kwargs.values()))))
+        receiver = v.Record(
+            "tuple", (0, 1, 2), (args[0], _record(args[1:]), v.Record("dict", names, tuple(kwargs.values())))
+        )
         return v.Method(v.Static(PARTIAL), receiver, "partial")
-    held = [a.value for a in args if isinstance(a, v.Static)]
-    return v.Static(functools.partial(*held))
+    function, *rest = (a.value for a in args if isinstance(a, v.Static))
+    return v.Static(functools.partial(function, *rest))
 
 
 def _record(args: Arguments) -> v.Record:

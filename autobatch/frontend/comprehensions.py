@@ -1,6 +1,6 @@
 """Comprehensions and generator expressions: `Map`, or one item after the other over a container.
 
-    [f(c) for c in t.kids if c.ok]        %3: list<..> = map filtered %n body(%i): ... yield %ok, %y
+[f(c) for c in t.kids if c.ok]        %3: list<..> = map filtered %n body(%i): ... yield %ok, %y
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autobatch.frontend.numbers import operand_of, undefined
 from autobatch.frontend.operators import concatenate
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import Ended, State, Unknown
-from autobatch.ir.core import If, Map, Operand, Region
+from autobatch.ir.core import Apply, If, Map, Operand, Region
 from autobatch.ir.types import INT, List
 
 Body = Callable[[State, v.Abstract], tuple[bool | Operand, Callable[[State], v.Abstract]]]
@@ -58,7 +58,7 @@ def _filters(s: State, tests: Sequence[ast.expr]) -> bool | Operand:
     return truth(s, value)
 
 
-def collect(s: State, found: v.Record | v.Lazy, body: Body) -> v.Abstract:
+def collect(s: State, found: v.Record | v.Lazy, body: Body) -> v.Record | v.Listing:
     """A list of `body` over a sequence."""
     if isinstance(found, v.Record):
         unrolled = _unroll(s, found, body)
@@ -90,7 +90,7 @@ def _unroll(s: State, found: v.Record, body: Body) -> v.Record | None:
     return v.Record("list", tuple(range(len(kept))), tuple(kept))
 
 
-def make_map(s: State, found: v.Lazy, body: Body) -> v.Abstract:
+def make_map(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
     """A `Map` over a sequence."""
     t = s.fork()
     turn = s.context.value(INT, "turn")
@@ -110,6 +110,8 @@ def make_map(s: State, found: v.Lazy, body: Body) -> v.Abstract:
         s.emit(Map((), operand_of(s, found.length), Region((turn,), tuple(t.block.body), ()), False, s.span))
         return v.Record("list", (), ())
     filtered = condition is not True
+    if not filtered and (copied := _copied(s, t, turn, found.length, yields)) is not None:
+        return v.Listing(copied, layout)
     if not leaf_types(layout):
         yields = [*yields, t.scalar(0)]
     results = tuple(s.context.value(List(x)) for x in list_types(layout))
@@ -118,13 +120,29 @@ def make_map(s: State, found: v.Lazy, body: Body) -> v.Abstract:
     s.emit(Map(results, operand_of(s, found.length), region, filtered, s.span))
     listing = v.Listing(results, layout)
     if not filtered and isinstance(found.length, v.Leaf):
-        s.block.memo["length", results[0]] = found.length
+        for result in results:
+            s.block.memo["length", result] = found.length
     return listing
 
 
-def _where(
-    t: State, condition: Operand, element: Callable[[State], v.Abstract]
-) -> tuple[Layout, list[Operand]]:
+def _copied(
+    s: State, t: State, turn: Operand, count: v.Abstract, yields: list[Operand]
+) -> tuple[Operand, ...] | None:
+    """The lists whose items a comprehension takes one after the other: `[h for h, c in pairs]` is no loop."""
+    sources: dict[Operand, Operand] = {}
+    for instruction in t.block.body:
+        match instruction:
+            case Apply(results=(result,), op=op, operands=(items, index)) if op.name == "item" and index == turn:
+                if isinstance(items.type, List) and items.type.store is None:
+                    sources[result] = items
+                    continue
+        return None
+    lists = tuple(sources[y] for y in yields if y in sources)
+    whole = all(s.block.recall(("length", x)) == count for x in lists)
+    return lists if yields and len(lists) == len(yields) and whole else None
+
+
+def _where(t: State, condition: Operand, element: Callable[[State], v.Abstract]) -> tuple[Layout, list[Operand]]:
     """The element of a filtered comprehension: computed only where the filter holds."""
     a, b = arms(t, condition)
     value = element(a)
@@ -134,9 +152,7 @@ def _where(
         return layout, ours
     others = [undefined(b, x) for x in leaf_types(layout)]
     results = tuple(t.context.value(x) for x in leaf_types(layout))
-    then, orelse = (
-        Region((), tuple(x.block.body), tuple(ys)) for x, ys in ((a, ours), (b, others))
-    )
+    then, orelse = (Region((), tuple(x.block.body), tuple(ys)) for x, ys in ((a, ours), (b, others)))
     t.emit(If(results, condition, then, orelse, t.span))
     return layout, list(results)
 
@@ -191,4 +207,6 @@ def nested_reduction(s: State, node: ast.Call) -> ast.expr | None:
     first, *rest = inner.generators
     part = ast.copy_location(ast.GeneratorExp(inner.elt, rest), inner)
     reduced = ast.copy_location(ast.Call(node.func, [part], []), node)
-    return ast.copy_location(ast.Call(node.func, [ast.copy_location(ast.GeneratorExp(reduced, [first]), inner)], []), node)
+    return ast.copy_location(
+        ast.Call(node.func, [ast.copy_location(ast.GeneratorExp(reduced, [first]), inner)], []), node
+    )

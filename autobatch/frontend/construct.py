@@ -28,9 +28,9 @@ def construct(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract
         defaults: dict[str, Any] = cls._field_defaults  # type: ignore[attr-defined]
         items = _bind(s, cls, fields, {k: wrap(s.context, d) for k, d in defaults.items()}, args, kwargs)
         return v.Record("namedtuple", fields, tuple(items[n] for n in fields), cls)
-    if all(isinstance(a, v.Static) and not inputs(a.value) for a in (*args, *kwargs.values())):
-        if issubclass(cls, enum.Enum) or not _is_plain(cls):
-            return _folded(s, cls, args, kwargs)
+    static = all(isinstance(a, v.Static) and not inputs(a.value) for a in (*args, *kwargs.values()))
+    if static and (issubclass(cls, enum.Enum) or not _is_plain(cls)):
+        return _folded(s, cls, args, kwargs)
     initialiser = inspect.getattr_static(cls, "__init__")
     if dataclasses.is_dataclass(cls) and not _is_written(initialiser):
         return _dataclass(s, cls, args, kwargs)
@@ -97,9 +97,7 @@ def _dataclass(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstrac
     return initialise(s, made, after, [], {}) if _is_written(after) else made
 
 
-def initialise(
-    s: State, made: v.Record, function: types.FunctionType, args: Arguments, kwargs: Named
-) -> v.Abstract:
+def initialise(s: State, made: v.Record, function: types.FunctionType, args: Arguments, kwargs: Named) -> v.Abstract:
     """Run `__init__` or `__post_init__` here, on an object whose attributes may still be set."""
     source = lookup(s, function)
     parameters = inspect.signature(function).parameters.values()

@@ -19,7 +19,7 @@ from autobatch.frontend.calls import call_function, call_local, capture
 from autobatch.frontend.construct import construct
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.numbers import present
-from autobatch.frontend.numpy_names import REFUSED, jax_name
+from autobatch.frontend.numpy_names import OUTSIDE, REFUSED, jax_name
 from autobatch.frontend.selection import apply_choice
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.state import Impure, State
@@ -136,6 +136,11 @@ def _refused(held: Any) -> tuple[str, str] | None:
         module = type(owner).__module__
     if module == "random" or module.startswith("numpy.random"):
         return REFUSED["random"]
+    if module.split(".")[0] in OUTSIDE:
+        return (
+            f"{module}.{getattr(held, '__name__', '')}() cannot be compiled: it would run once, not for each example",
+            "call it outside and pass the result",
+        )
     return REFUSED.get(getattr(held, "__name__", "")) if module == "builtins" else None
 
 
@@ -171,6 +176,8 @@ def user_function(s: State, function: types.FunctionType, args: Arguments, kwarg
     except Impure:
         raise
     except UnsupportedError as refusal:
+        if not REFUSED.keys().isdisjoint(function.__code__.co_names):
+            raise
         del s.block.body[length:]
         s.dead = dead
         try:

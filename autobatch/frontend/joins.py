@@ -1,13 +1,14 @@
 """Behind a branch: two states become one, by an `If` whose results are the values that differ.
 
-    if c: x = 1                    %2: float32* = if %c then: yield 1.0 else: yield %f
-    else: x = t.f           ->
+if c: x = 1                    %2: float32* = if %c then: yield 1.0 else: yield %f
+else: x = t.f           ->
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from autobatch.errors import TypeConflictError
 from autobatch.frontend import values as v
@@ -32,7 +33,7 @@ from autobatch.frontend.layouts import (
 )
 from autobatch.frontend.numbers import coerce, negate, operand_of, present, undefined
 from autobatch.frontend.state import FLAGS, Ended, State, Unknown
-from autobatch.ir.core import Apply, If, Instruction, Literal, Operand, Region, Value
+from autobatch.ir.core import Apply, If, Instruction, Operand, Region, Value
 from autobatch.ir.ops import OWN, own
 from autobatch.ir.types import List
 from autobatch.source import Span
@@ -96,6 +97,11 @@ def join(
     return joined[len(names) :]
 
 
+def _same_operand(a: Operand, b: Operand) -> bool:
+    """Equal operands; 0.0 and -0.0 are not."""
+    return a == b and (isinstance(a, Value) or repr(a) == repr(b))
+
+
 def _bound(s: State, name: str) -> v.Bound:
     bound = s.env.get(name)
     if name not in FLAGS:
@@ -116,35 +122,34 @@ def _wanted(s: State, name: str, a: State, b: State, node: ast.AST | None) -> bo
 def _merge(
     s: State, condition: Operand, a: State, b: State, pairs: Sequence[tuple[v.Bound, v.Bound]], names: Sequence[str]
 ) -> list[v.Abstract]:
-    layouts, lefts, rights = [], [], []
+    layouts: list[Layout] = []
+    lefts: list[list[Operand]] = []
+    rights: list[list[Operand]] = []
     for (x, y), name in zip(pairs, names, strict=True):
-        left, right = stored(a, x.value), stored(b, y.value)
-        left, right = level(a, left, right), level(b, right, left)
-        layout = common(left, right, name, x.span, y.span)
+        ours, theirs = stored(a, x.value), stored(b, y.value)
+        ours, theirs = level(a, ours, theirs), level(b, theirs, ours)
+        layout = common(ours, theirs, name, x.span, y.span)
         layouts.append(layout)
-        lefts.append(convert(a, left, layout))
-        rights.append(convert(b, right, layout))
-    flat = [(x, y, t) for xs, ys, k in zip(lefts, rights, layouts, strict=True)
-            for x, y, t in zip(xs, ys, leaf_types(k), strict=True)]
-    results: list[Value] = []
+        lefts.append(convert(a, ours, layout))
+        rights.append(convert(b, theirs, layout))
+    flat = list(zip(chain.from_iterable(lefts), chain.from_iterable(rights), strict=True))
+    types = [t for k in layouts for t in leaf_types(k)]
+    results: dict[Value, tuple[Operand, Operand]] = {}
     merged: list[Operand] = []
-    inverse: Operand | None = None
-    for x, y, type in flat:
-        match x, y:
-            case _ if x == y:
-                merged.append(x)
-            case (Literal(value=True, constant=-1), Literal(value=False, constant=-1)):
-                merged.append(condition)
-            case (Literal(value=False, constant=-1), Literal(value=True, constant=-1)):
-                inverse = inverse if inverse is not None else negate(s, condition)
-                merged.append(inverse)
-            case _:
-                results.append(s.context.value(type))
-                merged.append(results[-1])
-    yields = [(x, y) for (x, y, _), m in zip(flat, merged, strict=True) if m in results]
+    for (left, right), type in zip(flat, types, strict=True):
+        if _same_operand(left, right):
+            merged.append(left)
+        elif (left, right) == (s.scalar(True), s.scalar(False)):
+            merged.append(condition)
+        elif (left, right) == (s.scalar(False), s.scalar(True)):
+            merged.append(negate(s, condition))
+        else:
+            result = s.context.value(type)
+            results[result] = (left, right)
+            merged.append(result)
     if results or a.block.body or b.block.body:
-        then = Region((), tuple(a.block.body), tuple(x for x, _ in yields))
-        orelse = Region((), tuple(b.block.body), tuple(y for _, y in yields))
+        then = Region((), tuple(a.block.body), tuple(x for x, _ in results.values()))
+        orelse = Region((), tuple(b.block.body), tuple(y for _, y in results.values()))
         s.emit(If(tuple(results), condition, then, orelse, s.span))
     operands = iter(merged)
     return [rebuild(k, operands) for k in layouts]
@@ -221,7 +226,7 @@ def convert(s: State, value: v.Abstract, layout: Layout) -> list[Operand]:
             if isinstance(value, v.Static) and value.value is None:
                 return [undefined(s, type)]
             return [coerce(s, operand_of(s, value), type)]
-        case OptionalLayout(value=inner):
+        case OptionalLayout():
             return _convert_optional(s, value, layout)
         case RecordLayout(items=items, keys=keys):
             assert isinstance(value, v.Record)

@@ -230,8 +230,8 @@ def rebuild(layout: Layout, operands: Iterator[Operand]) -> v.Abstract:
         case HeldLayout(value=value):
             return value
         case OptionalLayout(value=inner, unset=unset):
-            value = rebuild(inner, operands)
-            return v.Optional(value, next(operands), unset)
+            present = rebuild(inner, operands)
+            return v.Optional(present, next(operands), unset)
         case RecordLayout(kind, keys, items, cls, treedef):
             return v.Record(kind, keys, many(items), cls, treedef)  # type: ignore[arg-type]
         case ListingLayout(elem=elem):
@@ -302,7 +302,7 @@ def unify(a: Layout, b: Layout) -> Layout:
 
 def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
     if a.kind == b.kind == "dict" and a.keys != b.keys and set(a.keys) == set(b.keys):
-        position = {k: x for k, x in zip(b.keys, b.items, strict=True)}
+        position = dict(zip(b.keys, b.items, strict=True))
         b = replace(b, keys=a.keys, items=tuple(position[k] for k in a.keys))
     if a.kind == b.kind == "list" and len(a.items) != len(b.items):
         return ListingLayout(_unify_all((*a.items, *b.items)))

@@ -11,6 +11,7 @@ import ast
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend import values as v
@@ -70,7 +71,7 @@ def _roll(s: State, node: ast.For, found: v.Lazy) -> None:
             raise
         s.env, s.block.memo = env, memo
         del s.block.body[length:]
-        items = [lambda t, k=k: found.item(t, v.Static(k)) for k in range(count.value)]  # type: ignore[misc]
+        items = [lambda t, k=k: found.item(t, v.Static(k)) for k in range(count.value)]
         try:
             _unroll(s, node, items)
         except (UnsupportedError, TypeConflictError):
@@ -84,8 +85,7 @@ def _unroll(s: State, node: ast.For, items: Sequence[Callable[[State], v.Abstrac
             break
         left = leaving(s)
         if left is not None:
-            rest = items[position:]
-            guarded_by(s, left, lambda t: _unroll(t, node, rest), node)
+            guarded_by(s, left, partial(_unroll, node=node, items=items[position:]), node)
             return
         assign(s, node.target, item(s))
         _body(s, node)
@@ -150,6 +150,7 @@ class _Turn:
 
 def _for(s: State, node: ast.For, found: v.Lazy) -> None:
     """A loop that every turn runs to its end."""
+
     def turn(layouts: Layouts) -> _Turn:
         t, args = _enter(s, layouts, ())
         index = s.context.value(INT, "turn")
@@ -197,8 +198,10 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
         head, head_args = _enter(s, layouts, index_types)
         held = v.Leaf(head_args[0]) if found is not None else None
         left = leaving(head)
-        test = more(head, held) if left is None else conditional(
-            head, negate(head, left), lambda t: more(t, held), lambda t: v.Static(False)
+        test = (
+            more(head, held)
+            if left is None
+            else conditional(head, negate(head, left), lambda t: more(t, held), lambda t: v.Static(False))
         )
         condition = operand_of(head, test)
         t, args = _enter(s, layouts, index_types)
@@ -305,6 +308,4 @@ def _levelled(s: State, value: v.Abstract, layout: Layout) -> v.Abstract:
 
 def _yields(t: State, layouts: Layouts) -> list[Operand]:
     """What a turn hands to the next one."""
-    return [
-        o for n, k in layouts.items() for o in convert(t, _levelled(t, stored(t, _current(t, n)), k), k)
-    ]
+    return [o for n, k in layouts.items() for o in convert(t, _levelled(t, stored(t, _current(t, n)), k), k)]

@@ -110,7 +110,7 @@ def _start(context: Context, fun: Any) -> State:
     if not is_user_function(function):
         function = inspect.unwrap(function) if callable(function) else function
     if not inspect.isfunction(function):
-        function = getattr(type(fun), "__call__", function)
+        function = inspect.getattr_static(type(fun), "__call__", function)
     block = Block(None)
     source = lookup(_bare(context, block), function)
     return State(Frame(context, source, {}), block, {}, span=source.span)
@@ -148,7 +148,11 @@ def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwa
         result = v.Static(None)
     outputs = Outputs(state)
     template = outputs.template(result)
-    entry = Function(context.unique(f"{_name(fun)}.main"), Region(tuple(parameters), tuple(state.block.body), tuple(outputs.operands)), state.span)
+    entry = Function(
+        context.unique(f"{_name(fun)}.main"),
+        Region(tuple(parameters), tuple(state.block.body), tuple(outputs.operands)),
+        state.span,
+    )
     module = _finish(context, entry)
     return Lowered(module, template, tuple(context.free.values()), tuple(context.sources))
 

@@ -1,6 +1,6 @@
 """Methods that change a list or dict built in the function: the variables that hold it get the new container.
 
-    out = [a]; out.append(b)      ->      out is (a, b) from here on
+out = [a]; out.append(b)      ->      out is (a, b) from here on
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.operators import concatenate
 from autobatch.frontend.sequences import sequence
-from autobatch.frontend.state import State
+from autobatch.frontend.state import Impure, State
 
 Arguments = Sequence[v.Abstract]
 Change = Callable[[State, v.Abstract, Arguments], tuple[v.Abstract, v.Abstract]]
@@ -33,9 +33,7 @@ def call_method(
     name, change = method.__name__, CHANGES.get(method)
     holder = node.func.value if isinstance(node.func, ast.Attribute) else node.func
     if change is None or kwargs or not isinstance(holder, ast.Name):
-        s.refuse(
-            f"{name}() on this list or dict cannot be compiled", "build a new one: [*old, x], {**old, key: x}"
-        )
+        s.refuse(f"{name}() on this list or dict cannot be compiled", "build a new one: [*old, x], {**old, key: x}")
     result, new = change(s, function.receiver, args)
     rebind(s, holder.id, new)
     return result
@@ -46,8 +44,9 @@ def rebind(s: State, name: str, new: v.Abstract) -> None:
     bound = s.env.get(name)
     old = bound.value if bound is not None else None
     if old is None or name in s.frame.enclosing or any(_holds(x, old) for x in s.frame.borrowed):
-        s.refuse(
+        raise Impure(
             f"{name} is changed, but was made outside this function",
+            s.span,
             "lists and dicts of arguments and of enclosing functions are not changed: return a new one",
         )
     others = [n for n, b in s.env.items() if b.value is old]

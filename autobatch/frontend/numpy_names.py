@@ -50,6 +50,26 @@ REFUSED: dict[str, tuple[str, str]] = {
 }
 
 
+OUTSIDE = frozenset(
+    {
+        "time",
+        "datetime",
+        "os",
+        "posix",
+        "sys",
+        "threading",
+        "_thread",
+        "uuid",
+        "secrets",
+        "io",
+        "_io",
+        "logging",
+        "warnings",
+    }
+)
+"""Modules of the standard library that look at, or change, the world outside the function."""
+
+
 def jax_name(function: Any) -> Any:
     """The function of `jax.numpy` with the same name, for one of NumPy; the function itself otherwise."""
     try:

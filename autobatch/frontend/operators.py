@@ -277,9 +277,9 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     for x, y in ((a, b), (b, a)):
         if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
             return v.Leaf(tag_equal(s, x.operand, present(s, y)))
-    x, y = expand(s, a), expand(s, b)
-    if isinstance(x, v.Record) and isinstance(y, v.Record):
-        return _equal_records(s, x, y)
+    left, right = expand(s, a), expand(s, b)
+    if isinstance(left, v.Record) and isinstance(right, v.Record):
+        return _equal_records(s, left, right)
     overloaded = _overloaded(s, operator.eq, a, b)
     if overloaded is not None:
         return overloaded
@@ -295,9 +295,7 @@ def _equal_optional(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         a, b = b, a
     assert isinstance(a, v.Optional)
     inner = a.value
-    return conditional(
-        s, a.missing, lambda t: identical(t, b, v.Static(None)), lambda t: equal(t, inner, b)
-    )
+    return conditional(s, a.missing, lambda t: identical(t, b, v.Static(None)), lambda t: equal(t, inner, b))
 
 
 def _equal_records(s: State, x: v.Record, y: v.Record) -> v.Abstract:
@@ -340,9 +338,8 @@ def identical(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     for x, y in ((a, b), (b, a)):
         if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
             return v.Leaf(tag_equal(s, x.operand, y))
-        if isinstance(x, v.Leaf) and isinstance(x.type, Array) and x.type.is_bool and isinstance(y, v.Static):
-            if isinstance(y.value, bool):
-                return x if y.value else not_expression(s, x)
+        if isinstance(y, v.Static) and isinstance(y.value, bool) and isinstance(x, v.Leaf) and x.type == BOOL:
+            return x if y.value else not_expression(s, x)
     if isinstance(a, v.Leaf) and isinstance(b, v.Leaf) and a.type == b.type and isinstance(a.type, Ref | List):
         return v.Leaf(s.apply(own("same"), (a.operand, b.operand), BOOL))
     if is_number(a) or is_number(b):
@@ -379,9 +376,7 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
             s.refuse("`in` of a string cannot be compiled", "compare with `==`, or test before packing")
     found = sequence(s, container)
     if isinstance(found, v.Lazy):
-        hits = s.context.rules.materialise(
-            s, v.Lazy(found.length, lambda t, i: equal(t, found.item(t, i), value))
-        )
+        hits = s.context.rules.materialise(s, v.Lazy(found.length, lambda t, i: equal(t, found.item(t, i), value)))
         assert isinstance(hits, v.Listing)
         return v.Leaf(s.apply(own("reduce", kind="any"), hits.lists, BOOL))
     result: bool | Operand = False
@@ -430,7 +425,9 @@ def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
 
 
 def _is_array(value: v.Abstract) -> bool:
-    return (isinstance(value, v.Leaf) and isinstance(value.type, Array)) or (isinstance(value, v.Record) and value.cls is At)
+    return (isinstance(value, v.Leaf) and isinstance(value.type, Array)) or (
+        isinstance(value, v.Record) and value.cls is At
+    )
 
 
 def _of_object(s: State, value: v.Leaf, index: v.Abstract) -> v.Abstract:

@@ -197,9 +197,7 @@ def _element(s: State, subject: v.Abstract, position: int, size: int, stars: Seq
     return found.item(s, arithmetic(s, operator.sub, found.length, v.Static(size - position)))
 
 
-def _fits_mapping(
-    s: State, keys: Sequence[ast.expr], patterns: Sequence[ast.pattern], subject: v.Abstract
-) -> Truth:
+def _fits_mapping(s: State, keys: Sequence[ast.expr], patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
     table = _mapping(s, subject)
     if table is None:
         return False

@@ -180,5 +180,3 @@ def _position(s: State, keys: v.Listing, count: v.Abstract, better: Comparison) 
     result = s.context.value(INT)
     s.emit(For((result,), operand_of(s, count), (s.scalar(0),), region, s.span))
     return v.Leaf(result)
-
-

@@ -68,6 +68,3 @@ def apply_choice(s: State, choice: v.Choice, use: Any) -> v.Abstract:
         return conditional(t, hit, lambda u: use(u, choice.alternatives[position]), lambda u: at(u, position + 1))
 
     return at(s, 0)
-
-
-

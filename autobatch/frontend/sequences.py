@@ -102,7 +102,9 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
         case v.Static(value=held) if isinstance(held, (str, range, set, frozenset, bytes)) or _is_iterable(held):
             items = tuple(wrap(s.context, x) for x in held)
             return v.Record("tuple", tuple(range(len(items))), items)
-    s.refuse("this value cannot be iterated over", "loops run over lists, tuples, ranges, arrays, enumerate, zip, reversed")
+    s.refuse(
+        "this value cannot be iterated over", "loops run over lists, tuples, ranges, arrays, enumerate, zip, reversed"
+    )
 
 
 def _is_iterable(value: Any) -> bool:
@@ -202,8 +204,8 @@ def arithmetic(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstr
 
 def make_range(s: State, start: v.Abstract, stop: v.Abstract, step: v.Abstract) -> v.Abstract:
     """`range(start, stop, step)`"""
-    if all(isinstance(x, v.Static) for x in (start, stop, step)):
-        held = range(start.value, stop.value, step.value)  # type: ignore[union-attr]
+    if isinstance(start, v.Static) and isinstance(stop, v.Static) and isinstance(step, v.Static):
+        held = range(start.value, stop.value, step.value)
         return v.Lazy(v.Static(len(held)), lambda t, i: _affine(t, start, step, i))
     if not isinstance(step, v.Static):
         s.refuse("the step of a range must be a constant", "loop over range(n) and multiply")
@@ -233,9 +235,7 @@ def reverse(s: State, value: v.Abstract) -> v.Abstract:
 def enumerated(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
     found = sequence(s, value)
     if isinstance(found, v.Record):
-        pairs = [
-            pair(arithmetic(s, operator.add, v.Static(k), start), x) for k, x in enumerate(found.items)
-        ]
+        pairs = [pair(arithmetic(s, operator.add, v.Static(k), start), x) for k, x in enumerate(found.items)]
         return v.Record("tuple", tuple(range(len(pairs))), tuple(pairs))
     return v.Lazy(found.length, lambda t, i: pair(arithmetic(t, operator.add, i, start), found.item(t, i)))
 
@@ -302,8 +302,7 @@ def _bound(s: State, bound: v.Abstract, count: v.Abstract, default: v.Abstract, 
     if bound == v.Static(None):
         return default
     if isinstance(bound, v.Static) and isinstance(count, v.Static):
-        first, last, _ = slice(bound.value, bound.value, step).indices(count.value)
-        return v.Static(first)
+        return v.Static(slice(bound.value, bound.value, step).indices(count.value)[0])
     return traced(s, _clip_up if step > 0 else _clip_down, bound, count)
 
 

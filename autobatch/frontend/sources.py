@@ -26,7 +26,7 @@ class FunctionSource:
     file: str
     name: str
     globals: dict[str, Any]
-    function: types.FunctionType | None = None
+    function: Any = None
     loads: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     locals: frozenset[str] = frozenset()
     free: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def source_of(function: types.FunctionType) -> FunctionSource:
     if not text:
         raise UnsupportedError(
             f"the source of {function.__qualname__} is not available ({file})",
-            cure="write the function in a file or a notebook cell; code made by exec or typed at a bare prompt has no text",
+            cure="write it in a file or a notebook cell; code made by exec or typed at a bare prompt has no text",
         )
     try:
         tree = _parse(file, text)
@@ -198,7 +198,7 @@ def _holds(node: ast.AST, code: types.CodeType) -> bool:
     start = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
     end = (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
     places = [p for p in code.co_positions() if None not in p and p[2] != p[3]]
-    return all(start <= (p[0], p[2]) and (p[1], p[3]) <= end for p in places)  # type: ignore[operator]
+    return all(start <= (p[0], p[2]) and (p[1], p[3]) <= end for p in places)
 
 
 def is_user_function(value: Any) -> bool:

@@ -25,7 +25,7 @@ from autobatch.ir.core import Apply, Function, Instruction, Literal, Operand, Va
 from autobatch.ir.ops import Op, own
 from autobatch.ir.types import BOOL, Array, Ref, Type
 from autobatch.runtime.schema import Schema
-from autobatch.source import Span
+from autobatch.source import NOWHERE, Span
 
 RETURNED, BROKE, CONTINUED, RESULT = "<returned>", "<broke>", "<continued>", "<result>"
 _FIRST_ID = 1_000_000
@@ -149,7 +149,10 @@ class Context:
 
     def unique(self, name: str) -> str:
         """A name for a function of the module."""
-        name = "".join(c if c.isalnum() or c in "_." else "_" for c in name.replace("<locals>.", "")).strip("_") or "function"
+        name = (
+            "".join(c if c.isalnum() or c in "_." else "_" for c in name.replace("<locals>.", "")).strip("_")
+            or "function"
+        )
         count = self.names[name] = self.names.get(name, 0) + 1
         return name if count == 1 else f"{name}.{count}"
 
@@ -160,9 +163,14 @@ class Context:
 
 @dataclass
 class Frame:
-    """A function being lowered. `enclosing` holds the variables of the functions around it, `loops` the loops
-    around the statement at hand; `constructing` names the object whose attributes `__init__` may set; `borrowed` are its arguments; `unknown`: some path ended at a call whose result is not known yet. `owner` is the
-    Python function whose closure and globals are read."""
+    """A function being lowered.
+
+    enclosing       the variables of the functions around it
+    loops           the loops around the statement at hand
+    unknown         did some path end at a call whose result is not known yet?
+    constructing    the object whose attributes `__init__` may set
+    borrowed        its arguments, which it may not change
+    """
 
     context: Context
     source: FunctionSource
@@ -174,6 +182,7 @@ class Frame:
 
     @property
     def owner(self) -> Any:
+        """The Python function whose closure and globals are read."""
         return self.source.function
 
 
@@ -214,7 +223,7 @@ class State:
     block: Block
     env: dict[str, v.Bound]
     dead: bool = False
-    span: Span = Span("", 0)
+    span: Span = NOWHERE
 
     @property
     def context(self) -> Context:
@@ -228,7 +237,10 @@ class State:
         return self.context.rules.evaluate(self, node)
 
     def call(
-        self, function: v.Abstract, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract] | None = None,
+        self,
+        function: v.Abstract,
+        args: Sequence[v.Abstract],
+        kwargs: dict[str, v.Abstract] | None = None,
         span: Span | None = None,
     ) -> v.Abstract:
         return self.context.rules.call(self, function, args, kwargs or {}, span or self.span)

@@ -118,9 +118,7 @@ def _import(s: State, node: ast.Import) -> None:
 
 def _import_from(s: State, node: ast.ImportFrom) -> None:
     package = s.frame.source.globals.get("__package__")
-    module = __import__(
-        node.module or "", {"__package__": package}, None, [a.name for a in node.names], node.level
-    )
+    module = __import__(node.module or "", {"__package__": package}, None, [a.name for a in node.names], node.level)
     for alias in node.names:
         if alias.name == "*":
             s.refuse("`import *` cannot be compiled", "name what is imported")
@@ -145,4 +143,3 @@ STATEMENTS: dict[type[ast.stmt], Callable[[State, Any], None]] = {
     ast.Import: _import,
     ast.ImportFrom: _import_from,
 }
-

@@ -146,7 +146,7 @@ def substitute(value: Any, replace: Callable[[Any], Any]) -> Any:
 
 def make_object(cls: type, fields: dict[str, Any]) -> Any:
     """An instance with these attributes, made without calling `__init__`."""
-    made = object.__new__(cls)
+    made: Any = object.__new__(cls)
     for name, item in fields.items():
         object.__setattr__(made, name, item)
     return made

@@ -55,7 +55,7 @@ def enum_class(type: Tag) -> Any:
     return next((c for c in _enums(enum.Enum) if f"{c.__module__}.{c.__qualname__}" == type.vocabulary), None)
 
 
-def _enums(root: type) -> Iterator[type]:
+def _enums(root: type[enum.Enum]) -> Iterator[type[enum.Enum]]:
     for cls in reversed(root.__subclasses__()):
         yield cls
         yield from _enums(cls)

@@ -45,10 +45,10 @@ class _Traced(NamedTuple):
 
 def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
     """The result of `fun(*args, **kwargs)`, traced. Raises Untraceable."""
-    operands: dict[Operand, None] = {}
-    _arguments(s, args, kwargs, lambda x: operands.setdefault(x))
-    used = [x for x in operands if not _is_scalar_literal(x)]
-    traced = _cached(s, fun, args, kwargs, used)
+    operands: list[Operand] = []
+    _arguments(s, args, kwargs, operands.append)
+    used = list(dict.fromkeys(x for x in operands if not _is_scalar_literal(x)))
+    traced = _cached(s, fun, args, kwargs, operands, used)
     results = jax_compat.inline(
         traced.closed,
         used,
@@ -61,16 +61,22 @@ def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs:
 
 
 def _cached(
-    s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], used: list[Operand]
+    s: State,
+    fun: Callable[..., Any],
+    args: Sequence[v.Abstract],
+    kwargs: dict[str, v.Abstract],
+    operands: list[Operand],
+    used: list[Operand],
 ) -> _Traced:
+    """Trace, or find the trace of an equal call: same function, layouts, literals, and same operands in same places."""
     memory = s.context.memory
     try:
         layouts = (*(layout_of(a) for a in args), *((k, layout_of(a)) for k, a in sorted(kwargs.items())))
     except NotStored:
         s.refuse("a lazy sequence cannot be handed to this function", "make a list of it first: list(...)")
-    literals = tuple(x for a in args for x in _operands(s, a) if isinstance(x, Literal))
-    names = tuple((x.type, used.index(x)) for x in used)
-    key = (id(fun), layouts, tuple(map(_literal_key, literals)), names, jax.config.jax_enable_x64)
+    positions = {x: k for k, x in enumerate(used)}
+    places = tuple((x.type, positions[x]) if x in positions else _literal_key(x) for x in operands)
+    key = (id(fun), layouts, places, jax.config.jax_enable_x64)  # type: ignore[attr-defined]
     if key not in memory.traces:
         memory.alive.append((fun, args, kwargs))
 
@@ -96,8 +102,9 @@ def _run(run: Callable[..., Any], used: list[Operand]) -> tuple[Any, Any]:
         raise Untraceable(error) from error
 
 
-def _literal_key(x: Literal) -> tuple[Any, ...]:
-    return (type(x.value), repr(x.value), x.type, x.constant)
+def _literal_key(x: Operand) -> tuple[Any, ...]:
+    assert isinstance(x, Literal)
+    return (type(x.value), repr(x.value), x.type)
 
 
 def _is_scalar_literal(x: Operand) -> bool:
@@ -118,12 +125,6 @@ def _constant(s: State, array: Any, arrays: dict[int, v.Origin]) -> Any:
     """An array that a traced function closed over: a hidden shared value if the user's variable is known."""
     origin = arrays.get(id(array))
     return hidden(s.context, array, origin) if origin is not None else s.context.constant(array)
-
-
-def _operands(s: State, value: v.Abstract) -> list[Operand]:
-    found: list[Operand] = []
-    to_python(s, value, lambda x: found.append(x))
-    return found
 
 
 def _arguments(
@@ -239,6 +240,7 @@ def _with_defaults(node: Any, function: v.LocalFunction) -> Any:
 
 def from_python(context: Context, shapes: Any, operands: Iterator[Operand]) -> v.Abstract:
     """The abstract value of a traced result: containers with the next operands at the leaves."""
+
     def many(xs: Any) -> tuple[v.Abstract, ...]:
         return tuple(from_python(context, x, operands) for x in xs)
 

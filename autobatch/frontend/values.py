@@ -128,9 +128,7 @@ class Unset:
     name: str = ""
 
 
-Abstract = (
-    Static | Leaf | Optional | Record | Listing | Lazy | LocalFunction | Method | Choice | Unset
-)
+Abstract = Static | Leaf | Optional | Record | Listing | Lazy | LocalFunction | Method | Choice | Unset
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +137,7 @@ class Bound:
 
     value: Abstract
     span: Span
+
 
 DEFERRED = "<deferred>"
 """The name of a `Method` that stands for `function(*receiver)`, a transform of JAX whose result is called later."""
