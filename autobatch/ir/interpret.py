@@ -26,6 +26,7 @@ from jax import lax
 from autobatch.errors import Error, Failure
 from autobatch.ir import host_ops, jax_compat, leaf
 from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Literal, Map, Module, Operand, Region, While
+from autobatch.ir.host_primitives import host_dtype
 from autobatch.ir.memory import Memory
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array, List, Ref, Tag, Type
@@ -178,7 +179,7 @@ def _is_device(value: Any) -> bool:
 
 def _host(value: Any, type: Array) -> Any:
     """A value on the host, with its axis of rows; typed random keys live on the device."""
-    return value if type.dtype.startswith("key") else np.asarray(value, host_ops.host_dtype(type))[None]
+    return value if type.dtype.startswith("key") else np.asarray(value, host_dtype(type))[None]
 
 
 def _device(value: Any, type: Array) -> Any:
@@ -319,7 +320,7 @@ def _reduce(kind: str, elem: Array, result: Array) -> Operation:
 
 
 def _cast(value: Any, type: Array) -> Any:
-    return value.astype(jax_compat.device_dtype(type) if _is_device(value) else host_ops.host_dtype(type))
+    return value.astype(jax_compat.device_dtype(type) if _is_device(value) else host_dtype(type))
 
 
 def _stack(elem: Type, result: Array) -> Operation:
@@ -327,7 +328,7 @@ def _stack(elem: Type, result: Array) -> Operation:
 
     def apply(items: list[Any]) -> Sequence[Any]:
         if not items:
-            return [np.zeros((1, 0, *elem.shape), host_ops.host_dtype(elem))]
+            return [np.zeros((1, 0, *elem.shape), host_dtype(elem))]
         if any(map(_is_device, items)):
             return [jnp.stack([_device(x, elem) for x in items])]
         return [np.concatenate(items)[None]]
@@ -433,7 +434,7 @@ def _check(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memo
 def _undefined(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
     type = results[0]
     if isinstance(type, Array) and not type.dtype.startswith("key"):
-        return lambda: [np.zeros((1, *type.shape), host_ops.host_dtype(type))]
+        return lambda: [np.zeros((1, *type.shape), host_dtype(type))]
     if isinstance(type, Array):
         return lambda: _on_device(op, (type,))()
     return lambda: [None if isinstance(type, Tag) else -1]

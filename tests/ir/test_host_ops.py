@@ -111,7 +111,7 @@ def test_bits(fun):
         jnp.round,
         lambda x: x > 0.1,
         lambda x: x == 1.5,
-        lambda x: lax.clamp(-1.0, x, 1.0),
+        lambda x: jnp.clip(x, -1.0, 1.0),
         lambda x: jnp.where(x > 0, x, 2.0),
     ],
 )
