@@ -188,6 +188,8 @@ class Build:
             name = self.draw(st.sampled_from(["floordiv", "mod", "truediv", "pow"]))
             type = self.draw(st.sampled_from([INT, FLOAT]))
             xs = [self.ensure(scope, body, type) for _ in range(2)]
+            if name == "pow" and type == INT and isinstance(xs[1], Literal):
+                xs[1] = Literal(abs(xs[1].value), INT)
             self.apply(scope, body, own(name), xs, FLOAT if name == "truediv" else type)
         elif kind == "round":
             x = self.ensure(scope, body, FLOAT)
