@@ -17,6 +17,7 @@ from autobatch.ir.system import (
     space_of,
 )
 from autobatch.optimize.fission import Recurrence, Schedule, Stage
+from autobatch.optimize.sharing import deciding_columns
 from autobatch.runtime.tables import (
     UNIFORM,
     DistinctRequest,
@@ -55,6 +56,7 @@ class _Requests:
         self.folds: dict[tuple[str, int], FoldRequest] = {}
         self.permutations: dict[tuple[int, int], None] = {}
         self.data: dict[str, int] = {}
+        self.keys = deciding_columns(schedule.system)
         self.readers: dict[Space, dict[int, None]] = {}
 
     def build(self, widths: tuple[int, ...]) -> TableRequest:
@@ -83,6 +85,9 @@ class _Requests:
             next(s.index for s in spaces if s.kind == "example"),
         )
 
+    def deciding(self, sources: tuple[Variable, ...]) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(sorted(self.keys.get(v, ()))) for v in sources)
+
     def member(self, variable: Variable) -> int:
         return UNIFORM if variable.space is None else self.schedule.home[variable].index
 
@@ -101,12 +106,14 @@ class _Requests:
                 self.readers.setdefault(source.space, {}).setdefault(home)
             case Gather(table=table):
                 layout, place = gather_layout(self.schedule, equation, step)
-                request = GatherRequest(table, home, place, tuple(self.member(v) for v in layout))
+                members = tuple(self.member(v) for v in layout)
+                request = GatherRequest(table, home, place, members, self.deciding(equation.sources))
                 self.gathers.setdefault((table, home), request)
             case Fold(table=table, elements=elements):
                 layout, place = gather_layout(self.schedule, equation, step)
                 members = tuple(self.member(v) for v in layout)
-                self.folds.setdefault((table, home), FoldRequest(table, home, elements.index, place, members))
+                keys = self.deciding(equation.sources)
+                self.folds.setdefault((table, home), FoldRequest(table, home, elements.index, place, members, keys))
             case Compute():
                 for variable in reads(equation):
                     if variable.space is not None and self.member(variable) != home:

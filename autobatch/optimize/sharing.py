@@ -12,6 +12,7 @@ for chains with a contraction, since a row of a matrix product costs more than a
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 
 from autobatch.ir.system import (
@@ -34,6 +35,18 @@ CONTRACTIONS = frozenset({"dot_general", "conv_general_dilated", "ragged_dot_gen
 Keys = frozenset[str]
 
 
+def deciding_columns(system: System) -> dict[Variable, Keys]:
+    """For each value that integer columns of its own row decide alone: those columns."""
+    keys: dict[Variable, Keys] = {}
+    for equation in system.equations:
+        if isinstance(equation, Spread) and equation.source.space is not None:
+            keys[equation.result] = frozenset(equation.source.space.keys)
+    for space in system.spaces:
+        if space.kind == "region":
+            keys.update(_Sharing(system, space, [], 0, keys).keys)
+    return keys
+
+
 def share_rows(system: System) -> System:
     """Move chains of operations on columns to spaces of distinct rows, where that pays."""
     spaces = list(system.spaces)
@@ -50,10 +63,17 @@ def share_rows(system: System) -> System:
 class _Sharing:
     """One space: its values that columns decide, and the ones among them that other equations read."""
 
-    def __init__(self, system: System, space: Space, spaces: list[Space], fresh: int) -> None:
+    def __init__(
+        self,
+        system: System,
+        space: Space,
+        spaces: list[Space],
+        fresh: int,
+        known: Mapping[Variable, Keys] | None = None,
+    ) -> None:
         self.space, self.spaces, self.fresh = space, spaces, fresh
         self.maker = {r: e for e in system.equations if space_of(e) == space for r in results(e)}
-        self.keys: dict[Variable, Keys] = {}
+        self.keys: dict[Variable, Keys] = {v: k for v, k in (known or {}).items() if v.space == space}
         for variable in self.maker:
             self.decided_by(variable)
         self.frontier = self.read_outside(system)

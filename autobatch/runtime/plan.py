@@ -19,6 +19,7 @@ from autobatch.runtime.activations import ROW, SHIFT, Activations
 from autobatch.ir.types import List, Ref
 from autobatch.runtime.columns import Columns, offsets_of, ranges
 from autobatch.runtime.levels import longest_paths
+from autobatch.runtime.numbering import Rows, number_rows
 from autobatch.runtime.spec import PlanSpec, RegionSpec, TableSpec
 from autobatch.runtime.tables import UNIFORM, FoldRequest, GatherRequest, LoopRequest, Signature, TableRequest, layout
 from autobatch.runtime.windows import cut
@@ -33,8 +34,8 @@ class DataPlan:
     `pointers[table]`: (source, row within the example). `owners[table]`: for a fold's elements, the row that reads them.
     `levels[order]`: the level of each row. `data[column]`: what the device reads of the examples. `structure[k]`: the
     host's values of a result that is no number; one that refers to rows of `targets[k]` counts from its example's first
-    row, whose places are `stores`. `numbers[space]`: for rows that are shared, equal numbers for equal rows. `lengths[k]`:
-    the lengths of a result that is a list."""
+    row, whose places are `stores`. `numbers[space]`: for a space of distinct rows, which one each row of its
+    base is. `equal[space]`: value numbers, for spaces whose equal rows are one. `lengths[k]`: the lengths of a list."""
 
     request: TableRequest
     count: int
@@ -49,6 +50,7 @@ class DataPlan:
     lengths: Mapping[int, Ints]
     stores: Mapping[str, Ints]
     numbers: Mapping[int, Ints]
+    equal: Mapping[int, Ints]
     targets: Mapping[int, str]
     failures: tuple[Failure, ...] = ()
 
@@ -81,6 +83,7 @@ class DataPlan:
             data={c: v[rows[data_space[c]]] for c, v in self.data.items()},
             structure={k: v[chosen] for k, v in self.structure.items()},
             lengths={k: v[chosen] for k, v in self.lengths.items()},
+            equal={s: self.equal[s][rows[s]] for s in self.equal},
             numbers={d.space: self.numbers[d.space][rows[d.base]] for d in self.request.distinct},
             stores={s: offsets_of(old[chosen + 1] - old[chosen]) for s, old in self.stores.items()},
             failures=failures,
@@ -92,7 +95,8 @@ class DataPlan:
     def bind(self, size_class: Callable[[Mapping[int, int]], tuple[int, ...]]) -> tuple[dict[str, Values], Signature]:
         """The arrays of one call: all integers in one array, and the data columns; and their shapes' signature."""
         counts = {space: self.rows(space) for space in self.starts}
-        distinct = {space: np.unique(n, return_index=True, return_inverse=True) for space, n in self.numbers.items()}
+        numbers = {**self.numbers, **self.equal}
+        distinct = {space: np.unique(n, return_index=True, return_inverse=True) for space, n in numbers.items()}
         counts.update((space, len(found[0])) for space, found in distinct.items())
         signature = Signature(self.count, size_class(counts))
         return _Binder(self, signature, counts, distinct).bind(), signature
@@ -110,25 +114,42 @@ class _Binder:
         self.position: list[Ints] = []
         self.example: dict[int, Ints] = {}
         for n, order in enumerate(self.request.orders):
-            rows = counts[order.space]
-            by_level = self.by_level(n) if n in plan.levels else np.arange(rows)
-            position = np.empty(rows, np.int64)
-            position[by_level] = np.arange(rows)
-            self.sorted.append(by_level)
-            self.position.append(position)
+            rows = np.arange(counts[order.space])
+            if order.space in plan.equal:
+                rows = distinct[order.space][1]
+            if n in plan.levels:
+                rows = rows[self.by_level(n, rows)]
+            self.sorted.append(rows)
+            self.position.append(self.positions(order.space, rows))
 
-    def by_level(self, order: int) -> Ints:
-        """Rows sorted by level; within a level by the lengths of their runs, so that the windows of a fold waste little."""
-        level = self.plan.levels[order]
+    def positions(self, space: int, rows: Ints) -> Ints:
+        """Where each row of a space lies when those of `rows` are kept, in this order; an equal row lies where it does."""
+        if space not in self.plan.equal:
+            position = np.empty(len(rows), np.int64)
+            position[rows] = np.arange(len(rows))
+            return position
+        _, _, number = self.distinct[space]
+        place = np.empty(len(rows), np.int64)
+        place[number[rows]] = np.arange(len(rows))
+        where: Ints = place[number]
+        return where
+
+    def by_level(self, order: int, rows: Ints) -> Ints:
+        """How to sort rows by level; within a level by the lengths of their runs, so that windows of folds waste little."""
+        level = self.plan.levels[order][rows]
         folds = [f for f in self.request.folds if f.order == order]
         if not folds:
             return np.argsort(level, kind="stable")
-        lengths = np.zeros(len(level), np.int64)
+        lengths = np.zeros(self.plan.rows(self.request.orders[order].space), np.int64)
         for f in folds:
-            start = self.plan.starts[self.request.orders[order].space]
-            owner = self.plan.owners[f.name] + start[self.row_example(f.elements)]
-            lengths += np.bincount(owner, minlength=len(level))
-        return np.lexsort((lengths, level))
+            lengths += np.bincount(self.owners(f), minlength=len(lengths))
+        return np.lexsort((lengths[rows], level))
+
+    def owners(self, f: FoldRequest) -> Ints:
+        """The row that reads each element of a fold."""
+        start = self.plan.starts[self.request.orders[f.order].space]
+        owner: Ints = self.plan.owners[f.name] + start[self.row_example(f.elements)]
+        return owner
 
     def put(self, name: str, values: Values) -> None:
         start, length = self.places[name]
@@ -192,10 +213,12 @@ class _Binder:
         return out
 
     def fold(self, f: FoldRequest) -> None:
-        plan = self.plan
-        index = self.index(f, f.elements)
+        index, owner = self.index(f, f.elements), self.owners(f)
         space = self.request.orders[f.order].space
-        owner = plan.owners[f.name] + plan.starts[space][self.row_example(f.elements)]
+        if space in self.plan.equal:
+            kept = np.zeros(self.plan.rows(space), bool)
+            kept[self.sorted[f.order]] = True
+            index, owner = index[kept[owner]], owner[kept[owner]]
         at = self.position[f.order][owner]
         order = np.argsort(at, kind="stable")
         name = f"{f.name}@{f.order}"
@@ -306,6 +329,7 @@ class _Assembler:
             lengths,
             {s: self.source.starts[s] for s in targets.values()},
             self.value_numbers(),
+            number_rows(self.request, Rows(self.starts, self.columns, self.pointers, self.owners)),
             targets,
         )
         return _with_levels(plan)

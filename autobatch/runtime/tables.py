@@ -21,12 +21,14 @@ class OrderRequest:
 
 @dataclass(frozen=True, slots=True)
 class GatherRequest:
-    """Rows of `order` read the table `name`: source k of its spec begins at member `place[k]` of `layout`."""
+    """Rows of `order` read the table `name`: source k of its spec begins at member `place[k]` of `layout`. `keys[k]` are the
+    columns that alone decide its values, empty where other things do."""
 
     name: str
     order: int
     place: tuple[int, ...]
     layout: tuple[int, ...]
+    keys: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class FoldRequest:
     elements: int
     place: tuple[int, ...]
     layout: tuple[int, ...]
+    keys: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,237 @@
+"""Value numbers: rows that must compute the same get the same number, over a whole data set (FRAMES.md, 4.3).
+
+    def h(t): return cell(emb[t.kind], sum(h(c) for c in t.kids))       number(row) = (kind, numbers of the kids' rows)
+
+Integers, bools and tags enter by value, rows of other spaces by their number, floats by the identity of the row they
+are read from: x = 3.0 in two examples stays two rows. A minibatch then shares rows by one integer unique. Rows of a cycle
+of spaces are numbered level by level, so each row comes behind those it reads. (Hash-consing; Ershov 1958.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from autobatch.runtime.levels import longest_paths
+from autobatch.runtime.tables import UNIFORM, FoldRequest, GatherRequest, TableRequest
+
+Ints = NDArray[np.int64]
+DEEPEST = 512
+"""Levels beyond which rows are not numbered: chains repeat little, and each level costs a few NumPy calls."""
+PAYS = 0.85
+"""Rows are shared where a batch keeps at most this part of them."""
+SAMPLE = 64
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What the rows of one space read, as keys: columns, and tables of pointers to rows of other spaces."""
+
+    columns: tuple[str, ...]
+    gathers: tuple[GatherRequest, ...]
+    folds: tuple[FoldRequest, ...]
+
+    @property
+    def tables(self) -> tuple[GatherRequest | FoldRequest, ...]:
+        return (*self.gathers, *self.folds)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The tables of a data set that numbering reads; see `DataPlan`."""
+
+    starts: Mapping[int, Ints]
+    columns: Mapping[str, NDArray[np.generic]]
+    pointers: Mapping[str, tuple[Ints, Ints]]
+    owners: Mapping[str, Ints]
+
+
+def number_rows(request: TableRequest, rows: Rows) -> dict[int, Ints]:
+    """The value number of each row, for the spaces where sharing pays."""
+    numbering = _Numbering(request, rows)
+    numbers = numbering.run()
+    return {space: n for space, n in numbers.items() if _pays(n, rows.starts[space])}
+
+
+def _pays(numbers: Ints, starts: Ints) -> bool:
+    sample = numbers[: starts[min(SAMPLE, len(starts) - 1)]]
+    return len(sample) > 0 and len(np.unique(sample)) <= PAYS * len(sample)
+
+
+class _Numbering:
+    def __init__(self, request: TableRequest, rows: Rows) -> None:
+        self.request, self.rows = request, rows
+        self.reads = self.reads_of_spaces()
+        self.numbers: dict[int, Ints] = {}
+        self.by_columns: dict[tuple[int, tuple[str, ...]], Ints] = {}
+
+    def reads_of_spaces(self) -> dict[int, Reads]:
+        """By space (those of elements, of examples and of distinct rows are not numbered)."""
+        orders = self.request.orders
+        passive = {f.elements for f in self.request.folds} | {self.request.example}
+        passive |= {d.space for d in self.request.distinct}
+        gathers: dict[int, dict[str, GatherRequest]] = {}
+        folds: dict[int, dict[str, FoldRequest]] = {}
+        columns: dict[int, dict[str, None]] = {}
+        for name, order in self.request.columns:
+            columns.setdefault(orders[order].space, {}).setdefault(name)
+        for d in self.request.distinct:
+            for key in d.keys:
+                columns.setdefault(d.base, {}).setdefault(key)
+        for g in self.request.gathers:
+            gathers.setdefault(orders[g.order].space, {}).setdefault(g.name, g)
+        for f in self.request.folds:
+            folds.setdefault(orders[f.order].space, {}).setdefault(f.name, f)
+        spaces = {*columns, *gathers, *folds} - passive
+        return {
+            s: Reads(tuple(columns.get(s, ())), tuple(gathers.get(s, {}).values()), tuple(folds.get(s, {}).values()))
+            for s in sorted(spaces)
+        }
+
+    def targets(self, request: GatherRequest | FoldRequest) -> list[int]:
+        """The space of each source of a table; -1 where it is uniform."""
+        orders = self.request.orders
+        members = [request.layout[p] for p in request.place]
+        return [UNIFORM if m == UNIFORM else orders[m].space for m in members]
+
+    def run(self) -> dict[int, Ints]:
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph.add_nodes_from(self.reads)
+        for space, reads in self.reads.items():
+            for table in reads.tables:
+                for target, keys in zip(self.targets(table), table.keys, strict=True):
+                    if target in self.reads and not keys:
+                        graph.add_edge(target, space)
+        condensed = nx.condensation(graph)
+        for component in nx.topological_sort(condensed):
+            members = sorted(condensed.nodes[component]["members"])
+            if len(members) == 1 and not graph.has_edge(members[0], members[0]):
+                self.number(members[0], np.arange(self.count(members[0])), 0)
+            else:
+                self.number_cycle(members)
+        return self.numbers
+
+    def count(self, space: int) -> int:
+        return int(self.rows.starts[space][-1])
+
+    def absolute(self, space: int, example: Ints, row: Ints) -> Ints:
+        return row + self.rows.starts[space][example]
+
+    def keys(self, request: GatherRequest | FoldRequest, at: Ints, space: int) -> Ints:
+        """What entries `at` of a table point to, as integers: equal where the pointed rows are equal."""
+        source, row = self.rows.pointers[request.name]
+        source, row = source[at], row[at]
+        example = np.searchsorted(self.rows.starts[space], at, side="right") - 1
+        found = np.zeros(len(at), np.int64)
+        for k, target in enumerate(self.targets(request)):
+            mine = np.flatnonzero(source == k)
+            if not len(mine):
+                continue
+            value = np.zeros(len(mine), np.int64)
+            if target != UNIFORM:
+                where = self.absolute(target, example[mine], row[mine])
+                if request.keys[k]:
+                    value = self.decided(target, request.keys[k])[where]
+                else:
+                    value = self.numbers[target][where] if target in self.numbers else where
+            found[mine] = (np.int64(k) << 40) | value
+        return found
+
+    def decided(self, space: int, columns: tuple[str, ...]) -> Ints:
+        """A number for each row of a space by some of its columns alone."""
+        if (space, columns) not in self.by_columns:
+            parts = [np.unique(self.rows.columns[c], return_inverse=True)[1] for c in columns]
+            self.by_columns[space, columns] = _join(parts, self.count(space))
+        return self.by_columns[space, columns]
+
+    def number(self, space: int, at: Ints, first: int) -> int:
+        """Number the rows `at` of a space from `first` on; returns the next free number."""
+        numbers = self.numbers.setdefault(space, np.zeros(self.count(space), np.int64))
+        reads = self.reads[space]
+        parts = [np.unique(self.rows.columns[c][at], return_inverse=True)[1] for c in reads.columns]
+        parts += [self.keys(g, at, space) for g in reads.gathers]
+        parts += [self.sequence(f, at, space) for f in reads.folds]
+        joined = _join(parts, len(at))
+        numbers[at] = joined + first
+        return first + 1 + int(joined.max(initial=-1))
+
+    def sequence(self, fold: FoldRequest, at: Ints, space: int) -> Ints:
+        """A number for the list that each row folds: equal where the elements are equal, one by one."""
+        bounds = self.bounds(fold, space)
+        start, length = bounds[at], bounds[at + 1] - bounds[at]
+        numbers: Ints = length.astype(np.int64)
+        position = 0
+        longer = np.flatnonzero(length > 0)
+        while len(longer):
+            keys = self.keys(fold, start[longer] + position, fold.elements)
+            numbers[longer] = _join([numbers[longer], keys], len(longer)) + int(numbers.max()) + 1
+            position += 1
+            longer = longer[length[longer] > position]
+        return numbers
+
+    def bounds(self, fold: FoldRequest, space: int) -> Ints:
+        """Where the elements of each row begin: they lie in the order of the rows."""
+        elements = np.arange(self.count(fold.elements))
+        example = np.searchsorted(self.rows.starts[fold.elements], elements, side="right") - 1
+        owner = self.absolute(space, example, self.rows.owners[fold.name])
+        lengths = np.bincount(owner, minlength=self.count(space))
+        return np.concatenate([[0], np.cumsum(lengths)])
+
+    def number_cycle(self, spaces: Sequence[int]) -> None:
+        """Number spaces that read each other: rows of low level first."""
+        offset = dict(zip(spaces, np.cumsum([0, *(self.count(s) for s in spaces[:-1])]).tolist(), strict=True))
+        source: list[Ints] = []
+        target: list[Ints] = []
+        for space in spaces:
+            for table in self.reads[space].tables:
+                self.edges(table, space, offset, source, target)
+        total = sum(self.count(s) for s in spaces)
+        level, stuck = longest_paths(
+            total, np.concatenate(source), np.concatenate(target), np.ones(sum(map(len, source)), np.int64)
+        )
+        if len(stuck) or level.max(initial=0) > DEEPEST:
+            return
+        next_number = 0
+        order = np.argsort(level, kind="stable")
+        bounds = np.searchsorted(level[order], np.arange(level.max(initial=0) + 2))
+        for k in range(len(bounds) - 1):
+            rows = order[bounds[k] : bounds[k + 1]]
+            for space in spaces:
+                mine = rows[(rows >= offset[space]) & (rows < offset[space] + self.count(space))]
+                if len(mine):
+                    next_number = self.number(space, mine - offset[space], next_number)
+
+    def edges(
+        self,
+        table: GatherRequest | FoldRequest,
+        space: int,
+        offset: Mapping[int, int],
+        source: list[Ints],
+        target: list[Ints],
+    ) -> None:
+        """Which rows of the cycle a table reads, and for which rows."""
+        held, row = self.rows.pointers[table.name]
+        where = table.elements if isinstance(table, FoldRequest) else space
+        entries = np.arange(len(row))
+        example = np.searchsorted(self.rows.starts[where], entries, side="right") - 1
+        reader = entries
+        if isinstance(table, FoldRequest):
+            reader = self.absolute(space, example, self.rows.owners[table.name])
+        for k, pointed in enumerate(self.targets(table)):
+            if pointed in offset and not table.keys[k]:
+                mine = np.flatnonzero(held == k)
+                source.append(offset[pointed] + self.absolute(pointed, example[mine], row[mine]))
+                target.append(offset[space] + reader[mine])
+
+
+def _join(parts: Sequence[Ints], rows: int) -> Ints:
+    """One number for each row of several columns: equal where all columns are equal."""
+    joined = np.zeros(rows, np.int64)
+    for part in parts:
+        dense = np.unique(part, return_inverse=True)[1]
+        joined = np.unique(joined * (1 + dense.max(initial=0)) + dense, return_inverse=True)[1]
+    return joined
