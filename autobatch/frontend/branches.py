@@ -155,7 +155,8 @@ def conditional_expression(s: State, node: ast.IfExp) -> v.Abstract:
     condition = truth(s, s.evaluate(node.test))
     if isinstance(condition, bool):
         return s.evaluate(node.body if condition else node.orelse)
-    return conditional(s, condition, lambda t: t.evaluate(node.body), lambda t: t.evaluate(node.orelse))
+    places = (s.frame.source.at(node.body), s.frame.source.at(node.orelse))
+    return conditional(s, condition, lambda t: t.evaluate(node.body), lambda t: t.evaluate(node.orelse), places)
 
 
 def bool_expression(s: State, node: ast.BoolOp) -> v.Abstract:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import types
@@ -15,7 +16,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_class
 from autobatch.frontend.builtin_functions import BUILTINS, METHODS
-from autobatch.frontend.calls import call_function, call_local, capture
+from autobatch.frontend.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.construct import construct
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.numbers import present
@@ -28,6 +29,7 @@ from autobatch.frontend.tracing import Untraceable, trace
 from autobatch.ir.types import Array, Ref
 from autobatch.source import Span
 
+FOLDED = (sorted, hash, vars, dir)
 TRANSFORMS = frozenset(
     {jax.vmap, jax.grad, jax.value_and_grad, jax.jit, jax.checkpoint, jax.jacfwd, jax.jacrev, jax.hessian, jax.jacobian}
 )
@@ -101,7 +103,7 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         return s.call(v.Static(inner), args, kwargs)
     if isinstance(held, types.MethodType):
         return s.call(v.Static(held.__func__), [wrap(s.context, held.__self__), *args], kwargs)
-    if (message := _refused(held)) is not None:
+    if (message := _refused(held)) is not None and not (held in FOLDED and _all_static(args, kwargs)):
         raise Impure(message[0], s.span, message[1])
     if _hashable(held) and held in BUILTINS:
         return BUILTINS[held](s, args, kwargs)
@@ -176,7 +178,7 @@ def user_function(s: State, function: types.FunctionType, args: Arguments, kwarg
     except Impure:
         raise
     except UnsupportedError as refusal:
-        if not REFUSED.keys().isdisjoint(function.__code__.co_names):
+        if not may_be_traced(lookup(s, function).node):
             raise
         del s.block.body[length:]
         s.dead = dead
@@ -184,6 +186,21 @@ def user_function(s: State, function: types.FunctionType, args: Arguments, kwarg
             return trace(s, function, args, kwargs)
         except (Untraceable, UnsupportedError):
             raise refusal from None
+
+
+def may_be_traced(node: ast.AST) -> bool:
+    """Has the text nothing that a trace would run once, or answer by the type of the tracer?"""
+    for n in ast.walk(node):
+        match n:
+            case ast.Global() | ast.Nonlocal() | ast.With():
+                return False
+            case ast.Name(id=name) if name in REFUSED or name in ("isinstance", "type"):
+                return False
+            case ast.Compare(ops=ops, comparators=others):
+                identity = any(isinstance(op, ast.Is | ast.IsNot) for op in ops)
+                if identity and not all(isinstance(o, ast.Constant) and o.value is None for o in others):
+                    return False
+    return True
 
 
 def _traceable(args: Arguments, kwargs: Named) -> bool:
@@ -259,10 +276,16 @@ def _argument(s: State, value: v.Abstract) -> v.Abstract:
 
 
 def _reason(error: Exception) -> str:
+    if _needs_constant(error):
+        return "a shape, or a Python number that it needs, is known only when the program runs"
     return str(error).strip().split("\n")[0]
 
 
+def _needs_constant(error: Exception) -> bool:
+    return isinstance(error, jax.errors.ConcretizationTypeError) or "concrete values" in str(error)
+
+
 def _cure(error: Exception) -> str:
-    if isinstance(error, (jax.errors.ConcretizationTypeError, jax.errors.TracerBoolConversionError)):
-        return "a value is needed that is known only when the program runs; pass it as a static argument"
+    if _needs_constant(error):
+        return "name the argument that decides it in static=(...), or use a size that does not depend on the example"
     return "check the types and shapes of its arguments"

@@ -32,7 +32,10 @@ def evaluate(s: State, node: ast.expr) -> v.Abstract:
         if rule is None:
             message, cure = EXPRESSION_REFUSALS.get(type(node), ("this expression cannot be compiled", ""))
             raise UnsupportedError(message, s.span, cure)
-        return rule(s, node)
+        value = rule(s, node)
+    if s.dead:
+        raise Ended
+    return value
 
 
 def _constant(s: State, node: ast.Constant) -> v.Abstract:

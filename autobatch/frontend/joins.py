@@ -41,8 +41,10 @@ from autobatch.source import Span
 Thunk = Callable[[State], v.Abstract]
 
 
-def conditional(s: State, condition: Operand, then: Thunk, orelse: Thunk) -> v.Abstract:
-    """The value of `then() if condition else orelse()`; only the arm taken runs."""
+def conditional(
+    s: State, condition: Operand, then: Thunk, orelse: Thunk, places: tuple[Span, Span] | None = None
+) -> v.Abstract:
+    """The value of `then() if condition else orelse()`; only the arm taken runs. `places` is where the arms are."""
     known = s.block.truth(condition)
     if known is not None:
         return then(s) if known else orelse(s)
@@ -50,7 +52,7 @@ def conditional(s: State, condition: Operand, then: Thunk, orelse: Thunk) -> v.A
     x, y = attempt(a, then), attempt(b, orelse)
     if a.dead and b.dead and not (a.block.body or b.block.body):
         raise Unknown
-    return join(s, condition, a, b, [(x, y)])[0]
+    return join(s, condition, a, b, [(x, y)], places=places)[0]
 
 
 def arms(s: State, condition: Operand) -> tuple[State, State]:
@@ -81,6 +83,7 @@ def join(
     b: State,
     extra: Sequence[tuple[v.Abstract, v.Abstract]] = (),
     node: ast.AST | None = None,
+    places: tuple[Span, Span] | None = None,
 ) -> list[v.Abstract]:
     """Continue `s` behind a branch whose arms ended in `a` and `b`; returns the joined `extra` values."""
     if a.dead or b.dead:
@@ -89,7 +92,8 @@ def join(
     names = [n for n in {**a.env, **b.env} if a.env.get(n) is not b.env.get(n)]
     names = [n for n in names if _wanted(s, n, a, b, node)]
     pairs = [(_bound(a, n), _bound(b, n)) for n in names]
-    pairs += [(v.Bound(x, s.span), v.Bound(y, s.span)) for x, y in extra]
+    first, second = places or (s.span, s.span)
+    pairs += [(v.Bound(x, first), v.Bound(y, second)) for x, y in extra]
     joined = _merge(s, condition, a, b, pairs, [*names, *("" for _ in extra)])
     s.env = {n: x for n, x in a.env.items() if b.env.get(n) is x}
     for name, value, (x, _) in zip(names, joined, pairs, strict=False):

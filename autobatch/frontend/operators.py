@@ -24,7 +24,7 @@ from autobatch.frontend.numbers import (
 )
 from autobatch.frontend.selection import select
 from autobatch.frontend.sequences import arithmetic, fields_of, item, sequence, sliced
-from autobatch.frontend.state import State
+from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import inputs
 from autobatch.frontend.tags import tag_equal
 from autobatch.frontend.tracing import Untraceable, trace
@@ -343,7 +343,7 @@ def identical(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if isinstance(a, v.Leaf) and isinstance(b, v.Leaf) and a.type == b.type and isinstance(a.type, Ref | List):
         return v.Leaf(s.apply(own("same"), (a.operand, b.operand), BOOL))
     if is_number(a) or is_number(b):
-        s.refuse("`is` compares objects, not numbers", "compare numbers with `==`")
+        raise Impure("`is` compares objects, not numbers", s.span, "compare numbers with `==`")
     return v.Static(a is b)
 
 

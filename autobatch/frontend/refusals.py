@@ -34,8 +34,3 @@ EXPRESSION_REFUSALS: dict[type[ast.expr], tuple[str, str]] = {
     ast.FormattedValue: ("a formatted number cannot be compiled", _TRACED),
     ast.Starred: ("`*` is not possible here", "name the elements"),
 }
-
-OPERATOR_REFUSALS: dict[type[ast.AST], str] = {
-    ast.Is: "`is` compares objects and None; numbers are compared with `==`",
-    ast.IsNot: "`is not` compares objects and None; numbers are compared with `!=`",
-}

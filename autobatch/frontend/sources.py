@@ -95,7 +95,8 @@ def source_of(function: types.FunctionType) -> FunctionSource:
     if not found:
         raise _changed(function, file)
     if isinstance(found[0], ast.AsyncFunctionDef):
-        raise UnsupportedError(f"{function.__qualname__} is a coroutine", cure="write it with `def`")
+        place = Span(file, found[0].lineno, found[0].col_offset + 1)
+        raise UnsupportedError(f"{function.__qualname__} is a coroutine", place, "write it with `def`")
     return describe(found[0], file, function.__qualname__, function.__globals__, function)
 
 

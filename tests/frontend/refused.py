@@ -1,0 +1,262 @@
+"""Functions that are refused: one for each construct. The messages are golden files."""
+
+import random
+import time
+
+import jax.numpy as jnp
+import numpy as np
+
+total = 0
+
+
+def uses_try(n):
+    try:
+        return 10 // n if n else [].foo
+    except ZeroDivisionError:
+        return 0
+
+
+def uses_with(t):
+    with open("x") as f:
+        return f.read(t)
+
+
+def uses_global(n):
+    global total
+    total += n
+    return total
+
+
+def uses_nonlocal(n):
+    k = 0
+
+    def add():
+        nonlocal k
+        k += n
+
+    add()
+    return k
+
+
+def uses_yield(t):
+    def g():
+        yield t.word
+
+    return sum(g())
+
+
+async def uses_async(n):
+    return n
+
+
+def uses_await(n):
+    async def g():
+        return n
+
+    return g()
+
+
+def uses_class(t):
+    class A:
+        pass
+
+    return t.word
+
+
+def uses_print(n):
+    print(n)
+    return n
+
+
+def uses_random(n):
+    return n + random.random()
+
+
+def uses_numpy_random(n):
+    return n + np.random.rand()
+
+
+def uses_time(n):
+    return n + time.time()
+
+
+def uses_format(n):
+    return f"{n}"
+
+
+def uses_set(n):
+    return {n, 1}
+
+
+def uses_set_comprehension(xs):
+    return {x for x in xs}
+
+
+def assigns_attribute(t):
+    t.word = 3
+    return t.word
+
+
+def assigns_array_item(x):
+    y = jnp.ones(3) * x
+    y[0] = 1
+    return y
+
+
+def changes_argument(xs):
+    def g(ys):
+        ys.append(1)
+        return ys
+
+    return len(g([1])) + len(xs)
+
+
+def appends_to_input(xs):
+    xs.append(1)
+    return xs
+
+
+def dynamic_key(n):
+    return {n: 1}
+
+
+def truth_of_array(x):
+    if jnp.ones(3) * x > 0:
+        return 1
+    return 2
+
+
+def unknown_name(n):
+    return n + undefined_name  # noqa: F821
+
+
+def unknown_attribute(t):
+    return t.colour
+
+
+def unknown_field_of_text(t):
+    return t.name.upper()
+
+
+def missing_argument(n):
+    def g(a, b):
+        return a + b
+
+    return g(n)
+
+
+def unknown_argument(n):
+    def g(a):
+        return a
+
+    return g(n, c=1)
+
+
+def shapes_differ(n):
+    return jnp.ones(3) + jnp.ones(4) * n
+
+
+def dynamic_shape(n):
+    return jnp.zeros(n)
+
+
+def branch_types(n):
+    if n > 0:
+        x = jnp.ones(3)
+    else:
+        x = jnp.ones(4)
+    return x
+
+
+def branch_dtypes(n):
+    return jnp.ones(3) if n > 0 else jnp.ones(3, int)
+
+
+def branch_structure(n):
+    if n > 0:
+        return n, 1
+    return n
+
+
+def result_types(n):
+    if n > 0:
+        return jnp.ones(3)
+    return jnp.ones(3, bool)
+
+
+def loop_types(xs):
+    s = jnp.zeros(3)
+    for _ in xs:
+        s = jnp.concatenate([s, s])
+    return s
+
+
+def recursion_types(n):
+    if n == 0:
+        return jnp.zeros(1)
+    return jnp.concatenate([recursion_types(n - 1), jnp.zeros(1)])
+
+
+def starred_list(xs):
+    return max(*xs)
+
+
+def two_fors(rows):
+    return [x for row in rows for x in row]
+
+
+def sorts(xs):
+    return sorted(xs)
+
+
+def deletes_item(t):
+    d = {"a": t.word}
+    del d["a"]
+    return t.word
+
+
+def imports_star(n):
+    return eval("n")
+
+
+def uses_is_on_numbers(n):
+    return n is 3  # noqa: F632
+
+
+def reads_unset(n):
+    y = x + 1  # noqa: F821, F841
+    x = n
+    return x
+
+
+def too_many_statics(n):
+    def g(k, names):
+        return k if k == 0 else g(k - 1, (*names, "a"))
+
+    return g(n, ())
+
+
+def raises_nothing(n):
+    if n > 0:
+        raise
+    return n
+
+
+def matches_or_with_names(t):
+    match t:
+        case (1, x) | (x, 1):
+            return x
+    return 0
+
+
+def lambda_in_result(n):
+    return lambda: n
+
+
+def unpacks_too_few(n):
+    a, b = (n, n, n)
+    return a + b
+
+
+def with_type_argument(n):
+    return type(n)
