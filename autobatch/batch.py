@@ -19,7 +19,7 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.errors import BatchError, PlanError
-from autobatch.groups import Form, Group, Leaves, flatten, with_rows
+from autobatch.groups import TOKEN, Form, Group, Leaves, flatten, with_rows
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.columns import Columns, columns_of
 from autobatch.runtime.pack import pack as pack_columns
@@ -170,9 +170,9 @@ class Batch:
             raise BatchError(f"order has the shape {steps.shape}; it takes one row of examples for each step")
         groups = [self.group().take(row) for row in steps]
         programs = tuple(s for p in groups[0].planners for s in p.specialisations_for(groups[0]))
-        if len({s.planner for s in programs}) < len(groups[0].planners):
+        if not programs:
             raise PlanError(
-                "a function that the batch is planned for was never called: call it once on a small batch "
+                "no function that the batch is planned for was ever called: plan it and call it on a small batch "
                 "first, so that the types of its shared arguments are known"
             )
         for program in programs:
@@ -183,14 +183,12 @@ class Batch:
             s: max(transfer.capacities(g.columns, g.profile)[s] for g in groups)
             for s in transfer.spaces_of(self.schema)
         }
-        parts = [flatten(g, programs, False) for g in groups]
-        held = [
-            Leaves(transfer.to_leaves(g.columns, largest), leaves.tables)
-            for g, (leaves, _) in zip(groups, parts, strict=True)
-        ]
-        pairs = [(h.columns, h.tables) for h in held]
-        columns, tables = jax.tree.map(lambda *xs: np.stack(xs), *pairs)
-        return Batch.from_leaves(Leaves(columns, tables), replace(parts[0][1], component=self._component))
+        parts = [flatten(g, programs, largest) for g in groups]
+        columns, tables = jax.tree.map(
+            lambda *xs: np.stack(xs), *((leaves.columns, leaves.tables) for leaves, _ in parts)
+        )
+        form = replace(parts[0][1], component=self._component, like=None)
+        return Batch.from_leaves(Leaves(columns, tables), form)
 
     # -- numbers
 
@@ -221,7 +219,8 @@ class Batch:
             return Batch(Group(columns, self._group.width, self._group.planners), self._component)
         leaves, form = self.parts()
         new_leaves = {n: with_rows(x, leaves.columns[n].shape[0]) for n, x in tree.items()}
-        return Batch.from_leaves(Leaves({**leaves.columns, **new_leaves}, leaves.tables), form)
+        kept = {n: x for n, x in leaves.columns.items() if n != TOKEN}  # no longer the batch that was planned
+        return Batch.from_leaves(Leaves({**kept, **new_leaves}, leaves.tables), form)
 
     def save(self, path: Any) -> None:
         """Write the columns to a file, which `ab.load` reads. No pickle: classes are named, not stored."""

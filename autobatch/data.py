@@ -20,10 +20,11 @@ import numpy as np
 from autobatch import transfer
 from autobatch.arguments import Slot
 from autobatch.batch import Batch
-from autobatch.errors import BatchError, Failure, PlanError
+from autobatch.errors import BatchError, ExampleError, Failure, PlanError
 from autobatch.groups import (
     ARGUMENT,
     DECIDED,
+    TOKEN,
     Form,
     Group,
     Leaves,
@@ -31,12 +32,14 @@ from autobatch.groups import (
     Specialised,
     Tables,
     component_field,
+    data_tables,
+    group_of,
     with_rows,
 )
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.types import Array, Type
 from autobatch.runtime.annotations import schema_of_annotation
-from autobatch.runtime.columns import ROOT, Columns, has_mask
+from autobatch.runtime.columns import ROOT, Columns, has_mask, host_shape
 from autobatch.runtime.layout import merge
 from autobatch.runtime.pack import pack
 from autobatch.runtime.schema import UNKNOWN, Schema
@@ -102,7 +105,7 @@ class Examples:
 
     def _planned(self, program: Program) -> Ready:
         if self.leaves is not None and self.group is None:
-            found = _from_leaves(*self.leaves, program.fingerprint)
+            found = _from_leaves(*self.leaves, program.fingerprint) or _at_run_time(*self.leaves, program)
             if found is not None:
                 return found
         group = self._group()
@@ -115,10 +118,7 @@ class Examples:
         if self.group is None:
             assert self.leaves is not None
             leaves, form = self.leaves
-            waiting = form.waiting.group() if form.waiting is not None else None
-            if waiting is not None:
-                self.group = waiting
-            elif any(isinstance(x, jax.core.Tracer) for x in leaves.columns.values()):
+            if any(isinstance(x, jax.core.Tracer) for x in leaves.columns.values()):
                 raise PlanError(
                     f"{self.function}: under jax.jit this batch has no plan for {self.function} with these "
                     f"types of shared arguments; call batch.plan({self.function}) first, or call "
@@ -174,6 +174,12 @@ class Ready:
 def _from_leaves(leaves: Leaves, form: Form, fingerprint: str) -> Ready | None:
     """The plan that travels with a batch. Columns of data are read from the batch's own leaves: `with_floats` and
     gradients reach them."""
+    rows = tuple(leaves.columns[ROOT].shape)
+    if rows != (form.count, *host_shape(form.schema.root)):
+        raise PlanError(
+            f"the batch has {form.count} examples, but its columns have the shape {rows}: jax.vmap over a Batch is "
+            "refused, and an epoch is for jax.lax.scan"
+        )
     for planned, tables in zip(form.plans, leaves.tables, strict=True):
         if planned.fingerprint == fingerprint:
             data = {t: with_rows(leaves.columns[c], rows) for t, c, rows in planned.data}
@@ -183,6 +189,35 @@ def _from_leaves(leaves: Leaves, form: Form, fingerprint: str) -> Ready | None:
             kept = {n: t for n, t in tables.items() if not n.startswith((DECIDED, transfer.VOCABULARY))}
             return Ready({**kept, **data}, planned.signature, planned.failures, None, stale, words)
     return None
+
+
+def _at_run_time(leaves: Leaves, form: Form, program: Program) -> Ready | None:
+    """The tables of a batch that was planned for a function before the types of its shared arguments were known: now
+    they are. The program is traced for the size class of such a batch, and its tables are fetched from the host when it
+    runs. From the next batch on they are leaves, and this executable is not used again."""
+    like = form.like() if form.like is not None else None
+    token = leaves.columns.get(TOKEN)
+    if like is None or not isinstance(token, jax.core.Tracer) or program.planner not in form.planners:
+        return None
+    tables, signature = like.tables(program)
+    if program.words(like.vocabularies) or token.ndim:
+        return None
+    data = data_tables(tables, leaves.columns, form.width)
+    own = {n: transfer.canonical(np.asarray(t)) for n, t in tables.items() if n not in {n for n, _, _ in data}}
+
+    def fetch(number: Any) -> Tables:
+        group = group_of(int(number))
+        failures = group.failures(program)
+        if failures:
+            raise ExampleError(failures)
+        made, found = program.bind(group.plan(program), [signature])
+        if found != signature:
+            raise PlanError(f"the batch is of another size class than the one traced; call {form.planners} again")
+        return {n: transfer.canonical(np.asarray(made[n])) for n in own}
+
+    shapes = {n: jax.ShapeDtypeStruct(t.shape, t.dtype) for n, t in own.items()}
+    fetched = jax.pure_callback(fetch, shapes, token)
+    return Ready({**fetched, **{t: with_rows(leaves.columns[c], rows) for t, c, rows in data}}, signature)
 
 
 def _differs(live: Any, planned: Any) -> Any:
@@ -344,7 +379,7 @@ def _alone(batch: Batch) -> tuple[Group | None, tuple[Leaves, Form] | None]:
     if group is not None:
         return (group if group.width == 1 else Group(group.columns)), None
     leaves, form = batch.parts()
-    return None, (leaves, form if form.width == 1 else replace(form, width=1, plans=(), waiting=None))
+    return None, (leaves, form if form.width == 1 else replace(form, width=1, plans=(), like=None))
 
 
 def _pack_together(function: str, rest: Sequence[Slot], known: Known, annotations: Callable[[Slot], Any]) -> Group:

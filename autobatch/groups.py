@@ -6,10 +6,11 @@ data set. Its `Form` is equal for all batches of one size class, and never holds
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autobatch import transfer
-from autobatch.errors import BatchError, Failure
+from autobatch.errors import BatchError, Failure, PlanError
 from autobatch.ir.types import Ref
 from autobatch.runtime.columns import ROOT, ROOT_MISSING, Columns, has_mask, positions
 from autobatch.runtime.schema import Field, Schema
@@ -80,6 +81,21 @@ class Planner(Protocol):
 ARGUMENT = "#argument"
 """The prefix of tables that hold the rows of a batched argument itself; its number follows."""
 
+TOKEN = "#token"
+"""The leaf that says at run time which group a batch is, while that lives."""
+
+_numbers = itertools.count(1)
+_groups: weakref.WeakValueDictionary[int, Group] = weakref.WeakValueDictionary()
+
+
+def group_of(token: int) -> Group:
+    """The group with this number."""
+    found = _groups.get(token)
+    if found is None:
+        raise PlanError("the batch was given up before the computation that reads it ran")
+    return found
+
+
 DECIDED = "#decided:"
 """The prefix of tables that hold a column of floats as it was when it decided structure."""
 
@@ -103,6 +119,8 @@ class Group:
         self._tables: dict[str, tuple[Tables, Hashable]] = {}
         self._flat: tuple[Any, Leaves, Form] | None = None
         self._lock = threading.RLock()
+        self.token = next(_numbers)
+        _groups[self.token] = self
         self.schema: Schema = columns.schema if columns is not None else origin[0].schema  # type: ignore[index]
         self.count = columns.count if columns is not None else len(origin[1])  # type: ignore[index]
         self.profile: Mapping[str, float] | None = None if origin is None else origin[0].own_profile
@@ -175,10 +193,9 @@ class Group:
         """This group as a pytree: computed again only when a function that it is planned for has a new program."""
         with self._lock:
             programs = tuple(s for p in self.planners for s in p.specialisations_for(self))
-            waiting = len({s.planner for s in programs}) < len(self.planners)
-            if self._flat is None or self._flat[0] != (tuple(s.fingerprint for s in programs), waiting):
-                leaves, form = flatten(self, programs, waiting)
-                self._flat = ((tuple(s.fingerprint for s in programs), waiting), leaves, form)
+            made_for = (self.planners, tuple(s.fingerprint for s in programs))
+            if self._flat is None or self._flat[0] != made_for:
+                self._flat = (made_for, *flatten(self, programs))
             _, leaves, form = self._flat
             return leaves, form if component is None else replace(form, component=component)
 
@@ -225,17 +242,10 @@ class Planned:
     data: tuple[tuple[str, str, int], ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Waiting:
-    """A batch that is planned for a function which has no program yet. Equal to itself alone: what is traced with it
-    serves no other batch."""
-
-    group: weakref.ref[Group]
-
-
 @dataclass(frozen=True)
 class Form:
-    """The static part of a batch as a pytree."""
+    """The static part of a batch as a pytree. `like` is a group of this form: no part of what the form says, but an
+    example of the size class for a function that is planned while it is traced."""
 
     schema: Schema
     count: int
@@ -244,7 +254,7 @@ class Form:
     planners: tuple[Planner, ...] = ()
     enums: tuple[tuple[str, type], ...] = ()
     component: int | None = None
-    waiting: Waiting | None = None
+    like: weakref.ref[Group] | None = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:
         return hash((self.count, self.width, self.plans, self.component))
@@ -258,14 +268,16 @@ class Leaves:
     tables: tuple[Tables, ...] = ()
 
 
-def flatten(group: Group, programs: tuple[Specialised, ...], waiting: bool) -> tuple[Leaves, Form]:
+def flatten(
+    group: Group, programs: tuple[Specialised, ...], capacity: Mapping[str, int] | None = None
+) -> tuple[Leaves, Form]:
+    """A group as leaves and static part, with its plans for some programs. `capacity`: of each space of the columns."""
     columns = group.columns
-    held = transfer.to_leaves(columns, transfer.capacities(columns, group.profile))
+    held = transfer.to_leaves(columns, capacity or transfer.capacities(columns, group.profile))
     plans, all_tables = [], []
     for program in programs:
         tables, signature = group.tables(program)
-        column = {n: ROOT if n == f"{ARGUMENT}0" and group.width == 1 else n for n in tables}
-        data = tuple((n, column[n], len(tables[n])) for n in tables if column[n] in held)
+        data = data_tables(tables, held, group.width)
         plans.append(Planned(program.fingerprint, signature, group.failures(program), data))
         own = {n for n, _, _ in data}
         kept = {n: t for n, t in tables.items() if n not in own}
@@ -281,9 +293,17 @@ def flatten(group: Group, programs: tuple[Specialised, ...], waiting: bool) -> t
         tuple(plans),
         group.planners,
         enums,
-        waiting=Waiting(weakref.ref(group)) if waiting else None,
+        like=weakref.ref(group),
     )
+    if group.planners:
+        held[TOKEN] = np.asarray(group.token, np.int32)
     return Leaves(held, tuple(all_tables)), form
+
+
+def data_tables(tables: Tables, columns: Mapping[str, Any], width: int) -> tuple[tuple[str, str, int], ...]:
+    """The tables that are columns of the batch: table, column, number of rows."""
+    column = {n: ROOT if n == f"{ARGUMENT}0" and width == 1 else n for n in tables}
+    return tuple((n, column[n], len(tables[n])) for n in tables if column[n] in columns)
 
 
 def with_rows(leaf: Any, rows: int) -> Any:

@@ -170,6 +170,35 @@ def test_plan_then_jit_without_a_call_before():
         close(step(params(), data[index]), sum(f.loop(params(), [trees()[k] for k in index])))
 
 
+def test_a_planned_function_that_is_never_called_costs_no_trace():
+    f = ab.batched(lambda p, t: p["w"] * t.x, in_axes=(None, 0))
+    never = ab.batched(lambda p, t: p["w"] - t.x, in_axes=(None, 0))
+    data = ab.pack(trees() * 8).plan(f, never)
+    traces = []
+
+    @jax.jit
+    def step(p, b):
+        traces.append(1)
+        return f(p, b).sum()
+
+    for k in range(6):
+        close(step(params(), data[[k, k + 3]]), 2 * sum(t.x for t in [trees()[k % 3], trees()[k % 3]]))
+    assert len(traces) <= 3
+    close(jax.jit(lambda p, b: never(p, b))(params(), data[:3]), [1, 0, -3])
+
+
+def test_shared_arguments_can_be_mapped_and_batches_cannot():
+    data = total.pack(trees())
+    total(params(), data)
+    scales = jnp.arange(3.0)
+    expected = jnp.stack([total({"w": s}, trees()) for s in scales])
+    close(jax.vmap(lambda s: total({"w": s}, data))(scales), expected)
+    with pytest.raises((ab.PlanError, ValueError)):
+        jax.vmap(lambda b: total(params(), b))(data)
+    with pytest.raises(ab.PlanError, match=r"jax\.lax\.scan"):
+        total(params(), data.epoch([[0, 1], [1, 2]]))
+
+
 def test_under_jit_a_batch_without_plan_is_refused():
     f = ab.batched(lambda t: t.x)
     with pytest.raises(ab.PlanError, match="batch.plan"):
