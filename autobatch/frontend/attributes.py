@@ -218,7 +218,7 @@ def _load(s: State, operand: Operand, f: Field) -> v.Abstract:
         s.block.facts[result] = Fact(None, False)
     if not f.optional or isinstance(f.type, Ref | List):
         return v.Leaf(result)
-    missing = s.apply(own("load_is_none", field=f.name), (operand,), BOOL)
+    missing = s.apply(own("load_is_none", field=f.name, type=f.type), (operand,), BOOL)
     return v.Optional(v.Leaf(result), missing)
 
 

@@ -46,7 +46,9 @@ class OwnOp:
 OWN: dict[str, OwnOp] = {
     # structure: objects, lists, tags
     "load": OwnOp("load[field](ref): a field of an object; None fails with AttributeError", fails=True),
-    "load_is_none": OwnOp("load_is_none[field](ref): is this array or tag field None?", fails=True),
+    "load_is_none": OwnOp(
+        "load_is_none[field, type](ref): is this array or tag field, of that type, None?", fails=True
+    ),
     "is_none": OwnOp("is_none(ref)"),
     "none": OwnOp("none(): the null reference"),
     "is_class": OwnOp("is_class[names](ref): is it of one of these classes? False for None"),
@@ -57,15 +59,24 @@ OWN: dict[str, OwnOp] = {
     "tag": OwnOp("tag[value](): a string or enum member"),
     "tag_equal": OwnOp("tag_equal(tag, tag): bool"),
     "tag_index": OwnOp("tag_index[keys](tag): int position among `keys`; KeyError when it is none of them", fails=True),
-    "check": OwnOp("check[kind, message](bool, ...): the example fails with exception `kind` when false; "
-                   "`message` is a format string for the other operands", fails=True, effect=True),
+    "check": OwnOp(
+        "check[kind, message](bool, ...): the example fails with exception `kind` when false; "
+        "`message` is a format string for the other operands",
+        fails=True,
+        effect=True,
+    ),
     "undefined": OwnOp("undefined(): a value that is never read, for a variable unset on this path", host=False),
     # reductions of lists that a Map (or pack_list) made; in order, from the first element
-    "reduce": OwnOp("reduce[kind](list): kind is sum|prod|max|min|any|all; max and min of [] fail with ValueError",
-                    host=False, fails=True),
+    "reduce": OwnOp(
+        "reduce[kind](list): kind is sum|prod|max|min|any|all; max and min of [] fail with ValueError",
+        host=False,
+        fails=True,
+    ),
     "stack": OwnOp("stack(list): an array with a leading axis; not for ragged results", host=False),
     # Python's arithmetic on numbers, where it differs from JAX's primitives; broadcasts scalars with arrays
-    "floordiv": OwnOp("floordiv(x, y): floor; a structural zero divisor fails with ZeroDivisionError", host=False, fails=True),
+    "floordiv": OwnOp(
+        "floordiv(x, y): floor; a structural zero divisor fails with ZeroDivisionError", host=False, fails=True
+    ),
     "mod": OwnOp("mod(x, y): sign of the divisor", host=False, fails=True),
     "truediv": OwnOp("truediv(x, y): float", host=False, fails=True),
     "pow": OwnOp("pow(x, y): `**`", host=False, fails=True),

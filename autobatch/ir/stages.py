@@ -48,18 +48,17 @@ KINDS: Mapping[str, Callable[[Type], bool]] = {
 @dataclass(frozen=True)
 class Rule:
     """The type rule of an operation of our own: the kinds of its operands (the last may repeat), the types of its
-    results, its params, those that it may have, and what must hold between them."""
+    results, its params, and what must hold between them."""
 
     operands: tuple[str, ...]
     results: Callable[[Apply], tuple[Type, ...]]
     params: frozenset[str] = frozenset()
-    optional: frozenset[str] = frozenset()
     repeat: bool = False
 
     def check(self, apply: Apply) -> None:
         """Raises RuleError."""
         params = frozenset(name for name, _ in apply.op.params)
-        if not self.params <= params <= self.params | self.optional:
+        if params != self.params:
             raise RuleError(f"{apply.op.name} has the params {_words(self.params)}, not {_words(params)}")
         self._check_operands(apply)
         wanted, found = self.results(apply), tuple(r.type for r in apply.results)
@@ -178,7 +177,7 @@ _PAIR = Rule(("an array", "an array"), _numeric)
 
 OWN_RULES: Mapping[str, Rule] = {
     "load": Rule(("a reference",), _one_of("a value"), frozenset({"field"})),
-    "load_is_none": Rule(("a reference",), _always(BOOL), frozenset({"field"}), frozenset({"type"})),
+    "load_is_none": Rule(("a reference",), _always(BOOL), frozenset({"field", "type"})),
     "is_none": Rule(("a reference or list",), _always(BOOL)),
     "none": Rule((), _one_of("a reference or list")),
     "is_class": Rule(("a reference",), _always(BOOL), frozenset({"names"})),

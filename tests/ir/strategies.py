@@ -169,7 +169,7 @@ class Build:
             case 6:
                 other = self.apply(scope, body, own("none"), (), NODE)
                 self.apply(scope, body, own("same"), (node, self.draw(st.sampled_from([node, other]))), BOOL)
-                self.apply(scope, body, own("load_is_none", field="weight"), (node,), BOOL)
+                self.apply(scope, body, own("load_is_none", field="weight", type=FLOAT), (node,), BOOL)
             case _:
                 condition = self.ensure(scope, body, BOOL)
                 label = self.ensure(scope, body, INT)

@@ -165,7 +165,7 @@ def test_random_keys_are_data():
         ("load[field='label'](%0)", "int32*[]", 3),
         ("load[field='left'](%0)", "ref<Node>", 1),
         ("load[field='word'](%0)", "tag<str>", "b"),
-        ("load_is_none[field='label'](%0)", "bool[]", False),
+        ("load_is_none[field='label', type=int32*[]](%0)", "bool[]", False),
         ("is_none(%0)", "bool[]", False),
         ("is_none(None: ref<Node>)", "bool[]", True),
         ("none()", "ref<Node>", -1),
@@ -191,7 +191,7 @@ def test_structure(expression, type, want):
     [
         ("%1: int32*[] = load[field='label'](%0)", ("AttributeError", "'NoneType' object has no attribute 'label'")),
         (
-            "%1: ref<Node> = none()\n%2: bool[] = load_is_none[field='label'](%1)",
+            "%1: ref<Node> = none()\n%2: bool[] = load_is_none[field='label', type=int32*[]](%1)",
             ("AttributeError", "'NoneType' object has no attribute 'label'"),
         ),
         (

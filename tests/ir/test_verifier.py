@@ -156,7 +156,12 @@ CASES = {
     "load results": ("load[field='x'](%0)", "%0: ref<N>", "return", "load gives a value, not ()"),
     "params": ("%1: bool[] = load[name='x'](%0)", "%0: ref<N>", "return", "load has the params (field), not (name)"),
     "operand count": ("%1: bool[] = is_none(%0, %0)", "%0: ref<N>", "return", "is_none takes 1 operands, not 2"),
-    "load_is_none": ("%1: int32*[] = load_is_none[field='x'](%0)", "%0: ref<N>", "return", "gives (bool[])"),
+    "load_is_none": (
+        "%1: int32*[] = load_is_none[field='x', type=bool[]](%0)",
+        "%0: ref<N>",
+        "return",
+        "gives (bool[])",
+    ),
     "is_none": ("%1: bool[] = is_none(%0)", "%0: int32*[]", "return", "operand 1 of is_none is a reference or list"),
     "none": ("%1: int32*[] = none()", "", "return", "none gives a reference or list, not (int32*[])"),
     "is_class": ("%1: bool[] = is_class[names=('N',)](%0)", "%0: list<int32*[] in x>", "return", "is a reference"),
