@@ -318,6 +318,10 @@ class _Binder:
                 )
             return self.slot(name, "batch" if isinstance(value, Batch) else "list", value)
         if is_array(value):
+            if isinstance(value, np.ndarray) and value.dtype.kind not in "biufcV":
+                raise BatchError(
+                    f"{self.function}: {name} is an array of dtype {value.dtype}, which holds no numbers; pass a list"
+                )
             if not -value.ndim <= axis < value.ndim:
                 raise BatchError(
                     f"{self.function}: in_axes gives {name} the axis {axis}, but it has the shape "

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from autobatch import transfer
@@ -39,7 +40,7 @@ from autobatch.groups import (
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.types import Array, Type
 from autobatch.runtime.annotations import schema_of_annotation
-from autobatch.runtime.columns import ROOT, Columns, has_mask, host_shape
+from autobatch.runtime.columns import ROOT, Columns, has_mask, host_dtype, host_shape
 from autobatch.runtime.layout import merge
 from autobatch.runtime.pack import pack
 from autobatch.runtime.schema import UNKNOWN, Schema
@@ -89,8 +90,9 @@ class Examples:
             made = program.array_tables(self.count)
         else:
             made = self._planned(program)
-        given = {f"{ARGUMENT}{k}": array for k, array in self.arrays.items() if f"{ARGUMENT}{k}" in made.tables}
-        return replace(made, tables={**made.tables, **given})
+        given = {f"{ARGUMENT}{k}": raw(array) for k, array in self.arrays.items()}
+        tables = {n: with_rows(given[n], len(t)) if n in given else t for n, t in made.tables.items()}
+        return replace(made, tables=tables)
 
     def _columns(self) -> tuple[Columns, ...]:
         return self._group().components if self.width else ()
@@ -418,6 +420,11 @@ def _row_type(array: Any) -> Array:
     return Array(whole.dtype, whole.shape[1:])
 
 
+def raw(array: Any) -> Any:
+    """An array as columns hold it: typed random keys are their raw data."""
+    return jax.random.key_data(array) if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else array
+
+
 def array_columns(type: Type, values: Any, like: Columns | None) -> Columns:
     """An array of examples as columns: its rows are the roots. `like` holds the stores of the other components."""
     if like is None:
@@ -428,5 +435,4 @@ def array_columns(type: Type, values: Any, like: Columns | None) -> Columns:
 
 def zeros(type: Array, count: int) -> np.ndarray[Any, Any]:
     """A stand-in for an array that the host does not read; takes no memory."""
-    kind = np.uint32 if type.dtype.startswith("key<") else np.dtype(type.dtype)
-    return np.broadcast_to(np.zeros((), kind), (count, *type.shape))
+    return np.broadcast_to(np.zeros((), host_dtype(type)), (count, *host_shape(type)))

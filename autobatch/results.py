@@ -294,12 +294,14 @@ def _shape(template: Template, outcome: Outcome) -> Any:
 
 def _alike(template: Container, outcome: Outcome) -> bool:
     shapes = [_shape(c, outcome) for c in template.children]
-    return bool(shapes) and all(s == shapes[0] for s in shapes)
+    return all(s == shapes[0] for s in shapes)
 
 
 def _fixed_lists(template: Container, outcome: Outcome) -> Ragged:
     parts = [build(c, outcome, 0) for c in template.children]
     length = len(parts)
+    if not parts:  # the type of the elements is unknown: there are none
+        return Ragged(jnp.zeros(0), jnp.zeros(outcome.count + 1, jnp.int32))
 
     def woven(*columns: Any) -> Any:
         rows = jnp.stack(columns, axis=1)

@@ -19,7 +19,7 @@ import numpy as np
 
 from autobatch import pipeline, transfer
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
-from autobatch.data import FAILED, Component, Examples, Ready, array_columns, zeros
+from autobatch.data import FAILED, Component, Examples, Ready, array_columns, raw, zeros
 from autobatch.frontend.state import FreeVariable
 from autobatch.frontend.statics import follow, same_static
 from autobatch.groups import Group, Planner, Tables
@@ -126,7 +126,7 @@ class Program:
                 whole.append(next(packed))
                 continue
             assert isinstance(component.type, Array)
-            values = np.asarray(arrays[k]) if k in arrays else zeros(component.type, count)
+            values = np.asarray(raw(arrays[k])) if k in arrays else zeros(component.type, count)
             whole.append(array_columns(component.type, values, like))
         self.plans_made += 1
         return self.compiled.plan([replace(c, vocabularies=self._extended(c.vocabularies)) for c in whole])
