@@ -34,7 +34,7 @@ def appended_list(s: State, node: ast.For, found: v.Lazy) -> bool:
         return False
     if any(_mentions(call, name) for _, (_, call) in appends for name in lists):
         return False
-    outer = s.frame.loops[-1] if s.frame.loops else None
+    outer = s.frame.outer_loop
     changed = stores(node.target, *plain)
     if any(n in s.env and _read_first(node.body, n) for n in stores(*plain)):
         return False

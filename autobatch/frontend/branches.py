@@ -98,6 +98,7 @@ def branch_on(
         return
     assert not isinstance(condition, bool)
     a, b = arms(s, condition)
+    last = rest[-1] if rest else node
     run(a, then)
     if a.left:
         run(b, lambda t: orelse(t, rest))
@@ -108,7 +109,7 @@ def branch_on(
         run(a, lambda t: execute(t, rest))
         rest = ()
     with s.at(node):
-        join(s, condition, a, b, node=node if rest else None)
+        join(s, condition, a, b, node=node if rest else last)
     execute(s, rest)
 
 
@@ -140,7 +141,7 @@ def guarded(s: State, rest: Sequence[ast.stmt]) -> None:
     """The rest of a block that some paths have left already."""
     left = leaving(s)
     assert left is not None
-    guarded_by(s, left, lambda t: t.context.rules.execute(t, rest), rest[0])
+    guarded_by(s, left, lambda t: t.context.rules.execute(t, rest), rest[-1])
 
 
 def guarded_by(s: State, left: Operand, body: Body, node: ast.AST) -> None:
@@ -148,7 +149,7 @@ def guarded_by(s: State, left: Operand, body: Body, node: ast.AST) -> None:
     a, b = arms(s, left)
     run(b, body)
     with s.at(node):
-        join(s, left, a, b)
+        join(s, left, a, b, node=node)
 
 
 def conditional_expression(s: State, node: ast.IfExp) -> v.Abstract:
@@ -181,7 +182,7 @@ def _short_circuit(s: State, conjunction: bool, nodes: Sequence[ast.expr]) -> v.
     except Unknown:
         s.frame.unknown = True
         return first
-    if is_bool(first) and is_bool(rest) and _harmless(live):
+    if is_bool(first) and is_bool(rest) and harmless(live):
         s.block.body += live.block.body
         s.env = live.env
         return v.Leaf(combine(s, "and" if conjunction else "or", condition, operand(s, rest)))
@@ -198,7 +199,25 @@ def operand(s: State, value: v.Abstract) -> Operand:
     return s.scalar(value.value) if isinstance(value, v.Static) else value.operand  # type: ignore[union-attr]
 
 
-def _harmless(s: State) -> bool:
+def both(s: State, condition: Operand, rest: Callable[[State], v.Abstract]) -> v.Abstract:
+    """`condition and rest()`, the rest evaluated only where the condition holds, or where it does no harm."""
+    t = s.fork()
+    t.assume(condition, True)
+    try:
+        value = truth(t, rest(t))
+    except Ended:
+        value = False
+        t.dead = True
+    if not harmless(t):
+        return conditional(s, condition, rest, lambda u: v.Static(False))
+    if value is False:
+        return v.Static(False)
+    s.block.body += t.block.body
+    s.env = t.env
+    return v.Leaf(condition if value is True else combine(s, "and", condition, value))
+
+
+def harmless(s: State) -> bool:
     """May the code run where Python would not run it? Nothing in it fails, loops or calls."""
     return not s.dead and all(isinstance(i, Apply) and (i.op.is_jax or not OWN[i.op.name].fails) for i in s.block.body)
 

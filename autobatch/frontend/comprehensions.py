@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
 from autobatch.frontend.assignment import assign
-from autobatch.frontend.branches import truth
+from autobatch.frontend.branches import harmless, truth
 from autobatch.frontend.joins import arms, as_listing, stored
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
 from autobatch.frontend.numbers import operand_of, undefined
@@ -125,9 +125,7 @@ def make_map(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
     return listing
 
 
-def _copied(
-    s: State, t: State, turn: Operand, count: v.Abstract, yields: list[Operand]
-) -> tuple[Operand, ...] | None:
+def _copied(s: State, t: State, turn: Operand, count: v.Abstract, yields: list[Operand]) -> tuple[Operand, ...] | None:
     """The lists whose items a comprehension takes one after the other: `[h for h, c in pairs]` is no loop."""
     sources: dict[Operand, Operand] = {}
     for instruction in t.block.body:
@@ -148,7 +146,8 @@ def _where(t: State, condition: Operand, element: Callable[[State], v.Abstract])
     value = element(a)
     layout = layout_of(value)
     ours = leaves(value)
-    if not a.block.body:
+    if harmless(a):
+        t.block.body += a.block.body
         return layout, ours
     others = [undefined(b, x) for x in leaf_types(layout)]
     results = tuple(t.context.value(x) for x in leaf_types(layout))

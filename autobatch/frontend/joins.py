@@ -32,12 +32,14 @@ from autobatch.frontend.layouts import (
     unify,
 )
 from autobatch.frontend.numbers import coerce, negate, operand_of, present, undefined
-from autobatch.frontend.state import FLAGS, Ended, State, Unknown
+from autobatch.frontend.state import FLAGS, RESULT, RETURNED, Ended, State, Unknown
 from autobatch.ir.core import Apply, If, Instruction, Operand, Region, Value
 from autobatch.ir.ops import OWN, own
 from autobatch.ir.types import List
 from autobatch.source import Span
 
+LEFT = "<left>"
+"""The name of a variable on a path that has returned: nobody reads it."""
 Thunk = Callable[[State], v.Abstract]
 
 
@@ -90,7 +92,7 @@ def join(
         live = _adopt(s, condition, a, b)
         return [x if live is a else y for x, y in extra]
     names = [n for n in {**a.env, **b.env} if a.env.get(n) is not b.env.get(n)]
-    names = [n for n in names if _wanted(s, n, a, b, node)]
+    names = [n for n in names if _wanted(s, n, node)]
     pairs = [(_bound(a, n), _bound(b, n)) for n in names]
     first, second = places or (s.span, s.span)
     pairs += [(v.Bound(x, first), v.Bound(y, second)) for x, y in extra]
@@ -109,18 +111,17 @@ def _same_operand(a: Operand, b: Operand) -> bool:
 def _bound(s: State, name: str) -> v.Bound:
     bound = s.env.get(name)
     if name not in FLAGS:
-        return bound or v.Bound(v.Unset(name), s.span)
+        if bound is None or (s.flag(RETURNED) == v.Static(True) and name != RESULT):
+            return v.Bound(v.Unset(name if bound is None and s.flag(RETURNED) != v.Static(True) else LEFT), s.span)
+        return bound
     flag = s.flag(name)
     known = s.block.truth(flag.operand) if isinstance(flag, v.Leaf) else None
     return v.Bound(flag if known is None else v.Static(known), bound.span if bound else s.span)
 
 
-def _wanted(s: State, name: str, a: State, b: State, node: ast.AST | None) -> bool:
-    """A variable that only one arm sets is joined only if it is read later."""
-    if name.startswith("<") or (name in a.env and name in b.env):
-        return True
-    loop = s.frame.loops[-1] if s.frame.loops else None
-    return node is None or s.frame.source.read_after(name, node, loop)
+def _wanted(s: State, name: str, node: ast.AST | None) -> bool:
+    """Is the variable read behind `node`, the last statement that has run?"""
+    return node is None or name.startswith("<") or s.frame.source.read_after(name, node, s.frame.outer_loop)
 
 
 def _merge(

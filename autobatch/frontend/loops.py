@@ -17,8 +17,8 @@ from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.appending import appended_list
 from autobatch.frontend.assignment import assign
-from autobatch.frontend.branches import guarded_by, leaving, run, truth
-from autobatch.frontend.joins import common, common_layouts, conditional, convert, level, stored
+from autobatch.frontend.branches import both, guarded_by, leaving, run, truth
+from autobatch.frontend.joins import common, common_layouts, convert, level, stored
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, rebuild
 from autobatch.frontend.numbers import negate, operand_of, traced
 from autobatch.frontend.sequences import sequence
@@ -128,7 +128,7 @@ def _leaves(node: ast.AST, inner: bool = False) -> bool:
 
 def _carried(s: State, node: Loop) -> list[str]:
     """Variables that one turn hands to the next, or to what follows the loop."""
-    outer = s.frame.loops[-1] if s.frame.loops else None
+    outer = s.frame.outer_loop
     head = node.target if isinstance(node, ast.For) else node.test
     names = [n for n in stores(head, *node.body) if n in s.env or s.frame.source.read_after(n, node, outer)]
     if any(_leaves(b) for b in node.body):
@@ -198,11 +198,7 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
         head, head_args = _enter(s, layouts, index_types)
         held = v.Leaf(head_args[0]) if found is not None else None
         left = leaving(head)
-        test = (
-            more(head, held)
-            if left is None
-            else conditional(head, negate(head, left), lambda t: more(t, held), lambda t: v.Static(False))
-        )
+        test = more(head, held) if left is None else both(head, negate(head, left), lambda t: more(t, held))
         condition = operand_of(head, test)
         t, args = _enter(s, layouts, index_types)
         _transfer(head, condition, head_args, t, args)

@@ -10,9 +10,8 @@ from typing import Any
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.attributes import attribute
-from autobatch.frontend.branches import branch_on, truth
+from autobatch.frontend.branches import both, branch_on, truth
 from autobatch.frontend.builtin_functions import is_instance
-from autobatch.frontend.joins import conditional
 from autobatch.frontend.numbers import combine
 from autobatch.frontend.operators import compare_with, equal, identical
 from autobatch.frontend.sequences import arithmetic, length, sequence, sliced
@@ -71,14 +70,7 @@ def _and(s: State, condition: Truth, rest: Any) -> Truth:
     """`condition and rest()`, the rest evaluated only where the condition holds."""
     if isinstance(condition, bool):
         return truth(s, rest(s)) if condition else False
-    inner = s.fork()
-    inner.assume(condition, True)
-    value = truth(inner, rest(inner))
-    if value is True and not inner.block.body:
-        return condition
-    if not inner.block.body and not isinstance(value, bool):
-        return combine(s, "and", condition, value)
-    return truth(s, conditional(s, condition, lambda t: rest(t), lambda t: v.Static(False)))
+    return truth(s, both(s, condition, rest))
 
 
 def fits(s: State, pattern: ast.pattern, subject: v.Abstract) -> Truth:

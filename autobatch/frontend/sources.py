@@ -116,11 +116,9 @@ def describe(
 ) -> FunctionSource:
     """A `FunctionSource` with the tables that the front end looks names up in."""
     loads: dict[str, list[tuple[int, int]]] = {}
-    for n in ast.walk(node):
-        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
-            loads.setdefault(n.id, []).append((n.lineno, n.col_offset))
-        elif isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name):
-            loads.setdefault(n.target.id, []).append((n.lineno, n.col_offset))
+    body = [node.body] if isinstance(node, ast.Lambda) else node.body
+    for statement in body:
+        _find_loads(statement, loads, None)
     assigned = frozenset(_assigned(node)) - _declared(node)
     free = tuple(n for n in loads if n not in assigned)
     return FunctionSource(node, file, name, globals, function, loads, assigned, free)
@@ -133,6 +131,22 @@ def stores(*nodes: ast.AST) -> list[str]:
         for name in _stores(node):
             seen.setdefault(name)
     return list(seen)
+
+
+def _find_loads(node: ast.AST, loads: dict[str, list[tuple[int, int]]], place: tuple[int, int] | None) -> None:
+    """Where variables are read. An inner function may run anywhere behind, so its reads are at the end."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Load()):
+            loads.setdefault(name, []).append(place or (node.lineno, node.col_offset))
+        case ast.AugAssign(target=ast.Name(id=name)):
+            loads.setdefault(name, []).append(place or (node.lineno, node.col_offset))
+        case ast.FunctionDef() | ast.Lambda():
+            place = _END
+    for child in ast.iter_child_nodes(node):
+        _find_loads(child, loads, place)
+
+
+_END = (1 << 40, 0)
 
 
 def _stores(node: ast.AST) -> Iterator[str]:

@@ -181,6 +181,11 @@ class Frame:
     borrowed: list[v.Abstract] = field(default_factory=list)
 
     @property
+    def outer_loop(self) -> ast.AST | None:
+        """The outermost loop around the statement at hand."""
+        return self.loops[0] if self.loops else None
+
+    @property
     def owner(self) -> Any:
         """The Python function whose closure and globals are read."""
         return self.source.function

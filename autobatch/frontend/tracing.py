@@ -12,9 +12,11 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from autobatch.errors import SourceError
 from autobatch.frontend import values as v
@@ -23,7 +25,7 @@ from autobatch.frontend.layouts import NotStored, layout_of
 from autobatch.frontend.state import Context, State
 from autobatch.frontend.statics import is_array, is_namedtuple, make_object, substitute
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Literal, Operand
+from autobatch.ir.core import Apply, Literal, Operand
 from autobatch.ir.types import Array
 
 Take = Callable[[Operand], Any]
@@ -49,15 +51,40 @@ def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs:
     _arguments(s, args, kwargs, operands.append)
     used = list(dict.fromkeys(x for x in operands if not _is_scalar_literal(x)))
     traced = _cached(s, fun, args, kwargs, operands, used)
+    folder = _Folder(s)
     results = jax_compat.inline(
         traced.closed,
         used,
         lambda type: s.context.value(_plain(type)),
         lambda array: _constant(s, array, traced.arrays),
-        s.emit,
+        folder.emit,
         s.span,
     )
-    return from_python(s.context, traced.shapes, iter(results))
+    return from_python(s.context, traced.shapes, iter(folder.held.get(x, x) for x in results))
+
+
+class _Folder:
+    """Emits instructions; those whose operands are scalar literals are computed now (`x[0]` has several)."""
+
+    def __init__(self, s: State) -> None:
+        self.state = s
+        self.held: dict[Operand, Operand] = {}
+
+    def emit(self, apply: Apply) -> None:
+        operands = tuple(self.held.get(x, x) for x in apply.operands)
+        if apply.op.name in _FOLDED and all(map(_is_scalar_literal, operands)):
+            (result,) = apply.results
+            if isinstance(result.type, Array) and result.type.is_scalar:
+                with jax.ensure_compile_time_eval():
+                    (value,) = jax_compat.bind(apply.op, [result.type], *map(_concrete, operands))
+                self.held[result] = Literal(np.asarray(value).item(), result.type)
+                return
+        self.state.emit(replace(apply, operands=operands))
+
+
+_FOLDED = frozenset(
+    {"lt", "ge", "add", "sub", "mul", "select_n", "convert_element_type", "broadcast_in_dim", "max", "min"}
+)
 
 
 def _cached(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,6 +39,13 @@ class Lowering:
         root = Input(0, schema.root, optional=schema.root_optional)
         self.lowered: Lowered = lower(fun, (*given, root), {}, schema, types)
         verify(self.lowered.module)
+
+    def with_examples(self, examples: Sequence[Any]) -> Lowering:
+        """The same program for other examples of the same types."""
+        made = copy.copy(self)
+        made.examples = list(examples)
+        made.columns = pack(made.examples, like=self.columns.schema)
+        return made
 
     def _leaf(self, x: Any) -> Any:
         if not is_array(x):

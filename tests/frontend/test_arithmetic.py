@@ -1,0 +1,123 @@
+"""Python's meaning of arithmetic, also with negative operands; types of joins."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.frontend.harness import Lowering, check, same
+
+INTEGERS = st.integers(-50, 50)
+FLOATS = st.floats(-50, 50, width=32)
+
+
+def arithmetic(pair):
+    x, y = pair
+    return (
+        x + y,
+        x - y,
+        x * y,
+        -x,
+        +y,
+        abs(x),
+        x // y,
+        x % y,
+        x / y,
+        divmod(x, y),
+        x**2,
+        x**-1 if x > 0 else 0.0,
+        round(x),
+        round(x, 1),
+        int(x),
+        float(y),
+        bool(x),
+        x < y,
+        x <= y,
+        x == y,
+        x != y,
+        float(min(x, y)),
+        float(max(x, y, 3)),
+        not x,
+    )
+
+
+def integers(pair):
+    x, y = pair
+    return x & y, x | y, x ^ y, ~x, x << 2, x >> 1, x ** abs(y % 4), (x > 0) + (y > 0), (x > 0) - y, -(x > y)
+
+
+LOWERED: dict = {}
+
+
+def run(fun, pair):
+    key = fun, tuple(map(type, pair))
+    if key not in LOWERED:
+        LOWERED[key] = Lowering(fun, [pair])
+    return LOWERED[key].with_examples([pair])
+
+
+@given(INTEGERS, INTEGERS.filter(bool))
+def test_integers(x, y):
+    run(arithmetic, (x, y)).check()
+    run(integers, (x, y)).check()
+
+
+@given(FLOATS, FLOATS.filter(lambda y: abs(y) > 1e-3))
+def test_floats(x, y):
+    run(arithmetic, (x, y)).check()
+
+
+@given(INTEGERS, FLOATS.filter(lambda y: abs(y) > 1e-3))
+def test_mixed(x, y):
+    run(arithmetic, (x, y)).check()
+
+
+@pytest.mark.parametrize("pair", [(1, 0), (1.0, 0.0)])
+def test_division_by_zero_fails_like_python(pair):
+    for f in (lambda p: p[0] // p[1], lambda p: p[0] % p[1], lambda p: p[0] / p[1]):
+        check(f, [pair])
+
+
+@given(st.lists(INTEGERS, min_size=1, max_size=6), st.data())
+def test_indices(xs, data):
+    n = len(xs)
+    index = data.draw(st.integers(-n - 1, n))
+    bounds = data.draw(st.tuples(*[st.none() | st.integers(-n - 2, n + 2)] * 2))
+    step = data.draw(st.sampled_from([1, 2, -1, -2]))
+
+    def item(t):
+        return t[0][t[1]]
+
+    def ahead(t):
+        return list(t[0][t[1] : t[2]])
+
+    def back(t):
+        return list(t[0][t[1] : t[2] : -1])
+
+    check(item, [(xs, index)])
+    low, high = (0 if b is None else b for b in bounds)
+    check(ahead, [(xs, low, high)])
+    check(back, [(xs, low, high)])
+    check(lambda t: list(t[bounds[0] : bounds[1] : step]), [xs])
+
+
+def test_joins_of_numbers():
+    def f(n):
+        a = 1 if n > 0 else 2.5
+        b = 0 if n > 0 else jnp.ones(3)
+        c = 1.5 if n > 0 else jnp.float32(2)
+        return a, b * 1.0, c, True if n > 0 else n < -5
+
+    made = Lowering(f, [1, -1])
+    for n, example in ((0, 1), (1, -1)):
+        a, b, c, d = made.run(n)
+        assert isinstance(a, float) and b.shape == (3,) and c.dtype == "float32"
+        same(d, f(example)[3])
+
+
+def test_floats_are_what_math_says():
+    check(lambda x: math.exp(x) + math.log(abs(x) + 1) + math.floor(x) + math.ceil(x), [1.5, -1.5])
