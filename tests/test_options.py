@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from autobatch import options as module
 from autobatch.options import OptionError, Options, current, options
 
 
@@ -18,7 +17,7 @@ def test_defaults():
 
 
 def test_argument_wins_over_context_over_process_over_environment(monkeypatch):
-    monkeypatch.setattr(module, "_process", ())
+    monkeypatch.setattr(sys.modules[options.__module__], "_process", ())
     monkeypatch.setenv("AUTOBATCH_MAX_ROWS", "10")
     assert current().max_rows == 10
     options(max_rows=20).make_default()
