@@ -35,8 +35,9 @@ from autobatch.ir.types import Array, List
 
 @dataclass
 class Structure:
-    """`host`: computable there; `direct`: without waiting for the result of a call. `on_host` and `on_device`: needed there (a value can be needed in both places; a
-    list needed on the device is one whose elements are)."""
+    """`host`: computable there; `direct`: without waiting for the result of a call. `on_host` and `on_device`: needed
+    there (a value can be needed in both places; a list needed on the device is one whose elements are; one needed on the
+    host may be needed for its length alone, when its elements are not computable there)."""
 
     host: set[Value] = field(default_factory=set)
     direct: set[Value] = field(default_factory=set)
@@ -142,8 +143,10 @@ class _Analysis:
                 match instruction:
                     case If(condition=c):
                         self.need(c, device=False)
-                    case Map(count=n):
+                    case Map(count=n, body=body, filtered=filtered):
                         self.need(n, device=False)
+                        if filtered:
+                            self.need(body.results[0], device=False)
                     case Apply(op=op, operands=xs) if not op.is_jax and OWN[op.name].effect:
                         for x in xs:
                             self.need(x, device=False)
@@ -198,8 +201,11 @@ class _Analysis:
         instruction, k = self.definition[value]
         match instruction:
             case Apply(op=op, operands=xs):
-                for n, x in enumerate(xs):
-                    self.need(x, device=self.is_made_list(x) or (device and not is_load(op)))
+                for x in xs:
+                    if op.name == "pack_list":
+                        self.need_element(x, device)
+                    else:
+                        self.need(x, device=device and (self.is_made_list(x) or not is_load(op)))
             case If(then=then, orelse=orelse):
                 self.need(then.results[k], device=device)
                 self.need(orelse.results[k], device=device)
@@ -207,13 +213,16 @@ class _Analysis:
                 self.need(self.functions[callee].region.results[k], device=device)
             case Map(count=count, body=body, filtered=filtered):
                 self.need(count, device=False)
-                self.need(body.results[k + filtered], device=device)
-                if filtered:
-                    self.need(body.results[0], device=False)
+                self.need_element(body.results[k + filtered], device)
             case For() | While():
                 raise AssertionError("loops are functions by now")
             case _:
                 assert_never(instruction)
+
+    def need_element(self, element: Operand, device: bool) -> None:
+        """An element of a list that a `Map` made. A list may be needed on the host for its length alone."""
+        if device or self.facts.is_host(element) or self.is_made_list(element):
+            self.need(element, device=device)
 
     def is_made_list(self, operand: Operand) -> bool:
         """A list that a `Map` made: its elements are rows of the device, its length is known to the host."""

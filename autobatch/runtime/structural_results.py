@@ -77,11 +77,12 @@ class StructuralResults:
         flag = self.position(call.callee, 0) if loop.filtered else 0
         columns = []
         for k in wanted:
-            at = self.position(call.callee, k + loop.filtered)
+            kept = self.spec.slice_results[call.callee]
+            at = kept.index(k + loop.filtered) if k + loop.filtered in kept else None
             lists: list[list[Any]] = [[] for _ in range(rows)]
             for row, results in zip(which.tolist(), found, strict=True):
                 if results is not None and (not loop.filtered or results[flag]):
-                    lists[row].append(results[at])
+                    lists[row].append(0 if at is None else results[at])
             columns.append(as_column([tuple(items) for items in lists]))
         return columns
 

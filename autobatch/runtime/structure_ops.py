@@ -30,9 +30,12 @@ class StructureOps:
         self.columns, self.fail = columns, fail
         self.strings: dict[str, dict[Any, int]] = {}
         self.objects: dict[bytes, int] = {}
+        self.lists: dict[tuple[Any, ...], int] = {}
 
     def key(self, column: Values) -> Values:
         """The bits of a column of arguments, as int64: equal keys are equal arguments."""
+        if column.dtype == object:  # lists
+            return np.array([self.lists.setdefault(row, len(self.lists)) for row in column], np.int64)
         if column.ndim > 1:
             rows = [row.tobytes() for row in column]
             return np.array([self.objects.setdefault(row, len(self.objects)) for row in rows], np.int64)

@@ -23,6 +23,7 @@ from autobatch.ir.core import (
     Function,
     If,
     Instruction,
+    Literal,
     Map,
     Module,
     Operand,
@@ -32,6 +33,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import OWN
+from autobatch.ir.types import INT, List
 
 
 def structural_slice(module: Module, facts: Structure) -> tuple[Module, dict[str, tuple[int, ...]]]:
@@ -55,7 +57,13 @@ class _Slicer:
         return replace(self.module, functions=tuple(self.function(f) for f in self.module.functions))
 
     def kept(self, x: Operand) -> bool:
-        return isinstance(x, Value) and x in self.facts.on_host and self.facts.is_host(x)
+        if not isinstance(x, Value) or x not in self.facts.on_host:
+            return False
+        return isinstance(x.type, List) or self.facts.is_host(x)
+
+    def element(self, x: Operand) -> Operand:
+        """An element of a list of which perhaps only the length is asked for."""
+        return x if isinstance(x, Literal) or self.kept(x) else Literal(0, INT)
 
     def parameters(self, function: Function) -> list[int]:
         return [k for k, a in enumerate(function.region.args) if self.kept(a)]
@@ -75,6 +83,9 @@ class _Slicer:
 
     def instruction(self, instruction: Instruction) -> Instruction | None:
         match instruction:
+            case Apply(op=op, operands=xs, results=results) if op.name == "pack_list":
+                elements = tuple(map(self.element, xs))
+                return replace(instruction, operands=elements) if self.kept(results[0]) else None
             case Apply(op=op, results=results):
                 effect = not op.is_jax and OWN[op.name].effect
                 return instruction if effect or any(self.kept(r) for r in results) else None
@@ -91,7 +102,7 @@ class _Slicer:
                 assert isinstance(call, Call)
                 keep = [k for k, r in enumerate(results) if self.kept(r)]
                 inner = self.call(call)
-                yields = tuple(body.results[k + filtered] for k in keep)
+                yields = tuple(self.element(body.results[k + filtered]) for k in keep)
                 flag = (body.results[0],) if filtered else ()
                 return replace(
                     instruction,
