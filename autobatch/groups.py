@@ -312,4 +312,6 @@ def with_rows(leaf: Any, rows: int) -> Any:
         return leaf
     if leaf.shape[0] > rows:
         return leaf[:rows]
+    if isinstance(leaf, np.ndarray):
+        return transfer.padded(transfer.canonical(leaf), rows, 0)
     return jnp.concatenate([leaf, jnp.zeros((rows - leaf.shape[0], *leaf.shape[1:]), leaf.dtype)])

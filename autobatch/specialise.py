@@ -39,7 +39,8 @@ _numbers = itertools.count()
 
 
 class Program:
-    """One specialisation. `compiled` plans and runs; this class knows where a call's data goes."""
+    """One specialisation. `compiled` plans and runs; this class knows where a call's data goes. It keeps `most`
+    executables."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class Program:
         key: Key,
         compiled: pipeline.Program,
         components: tuple[Component, ...],
-        shared: int,
+        most: int,
     ) -> None:
         self.fingerprint = f"{name}#{next(_numbers)}"
         self.planner, self.key, self.compiled, self.components = planner, key, compiled, components
@@ -56,7 +57,7 @@ class Program:
         self.on_host = _host_components(compiled, components)
         self.plans_made = 0
         self.signatures: set[Any] = set()
-        self._given = shared
+        self._most = most
         free: Sequence[FreeVariable] = compiled.lowered.free
         self._guards = tuple(f for f in free if f.shared is None)
         self._arrays = tuple(sorted({f.shared: f for f in free if f.shared is not None}.items()))
@@ -64,7 +65,9 @@ class Program:
         results = compiled.lowered.module.functions[0].region.results
         self._returned = tuple(sorted({v for r in results for v in _vocabularies(r.type)}))
         self._array_tables: Bounded[int, Ready] = Bounded(32)
-        self._jit = jax.jit(lambda shared, tables, signature: compiled.run(shared, tables, signature), static_argnums=2)
+        self._jit: Any = jax.jit(
+            lambda shared, tables, signature: compiled.run(shared, tables, signature), static_argnums=2
+        )
 
     @property
     def result(self) -> Any:
@@ -153,7 +156,13 @@ class Program:
 
     def execute(self, shared: Sequence[Any], tables: Tables, signature: Hashable) -> Sequence[Any]:
         """Run the executable of a size class; traceable by JAX."""
-        self.signatures.add(signature)
+        if signature not in self.signatures:
+            if self.signatures:
+                logger.info("recompiling %s: another size class: %s", self.fingerprint, signature)
+            if len(self.signatures) >= self._most:
+                self._jit.clear_cache()
+                self.signatures.clear()
+            self.signatures.add(signature)
         made: Sequence[Any] = self._jit(list(shared), dict(tables), signature)
         return made
 
@@ -279,7 +288,7 @@ class Specialisations:
             fun: Callable[..., Any] = planner.__wrapped__  # type: ignore[attr-defined]
             traced = frozenset(k for k, c in _parameters(examples.components) if c.traced)
             compiled = compile_program(fun, args, kwargs, examples.schema, shared, options, traced)
-            program = Program(self.name, planner, key, compiled, examples.components, len(shared))
+            program = Program(self.name, planner, key, compiled, examples.components, options.cache_size)
             self._programs.put(key, [program, *candidates[:7]])
             return program
 

@@ -92,6 +92,22 @@ def test_empty_batches_of_unknown_types_are_refused():
     assert f(ab.pack([[], []], like=list[int])).offsets.tolist() == [0, 0, 0]
 
 
+def test_arrays_without_numbers_are_refused():
+    with pytest.raises(ab.BatchError, match="holds no numbers"):
+        ab.batched(lambda x: x)(np.array(["a", "b"]))
+    with pytest.raises(ab.BatchError, match="no numbers"):
+        ab.batched(lambda p, x: x, in_axes=(None, 0))(np.array(["a"]), np.ones(2))
+
+
+def test_a_ragged_result_is_an_argument_again():
+    f = ab.batched(lambda words: [w * 2 for w in words])
+    assert ab.unbatch(f(f([[1, 2], [3]]))) == [[4, 8], [12]]
+
+
+def test_arrays_of_no_rows():
+    assert ab.batched(lambda x: x + 1)(np.zeros((0, 3))).shape == (0, 3)
+
+
 # ---- shared arguments
 
 
