@@ -1,9 +1,10 @@
 """The passes in order, once: from a Python function for one example to a program for a batch.
 
-    source -> frontend -> inline -> cse -> uniform loops -> loops to functions -> structure -> system -> fission -> XLA
+    source -> frontend -> inline -> cse -> uniform loops -> loops to functions -> structure -> system
+           -> sharing -> fission -> XLA
 
-`compile` runs everything that depends on types alone; `Program.plan` what depends on a data set; `Program.run` is traced
-by JAX for one signature (the shapes of a size class).
+`compile` runs everything that depends on types alone; `Program.plan` what depends on a data set; `Program.run` is
+traced by JAX for one signature (the shapes of a size class).
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ from autobatch.optimize.requests import table_request
 from autobatch.optimize.sharing import share_rows
 from autobatch.options import Options
 from autobatch.runtime.activations import Inspection
+from autobatch.runtime.assemble import make_plan
+from autobatch.runtime.bind import SizeClasses, bind_plan
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.combine import combine
 from autobatch.runtime.failures import first_failures
-from autobatch.runtime.plan import DataPlan, SizeClasses, make_plan
+from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.schema import Schema, columns_read
 from autobatch.runtime.spec import PlanSpec
 from autobatch.runtime.tables import Signature
@@ -56,7 +59,7 @@ class ArrayResult:
 class RaggedResult:
     """Values of all elements behind one another, and int32[B + 1] offsets."""
 
-    values: ArrayResult
+    values: ArrayResult | RaggedResult
     offsets: Any
 
 
@@ -126,7 +129,7 @@ class Program:
             own = self._sizes.capacities(counts)
             return tuple(max(sizes) for sizes in zip(own, *(s.capacity for s in at_least), strict=True))
 
-        return plan.bind(capacities)
+        return bind_plan(plan, capacities)
 
     @property
     def structural(self) -> frozenset[int]:
@@ -160,16 +163,21 @@ class Program:
             if table is None:
                 results.append(StructureResult(tables[f"result{k}"], value))
             elif table.kind == "fold":
-                results.append(self._ragged(k, next(arrays), tables))
+                results.append(self._ragged(k, next(arrays), tables, 1 + len(table.lists)))
             else:
                 results.append(ArrayResult(next(arrays)[:batch]))
         return results
 
-    def _ragged(self, k: int, values: Any, tables: Mapping[str, Any]) -> RaggedResult:
-        offsets = jnp.asarray(tables[f"offsets{k}"], jnp.int32)
-        live = jnp.arange(values.shape[0]) < offsets[-1]
+    def _ragged(self, k: int, values: Any, tables: Mapping[str, Any], depth: int) -> RaggedResult:
+        """Values by the offsets of each depth, outermost first; capacity past the last element is zero."""
+        offsets = [jnp.asarray(tables[f"offsets{k}" + (f".{d}" if d else "")], jnp.int32) for d in range(depth)]
+        live = jnp.arange(values.shape[0]) < offsets[-1][-1]
         mask = live.reshape(live.shape + (1,) * (values.ndim - 1))
-        return RaggedResult(ArrayResult(jnp.where(mask, values, jnp.zeros_like(values))), offsets)
+        result: ArrayResult | RaggedResult = ArrayResult(jnp.where(mask, values, jnp.zeros_like(values)))
+        for found in reversed(offsets):
+            result = RaggedResult(result, found)
+        assert isinstance(result, RaggedResult)
+        return result
 
     def _entry_results(self) -> list[Type]:
         return [r.type for r in self.example.functions[0].region.results]
@@ -188,8 +196,9 @@ def compile(
     options: Options,
     traced: frozenset[int] = frozenset(),
 ) -> Program:
-    """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`. `traced`: parameters
-    of the entry whose values only the device will know."""
+    """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`.
+
+    `traced`: parameters of the entry whose values only the device will know."""
     lowered = lower(fun, args, kwargs, schema, shared)
     passes = _Passes(options)
     passes.after("example", lowered.module)

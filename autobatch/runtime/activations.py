@@ -4,103 +4,45 @@ Breadth first: every pending activation of one function is executed together, wi
 activation. A call interns its arguments, so that equal activations of an example are one; the frontier is deduplicated
 before it is expanded. What comes out are the *tables* of `PlanSpec`, and for each row the example it belongs to.
 
-Numbers are *pointers* here: `definition << 40 | row`. The result of a call is a pointer to a result slot of the callee's
-activation until the end, when slots are followed to what they hold (pointer doubling).
-A list that a `Map` made is a run in a pool of pointers: `start << 24 | length`.
+Numbers are *pointers* here: `definition << 40 | row`. The result of a call is a pointer to a result slot of the
+callee's activation until the end, when slots are followed to what they hold (pointer doubling).
+A list that a `Map` made is a run in a pool of pointers, `start << 24 | length`, as a negative number.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.errors import PlanError
+from autobatch.errors import PlanError, UnsupportedError
 from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Operand, Region, Value, While
-from autobatch.ir.types import List
+from autobatch.ir.types import List, Type
 from autobatch.runtime.columns import Columns
+from autobatch.runtime.scalar import as_column
+from autobatch.runtime.scopes import ROW, SHIFT, Ints, Kind, Pool, Scope, join, list_handle, list_run, merge
 from autobatch.runtime.spec import PlanSpec, RegionSpec, TableSpec
 from autobatch.runtime.structural_results import StructuralResults
 from autobatch.runtime.structure_ops import StructureOps
 
-SHIFT = 40
-ROW = (1 << SHIFT) - 1
-LENGTH = 24
-Ints = NDArray[np.int64]
-
-
-class Pool:
-    """A growing array, appended to in bulk."""
-
-    def __init__(self) -> None:
-        self.chunks: list[NDArray[Any]] = []
-        self.size = 0
-
-    def append(self, chunk: NDArray[Any]) -> int:
-        start = self.size
-        self.chunks.append(chunk)
-        self.size += len(chunk)
-        return start
-
-    def array(self, dtype: Any = np.int64) -> NDArray[Any]:
-        if len(self.chunks) != 1:
-            self.chunks = [np.concatenate(self.chunks)] if self.chunks else [np.zeros(0, dtype)]
-        return self.chunks[0]
-
-
-@dataclass
-class Kind:
-    """The activations of one function so far. `seen` interns the arguments of calls."""
-
-    function: Function
-    host_args: tuple[int, ...]
-    pointer_args: tuple[int, ...]
-    slots: dict[int, int]
-    seen: dict[bytes, int] = field(default_factory=dict)
-    count: int = 0
-    pending: list[tuple[Ints, list[NDArray[Any]], list[Ints]]] = field(default_factory=list)
-    results: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
-    host_results: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
-
-
-class Scope:
-    """The rows of one region at hand: values by need, those of the enclosing region through `select`."""
-
-    def __init__(self, rows: int, example: Ints, parent: Scope | None = None, select: Ints | None = None) -> None:
-        self.rows, self.example, self.parent, self.select = rows, example, parent, select
-        self.host: dict[Value, NDArray[Any]] = {}
-        self.pointer: dict[Value, Ints] = {}
-
-    def host_value(self, x: Operand) -> NDArray[Any]:
-        if isinstance(x, Literal):
-            return np.full(self.rows, -1 if x.value is None else x.value)
-        if x not in self.host:
-            assert self.parent is not None, f"{x} has not been computed on the host"
-            self.host[x] = self.parent.host_value(x)[self.select]
-        return self.host[x]
-
-    def pointer_value(self, x: Value) -> Ints | None:
-        if x not in self.pointer:
-            outer = self.parent.pointer_value(x) if self.parent is not None else None
-            if outer is None:
-                return None
-            self.pointer[x] = outer[self.select]
-        return self.pointer[x]
-
 
 @dataclass
 class Activations:
-    """What inspection found, row by row in order of discovery. `tables[name]` holds numbers, or resolved pointers; `elements[name]` of a fold, for each
-    element: the row that reads it and the pointer. `example[space]` is the example of each row."""
+    """What inspection found, row by row in order of discovery.
+
+    `tables[name]` holds numbers, or resolved pointers; `elements[name]` of a fold, for each element: the row that reads
+    it and the pointer. `example[space]` is the example of each row. `outputs[k]`: the pointer, or the structural value,
+    of result k of each example; `lengths[k]`: of a result that is a list, the lengths at each depth."""
 
     example: dict[int, Ints]
     tables: dict[str, NDArray[Any]]
     elements: dict[str, tuple[Ints, Ints]]
     outputs: dict[int, NDArray[Any]]
+    lengths: dict[int, tuple[Ints, ...]]
 
 
 class Inspection:
@@ -206,9 +148,9 @@ class Inspection:
         scope = Scope(len(example), example)
         args = kind.function.region.args
         for n, k in enumerate(kind.host_args):
-            scope.host[args[k]] = _join([p[1][n] for p in pending])
+            scope.host[args[k]] = join([p[1][n] for p in pending])
         for n, k in enumerate(kind.pointer_args):
-            scope.pointer[args[k]] = _join([p[2][n] for p in pending])
+            scope.pointer[args[k]] = join([p[2][n] for p in pending])
         region = kind.function.region
         self.region(region, self.spec.regions[kind.function.name], scope)
         for k, result in enumerate(region.results):
@@ -272,10 +214,29 @@ class Inspection:
 
     def expand(self, handles: Ints) -> tuple[Ints, Ints]:
         """The elements of lists: for each one, which list it is in, and its pointer."""
-        lengths = handles & ((1 << LENGTH) - 1)
+        start, lengths = list_run(handles)
         which = np.repeat(np.arange(len(handles)), lengths)
         within = np.arange(len(which)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return which, self.pool.array()[(handles >> LENGTH)[which] + within]
+        return which, self.pool.array()[start[which] + within]
+
+    def known(self, pointers: Ints, reader: Apply | Map) -> Ints:
+        """Lists that result slots hold, where the activation has been executed. Others cannot be read yet."""
+        slots = pointers >> SHIFT
+        if len(pointers) == 0 or int(slots.max()) < self.base or not isinstance(_list_type(reader), List):
+            return pointers
+        pointers = pointers.copy()
+        for slot in np.unique(slots[slots >= self.base]).tolist():
+            name, k = self.slot_owner[slot - self.base]
+            mine = np.flatnonzero(slots == slot)
+            held, rows = self.kinds[name].results[k].array(), pointers[mine] & ROW
+            if len(rows) and int(rows.max()) >= len(held):
+                raise UnsupportedError(
+                    "a list that a recursive call returns is read before it is complete",
+                    reader.span,
+                    "reduce it in the callee, or return numbers instead of a list",
+                )
+            pointers[mine] = held[rows]
+        return pointers
 
     def pointer(self, x: Operand, scope: Scope) -> Ints:
         """Where `x` is, for every row of the scope. A uniform value that no gather reads has no definition."""
@@ -293,11 +254,8 @@ class Inspection:
         if isinstance(xs[0].type if xs else None, List) and xs[0].type.store is None:  # type: ignore[union-attr]
             self.made_list(instruction, scope, on_host, device)
             return
-        if op.name == "pack_list" and device:
-            assert result is not None
-            pointers = np.stack([self.pointer(x, scope) for x in xs], 1)
-            start = self.pool.append(pointers.reshape(-1)) + np.arange(scope.rows) * len(xs)
-            scope.pointer[result] = (start << LENGTH) | len(xs)
+        if op.name == "pack_list":
+            self.packed_list(instruction, scope, on_host, device)
             return
         if on_host:
             values = self.ops.apply(instruction, [scope.host_value(x) for x in xs], scope.example)
@@ -306,6 +264,19 @@ class Inspection:
             assert result is not None
             column, rows = self.ops.locate(instruction, [scope.host_value(x) for x in xs], scope.example)
             scope.pointer[result] = (np.int64(self.spec.data[column]) << SHIFT) | rows
+
+    def packed_list(self, instruction: Apply, scope: Scope, on_host: bool, device: bool) -> None:
+        """A list of a fixed number of values; on the host, those that are computed there."""
+        xs, result = instruction.operands, instruction.results[0]
+        if device:
+            pointers = np.array([self.pointer(x, scope) for x in xs], np.int64).reshape(len(xs), scope.rows)
+            start = self.pool.append(pointers.T.reshape(-1)) + np.arange(scope.rows) * len(xs)
+            scope.pointer[result] = list_handle(start, len(xs))
+        if on_host:
+            known = [isinstance(x, Literal) or x in self.spec.on_host for x in xs]
+            columns = [scope.host_value(x) if k else np.zeros(scope.rows) for x, k in zip(xs, known, strict=True)]
+            rows = [self.waiting_for.as_scalars(c, x.type) for c, x in zip(columns, xs, strict=True)]
+            scope.host[result] = as_column(list(zip(*rows, strict=True)) if rows else [()] * scope.rows)
 
     def made_list(self, instruction: Apply, scope: Scope, on_host: bool, device: bool) -> None:
         """`length` and `item` of a list whose elements are pointers (`reduce` reads it through a table)."""
@@ -319,15 +290,14 @@ class Inspection:
                 return
         if op.name not in ("length", "item"):
             return
-        handles = self.pointer(xs[0], scope)
-        lengths = handles & ((1 << LENGTH) - 1)
+        start, lengths = list_run(self.known(self.pointer(xs[0], scope), instruction))
         if op.name == "length":
             scope.host[instruction.results[0]] = lengths
             return
         index = self.ops.checked_index(scope.host_value(xs[1]), lengths, scope.example)
         pool = self.pool.array()
         padded = pool if len(pool) else np.zeros(1, np.int64)
-        scope.pointer[instruction.results[0]] = padded[np.minimum((handles >> LENGTH) + index, len(padded) - 1)]
+        scope.pointer[instruction.results[0]] = padded[np.minimum(start + index, len(padded) - 1)]
 
     def branch(self, instruction: If, arms: tuple[RegionSpec, RegionSpec], scope: Scope) -> None:
         condition = scope.host_value(instruction.condition).astype(bool)
@@ -343,10 +313,10 @@ class Inspection:
         for k, result in enumerate(instruction.results):
             if result in self.spec.on_host:
                 pieces = [(c, s.host_value(r.results[k])) for c, s, r in parts]
-                scope.host[result] = _merge(scope.rows, pieces)
+                scope.host[result] = merge(scope.rows, pieces)
             if result in self.spec.on_device and result not in self.spec.columns:
                 pieces = [(c, self.pointer(r.results[k], s)) for c, s, r in parts]
-                scope.pointer[result] = _merge(scope.rows, pieces)
+                scope.pointer[result] = merge(scope.rows, pieces)
 
     def arguments(self, call: Call, scope: Scope) -> tuple[list[NDArray[Any]], list[Ints]]:
         kind = self.kinds[call.callee]
@@ -389,8 +359,11 @@ class Inspection:
         ids = self.add(kind, inner.example, host, pointers, None) if inner.rows else np.zeros(0, np.int64)
         for k, result in enumerate(instruction.results):
             slot = kind.slots.get(k + instruction.filtered, -1)
-            start = self.pool.append((slot << SHIFT) | ids)
-            scope.pointer[result] = ((start + first) << LENGTH) | count
+            slots = (slot << SHIFT) | ids
+            if isinstance(result.type, List) and isinstance(result.type.elem, List) and kind.pending:
+                self.execute(kind)  # lists in lists: the inner ones may be read before anything else is
+            start = self.pool.append(self.known(slots, instruction) if kind.results else slots)
+            scope.pointer[result] = list_handle(start + first, count)
 
     # ---- the end
 
@@ -403,6 +376,7 @@ class Inspection:
         elements = {n: (a.array(), resolve(b.array())) for n, (a, b) in self.elements.items()}
         rows, count = len(self.examples), self.columns.count
         outputs: dict[int, NDArray[Any]] = {}
+        lengths: dict[int, tuple[Ints, ...]] = {}
         for k, table in enumerate(self.spec.outputs):
             if table is None:
                 held = entry.host_results[k].array()
@@ -413,13 +387,24 @@ class Inspection:
             if table.kind == "pointer":
                 outputs[k] = np.full(count, -1)
                 outputs[k][self.examples] = slot
-            else:
-                which, elements_found = self.expand(slot)
-                owner = self.examples[which]
-                outputs[k] = np.bincount(owner, minlength=count)
-                elements[table.name] = (owner, resolve(elements_found))
+                continue
+            elements[table.name], lengths[k] = self.nested(slot, 1 + len(table.lists), resolve)
         example = {space: pool.array() for space, pool in self.example.items()}
-        return Activations(example, tables, elements, outputs)
+        return Activations(example, tables, elements, outputs, lengths)
+
+    def nested(self, slot: Ints, depth: int, resolve: Any) -> tuple[tuple[Ints, Ints], tuple[Ints, ...]]:
+        """A result that is a list, or a list of lists: the innermost elements with their examples, and the lengths of
+        the lists of each depth, those of the examples first."""
+        owner = self.examples
+        lengths: list[Ints] = []
+        for _ in range(depth):
+            which, found = self.expand(slot)
+            if lengths:
+                lengths.append(np.bincount(which, minlength=len(slot)))
+            else:
+                lengths.append(np.bincount(owner[which], minlength=self.columns.count))
+            owner, slot = owner[which], resolve(found)
+        return (owner, slot), tuple(lengths)
 
     def resolver(self) -> Any:
         """A function that follows result slots to the number they hold."""
@@ -471,18 +456,7 @@ def _tables(spec: PlanSpec) -> list[TableSpec]:
     return found
 
 
-def _join(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _merge(rows: int, pieces: list[tuple[Ints, NDArray[Any]]]) -> NDArray[Any]:
-    if not pieces:
-        return np.zeros(rows, np.int64)
-    if len(pieces[0][0]) == rows:
-        return pieces[0][1]
-    first = pieces[0][1]
-    dtype = np.result_type(*(p[1] for p in pieces))
-    out = np.zeros((rows, *first.shape[1:]), dtype)
-    for chosen, values in pieces:
-        out[chosen] = values
-    return out
+def _list_type(reader: Apply | Map) -> Type:
+    """The type of the list that an operation reads, or of the elements of the list that a comprehension makes."""
+    type = reader.operands[0].type if isinstance(reader, Apply) else reader.results[0].type
+    return type.elem if isinstance(reader, Map) and isinstance(type, List) else type

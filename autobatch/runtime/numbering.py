@@ -3,8 +3,8 @@
     def h(t): return cell(emb[t.kind], sum(h(c) for c in t.kids))       number(row) = (kind, numbers of the kids' rows)
 
 Integers, bools and tags enter by value, rows of other spaces by their number, floats by the identity of the row they
-are read from: x = 3.0 in two examples stays two rows. A minibatch then shares rows by one integer unique. Rows of a cycle
-of spaces are numbered level by level, so each row comes behind those it reads. (Hash-consing; Ershov 1958.)
+are read from: x = 3.0 in two examples stays two rows. A minibatch then shares rows by one integer unique. Rows of a
+cycle of spaces are numbered level by level, so each comes behind those it reads. (Hash-consing; Ershov 1958.)
 """
 
 from __future__ import annotations
@@ -70,10 +70,11 @@ class _Numbering:
         self.by_columns: dict[tuple[int, tuple[str, ...]], Ints] = {}
 
     def reads_of_spaces(self) -> dict[int, Reads]:
-        """By space (those of elements, of examples and of distinct rows are not numbered)."""
+        """By space (those of elements, of results and of distinct rows are not numbered)."""
         orders = self.request.orders
         passive = {f.elements for f in self.request.folds} | {self.request.example}
         passive |= {d.space for d in self.request.distinct}
+        passive |= {orders[g.order].space for g in self.request.gathers if g.name.startswith("example:")}
         gathers: dict[int, dict[str, GatherRequest]] = {}
         folds: dict[int, dict[str, FoldRequest]] = {}
         columns: dict[int, dict[str, None]] = {}

@@ -24,15 +24,18 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table to record in a region. `kind` "column": the numbers of `value`. "pointer": where `value` is. "fold": where
-    the elements of the list `value` are; its rows lie in `elements`. `sources` are the definitions that a pointer may
-    name, in the order of the gather's sources."""
+    """A table to record in a region.
+
+    `kind` "column": the numbers of `value`. "pointer": where `value` is. "fold": where the elements of the list `value`
+    are; its rows lie in `elements`, and for lists of lists `lists` are the spaces of the outer ones' elements.
+    `sources` are the definitions that a pointer may name, in the order of the gather's sources."""
 
     name: str
     kind: str
     value: Operand
     sources: tuple[int, ...] = ()
     elements: Space | None = None
+    lists: tuple[Space, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,13 @@ class RegionSpec:
 
 @dataclass(frozen=True)
 class PlanSpec:
-    """`slice` is the structural slice of `module`, and `slice_results[f]` the results of f that are left in it. `on_host`, `on_device`, `columns`: see `analysis/structure.py`. `uniform` names the definition of a value or literal
+    """All that the planner needs to know of a program.
+
+    `slice` is the structural slice of `module`, and `slice_results[f]` the results of function f that are left in it.
+    `on_host`, `on_device`, `columns`: see `analysis/structure.py`. `uniform` names the definition of a value or literal
     that is the same for all rows; `data` that of a column of a store. `slots[f]` are the results of function f that
-    somebody reads as numbers. `outputs[j]`: a table in the example space
-    for result j of the entry, or None where the result is structure."""
+    somebody reads as numbers. `outputs[j]`: a table in the example space for result j of the entry, or None where the
+    result is structure."""
 
     module: Module
     slice: Module

@@ -21,8 +21,9 @@ class OrderRequest:
 
 @dataclass(frozen=True, slots=True)
 class GatherRequest:
-    """Rows of `order` read the table `name`: source k of its spec begins at member `place[k]` of `layout`. `keys[k]` are the
-    columns that alone decide its values, empty where other things do."""
+    """Rows of `order` read the table `name`: source k of its spec begins at member `place[k]` of `layout`.
+
+    `keys[k]` are the columns that alone decide the values of source k, empty where other things do."""
 
     name: str
     order: int
@@ -76,8 +77,10 @@ class DistinctRequest:
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """Everything that `DataPlan.bind` makes. `columns`: (table, order). `permutations`: (to, from). `data`: columns of
-    the examples that the device reads, with their space. `spaces` counts the spaces; `example` is the one of examples."""
+    """Everything that `bind_plan` makes.
+
+    `columns`: (table, order). `permutations`: (to, from). `data`: columns of the examples that the device reads, with
+    their space. `spaces` counts the spaces; `example` is the one of examples."""
 
     orders: tuple[OrderRequest, ...]
     columns: tuple[tuple[str, int], ...]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from autobatch.analysis.structure import Structure
+from autobatch.errors import UnsupportedError
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -304,17 +305,25 @@ class _Builder:
         variables: list[Variable] = []
         tables: list[TableSpec | None] = []
         for k, result in enumerate(entry.region.results):
-            type, made = result.type, False
-            if isinstance(type, List) and type.store is None:
-                type, made = type.elem, True
+            type, depth = result.type, 0
+            while isinstance(type, List) and type.store is None:
+                type, depth = type.elem, depth + 1
             if not isinstance(type, Array):
+                if depth:
+                    raise UnsupportedError(
+                        "a list of objects or strings cannot be a result",
+                        entry.function.span,
+                        "return the numbers in them, or one object for each example",
+                    )
                 tables.append(None)
                 continue
             name = f"example:{k}"
             definitions, sources = self.members(result, entry)
-            space = self.p.space(f"{name}.elements", "elements") if made else example
+            lists = tuple(self.p.space(f"{name}.lists{n}", "elements") for n in range(depth - 1))
+            space = self.p.space(f"{name}.elements", "elements") if depth else example
             variables.append(self.variable(type, space))
-            tables.append(TableSpec(name, "fold" if made else "pointer", result, definitions, space if made else None))
+            kind, elements = ("fold", space) if depth else ("pointer", None)
+            tables.append(TableSpec(name, kind, result, definitions, elements, lists))
             self.equations.append(Gather(variables[-1], name, sources))
         return variables, tables
 

@@ -1,0 +1,222 @@
+"""From what inspection found to a plan: the rows of each example side by side, pointers relative to their example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobatch.ir.types import List, Ref
+from autobatch.runtime.activations import Activations
+from autobatch.runtime.columns import Columns, offsets_of
+from autobatch.runtime.levels import longest_paths
+from autobatch.runtime.numbering import Rows, number_rows
+from autobatch.runtime.plan import DataPlan
+from autobatch.runtime.scopes import ROW, SHIFT
+from autobatch.runtime.spec import PlanSpec, RegionSpec, TableSpec
+from autobatch.runtime.tables import Edge, LoopRequest, TableRequest
+
+Ints = NDArray[np.int64]
+Values = NDArray[Any]
+
+
+def make_plan(
+    spec: PlanSpec,
+    request: TableRequest,
+    found: Activations,
+    columns: Columns,
+    data: Mapping[str, tuple[int, Values]],
+) -> tuple[DataPlan, Ints]:
+    """The plan of a data set, and the examples whose rows wait for each other in a cycle."""
+    return _Assembler(spec, request, found, columns, data).assemble()
+
+
+class _Assembler:
+    """Puts the rows of each example side by side, and makes pointers relative to their example."""
+
+    def __init__(
+        self,
+        spec: PlanSpec,
+        request: TableRequest,
+        found: Activations,
+        columns: Columns,
+        data: Mapping[str, tuple[int, Values]],
+    ) -> None:
+        self.spec, self.request, self.found, self.source, self.data = spec, request, found, columns, data
+        self.count = columns.count
+        self.starts: dict[int, Ints] = {}
+        self.place: dict[int, Ints] = {}
+        self.order: dict[int, Ints] = {}
+        self.home = np.array([-1 if d.space is None else d.space.index for d in spec.definitions] or [-1])
+        for column, (space, _) in data.items():
+            root = column.startswith("#argument")
+            self.starts[space] = np.arange(self.count + 1) if root else columns.starts[spec.spaces[space].name]
+        for region in spec.spaces:
+            if region.kind == "region":
+                self.lay(region.index, found.example.get(region.index, np.zeros(0, np.int64)))
+        self.starts[request.example] = np.arange(self.count + 1)
+        self.pointers: dict[str, tuple[Ints, Ints]] = {}
+        self.columns: dict[str, Values] = {}
+        self.owners: dict[str, Ints] = {}
+        self.table_space: dict[str, int] = {}
+
+    def lay(self, space: int, example: Ints) -> None:
+        self.order[space] = np.argsort(example, kind="stable")
+        self.place[space] = np.empty(len(example), np.int64)
+        self.place[space][self.order[space]] = np.arange(len(example))
+        self.starts[space] = offsets_of(np.bincount(example, minlength=self.count))
+
+    def example_of(self, space: int, rows: Ints) -> Ints:
+        return np.searchsorted(self.starts[space], rows, side="right") - 1
+
+    def local(self, pointers: Ints, sources: tuple[int, ...]) -> tuple[Ints, Ints]:
+        """Pointers as (position among `sources`, row within its example)."""
+        member_of = np.full(len(self.home) + 1, -1)
+        member_of[list(sources)] = np.arange(len(sources))
+        row = pointers & ROW
+        member = member_of[pointers >> SHIFT]
+        out = np.zeros(len(row), np.int64)
+        for k, d in enumerate(sources):
+            home = int(self.home[d])
+            if home >= 0:
+                mine = np.flatnonzero(member == k)
+                at = self.place[home][row[mine]] if home in self.place else row[mine]
+                out[mine] = at - self.starts[home][self.example_of(home, at)]
+        return member, out
+
+    def assemble(self) -> tuple[DataPlan, Ints]:
+        for space, table in _tables(self.spec, self.request.example):
+            if table.kind == "fold":
+                self.fold(space, table)
+            else:
+                self.rows(space, table)
+        for index in range(self.request.spaces):
+            self.starts.setdefault(index, np.zeros(self.count + 1, np.int64))
+        structure, targets, lengths = self.results()
+        plan = DataPlan(
+            self.request,
+            self.count,
+            self.starts,
+            self.columns,
+            self.pointers,
+            self.owners,
+            self.table_space,
+            {},
+            {c: values for c, (_, values) in self.data.items()},
+            structure,
+            lengths,
+            {k: tuple(s.index for s in t.lists) for k, t in enumerate(self.spec.outputs) if t is not None and t.lists},
+            {s: self.source.starts[s] for s in targets.values()},
+            self.value_numbers(),
+            number_rows(self.request, Rows(self.starts, self.columns, self.pointers, self.owners)),
+            targets,
+        )
+        return _with_levels(plan)
+
+    def value_numbers(self) -> dict[int, Ints]:
+        """For spaces whose rows are shared: the same number for rows that are equal in all keys (hash-consing)."""
+        numbers: dict[int, Ints] = {}
+        for d in self.request.distinct:
+            columns = [np.unique(self.columns[key], return_inverse=True)[1] for key in d.keys]
+            joined = columns[0]
+            for column in columns[1:]:
+                joined = np.unique(joined * (1 + column.max(initial=0)) + column, return_inverse=True)[1]
+            numbers[d.space] = joined
+        return numbers
+
+    def rows(self, space: int, table: TableSpec) -> None:
+        raw = _recorded(self.found, table, space, self.request.example)
+        self.table_space[table.name] = space
+        by_example = self.order.get(space, np.arange(len(raw)))
+        if table.kind == "column":
+            self.columns[table.name] = raw[by_example]
+            return
+        member, row = self.local(raw, table.sources)
+        self.pointers[table.name] = (member[by_example], row[by_example])
+
+    def fold(self, space: int, table: TableSpec) -> None:
+        assert table.elements is not None
+        owner, pointers = self.found.elements.get(table.name, (np.zeros(0, np.int64),) * 2)
+        at = self.place[space][owner] if space in self.place else owner
+        example = self.example_of(space, at)
+        by_owner = np.argsort(at, kind="stable")
+        self.starts[table.elements.index] = offsets_of(np.bincount(example, minlength=self.count))
+        member, row = self.local(pointers, table.sources)
+        self.pointers[table.name] = (member[by_owner], row[by_owner])
+        self.owners[table.name] = (at - self.starts[space][example])[by_owner]
+        self.table_space[table.name] = table.elements.index
+
+    def results(self) -> tuple[dict[int, Values], dict[int, str], dict[int, tuple[Ints, ...]]]:
+        """The entry's results that are structure, what they refer to, and the lengths of those that are lists."""
+        structure: dict[int, Values] = {}
+        targets: dict[int, str] = {}
+        lengths = self.found.lengths
+        for k, table in enumerate(self.spec.outputs):
+            if table is not None:
+                continue
+            rows = self.found.outputs[k]
+            type = self.spec.module.functions[0].region.results[k].type
+            if isinstance(type, Ref | List) and type.store is not None:
+                targets[k] = type.store
+                rows = np.where(rows >= 0, rows - self.source.starts[type.store][:-1], -1)
+            structure[k] = rows
+        return structure, targets, lengths
+
+
+def _recorded(found: Activations, table: TableSpec, space: int, example: int) -> Values:
+    if space == example:
+        return found.outputs[int(table.name.removeprefix("example:"))]
+    return found.tables.get(table.name, np.zeros(0, np.int64))
+
+
+def _tables(spec: PlanSpec, example: int) -> list[tuple[int, TableSpec]]:
+    found: list[tuple[int, TableSpec]] = []
+
+    def visit(region: RegionSpec) -> None:
+        found.extend((region.space.index, t) for t in region.tables)
+        for pair in region.arms.values():
+            for arm in pair:
+                visit(arm)
+
+    for region in spec.regions.values():
+        visit(region)
+    found.extend((example, t) for t in spec.outputs if t is not None)
+    return found
+
+
+def _with_levels(plan: DataPlan) -> tuple[DataPlan, Ints]:
+    levels: dict[int, Ints] = {}
+    cyclic: list[Ints] = []
+    for loop in plan.request.loops:
+        spaces = [plan.request.orders[t].space for t in loop.tasks]
+        first = offsets_of(np.array([plan.rows(s) for s in spaces]))
+        edges = [_edge(plan, loop, spaces, first, e) for e in loop.edges]
+        source, target, weight = (np.concatenate([e[k] for e in edges]) for k in range(3))
+        level, stuck = longest_paths(int(first[-1]), source, target, weight)
+        for k, task in enumerate(loop.tasks):
+            levels[task] = level[first[k] : first[k + 1]]
+            mine = stuck[(stuck >= first[k]) & (stuck < first[k + 1])] - first[k]
+            cyclic.append(np.searchsorted(plan.starts[spaces[k]], mine, side="right") - 1)
+    bad = np.unique(np.concatenate(cyclic)) if cyclic else np.zeros(0, np.int64)
+    return replace(plan, levels=levels), bad
+
+
+def _edge(plan: DataPlan, loop: LoopRequest, spaces: Sequence[int], first: Ints, edge: Edge) -> tuple[Ints, Ints, Ints]:
+    weight = 0 if edge.source < edge.reader else 1
+    if edge.table is None:
+        rows = np.arange(plan.rows(spaces[edge.reader]))
+        source, target = first[edge.source] + rows, first[edge.reader] + rows
+    else:
+        member, row = plan.pointers[edge.table]
+        space = plan.space_of_table[edge.table]
+        mine = np.flatnonzero(member == edge.source_member)
+        example = (np.searchsorted(plan.starts[space], mine, side="right") - 1).astype(np.int64)
+        source = first[edge.source] + row[mine] + plan.starts[spaces[edge.source]][example]
+        target = mine
+        if edge.fold:
+            target = plan.owners[edge.table][mine] + plan.starts[spaces[edge.reader]][example]
+        target = first[edge.reader] + target
+    return source, target, np.full(len(source), weight)

@@ -1,0 +1,209 @@
+"""The arrays of one call: a plan's rows sorted by level, pointers as positions, everything padded to a size class.
+
+(FRAMES.md, 4.2, 4.4 and 4.5.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobatch.runtime.columns import offsets_of
+from autobatch.runtime.plan import DataPlan
+from autobatch.runtime.tables import UNIFORM, FoldRequest, GatherRequest, LoopRequest, Signature, layout
+from autobatch.runtime.windows import cut
+
+Ints = NDArray[np.int64]
+Values = NDArray[Any]
+
+
+def bind_plan(
+    plan: DataPlan, size_class: Callable[[Mapping[int, int]], tuple[int, ...]]
+) -> tuple[dict[str, Values], Signature]:
+    """All integers in one array, and the data columns; and the signature of their shapes."""
+    counts = {space: plan.rows(space) for space in plan.starts}
+    numbers = {**plan.numbers, **plan.equal}
+    distinct = {space: np.unique(n, return_index=True, return_inverse=True) for space, n in numbers.items()}
+    counts.update((space, len(found[0])) for space, found in distinct.items())
+    for k, spaces in plan.lists.items():
+        counts.update((space, len(n)) for space, n in zip(spaces, plan.lengths[k][1:], strict=True))
+    signature = Signature(plan.count, size_class(counts))
+    return _Binder(plan, signature, counts, distinct).bind(), signature
+
+
+class _Binder:
+    def __init__(
+        self, plan: DataPlan, signature: Signature, counts: Mapping[int, int], distinct: Mapping[int, Any]
+    ) -> None:
+        self.plan, self.request, self.signature = plan, plan.request, signature
+        self.counts, self.distinct = counts, distinct
+        self.places, size = layout(plan.request, signature)
+        self.out = np.zeros(size, np.int32)
+        self.sorted: list[Ints] = []
+        self.position: list[Ints] = []
+        self.example: dict[int, Ints] = {}
+        for n, order in enumerate(self.request.orders):
+            rows = np.arange(counts[order.space])
+            if order.space in plan.equal:
+                rows = distinct[order.space][1]
+            if n in plan.levels:
+                rows = rows[self.by_level(n, rows)]
+            self.sorted.append(rows)
+            self.position.append(self.positions(order.space, rows))
+
+    def positions(self, space: int, rows: Ints) -> Ints:
+        """Where each row lies when those of `rows` are kept, in this order; an equal row lies where its equal does."""
+        if space not in self.plan.equal:
+            position = np.empty(len(rows), np.int64)
+            position[rows] = np.arange(len(rows))
+            return position
+        _, _, number = self.distinct[space]
+        place = np.empty(len(rows), np.int64)
+        place[number[rows]] = np.arange(len(rows))
+        where: Ints = place[number]
+        return where
+
+    def by_level(self, order: int, rows: Ints) -> Ints:
+        """How to sort rows by level; within one by the lengths of their runs, so that windows of folds waste little."""
+        level = self.plan.levels[order][rows]
+        folds = [f for f in self.request.folds if f.order == order]
+        if not folds:
+            return np.argsort(level, kind="stable")
+        lengths = np.zeros(self.plan.rows(self.request.orders[order].space), np.int64)
+        for f in folds:
+            lengths += np.bincount(self.owners(f), minlength=len(lengths))
+        return np.lexsort((lengths[rows], level))
+
+    def owners(self, f: FoldRequest) -> Ints:
+        """The row that reads each element of a fold."""
+        start = self.plan.starts[self.request.orders[f.order].space]
+        owner: Ints = self.plan.owners[f.name] + start[self.row_example(f.elements)]
+        return owner
+
+    def put(self, name: str, values: Values) -> None:
+        start, length = self.places[name]
+        assert len(values) <= length, (name, len(values), length)
+        self.out[start : start + len(values)] = values
+
+    def bind(self) -> dict[str, Values]:
+        plan, request = self.plan, self.request
+        self.put("counts", np.array([self.counts[s] for s in range(request.spaces)]))
+        for name, order in request.columns:
+            space = request.orders[order].space
+            rows = self.distinct[space][1] if space in self.distinct else self.sorted[order]
+            self.put(f"{name}@{order}", plan.columns[name][rows])
+        for d in request.distinct:
+            for reader in d.readers:
+                self.put(f"spread{d.space}@{reader}", self.distinct[d.space][2][self.sorted[reader]])
+        for g in request.gathers:
+            index = self.index(g, plan.space_of_table[g.name])
+            self.put(f"{g.name}@{g.order}", index[self.sorted[g.order]])
+        for f in request.folds:
+            self.fold(f)
+        for to, origin in request.permutations:
+            self.put(f"perm{to}<{origin}", self.position[origin][self.sorted[to]])
+        self.put("levels", np.array([self.loop(n, loop) for n, loop in enumerate(request.loops)], np.int64))
+        tables: dict[str, Values] = {"integers": self.out}
+        for column, space in request.data:
+            values = plan.data[column]
+            padded = np.zeros((self.signature.capacity[space], *values.shape[1:]), values.dtype)
+            padded[: len(values)] = values
+            tables[column] = padded
+        for k, found in plan.structure.items():
+            if k in plan.targets:
+                found = np.where(found >= 0, found + plan.stores[plan.targets[k]][:-1], -1)
+            tables[f"result{k}"] = found.astype(np.int32)
+        for k, lengths in plan.lengths.items():
+            tables[f"offsets{k}"] = offsets_of(lengths[0]).astype(np.int32)
+            for depth, (space, inner) in enumerate(zip(plan.lists.get(k, ()), lengths[1:], strict=True), 1):
+                offsets = np.full(self.signature.capacity[space] + 1, inner.sum(), np.int32)
+                offsets[: len(inner) + 1] = offsets_of(inner)
+                tables[f"offsets{k}.{depth}"] = offsets
+        return tables
+
+    def row_example(self, space: int) -> Ints:
+        if space not in self.example:
+            self.example[space] = np.repeat(np.arange(self.plan.count), np.diff(self.plan.starts[space]))
+        return self.example[space]
+
+    def index(self, request: GatherRequest | FoldRequest, space: int) -> Ints:
+        """For each row of a table: the position in the array that is gathered from."""
+        source, row = self.plan.pointers[request.name]
+        example = self.row_example(space)
+        capacity = self.signature.capacity
+        orders = self.request.orders
+        sizes = [1 if m == UNIFORM else capacity[orders[m].space] for m in request.layout]
+        offsets = offsets_of(np.array(sizes, np.int64))
+        out = np.zeros(len(row), np.int64)
+        for k, place in enumerate(request.place):
+            member = request.layout[place]
+            mine = source == k
+            if member == UNIFORM:
+                out[mine] = offsets[place]
+                continue
+            start = self.plan.starts[orders[member].space]
+            where = row[mine] + start[example[mine]]
+            out[mine] = offsets[place] + self.position[member][where]
+        return out
+
+    def fold(self, f: FoldRequest) -> None:
+        index, owner = self.index(f, f.elements), self.owners(f)
+        space = self.request.orders[f.order].space
+        if space in self.plan.equal:
+            kept = np.zeros(self.plan.rows(space), bool)
+            kept[self.sorted[f.order]] = True
+            index, owner = index[kept[owner]], owner[kept[owner]]
+        at = self.position[f.order][owner]
+        order = np.argsort(at, kind="stable")
+        name = f"{f.name}@{f.order}"
+        lengths = np.bincount(at, minlength=self.signature.capacity[space])
+        self.put(f"{name}.start", offsets_of(lengths))
+        self.put(f"{name}.index", index[order])
+        self.put(f"{name}.owner", at[order])
+
+    def loop(self, n: int, loop: LoopRequest) -> int:
+        """The windows of one level loop; returns the number of levels."""
+        plan = self.plan
+        deepest = max((int(plan.levels[t].max()) + 1 for t in loop.tasks if len(plan.levels[t])), default=0)
+        for task in loop.tasks:
+            level = plan.levels[task][self.sorted[task]]
+            for width, (starts, firsts) in cut(level, self.request.widths, deepest).items():
+                self.put(f"loop{n}.{task}.{width}.start", starts)
+                self.put(f"loop{n}.{task}.{width}.first", firsts)
+        return deepest
+
+
+class SizeClasses:
+    """Capacities of the spaces of one program, rounded up together (FRAMES.md, 4.5).
+
+    A profile is the rows that each space has per unit; a batch of any data set takes the least number of units, from a
+    geometric series, that holds it. A batch that no profile fits well makes a new one."""
+
+    RATIO = 1.25
+    WASTE = 2.0
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+        self.profiles: list[dict[int, float]] = []
+
+    def capacities(self, counts: Mapping[int, int]) -> tuple[int, ...]:
+        rows = max(1, sum(counts.values()))
+        options = [self.fit(p, counts) for p in self.profiles]
+        best = min(options, key=sum, default=None)
+        if best is None or sum(best) > self.WASTE * rows + len(counts) * self.least * 2:
+            self.profiles.append({s: max(n, 1) / rows for s, n in counts.items()})
+            best = self.fit(self.profiles[-1], counts)
+        return best
+
+    def fit(self, profile: Mapping[int, float], counts: Mapping[int, int]) -> tuple[int, ...]:
+        units = max(n / profile[s] for s, n in counts.items())
+        size = 16.0
+        while size < units:
+            size *= self.RATIO
+        return tuple(self.round(profile[s] * size) for s in sorted(counts))
+
+    def round(self, rows: float) -> int:
+        return max(self.least, -(-int(np.ceil(rows)) // 16) * 16)

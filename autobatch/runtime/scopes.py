@@ -1,0 +1,103 @@
+"""The rows at hand during inspection: growing arrays, scopes of values, lists as runs in a pool of pointers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobatch.ir.core import Function, Literal, Operand, Value
+
+SHIFT = 40
+ROW = (1 << SHIFT) - 1
+LENGTH = 24
+Ints = NDArray[np.int64]
+
+
+class Pool:
+    """A growing array, appended to in bulk."""
+
+    def __init__(self) -> None:
+        self.chunks: list[NDArray[Any]] = []
+        self.size = 0
+
+    def append(self, chunk: NDArray[Any]) -> int:
+        start = self.size
+        self.chunks.append(chunk)
+        self.size += len(chunk)
+        return start
+
+    def array(self, dtype: Any = np.int64) -> NDArray[Any]:
+        if len(self.chunks) != 1:
+            self.chunks = [np.concatenate(self.chunks)] if self.chunks else [np.zeros(0, dtype)]
+        return self.chunks[0]
+
+
+@dataclass
+class Kind:
+    """The activations of one function so far. `seen` interns the arguments of calls."""
+
+    function: Function
+    host_args: tuple[int, ...]
+    pointer_args: tuple[int, ...]
+    slots: dict[int, int]
+    seen: dict[bytes, int] = field(default_factory=dict)
+    count: int = 0
+    pending: list[tuple[Ints, list[NDArray[Any]], list[Ints]]] = field(default_factory=list)
+    results: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
+    host_results: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
+
+
+class Scope:
+    """The rows of one region at hand: values by need, those of the enclosing region through `select`."""
+
+    def __init__(self, rows: int, example: Ints, parent: Scope | None = None, select: Ints | None = None) -> None:
+        self.rows, self.example, self.parent, self.select = rows, example, parent, select
+        self.host: dict[Value, NDArray[Any]] = {}
+        self.pointer: dict[Value, Ints] = {}
+
+    def host_value(self, x: Operand) -> NDArray[Any]:
+        if isinstance(x, Literal):
+            return np.full(self.rows, -1 if x.value is None else x.value)
+        if x not in self.host:
+            assert self.parent is not None, f"{x} has not been computed on the host"
+            self.host[x] = self.parent.host_value(x)[self.select]
+        return self.host[x]
+
+    def pointer_value(self, x: Value) -> Ints | None:
+        if x not in self.pointer:
+            outer = self.parent.pointer_value(x) if self.parent is not None else None
+            if outer is None:
+                return None
+            self.pointer[x] = outer[self.select]
+        return self.pointer[x]
+
+
+def list_handle(start: Ints, length: Ints | int) -> Ints:
+    """A list of pointers, as one integer; negative, so that no pointer looks like it."""
+    return ~((start << LENGTH) | length)
+
+
+def list_run(handles: Ints) -> tuple[Ints, Ints]:
+    """Where the elements of lists begin in the pool, and how many there are."""
+    return ~handles >> LENGTH, ~handles & ((1 << LENGTH) - 1)
+
+
+def join(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def merge(rows: int, pieces: list[tuple[Ints, NDArray[Any]]]) -> NDArray[Any]:
+    if not pieces:
+        return np.zeros(rows, np.int64)
+    if len(pieces[0][0]) == rows:
+        return pieces[0][1]
+    first = pieces[0][1]
+    dtype = np.result_type(*(p[1] for p in pieces))
+    out = np.zeros((rows, *first.shape[1:]), dtype)
+    for chosen, values in pieces:
+        out[chosen] = values
+    return out
