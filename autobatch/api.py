@@ -28,6 +28,7 @@ import numpy as np
 
 from autobatch import results
 from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, read_axes
+from autobatch.assembly import Outcome
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
 from autobatch.data import FAILED, Examples, Known, Ready, gather, refuse_stale
@@ -256,7 +257,7 @@ class Batched(Generic[P, R]):
             computed = program.interpret(call.shared, ready.plan)
         else:
             computed = (run or program.execute)(call.shared, tables, ready.signature)
-        outcome = results.Outcome(
+        outcome = Outcome(
             self._name,
             examples.count,
             computed,
