@@ -1,0 +1,79 @@
+"""Random programs: batched equals the plain loop, and together they reach every instruction and every placement."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+import autobatch as ab
+from tests.properties import programs
+from tests.properties.compare import assert_same
+from tests.properties.coverage import EVERYTHING, reached
+
+BATCH = st.lists(programs.data(), min_size=2, max_size=2)
+
+
+def parameters() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    return {"w": np.float64(0.75), "b": rng.normal(size=3), "W": rng.normal(size=(3, 3))}
+
+
+def check(source: str, batch: list[Any]) -> set[str]:
+    """The batched call of a drawn program equals the loop; returns what the program reached."""
+    note(source)
+    batch = [programs.covering(), *batch]
+    with programs.loaded(source) as module:
+        expected = module.main.loop(parameters(), batch)
+        found = ab.unbatch(module.main(parameters(), batch))
+        for k, (a, b) in enumerate(zip(found, expected)):
+            assert_same(a, b, f"example {k}")
+        return reached(module.main.lower(parameters(), batch)._program.compiled)
+
+
+def test_row_by_row():
+    """Many programs on the reference back end: everything before fission. Together they reach everything."""
+    counts: Counter[str] = Counter()
+
+    @settings(max_examples=40, derandomize=True, database=None)
+    @given(source=programs.programs(), batch=BATCH)
+    def run(source, batch):
+        with ab.options(backend="interpret"):
+            counts.update(check(source, batch))
+
+    run()
+    missing = EVERYTHING - counts.keys()
+    assert not missing, f"no program reached {sorted(missing)}; reached: {dict(counts)}"
+
+
+@settings(max_examples=12, derandomize=True, database=None)
+@given(source=programs.programs(), batch=BATCH)
+def test_compiled(source, batch):
+    check(source, batch)
+
+
+@pytest.mark.long
+@settings(max_examples=int(os.environ.get("RANDOM_PROGRAMS", "150")))
+@given(source=programs.programs(), batch=BATCH, backend=st.sampled_from(["xla", "interpret"]))
+def test_many(source, batch, backend):
+    with ab.options(backend=backend):
+        check(source, batch)
+
+
+def test_a_program_reads_as_python(capsys):
+    """The generator's output is ordinary code, the same for the same draw."""
+    found = []
+
+    @settings(max_examples=1, derandomize=True, database=None)
+    @given(programs.programs())
+    def run(source):
+        found.append(source)
+
+    run()
+    compile(found[0], "drawn", "exec")
+    assert "@ab.batched" in found[0] and "def f0(p, t, a, x, k):" in found[0]
