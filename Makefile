@@ -38,7 +38,8 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The suite under the newest JAX that the interpreter can install, in an environment of its own.
+# The suite under the newest JAX that the interpreter can install, in an environment of its own. A new Python gets a
+# newer JAX: `make check-jax-latest PYTHON=python3.12`.
 check-jax-latest: .venv-jax-latest/.installed
 	.venv-jax-latest/bin/pip install --quiet --upgrade jax jaxlib
 	.venv-jax-latest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not long"
@@ -57,7 +58,7 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 
 .venv-jax-latest/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv-jax-latest
-	.venv-jax-latest/bin/python -m pip install --quiet --editable '.[examples,testing]'
+	.venv-jax-latest/bin/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
 clean:
