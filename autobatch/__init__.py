@@ -21,8 +21,8 @@ from autobatch.errors import (
     TypeConflictError,
     UnsupportedError,
 )
-from autobatch.options import options
 from autobatch.objects import unbatch
+from autobatch.options import options
 from autobatch.results import Failures
 from autobatch.runtime.ragged import Ragged
 

@@ -118,10 +118,12 @@ class Batched(Generic[P, R]):
         functools.update_wrapper(self, fun)
         self.__autobatch_function__ = fun
         self.settings = settings
+        self.planner: Batched[..., Any] = self  # what batches are planned for: methods of all instances are one
         self._receiver: tuple[Any, ...] = ()
         self._signature = inspect.signature(fun)
-        self._is_method = _is_method(fun, self._signature)
-        self._entries: Entries = read_axes(settings.in_axes, self._signature, self._name, self._is_method)
+        self._is_method = False
+        if not _in_class(fun):
+            self._entries  # noqa: B018  wrong axes are refused here; those of a method at its first call
         unknown = settings.static - set(self._signature.parameters)
         if unknown:
             raise BatchError(f"{self._name}: static names {', '.join(sorted(unknown))}, which is no parameter")
@@ -176,9 +178,21 @@ class Batched(Generic[P, R]):
 
     # -- methods, pickling, identity
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Called for an attribute of a class: the first parameter is `self`, which has no axis."""
+        self._is_method = True
+
+    @functools.cached_property
+    def _entries(self) -> Entries:
+        """`in_axes` by parameter."""
+        return read_axes(self.settings.in_axes, self._signature, self._name, self._is_method)
+
     def __get__(self, instance: Any, owner: type | None = None) -> Batched[..., R]:
         if instance is None:
             return self
+        if not self._is_method:  # a class attribute that was set after the class was made
+            self._is_method = True
+            self.__dict__.pop("_entries", None)
         made: Batched[..., R] = object.__new__(type(self))
         made.__dict__.update(self.__dict__, _receiver=(instance,))
         # inside another batched function: the compiler calls the plain function, with this `self`
@@ -240,7 +254,7 @@ class Batched(Generic[P, R]):
             options=chosen.key,
             x64=bool(jax.config.read("jax_enable_x64")),
         )
-        program = self._cache.find(key, self, args, kwargs, examples, sharing.types, chosen)
+        program = self._cache.find(key, self.planner, args, kwargs, examples, sharing.types, chosen)
         return Prepared(program, examples, program.shared(sharing.leaves), examples.ready(program))
 
     def _finish(self, call: Prepared, run: Callable[..., Any] | None = None) -> Any:
@@ -280,7 +294,7 @@ class Batched(Generic[P, R]):
 
     def specialisations_for(self, group: Group) -> tuple[Program, ...]:
         """The programs that this function has for such examples; batches are planned for all of them."""
-        return self._cache.for_group(group, self)
+        return self._cache.for_group(group)
 
     def _annotation(self, slot: Slot) -> Any:
         """The annotation of the parameter that a slot is; None where there is none."""
@@ -380,11 +394,10 @@ def _unpacked(bound: Bound) -> Bound:
     return Bound(bound.signature, {n: walk(f) for n, f in bound.forms.items()}, bound.slots, bound.size)
 
 
-def _is_method(fun: Callable[..., Any], signature: inspect.Signature) -> bool:
-    """Was it written in a class, to be called with `self`?"""
+def _in_class(fun: Callable[..., Any]) -> bool:
+    """Was it written in the body of a class?"""
     outer = getattr(fun, "__qualname__", "").rpartition(".")[0]
-    first = next(iter(signature.parameters), None)
-    return bool(outer) and not outer.endswith("<locals>") and first in ("self", "cls")
+    return bool(outer) and not outer.endswith("<locals>")
 
 
 def _rebuilt(fun: Callable[..., Any], settings: Settings) -> Batched[..., Any]:

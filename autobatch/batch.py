@@ -158,7 +158,7 @@ class Batch:
         group = self.group()
         same = Group(group.columns, group.width, group.planners)
         same._plans, same.profile = dict(group._plans), group.profile
-        same.mark(*functions)
+        same.mark(*(f.planner for f in functions))
         return Batch(same, self._component)
 
     def epoch(self, order: Any) -> Batch:

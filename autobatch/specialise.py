@@ -292,7 +292,7 @@ class Specialisations:
             self._programs.put(key, [program, *candidates[:7]])
             return program
 
-    def for_group(self, group: Group, planner: Planner) -> tuple[Program, ...]:
+    def for_group(self, group: Group) -> tuple[Program, ...]:
         """The programs, at most four, that take such packed examples and nothing else that is batched."""
         with self._lock:
             programs = [p for _, held in self._programs.items() for p in held]
@@ -302,7 +302,6 @@ class Specialisations:
             if p.key.schema == group.schema
             and len(p.components) == group.width
             and not any(c.array for c in p.components)
-            and p.planner == planner
             and p.is_current()
         ]
         return tuple(sorted(fit[:4], key=lambda p: p.fingerprint))

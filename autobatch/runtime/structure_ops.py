@@ -94,7 +94,8 @@ class StructureOps:
                 self.failing(~xs[0].astype(bool), example)
                 return []
             case "undefined":
-                return [np.zeros((rows, *op["type"].shape), np.int64 if not isinstance(op["type"], Array) else None)]
+                shape = op["type"].shape if isinstance(op["type"], Array) else ()
+                return [np.zeros((rows, *shape), np.int64 if not isinstance(op["type"], Array) else None)]
             case _:
                 return self.number(instruction, xs, example)
 

@@ -215,6 +215,36 @@ def test_methods_share_self():
     close(m.score(m.score.pack(trees())), [2, 4, 10])
 
 
+def test_methods_of_all_instances_share_programs_and_plans():
+    class Local:
+        def __init__(this, w):
+            this.w = jnp.float32(w)
+
+        @ab.batched(in_axes=(0,))
+        def score(this, t):
+            return this.w * t.x
+
+        @staticmethod
+        @ab.batched(in_axes=(None, 0))
+        def free(k, t):
+            return k * t.x
+
+    a, b = Local(1.0), Local(2.0)
+    data = ab.pack(trees()).plan(b.score)
+    close(a.score(data), [1, 2, 5])
+    close(jax.jit(b.score)(data[:2]), [2, 4])
+    assert Local.score.cache_info()[0] == 1
+    close(Local.free(2.0, trees()), [2, 4, 10])
+
+    class Wrong:
+        @ab.batched(in_axes=(0, 0))
+        def score(self, t):
+            return t.x
+
+    with pytest.raises(ab.BatchError, match="2 entries for 1"):
+        Wrong().score(trees())
+
+
 def test_functions_pickle_by_their_name():
     assert pickle.loads(pickle.dumps(total)) is total
     other = ab.batched(nodes.chain, in_axes=0)
