@@ -39,7 +39,7 @@ from autobatch.ir.template import Input
 from autobatch.objects import stack
 from autobatch.options import BACKENDS, current, enable_compilation_cache, options
 from autobatch.runtime.columns import Columns
-from autobatch.sharing import ByIdentity, Sharing
+from autobatch.sharing import Sharing
 from autobatch.specialise import Program, Specialisations
 
 P = ParamSpec("P")
@@ -245,7 +245,7 @@ class Batched(Generic[P, R]):
         backend = settings.backend if settings.backend != "auto" else chosen.backend
         backend = "xla" if backend == "auto" else backend
         key = Key(
-            axes=ByIdentity(self._entries),
+            axes=repr(settings.in_axes),
             arguments=(bound.key, tuple(sharing.keys), examples.components),
             shared=tuple(sharing.types),
             schema=examples.schema,
