@@ -77,11 +77,9 @@ def _positive(x: int) -> bool:
 def if_statement(s: State, node: ast.If, rest: Sequence[ast.stmt]) -> None:
     """`if`, with the statements behind it."""
     with s.at(node.test):
-        condition = truth(s, s.evaluate(node.test))
+        test = condition(s, node.test)
     execute = s.context.rules.execute
-    branch_on(
-        s, condition, lambda t: execute(t, node.body), lambda t, tail: execute(t, [*node.orelse, *tail]), rest, node
-    )
+    branch_on(s, test, lambda t: execute(t, node.body), lambda t, tail: execute(t, [*node.orelse, *tail]), rest, node)
 
 
 def branch_on(
@@ -153,11 +151,11 @@ def guarded_by(s: State, left: Operand, body: Body, node: ast.AST) -> None:
 
 
 def conditional_expression(s: State, node: ast.IfExp) -> v.Abstract:
-    condition = truth(s, s.evaluate(node.test))
-    if isinstance(condition, bool):
-        return s.evaluate(node.body if condition else node.orelse)
+    test = condition(s, node.test)
+    if isinstance(test, bool):
+        return s.evaluate(node.body if test else node.orelse)
     places = (s.frame.source.at(node.body), s.frame.source.at(node.orelse))
-    return conditional(s, condition, lambda t: t.evaluate(node.body), lambda t: t.evaluate(node.orelse), places)
+    return conditional(s, test, lambda t: t.evaluate(node.body), lambda t: t.evaluate(node.orelse), places)
 
 
 def bool_expression(s: State, node: ast.BoolOp) -> v.Abstract:
@@ -199,22 +197,60 @@ def operand(s: State, value: v.Abstract) -> Operand:
     return s.scalar(value.value) if isinstance(value, v.Static) else value.operand  # type: ignore[union-attr]
 
 
-def both(s: State, condition: Operand, rest: Callable[[State], v.Abstract]) -> v.Abstract:
-    """`condition and rest()`, the rest evaluated only where the condition holds, or where it does no harm."""
-    t = s.fork()
-    t.assume(condition, True)
-    try:
-        value = truth(t, rest(t))
-    except Ended:
-        value = False
-        t.dead = True
+def condition(s: State, node: ast.expr) -> bool | Operand:
+    """The truth of an expression. In `and`, `or` and `not` only truth matters, so operands of any types may meet."""
+    with s.at(node):
+        match node:
+            case ast.BoolOp(op=op, values=values):
+                return _fold_conditions(s, isinstance(op, ast.And), values)
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                held = condition(s, inner)
+                return not held if isinstance(held, bool) else negate(s, held)
+            case _:
+                return truth(s, s.evaluate(node))
+
+
+def _fold_conditions(s: State, conjunction: bool, nodes: Sequence[ast.expr]) -> bool | Operand:
+    first = condition(s, nodes[0])
+    if len(nodes) == 1 or (first is not conjunction and isinstance(first, bool)):
+        return first
+    if isinstance(first, bool):
+        return _fold_conditions(s, conjunction, nodes[1:])
+    rest = lambda t: _as_value(_fold_conditions(t, conjunction, nodes[1:]))
+    return truth(s, (both if conjunction else either)(s, first, rest))
+
+
+def both(s: State, first: Operand, rest: Callable[[State], v.Abstract]) -> v.Abstract:
+    """`first and rest()`, the rest evaluated only where the first holds, or where it does no harm."""
+    return _connect(s, True, first, rest)
+
+
+def either(s: State, first: Operand, rest: Callable[[State], v.Abstract]) -> v.Abstract:
+    """`first or rest()`, likewise."""
+    return _connect(s, False, first, rest)
+
+
+def _connect(s: State, conjunction: bool, first: Operand, rest: Callable[[State], v.Abstract]) -> v.Abstract:
+    t, other = s.fork(), s.fork()
+    t.assume(first, conjunction)
+    other.assume(first, not conjunction)
+    value: bool | Operand = conjunction
+
+    def run_rest(u: State) -> None:
+        nonlocal value
+        value = truth(u, rest(u))
+
+    run(t, run_rest)
+    decided = v.Static(not conjunction)
     if not harmless(t):
-        return conditional(s, condition, rest, lambda u: v.Static(False))
-    if value is False:
-        return v.Static(False)
-    s.block.body += t.block.body
+        pair = (_as_value(value), decided)
+        a, b = (t, other) if conjunction else (other, t)
+        return join(s, first, a, b, [pair if conjunction else pair[::-1]])[0]
     s.env = t.env
-    return v.Leaf(condition if value is True else combine(s, "and", condition, value))
+    if value is not conjunction and isinstance(value, bool):
+        return decided
+    s.block.body += t.block.body
+    return v.Leaf(first if isinstance(value, bool) else combine(s, "and" if conjunction else "or", first, value))
 
 
 def harmless(s: State) -> bool:

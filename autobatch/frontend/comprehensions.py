@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
 from autobatch.frontend.assignment import assign
-from autobatch.frontend.branches import harmless, truth
+from autobatch.frontend.branches import condition, harmless
 from autobatch.frontend.joins import arms, as_listing, stored
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
 from autobatch.frontend.numbers import operand_of, undefined
@@ -54,8 +54,7 @@ def _filters(s: State, tests: Sequence[ast.expr]) -> bool | Operand:
     """All filters of a `for`; a later one may read an item only where the earlier ones hold."""
     if not tests:
         return True
-    value = s.evaluate(tests[0] if len(tests) == 1 else ast.copy_location(ast.BoolOp(ast.And(), list(tests)), tests[0]))
-    return truth(s, value)
+    return condition(s, tests[0] if len(tests) == 1 else ast.copy_location(ast.BoolOp(ast.And(), [*tests]), tests[0]))
 
 
 def collect(s: State, found: v.Record | v.Lazy, body: Body) -> v.Record | v.Listing:
@@ -79,13 +78,13 @@ def _unroll(s: State, found: v.Record, body: Body) -> v.Record | None:
     kept: list[v.Abstract] = []
     start, env = len(s.block.body), dict(s.env)
     for x in found.items:
-        condition, element = body(s, x)
-        if not isinstance(condition, bool):
+        wanted, element = body(s, x)
+        if not isinstance(wanted, bool):
             del s.block.body[start:]
             s.block.memo.clear()
             s.env = env
             return None
-        if condition:
+        if wanted:
             kept.append(element(s))
     return v.Record("list", tuple(range(len(kept))), tuple(kept))
 
@@ -95,27 +94,27 @@ def make_map(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
     t = s.fork()
     turn = s.context.value(INT, "turn")
     try:
-        condition, element = body(t, found.item(t, v.Leaf(turn)))
-        if condition is True:
+        kept, element = body(t, found.item(t, v.Leaf(turn)))
+        if kept is True:
             value = element(t)
             layout, yields = layout_of(value), leaves(value)
-        elif condition is False:
+        elif kept is False:
             return v.Record("list", (), ())
         else:
-            layout, yields = _where(t, condition, element)
+            layout, yields = _where(t, kept, element)
     except Unknown:
         s.frame.unknown = True
         return v.Record("list", (), ())
     except Ended:
         s.emit(Map((), operand_of(s, found.length), Region((turn,), tuple(t.block.body), ()), False, s.span))
         return v.Record("list", (), ())
-    filtered = condition is not True
+    filtered = kept is not True
     if not filtered and (copied := _copied(s, t, turn, found.length, yields)) is not None:
         return v.Listing(copied, layout)
     if not leaf_types(layout):
         yields = [*yields, t.scalar(0)]
     results = tuple(s.context.value(List(x)) for x in list_types(layout))
-    flags = [condition] if filtered and not isinstance(condition, bool) else []
+    flags = [kept] if not isinstance(kept, bool) else []
     region = Region((turn,), tuple(t.block.body), (*flags, *yields))
     s.emit(Map(results, operand_of(s, found.length), region, filtered, s.span))
     listing = v.Listing(results, layout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from autobatch.frontend import values as v
-from autobatch.frontend.branches import truth
+from autobatch.frontend.branches import condition as holds
 from autobatch.frontend.joins import arms, join
 from autobatch.frontend.numbers import operand_of
 from autobatch.frontend.state import State
@@ -34,7 +34,7 @@ def _exception(s: State, node: ast.expr | None) -> tuple[str, str, list[Operand]
 
 
 def assert_statement(s: State, node: ast.Assert) -> None:
-    condition = truth(s, s.evaluate(node.test))
+    condition = holds(s, node.test)
     if condition is True:
         return
     if isinstance(condition, bool):

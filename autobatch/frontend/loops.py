@@ -17,7 +17,7 @@ from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.appending import appended_list
 from autobatch.frontend.assignment import assign
-from autobatch.frontend.branches import both, guarded_by, leaving, run, truth
+from autobatch.frontend.branches import both, condition, guarded_by, leaving, run
 from autobatch.frontend.joins import common, common_layouts, convert, level, stored
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, rebuild
 from autobatch.frontend.numbers import negate, operand_of, traced
@@ -50,7 +50,7 @@ def while_statement(s: State, node: ast.While) -> None:
     """`while test: body`"""
     for flag in FLAGS:
         s.bind(flag, v.Static(False))
-    if truth(probe := s.fork(), probe.evaluate(node.test)) is not False:
+    if condition(s.fork(), node.test) is not False:
         _while(s, node, None)
     _orelse(s, node)
 
@@ -190,18 +190,17 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
         if index is not None and found is not None:
             return traced(t, operator.lt, index, found.length)
         assert isinstance(node, ast.While)
-        with t.at(node.test):
-            condition = truth(t, t.evaluate(node.test))
-        return v.Static(condition) if isinstance(condition, bool) else v.Leaf(condition)
+        test = condition(t, node.test)
+        return v.Static(test) if isinstance(test, bool) else v.Leaf(test)
 
     def turn(layouts: Layouts) -> _Turn:
         head, head_args = _enter(s, layouts, index_types)
         held = v.Leaf(head_args[0]) if found is not None else None
         left = leaving(head)
         test = more(head, held) if left is None else both(head, negate(head, left), lambda t: more(t, held))
-        condition = operand_of(head, test)
+        holds = operand_of(head, test)
         t, args = _enter(s, layouts, index_types)
-        _transfer(head, condition, head_args, t, args)
+        _transfer(head, holds, head_args, t, args)
 
         def body(u: State) -> None:
             for flag in FLAGS:
@@ -216,7 +215,7 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
             _body(u, node)
 
         run(t, body)
-        return _Turn(t, args, None, head, head_args, condition)
+        return _Turn(t, args, None, head, head_args, holds)
 
     layouts, made, initial = _settle(s, _carried(s, node), turn)
     assert made.head is not None and made.condition is not None

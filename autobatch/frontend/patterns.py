@@ -10,7 +10,7 @@ from typing import Any
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.attributes import attribute
-from autobatch.frontend.branches import both, branch_on, truth
+from autobatch.frontend.branches import both, branch_on, condition, truth
 from autobatch.frontend.builtin_functions import is_instance
 from autobatch.frontend.numbers import combine
 from autobatch.frontend.operators import compare_with, equal, identical
@@ -41,36 +41,36 @@ def _cases(
         execute(t, case.body)
 
     with s.at(case.pattern):
-        condition = _with_guard(s, case, subject)
-    branch_on(s, condition, then, lambda t, tail: _cases(t, subject, others, tail, node), rest, node)
+        test = _with_guard(s, case, subject)
+    branch_on(s, test, then, lambda t, tail: _cases(t, subject, others, tail, node), rest, node)
 
 
 def _with_guard(s: State, case: ast.match_case, subject: v.Abstract) -> Truth:
-    condition = fits(s, case.pattern, subject)
-    if case.guard is None or condition is False:
-        return condition
+    fit = fits(s, case.pattern, subject)
+    if case.guard is None or fit is False:
+        return fit
     guard = case.guard
 
     def holds(t: State) -> v.Abstract:
         inner = t
         before = dict(inner.env)
         _bind(inner, case.pattern, subject)
-        result = _abstract(truth(inner, inner.evaluate(guard)))
+        result = _abstract(condition(inner, guard))
         inner.env = before
         return result
 
-    return _and(s, condition, holds)
+    return _and(s, fit, holds)
 
 
 def _abstract(condition: Truth) -> v.Abstract:
     return v.Static(condition) if isinstance(condition, bool) else v.Leaf(condition)
 
 
-def _and(s: State, condition: Truth, rest: Any) -> Truth:
-    """`condition and rest()`, the rest evaluated only where the condition holds."""
-    if isinstance(condition, bool):
-        return truth(s, rest(s)) if condition else False
-    return truth(s, both(s, condition, rest))
+def _and(s: State, first: Truth, rest: Any) -> Truth:
+    """`first and rest()`, the rest evaluated only where the first holds."""
+    if isinstance(first, bool):
+        return truth(s, rest(s)) if first else False
+    return truth(s, both(s, first, rest))
 
 
 def fits(s: State, pattern: ast.pattern, subject: v.Abstract) -> Truth:
@@ -143,11 +143,11 @@ def _part(subject: v.Abstract, name: str) -> Any:
 
 def _fits_class(s: State, pattern: ast.MatchClass, subject: v.Abstract) -> Truth:
     cls = _class(s, pattern)
-    condition = truth(s, is_instance(s, subject, cls))
-    if condition is False:
+    fit = truth(s, is_instance(s, subject, cls))
+    if fit is False:
         return False
     pairs = [(p, _part(subject, n)) for p, n in _parts(s, pattern, cls)]
-    return _and(s, condition, lambda t: _all(t, pairs))
+    return _and(s, fit, lambda t: _all(t, pairs))
 
 
 def _fits_sequence(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
