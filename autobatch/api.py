@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch import results
+from autobatch import results, transfer
 from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, read_axes
 from autobatch.assembly import Outcome
 from autobatch.batch import Batch
@@ -35,6 +35,7 @@ from autobatch.data import FAILED, Examples, Known, Ready, gather, refuse_stale
 from autobatch.errors import BatchError, ExampleError, Failure, PlanError
 from autobatch.groups import Group
 from autobatch.inspection import Lowered
+from autobatch.ir import jax_compat
 from autobatch.ir.template import Input
 from autobatch.objects import stack
 from autobatch.options import BACKENDS, current, enable_compilation_cache, options
@@ -134,7 +135,7 @@ class Batched(Generic[P, R]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args = (*self._receiver, *args)
-        if _mode.plain:
+        if _mode.plain or jax_compat.is_tracing():
             return self.__wrapped__(*args, **kwargs)
         bound = self._bind(args, kwargs)
         if _mode.disabled:
@@ -252,7 +253,7 @@ class Batched(Generic[P, R]):
             backend=backend,
             on_error=settings.on_error,
             options=chosen.key,
-            x64=bool(jax.config.read("jax_enable_x64")),
+            x64=transfer.x64(),
         )
         program = self._cache.find(key, self.planner, args, kwargs, examples, sharing.types, chosen)
         return Prepared(program, examples, program.shared(sharing.leaves), examples.ready(program))

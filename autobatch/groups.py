@@ -193,7 +193,7 @@ class Group:
         """This group as a pytree: computed again only when a function that it is planned for has a new program."""
         with self._lock:
             programs = tuple(s for p in self.planners for s in p.specialisations_for(self))
-            made_for = (self.planners, tuple(s.fingerprint for s in programs))
+            made_for = (self.planners, tuple(s.fingerprint for s in programs), transfer.x64())
             if self._flat is None or self._flat[0] != made_for:
                 self._flat = (made_for, *flatten(self, programs))
             _, leaves, form = self._flat

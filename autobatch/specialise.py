@@ -300,6 +300,8 @@ class Specialisations:
             p
             for p in programs
             if p.key.schema == group.schema
+            and p.key.x64 == transfer.x64()
+            and p.key.backend != "interpret"
             and len(p.components) == group.width
             and not any(c.array for c in p.components)
             and p.is_current()

@@ -30,6 +30,11 @@ _GROWTH = 1.25
 _SMALLEST = 8
 
 
+def x64() -> bool:
+    """Does JAX use 64 bits for Python numbers?"""
+    return bool(jax.config.read("jax_enable_x64"))
+
+
 def spaces_of(schema: Schema) -> tuple[str, ...]:
     """The keys of `Columns.starts`."""
     return (*(s.name for s in schema.stores), *(n for s in schema.lists for n in (s.name, f"{s.name}.#values")))

@@ -5,6 +5,7 @@ Supported: JAX 0.10 to 0.12. Semi-public names come from `jax.extend.core`; noth
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -92,8 +93,24 @@ class TraceEffectError(Exception):
 
 def trace(fun: Callable[..., Any], *types: Array) -> tuple[jex.ClosedJaxpr, Any]:
     """Trace `fun` on abstract values: its jaxpr, and the pytree of its results' abstract values."""
-    closed, shapes = jax.make_jaxpr(fun, return_shape=True)(*(aval_of(t) for t in types))
+    _state.tracing += 1
+    try:
+        closed, shapes = jax.make_jaxpr(fun, return_shape=True)(*(aval_of(t) for t in types))
+    finally:
+        _state.tracing -= 1
     return closed, shapes
+
+
+class _State(threading.local):
+    tracing: int = 0
+
+
+_state = _State()
+
+
+def is_tracing() -> bool:
+    """Does this thread trace a piece of per-example code? A batched function called there means one activation."""
+    return _state.tracing > 0
 
 
 def inline(

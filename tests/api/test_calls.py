@@ -19,6 +19,14 @@ def test_example_is_plain_python():
     assert float(inner.example(trees()[1])) == 19
 
 
+def test_a_batched_function_inside_a_library_call_is_one_activation():
+    step = ab.batched(lambda c, x: jnp.tanh(c + x))
+    f = ab.batched(lambda xs: jax.lax.scan(lambda c, x: (step(c, x), c), jnp.float32(0), xs)[0])
+    xs = np.arange(12, dtype=np.float32).reshape(3, 4)
+    close(f(xs), f.loop(xs))
+    close(ab.batched(lambda xs: jax.vmap(lambda x: step(x, x))(xs))(xs), np.tanh(2 * xs))
+
+
 def test_loop_is_example_over_the_batch():
     assert [float(x) for x in total.loop(params(), trees())] == [2, 18, 70]
     assert [float(x) for x in total.loop(params(), ab.pack(trees())[[1, 0]])] == [18, 2]
