@@ -202,10 +202,16 @@ def _at_run_time(leaves: Leaves, form: Form, program: Program) -> Ready | None:
     if like is None or not isinstance(token, jax.core.Tracer) or program.planner not in form.planners:
         return None
     tables, signature = like.tables(program)
-    if program.words(like.vocabularies) or token.ndim:
-        return None
+    if token.ndim:
+        return None  # under jax.vmap
     data = data_tables(tables, leaves.columns, form.width)
-    own = {n: transfer.canonical(np.asarray(t)) for n, t in tables.items() if n not in {n for n, _, _ in data}}
+    of_columns = {n for n, _, _ in data}
+
+    def fetched_tables(group: Group, made: Tables) -> Tables:
+        whole = {n: t for n, t in made.items() if n not in of_columns} | program.words(group.vocabularies)
+        return {n: transfer.canonical(np.asarray(t)) for n, t in whole.items()}
+
+    own = fetched_tables(like, tables)
 
     def fetch(number: Any) -> Tables:
         group = group_of(int(number))
@@ -213,13 +219,16 @@ def _at_run_time(leaves: Leaves, form: Form, program: Program) -> Ready | None:
         if failures:
             raise ExampleError(failures)
         made, found = program.bind(group.plan(program), [signature])
-        if found != signature:
-            raise PlanError(f"the batch is of another size class than the one traced; call {form.planners} again")
-        return {n: transfer.canonical(np.asarray(made[n])) for n in own}
+        mine = fetched_tables(group, made)
+        if found != signature or any(t.shape != own[n].shape for n, t in mine.items()):
+            raise PlanError("the batch is of another size class than the one that was traced; call the function again")
+        return mine
 
     shapes = {n: jax.ShapeDtypeStruct(t.shape, t.dtype) for n, t in own.items()}
     fetched = jax.pure_callback(fetch, shapes, token)
-    return Ready({**fetched, **{t: with_rows(leaves.columns[c], rows) for t, c, rows in data}}, signature)
+    words = {n: fetched.pop(n) for n in list(fetched) if n.startswith(transfer.VOCABULARY)}
+    held = {t: with_rows(leaves.columns[c], rows) for t, c, rows in data}
+    return Ready({**fetched, **held}, signature, words=words)
 
 
 def _differs(live: Any, planned: Any) -> Any:

@@ -170,6 +170,22 @@ def test_plan_then_jit_without_a_call_before():
         close(step(params(), data[index]), sum(f.loop(params(), [trees()[k] for k in index])))
 
 
+def test_plan_then_jit_of_a_function_of_strings():
+    f = ab.batched(lambda t: ("leaf" if t.left is None else "inner", t.x))
+    data = f.pack(trees())
+    for index in ([0, 1], [1, 2]):
+        out = ab.unbatch(jax.jit(lambda b: f(b))(data[index]))
+        assert out == f.loop([trees()[k] for k in index])
+
+
+def test_failures_of_a_function_planned_before_its_first_call():
+    f = ab.batched(lambda words: words[1])
+    data = f.pack([[1, 2], [3], [4, 5]])
+    with pytest.raises(Exception, match="example 1"):
+        jax.block_until_ready(jax.jit(lambda b: f(b))(data))
+    assert jax.jit(lambda b: f(b))(data[[0, 2]]).tolist() == [2, 5]
+
+
 def test_a_planned_function_that_is_never_called_costs_no_trace():
     f = ab.batched(lambda p, t: p["w"] * t.x, in_axes=(None, 0))
     never = ab.batched(lambda p, t: p["w"] - t.x, in_axes=(None, 0))
