@@ -24,7 +24,6 @@ from autobatch.ir.core import (
     Map,
     Module,
     Operand,
-    Region,
     Value,
     While,
     walk,
@@ -62,6 +61,11 @@ def is_small(value: Value) -> bool:
 
 def is_load(op: Op) -> bool:
     return op.name in ("load", "item")
+
+
+def is_host_only(op: Op) -> bool:
+    """Does the device not know this operation? Its result is a column even where it waits for the result of a call."""
+    return not op.is_jax and OWN[op.name].host and not is_load(op)
 
 
 def analyse(module: Module, traced: frozenset[int] = frozenset()) -> Structure:
@@ -119,7 +123,9 @@ class _Analysis:
         instruction, k = self.definition[value]
         match instruction:
             case Apply(op=op, operands=xs):
-                return op.name == "length" or all(ok(x) for x in xs)
+                if op.name == "length" or (not through_calls and is_host_only(op)):
+                    return True
+                return all(ok(x) for x in xs)
             case If(condition=c, then=then, orelse=orelse):
                 return all(ok(x) for x in (c, then.results[k], orelse.results[k]))
             case Call(callee=callee):
