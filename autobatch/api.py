@@ -163,7 +163,7 @@ class Batched(Generic[P, R]):
             return slots[0].values.plan(self)  # type: ignore[no-any-return]
         wanted = self._annotation if like is None else lambda slot: like
         rows = [replace(s, kind="list", values=list(s.leading() if s.kind == "array" else s.values)) for s in slots]
-        examples = gather(self._name, rows, self._known, wanted)
+        examples = gather(self._name, rows, self._known, wanted, self.planner)
         assert examples.group is not None
         return Batch(examples.group).plan(self)
 
@@ -240,7 +240,7 @@ class Batched(Generic[P, R]):
         settings = self.settings
         chosen = current(settings.options)
         enable_compilation_cache(chosen.compilation_cache)
-        examples = gather(self._name, bound.slots, self._known, self._annotation)
+        examples = gather(self._name, bound.slots, self._known, self._annotation, self.planner)
         sharing = Sharing(self._name)
         args, kwargs = bound.rebuild(lambda s: _input(s, examples), sharing.raw)
         backend = settings.backend if settings.backend != "auto" else chosen.backend

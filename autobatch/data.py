@@ -30,6 +30,7 @@ from autobatch.groups import (
     Group,
     Leaves,
     Plan,
+    Planner,
     Specialised,
     Tables,
     component_field,
@@ -274,18 +275,20 @@ class Known:
             self.remember(columns.schema, width)
             return columns
 
-    def remember(self, schema: Schema, width: int) -> None:
+    def remember(self, schema: Schema, width: int) -> Schema:
+        """The schema joined with what was seen before, where the types join."""
         with self.lock:
             seen = self.schemas.setdefault(width, [])
             if schema in seen:
-                return
+                return schema
             for k, old in enumerate(seen):
                 joined = _merged(old, schema)
                 if joined is not None:
                     seen[k] = joined
-                    return
+                    return joined
             seen.append(schema)
             del seen[:-8]
+            return schema
 
     def _packed(self, examples: list[Any], seen: list[Schema], annotation: Any, function: str) -> Columns:
         for like in reversed(seen):
@@ -344,8 +347,11 @@ def _merged(a: Schema, b: Schema) -> Schema | None:
         return None
 
 
-def gather(function: str, slots: Sequence[Slot], known: Known, annotations: Callable[[Slot], Any]) -> Examples:
-    """The examples of a call."""
+def gather(
+    function: str, slots: Sequence[Slot], known: Known, annotations: Callable[[Slot], Any], planner: Planner
+) -> Examples:
+    """The examples of a call of the function `planner`. Batches that it was not planned for take on the types that it
+    has seen before, so that examples which show less run on the program that is there."""
     arrays = {s.index: s.leading() for s in slots if s.kind == "array"}
     rest = [s for s in slots if s.kind != "array"]
     count = len(slots[0])
@@ -357,7 +363,9 @@ def gather(function: str, slots: Sequence[Slot], known: Known, annotations: Call
     if group is None and leaves is None:
         group = _pack_together(function, rest, known, annotations)
     schema = group.schema if group is not None else leaves[1].schema  # type: ignore[index]
-    known.remember(schema, len(rest))
+    wider = known.remember(schema, len(rest))
+    if group is not None and wider != schema and planner not in group.planners:
+        group, schema = group.conformed(wider), wider
     check_known(schema, function)
     packed = iter(component_types(schema, len(rest)))
     kinds = tuple(given[s.index] if s.index in given else next(packed) for s in slots)

@@ -21,6 +21,7 @@ from autobatch import transfer
 from autobatch.errors import BatchError, Failure, PlanError
 from autobatch.ir.types import Ref
 from autobatch.runtime.columns import ROOT, ROOT_MISSING, Columns, has_mask, positions
+from autobatch.runtime.conform import conform
 from autobatch.runtime.schema import Field, Schema
 
 Tables = dict[str, Any]
@@ -118,6 +119,7 @@ class Group:
         self._plans: dict[str, Plan] = {}
         self._tables: dict[str, tuple[Tables, Hashable]] = {}
         self._flat: tuple[Any, Leaves, Form] | None = None
+        self._conformed: dict[Schema, Group] = {}
         self._lock = threading.RLock()
         self.token = next(_numbers)
         _groups[self.token] = self
@@ -152,7 +154,8 @@ class Group:
 
     @property
     def nbytes(self) -> int:
-        return self.columns.nbytes + sum(p.nbytes for p in self._plans.values())
+        held = sum(p.nbytes for p in self._plans.values()) + sum(g.nbytes for g in self._conformed.values())
+        return self.columns.nbytes + held
 
     def take(self, indices: Any) -> Group:
         chosen = positions(indices, self.count)
@@ -160,6 +163,18 @@ class Group:
         if self.origin is not None and self.planners != root.planners:
             root, inside = self, chosen  # this group was planned on its own
         return Group(None, self.width, self.planners, (root, inside))
+
+    def conformed(self, schema: Schema) -> Group:
+        """The same examples under a wider schema; what was cut from one data set stays cut from one."""
+        with self._lock:
+            if schema not in self._conformed:
+                if self.origin is None:
+                    made = Group(conform(self.columns, schema), self.width, self.planners)
+                else:
+                    base = self.origin[0].conformed(schema)
+                    made = Group(None, self.width, base.planners, (base, self.origin[1]))
+                self._conformed[schema] = made
+            return self._conformed[schema]
 
     def mark(self, *planners: Planner) -> None:
         """Remember functions: this group and what is cut from it will be planned for them."""

@@ -100,6 +100,17 @@ def test_an_unplanned_batch_keeps_the_plan_of_its_first_call():
     assert f.cache_info().plans == plans
 
 
+def test_a_batch_that_shows_less_runs_on_the_program_that_is_there():
+    f = ab.batched(lambda t: t.x if t.left is None else t.left.x)
+    f(trees())
+    leaves = ab.pack([Node(1.0), Node(2.0), Node(3.0)])
+    close(f(leaves), [1, 2, 3])
+    close(f(leaves[[2, 0]]), [3, 1])
+    assert f.cache_info().specialisations == 1 and f.cache_info().plans == 2
+    assert f(ab.pack([Node(7.0)])).tolist() == [7]
+    assert f.cache_info().specialisations == 1
+
+
 def test_several_arguments_are_planned_together():
     left, right = trees(), trees()[::-1]
     pairs = similarity.pack(left, right)
