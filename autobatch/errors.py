@@ -15,7 +15,9 @@ class Error(Exception):
 class SourceError(Error):
     """An error with a place in the user's source: `file:line:col`, the line with a caret, and a cure."""
 
-    def __init__(self, message: str, span: Span = NOWHERE, cure: str = "", also: Sequence[tuple[str, Span]] = ()) -> None:
+    def __init__(
+        self, message: str, span: Span = NOWHERE, cure: str = "", also: Sequence[tuple[str, Span]] = ()
+    ) -> None:
         self.message, self.span, self.cure, self.also = message, span, cure, tuple(also)
         super().__init__(self._text())
 

@@ -204,7 +204,7 @@ def compile(
     passes.after("example", lowered.module)
     module = passes.after("inline", inline(lowered.module))
     module = passes.after("cse", eliminate_common(module))
-    module = passes.after("uniform loops", fuse_uniform_loops(module))
+    module = passes.after("uniform-loops", fuse_uniform_loops(module))
     functions = passes.after("functions", loops_to_functions(module))
     facts = analyse(functions, traced)
     refuse_numeric_control(functions, facts)

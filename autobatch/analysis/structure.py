@@ -34,9 +34,11 @@ from autobatch.ir.types import Array, List
 
 @dataclass
 class Structure:
-    """`host`: computable there; `direct`: without waiting for the result of a call. `on_host` and `on_device`: needed
-    there (a value can be needed in both places; a list needed on the device is one whose elements are; one needed on the
-    host may be needed for its length alone, when its elements are not computable there)."""
+    """Facts about the values of a module.
+
+    `host`: computable there; `direct`: without waiting for the result of a call. `on_host` and `on_device`: needed there
+    (a value can be needed in both places; a list needed on the device is one whose elements are; one needed on the host
+    may be needed for its length alone, when its elements are not computable there)."""
 
     host: set[Value] = field(default_factory=set)
     direct: set[Value] = field(default_factory=set)
@@ -115,6 +117,8 @@ class _Analysis:
 
         if value in self.turns:
             return True
+        if isinstance(value.type, Array) and value.type.dtype.startswith("key<"):
+            return False  # random bits are made on the device, from raw key data that the host never reads
         if value in self.parameter:
             name, k = self.parameter[value]
             if k in self.traced and name == self.module.functions[0].name:

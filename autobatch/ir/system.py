@@ -5,8 +5,8 @@
       z  = dot_general(hl, %U)
       h  = tanh(z)
 
-Order has no meaning here, and cycles are allowed through gathers. A `Variable` is an array `[rows, ...]` over its space,
-or one value when its space is None (uniform). (FRAMES.md, sections 1 and 2; Karp, Miller and Winograd 1967.)
+Order has no meaning here, and cycles are allowed through gathers. A `Variable` is an array `[rows, ...]` over its
+space, or one value when its space is None (uniform). (FRAMES.md, sections 1 and 2; Karp, Miller and Winograd 1967.)
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from autobatch.source import NOWHERE, Span
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A set of rows. `kind`: "region" (activations that run one region of a function), "data" (rows of a column store),
-    "elements" (elements of the lists that a fold reads), "example", "distinct" (the distinct rows, by the columns `keys`,
-    of the space with the index `base`)."""
+    """A set of rows.
+
+    `kind`: "region" (activations that run one region of a function), "data" (rows of a column store), "elements" (of the
+    lists that a fold reads), "example", "distinct" (the distinct rows, by the columns `keys`, of the space with the
+    index `base`)."""
 
     index: int
     name: str
