@@ -17,28 +17,31 @@ from autobatch.frontend.comprehensions import make_map
 from autobatch.frontend.joins import stored
 from autobatch.frontend.layouts import RecordLayout, list_types
 from autobatch.frontend.operators import concatenate
-from autobatch.frontend.sources import stores
+from autobatch.frontend.sources import changed, stores
 from autobatch.frontend.state import State
+
+
+def appended_lists(node: ast.For) -> list[str]:
+    """The lists to which each turn appends one element, if it does nothing else with them; else none."""
+    appends = [pair for b in node.body if (pair := appended(b)) is not None]
+    lists = [name for name, _ in appends]
+    plain = [b for b in node.body if appended(b) is None]
+    if len(set(lists)) != len(lists) or node.orelse:
+        return []
+    if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in node.body for n in ast.walk(b)):
+        return []
+    if any(_mentions(b, name) for b in (*plain, *(x for _, x in appends)) for name in lists):
+        return []
+    return lists
 
 
 def appended_list(s: State, node: ast.For, found: v.Lazy) -> bool:
     """Lower the loop as a `Map` if each turn appends one element to each of some lists and hands on nothing else."""
-    appends = [(k, n) for k, b in enumerate(node.body) if (n := appended(b)) is not None]
-    lists = [name for _, (name, _) in appends]
-    if not appends or len(set(lists)) != len(lists) or node.orelse:
-        return False
+    lists = appended_lists(node)
     plain = [b for b in node.body if appended(b) is None]
-    if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in node.body for n in ast.walk(b)):
+    if not lists or any(n in s.env and _read_first(node.body, n) for n in changed(*plain)):
         return False
-    if any(_mentions(b, name) for b in plain for name in lists):
-        return False
-    if any(_mentions(call, name) for _, (_, call) in appends for name in lists):
-        return False
-    outer = s.frame.outer_loop
-    changed = stores(node.target, *plain)
-    if any(n in s.env and _read_first(node.body, n) for n in stores(*plain)):
-        return False
-    if any(s.frame.source.read_after(n, node, outer) for n in changed):
+    if any(s.frame.source.read_after(n, node, s.frame.outer_loop) for n in changed(node.target, *plain)):
         return False
     return _lower(s, node, found, lists)
 

@@ -14,6 +14,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.operators import concatenate
 from autobatch.frontend.sequences import sequence
+from autobatch.frontend.sources import MUTATORS
 from autobatch.frontend.state import Impure, State
 
 Arguments = Sequence[v.Abstract]
@@ -169,6 +170,3 @@ CHANGES: dict[Any, Change] = {
     dict.setdefault: _set_default,
     dict.pop: _pop_key,
 }
-MUTATORS = frozenset(
-    {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "setdefault", "popitem"}
-)

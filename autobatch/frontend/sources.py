@@ -133,6 +133,25 @@ def stores(*nodes: ast.AST) -> list[str]:
     return list(seen)
 
 
+MUTATORS = frozenset(
+    {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "setdefault", "popitem"}
+)
+"""Methods of lists and dicts that change them."""
+
+
+def changed(*nodes: ast.AST) -> list[str]:
+    """The variables that statements assign, or whose lists and dicts they change."""
+    seen = dict.fromkeys(stores(*nodes))
+    for node in nodes:
+        for n in ast.walk(node):
+            match n:
+                case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
+                    seen.setdefault(name)
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr)) if attr in MUTATORS:
+                    seen.setdefault(name)
+    return list(seen)
+
+
 def _find_loads(node: ast.AST, loads: dict[str, list[tuple[int, int]]], place: tuple[int, int] | None) -> None:
     """Where variables are read. An inner function may run anywhere behind, so its reads are at the end."""
     match node:

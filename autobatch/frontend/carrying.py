@@ -1,0 +1,121 @@
+"""Variables that a loop carries: which they are, of which types, and one turn lowered for them.
+
+The types are a fixpoint: a turn is lowered for the types that the loop starts with, then for those that its end joins
+with them, until nothing changes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autobatch.frontend import values as v
+from autobatch.frontend.joins import common, common_layouts, convert, level, stored
+from autobatch.frontend.layouts import Layout, layout_of, leaf_types, rebuild
+from autobatch.frontend.sources import changed
+from autobatch.frontend.state import BROKE, RESULT, RETURNED, State
+from autobatch.ir.core import Operand, Region, Value
+from autobatch.ir.types import INT
+
+ROUNDS = 12
+
+Loop = ast.For | ast.While
+Layouts = dict[str, Layout]
+
+
+def leaves_early(node: ast.AST, inner: bool = False) -> bool:
+    """Is there a `break` of this loop, or a `return`?"""
+    match node:
+        case ast.Return():
+            return True
+        case ast.Break():
+            return not inner
+        case ast.FunctionDef() | ast.Lambda() | ast.ClassDef():
+            return False
+    inner = inner or isinstance(node, ast.For | ast.While)
+    return any(leaves_early(child, inner) for child in ast.iter_child_nodes(node))
+
+
+def carried_names(s: State, node: Loop) -> list[str]:
+    """Variables that one turn hands to the next, or to what follows the loop."""
+    outer = s.frame.outer_loop
+    head = node.target if isinstance(node, ast.For) else node.test
+    names = [n for n in changed(head, *node.body) if n in s.env or s.frame.source.read_after(n, node, outer)]
+    if any(leaves_early(b) for b in node.body):
+        names += [BROKE, RETURNED, RESULT]
+    return list(dict.fromkeys(names))
+
+
+@dataclass
+class Turn:
+    """One turn, lowered for carried variables of some layouts. `head` is the state of a `while` test."""
+
+    end: State
+    args: tuple[Value, ...]
+    index: Value | None = None
+    head: State | None = None
+    head_args: tuple[Value, ...] = ()
+    condition: Operand | None = None
+
+
+def region_of(args: tuple[Value, ...], t: State, results: Sequence[Operand]) -> Region:
+    return Region(args, tuple(t.block.body), tuple(results))
+
+
+def enter_turn(s: State, layouts: Layouts, more: Sequence[object]) -> tuple[State, tuple[Value, ...]]:
+    """A state at the start of a turn, with fresh values for the carried variables (behind those of types `more`)."""
+    t = s.fork()
+    extra = [s.context.value(INT, "turn") for _ in more]
+    args = [(s.context.value(x, n)) for n, k in layouts.items() for x in leaf_types(k)]
+    operands = iter(args)
+    for name, layout in layouts.items():
+        t.bind(name, rebuild(layout, operands), s.env[name].span if name in s.env else s.span)
+    return t, (*extra, *args)
+
+
+def leave(s: State, layouts: Layouts, results: Sequence[Value]) -> None:
+    operands = iter(results)
+    for name, layout in layouts.items():
+        s.bind(name, rebuild(layout, operands))
+
+
+def settle(s: State, names: Sequence[str], turn: Callable[[Layouts], Turn]) -> tuple[Layouts, Turn, list[Operand]]:
+    """Layouts of the carried variables that a turn preserves, that turn, and the operands the loop starts with."""
+    initial = {n: stored(s, _current(s, n)) for n in names}
+    shared = s.context.shared_values
+    layouts: Layouts = {n: layout_of(x, shared) for n, x in initial.items()}
+    for _ in range(ROUNDS):
+        made = turn(layouts)
+        wider = layouts if made.end.dead else _wider(s, made.end, layouts, initial)
+        if wider == layouts:
+            start = [o for n, x in initial.items() for o in convert(s, _levelled(s, x, layouts[n]), layouts[n])]
+            return layouts, made, start
+        layouts = wider
+    s.refuse("the types of the variables of this loop do not settle", "give them their final types before the loop")
+
+
+def _current(s: State, name: str) -> v.Abstract:
+    bound = s.env.get(name)
+    return bound.value if bound is not None else v.Unset(name)
+
+
+def _wider(s: State, t: State, layouts: Layouts, initial: dict[str, v.Abstract]) -> Layouts:
+    """The layouts of the variables before the turn joined with those at its end."""
+    wider: Layouts = {}
+    for name, layout in layouts.items():
+        after, before = stored(t, _current(t, name)), initial[name]
+        places = [x.env[name].span if name in x.env else s.span for x in (s, t)]
+        after, before = level(t, after, before), level(s, before, after)
+        joined = common(before, after, name, places[0], places[1])
+        wider[name] = common_layouts(layout, joined, name, places[0], places[1])
+    return wider
+
+
+def _levelled(s: State, value: v.Abstract, layout: Layout) -> v.Abstract:
+    return level(s, value, v.Record("tuple", (), ())) if leaf_types(layout) else value
+
+
+def yields_of(t: State, layouts: Layouts) -> list[Operand]:
+    """What a turn hands to the next one."""
+    return [o for n, k in layouts.items() for o in convert(t, _levelled(t, stored(t, _current(t, n)), k), k)]
