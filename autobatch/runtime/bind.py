@@ -156,6 +156,7 @@ class _Binder:
             kept = np.zeros(self.plan.rows(space), bool)
             kept[self.sorted[f.order]] = True
             index, owner = index[kept[owner]], owner[kept[owner]]
+            self.out[self.places["counts"][0] + f.elements] = len(owner)
         at = self.position[f.order][owner]
         order = np.argsort(at, kind="stable")
         name = f"{f.name}@{f.order}"

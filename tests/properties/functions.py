@@ -399,6 +399,31 @@ def kept_nodes(t: Node):
     return node, t.right, node.word
 
 
+def last(t):
+    return t if not t.kids else last(t.kids[-1])
+
+
+@ab.batched(in_axes=(None, 0))
+def of_a_found_node(p, t: Many):
+    """What only the host knows (tags, lengths, None) of a node that a call has found, as numbers."""
+    found = last(t)
+    scale = {"a": 0.25, "b": t.x, "c": 0.5}[found.name]
+    return scale * p["b"] + (found.name == t.name), p["b"] * len(found.kids) * (found is t)
+
+
+@ab.batched(in_axes=(None, 0))
+def lists_decide(p, t: Many):
+    """Lists made by the function: their lengths and items decide control, their elements are numbers or not."""
+    sizes = [len(kid.kids) for kid in t.kids]
+    states = [lists_decide(p, kid) for kid in t.kids if kid.x > 0]
+    wide = [s for s in sizes if s > 1]
+    pair = [len(states), len(sizes) + 1]
+    h = p["b"] if len(states) > 0 and len(wide) == 0 else p["b"] * t.x
+    for k in range(pair[len(wide) % 2] % 4):
+        h = jnp.tanh(h + (sizes[k] if k < len(sizes) else -1))
+    return sum(states, h)
+
+
 @ab.batched(in_axes=(None, 0))
 def nan_in_data(p, t: Node):
     if t.left is None:

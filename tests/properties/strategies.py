@@ -43,19 +43,22 @@ class Var:
 
 @dataclass
 class Neg:
-    arg: Any
+    arg: Expression
 
 
 @dataclass
 class Add:
-    left: Any
-    right: Any
+    left: Expression
+    right: Expression
 
 
 @dataclass
 class Mul:
-    left: Any
-    right: Any
+    left: Expression
+    right: Expression
+
+
+Expression = Num | Var | Neg | Add | Mul
 
 
 @dataclass
@@ -79,12 +82,12 @@ class Item:
 class Block:
     """Statements that hold statements: mutual recursion of two kinds."""
 
-    body: list[Any]
+    body: list[Block | Assign]
 
 
 @dataclass
 class Assign:
-    value: Any
+    value: Expression
 
 
 @st.composite

@@ -45,6 +45,7 @@ CASES = [
     *(Case(g, (draws.trees(),)) for g in (f.bottom_up, f.with_loss, f.down_then_up, f.top_down, f.chained)),
     *(Case(g, (draws.trees(),)) for g in (f.chained_thrice, f.called_from_elsewhere, f.larger_first)),
     *(Case(g, (draws.many_trees(),)) for g in (f.child_sum, f.child_reduction, f.child_fold, f.filtered, f.closures)),
+    *(Case(g, (draws.many_trees(),)) for g in (f.of_a_found_node, f.lists_decide)),
     *(Case(g, (draws.tokens(),)) for g in (f.forward, f.joined, f.tail_recursion, f.ragged_results)),
     *(Case(g, (draws.items(),)) for g in (f.interrupted, f.searched, f.table_keys)),
     *(Case(g, (draws.graphs(),)) for g in (f.messages, f.message_rounds)),
@@ -202,6 +203,16 @@ def test_one_object_in_two_examples():
     shared = draws.perfect(2)
     check(f.bottom_up, f.params(), [shared, shared, draws.Node(1.0, 0, shared, shared)])
     check(f.two_trees, f.params(), [shared, shared], [shared, draws.perfect(1)])
+
+
+def test_examples_that_repeat():
+    """Equal rows are one row: their folds have fewer elements then, and no result has fewer."""
+    batch = [[3, 0, 2, 2, 1], [0], [1, 4], [3, 0, 2, 2, 1], [], [0], []]
+    check(f.ragged_results, f.params(), batch)
+    check(f.numbers, batch)
+    trees = [draws.perfect(2), draws.Many(0.5, [draws.Many(0.25)] * 2)]
+    check(f.bottom_up, f.params(), [trees[0], copy.deepcopy(trees[0]), trees[0]])
+    check(f.child_reduction, f.params(), [trees[1], copy.deepcopy(trees[1]), draws.Many(0.25)])
 
 
 def test_nan_and_infinity_stay_in_their_examples():
