@@ -1,7 +1,7 @@
 """The passes in order, once: from a Python function for one example to a program for a batch.
 
     source -> frontend -> inline -> cse -> uniform loops -> loops to functions -> structure -> system
-           -> sharing -> fission -> XLA
+           -> sharing -> fission -> specialise (and again from structure) -> XLA
 
 `compile` runs everything that depends on types alone; `Program.plan` what depends on a data set; `Program.run` is
 traced by JAX for one signature (the shapes of a size class).
@@ -45,6 +45,7 @@ from autobatch.runtime.tables import Signature
 from autobatch.vectorize.frames import build_system
 from autobatch.vectorize.kinds import loops_to_functions
 from autobatch.vectorize.refuse import refuse_numeric_control
+from autobatch.vectorize.specialise import in_recurrences, specialise
 from autobatch.vectorize.uniform_loops import fuse_uniform_loops
 
 
@@ -96,13 +97,15 @@ class Program:
         self._emit = emit.Program(schedule, self._request, example.constants)
         self._sizes = SizeClasses(least=max(options.widths))
 
-    def plan(self, columns: Sequence[Columns]) -> DataPlan:
-        """The tables of a data set: one `Columns` for each batched argument. Examples that fail are in `failures`."""
+    def plan(self, columns: Sequence[Columns], max_rows: int | None = None) -> DataPlan:
+        """The tables of a data set: one `Columns` for each batched argument. Examples that fail are in `failures`.
+        `max_rows`: the option as it is now; that of the compilation by default."""
+        limit = self.options.max_rows if max_rows is None else max_rows
         data, roots = combine(columns)
         failed: dict[int, Failure] = {}
         examples = np.arange(data.count)
         while True:
-            inspection = Inspection(self.spec, data, roots, self.options.max_rows, examples)
+            inspection = Inspection(self.spec, data, roots, limit, examples)
             found = inspection.run()
             if found is None:
                 wrong = sorted(inspection.failed)
@@ -208,8 +211,12 @@ def compile(
     functions = passes.after("functions", loops_to_functions(module))
     facts = analyse(functions, traced)
     refuse_numeric_control(functions, facts)
-    system, spec = build_system(functions, facts, schema)
+    system, spec, values = build_system(functions, facts, schema)
     schedule = fission(share_rows(system))
+    while (moved := specialise(functions, in_recurrences(schedule, values))) is not None:
+        functions = passes.after("specialise", moved)
+        system, spec, values = build_system(functions, analyse(functions, traced), schema)
+        schedule = fission(share_rows(system))
     stages = {
         "example": lambda: print_module(lowered.module),
         "functions": lambda: print_module(functions),

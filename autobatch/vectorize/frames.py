@@ -51,9 +51,18 @@ from autobatch.vectorize.provenance import Provenance, RegionRows, Source
 from autobatch.vectorize.slices import structural_slice
 
 
-def build_system(module: Module, facts: Structure, schema: Schema) -> tuple[System, PlanSpec]:
-    """The equations of a module whose loops are functions, and what the planner needs to make their tables."""
-    return _Builder(Provenance(module, facts, schema)).build()
+def build_system(module: Module, facts: Structure, schema: Schema) -> tuple[System, PlanSpec, dict[Variable, Value]]:
+    """The equations of a module whose loops are functions, what the planner needs to make their tables, and which value
+    of the module each computed variable is."""
+    builder = _Builder(Provenance(module, facts, schema))
+    system, spec = builder.build()
+    values = {
+        variable: value
+        for region in builder.regions
+        for value, variable in region.variables.items()
+        if isinstance(value, Value) and region is builder.p.home.get(value)
+    }
+    return system, spec, values
 
 
 class _Builder:
