@@ -38,7 +38,7 @@ from autobatch.inspection import Lowered
 from autobatch.ir import jax_compat
 from autobatch.ir.template import Input
 from autobatch.objects import stack
-from autobatch.options import BACKENDS, current, enable_compilation_cache, options
+from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
 from autobatch.runtime.columns import Columns
 from autobatch.sharing import Sharing
 from autobatch.specialise import Program, Specialisations
@@ -232,13 +232,17 @@ class Batched(Generic[P, R]):
     def _name(self) -> str:
         return getattr(self, "__name__", type(self.__wrapped__).__name__)
 
+    def options(self) -> Options:
+        """The options that a call sees here and now: those of `batched`, of the context, of the process."""
+        return current(self.settings.options)
+
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
         return bind(self._name, self._signature, self._entries, self.settings.static, args, kwargs)
 
     def _prepare(self, bound: Bound) -> Prepared:
         """Find or compile the program for the types of a call, and its tables."""
         settings = self.settings
-        chosen = current(settings.options)
+        chosen = self.options()
         enable_compilation_cache(chosen.compilation_cache)
         examples = gather(self._name, bound.slots, self._known, self._annotation, self.planner)
         sharing = Sharing(self._name)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from autobatch import transfer
 from autobatch.errors import BatchError, Failure, PlanError
 from autobatch.ir.types import Ref
+from autobatch.options import Options
 from autobatch.runtime.columns import ROOT, ROOT_MISSING, Columns, has_mask, positions
 from autobatch.runtime.conform import conform
 from autobatch.runtime.schema import Field, Schema
@@ -71,6 +72,10 @@ class Specialised(Protocol):
 
 class Planner(Protocol):
     """A batched function, as far as batches know it."""
+
+    def options(self) -> Options:
+        """The options that a call sees here and now."""
+        ...
 
     def __hash__(self) -> int: ...
 

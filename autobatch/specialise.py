@@ -132,7 +132,8 @@ class Program:
             values = np.asarray(raw(arrays[k])) if k in arrays else zeros(component.type, count)
             whole.append(array_columns(component.type, values, like))
         self.plans_made += 1
-        return self.compiled.plan([replace(c, vocabularies=self._extended(c.vocabularies)) for c in whole])
+        parts = [replace(c, vocabularies=self._extended(c.vocabularies)) for c in whole]
+        return self.compiled.plan(parts, self.planner.options().max_rows)
 
     def bind(self, plan: Any, at_least: Sequence[Any] = ()) -> tuple[Tables, Hashable]:
         """The tables of a plan, in a size class that holds those of the signatures in `at_least`."""

@@ -139,6 +139,16 @@ def test_the_interpreter_agrees():
         close(ab.batched(lambda p, t: p * t.x, in_axes=(None, 0))(2.0, trees()), [2, 4, 10])
 
 
+def test_more_rows_than_the_option_allows():
+    f = ab.batched(total.__wrapped__, in_axes=(None, 0), options=ab.options(max_rows=3))
+    with ab.options(max_rows=1000), pytest.raises(ab.PlanError, match="max_rows"):
+        f(params(), trees())
+    g = ab.batched(total.__wrapped__, in_axes=(None, 0))
+    with ab.options(max_rows=3), pytest.raises(ab.PlanError, match="max_rows"):
+        g(params(), trees())
+    close(g(params(), trees()), [2, 18, 70])
+
+
 # ---- examples that fail
 
 
