@@ -11,6 +11,7 @@ import numpy as np
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.joins import conditional
+from autobatch.frontend.layouts import LeafLayout
 from autobatch.frontend.numbers import negate, present, traced
 from autobatch.frontend.sources import LIBRARIES
 from autobatch.frontend.state import Fact, State
@@ -18,7 +19,7 @@ from autobatch.frontend.statics import inputs
 from autobatch.frontend.tags import tag_attribute
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
-from autobatch.ir.types import BOOL, Array, List, Ref, Tag
+from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag
 from autobatch.runtime.schema import Class, Field
 
 _ARRAY_PROPERTIES = {name: (lambda x, name=name: getattr(x, name)) for name in ("T", "mT", "real", "imag")}
@@ -39,6 +40,8 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
         case v.Record(kind=kind, cls=cls):
             found = value.get(name) if kind in ("namedtuple", "object") else None
             return found if found is not None else _of_class(s, value, _RECORDS.get(kind, cls), name)
+        case v.Listing(array=True):
+            return of_stack(s, value, name)
         case v.Listing() | v.Leaf() | v.Lazy():
             return _of_class(s, value, list, name)
         case v.LocalFunction(source=source) if name == "__name__":
@@ -116,6 +119,22 @@ def _of_array(s: State, value: v.Leaf, type: Array, name: str) -> v.Abstract:
             return v.Method(v.Static(array_method(name)), value, name)
 
 
+def of_stack(s: State, value: v.Listing, name: str) -> v.Abstract:
+    """An attribute of an array whose first axis is as long as a list."""
+    elem = value.elem
+    assert isinstance(elem, LeafLayout) and isinstance(elem.type, Array)
+    match name:
+        case "shape":
+            count = v.Leaf(s.apply(own("length"), value.lists[:1], INT))
+            return v.Record("tuple", tuple(range(len(elem.type.shape) + 1)), (count, *map(v.Static, elem.type.shape)))
+        case "ndim":
+            return v.Static(len(elem.type.shape) + 1)
+        case "dtype":
+            return v.Static(np.dtype(elem.type.dtype))
+        case _:
+            return v.Method(v.Static(array_method(name)), value, name)
+
+
 class At:
     """The class of `x.at` and of `x.at[index]`."""
 
@@ -131,6 +150,7 @@ def array_method(name: str) -> Any:
             return getattr(x, name)(*args, **kwargs)
 
         method.__module__ = "jax"
+        method.array_method = name  # type: ignore[attr-defined]
         _METHODS[name] = method
     return _METHODS[name]
 

@@ -23,6 +23,7 @@ from autobatch.frontend.numbers import present
 from autobatch.frontend.numpy_names import OUTSIDE, REFUSED, jax_name
 from autobatch.frontend.selection import apply_choice
 from autobatch.frontend.sources import is_user_function
+from autobatch.frontend.stacking import stacking
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import inputs, is_array
 from autobatch.frontend.tracing import Untraceable, trace
@@ -224,6 +225,8 @@ def library(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstra
     """A function of JAX or of another library."""
     args = [_argument(s, a) for a in args]
     kwargs = {k: _argument(s, a) for k, a in kwargs.items()}
+    if (found := stacking(s, function, args, kwargs)) is not None:
+        return found
     if _hashable(function) and function in TRANSFORMS and args:
         receiver = v.Record("tuple", (0, 1, 2), (v.Static(function), _tuple(args), _dict(kwargs)))
         return v.Method(v.Static(_transform), receiver, v.DEFERRED)

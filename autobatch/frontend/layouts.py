@@ -64,6 +64,7 @@ class RecordLayout:
 @dataclass(frozen=True, slots=True)
 class ListingLayout:
     elem: Layout
+    array: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,8 @@ def layout_of(value: v.Abstract, shared: frozenset[Value] | None = None) -> Layo
             return OptionalLayout(layout_of(inner, shared), unset)
         case v.Record(kind, keys, items, cls, treedef):
             return RecordLayout(kind, keys, many(items), cls, treedef)
-        case v.Listing(elem=elem):
-            return ListingLayout(elem)
+        case v.Listing(elem=elem, array=array):
+            return ListingLayout(elem, array)
         case v.LocalFunction(source, defaults, captured):
             names = None if captured is None else tuple(n for n, _ in captured)
             return FunctionLayout(
@@ -234,8 +235,8 @@ def rebuild(layout: Layout, operands: Iterator[Operand]) -> v.Abstract:
             return v.Optional(present, next(operands), unset)
         case RecordLayout(kind, keys, items, cls, treedef):
             return v.Record(kind, keys, many(items), cls, treedef)  # type: ignore[arg-type]
-        case ListingLayout(elem=elem):
-            return v.Listing(tuple(next(operands) for _ in list_types(elem)), elem)
+        case ListingLayout(elem=elem, array=array):
+            return v.Listing(tuple(next(operands) for _ in list_types(elem)), elem, array)
         case FunctionLayout(source, default_names, defaults, names, captured):
             given = tuple(zip(default_names, many(defaults), strict=True))
             caught = many(captured)
@@ -280,8 +281,8 @@ def unify(a: Layout, b: Layout) -> Layout:
             return _unify_records(a, b)
         case (HeldLayout(), RecordLayout()) | (RecordLayout(), HeldLayout()):
             raise Conflict(f"{describe(a)} and {describe(b)}")
-        case (ListingLayout(elem=x), ListingLayout(elem=y)):
-            return ListingLayout(unify(x, y))
+        case (ListingLayout(elem=x, array=m), ListingLayout(elem=y, array=n)) if m == n:
+            return ListingLayout(unify(x, y), m)
         case (RecordLayout(kind="list", items=items), ListingLayout(elem=x)):
             return ListingLayout(_unify_all((x, *items)))
         case (ListingLayout(elem=x), RecordLayout(kind="list", items=items)):

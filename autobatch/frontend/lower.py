@@ -15,6 +15,7 @@ from typing import Any
 from autobatch.errors import UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import enter
+from autobatch.frontend.attributes import attribute
 from autobatch.frontend.calls import Never, lookup
 from autobatch.frontend.comprehensions import materialise
 from autobatch.frontend.dispatch import call
@@ -22,6 +23,7 @@ from autobatch.frontend.expressions import evaluate
 from autobatch.frontend.joins import stored
 from autobatch.frontend.results import Outputs
 from autobatch.frontend.sources import is_user_function
+from autobatch.frontend.stacking import operate
 from autobatch.frontend.state import (
     Block,
     Context,
@@ -42,7 +44,7 @@ from autobatch.ir.template import Input, Template
 from autobatch.ir.types import BOOL, Array
 from autobatch.runtime.schema import Schema
 
-RULES = Rules(evaluate, execute, call, materialise)
+RULES = Rules(evaluate, execute, call, materialise, attribute, operate)
 ROUNDS = 24
 
 

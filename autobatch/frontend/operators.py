@@ -78,6 +78,8 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
         return _fold(s, function, a.value, b.value)
     if is_number(a) and is_number(b):
         return binary(s, function, a, b)
+    if _is_stack(a) or _is_stack(b):
+        return s.context.rules.stacked(s, function, (a, b))
     left, right = expand(s, a), expand(s, b)
     if function is operator.add and _is_list(left) and _is_list(right):
         return concatenate(s, left, right)
@@ -87,6 +89,10 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
     if overloaded is not None:
         return overloaded
     s.refuse(f"the operator {_NAMES[function]!r} is not defined for these values", "check the types of both sides")
+
+
+def _is_stack(value: v.Abstract) -> bool:
+    return isinstance(value, v.Listing) and value.array
 
 
 def _fold(s: State, function: Callable[..., Any], *args: Any) -> v.Abstract:
@@ -102,7 +108,7 @@ def _fold(s: State, function: Callable[..., Any], *args: Any) -> v.Abstract:
 
 def _is_list(value: v.Abstract) -> bool:
     match value:
-        case v.Record(kind="tuple" | "list") | v.Listing() | v.Lazy():
+        case v.Record(kind="tuple" | "list") | v.Listing(array=False) | v.Lazy():
             return True
         case v.Leaf(operand=operand):
             return isinstance(operand.type, List)
@@ -180,6 +186,8 @@ def apply_unary(s: State, node: ast.unaryop, value: v.Abstract) -> v.Abstract:
         return _fold(s, function, value.value)
     if is_number(value):
         return unary(s, function, value)
+    if _is_stack(value):
+        return s.context.rules.stacked(s, function, (value,))
     method = f"__{_NAMES[function]}__"
     if _defines(s, value, method):
         return s.call(attribute(s, value, method), [])
@@ -229,6 +237,8 @@ def _ordered(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstrac
         return _fold(s, function, a.value, b.value)
     if is_number(a) and is_number(b):
         return binary(s, function, a, b)
+    if _is_stack(a) or _is_stack(b):
+        return s.context.rules.stacked(s, function, (a, b))
     x, y = expand(s, a), expand(s, b)
     if isinstance(x, v.Record) and isinstance(y, v.Record) and x.kind == y.kind and x.kind in ("tuple", "list"):
         return _lexicographic(s, function, x.items, y.items)

@@ -122,7 +122,7 @@ def _pick(
     """The better of two items and its key; the first of equal ones."""
     x_key, y_key = present(s, x_key), present(s, y_key)
     if same and is_number(x_key) and is_number(y_key) and not _both_static(x_key, y_key):
-        best: v.Abstract = traced(s, _SMALLER if better is operator.lt else _LARGER, x_key, y_key)
+        best: v.Abstract = traced(s, _smaller if better is operator.lt else _larger, x_key, y_key)
         return best, best
     condition = truth(s, compare_with(s, better, x_key, y_key))
     if isinstance(condition, bool):
@@ -140,11 +140,11 @@ def _both_static(x: v.Abstract, y: v.Abstract) -> bool:
     return isinstance(x, v.Static) and isinstance(y, v.Static)
 
 
-def _SMALLER(x: Any, y: Any) -> Any:
+def _smaller(x: Any, y: Any) -> Any:
     return jnp.where(x < y, x, y)
 
 
-def _LARGER(x: Any, y: Any) -> Any:
+def _larger(x: Any, y: Any) -> Any:
     return jnp.where(x > y, x, y)
 
 

@@ -79,6 +79,8 @@ class Rules:
     execute: Callable[[State, Sequence[ast.stmt]], None]
     call: Callable[[State, v.Abstract, Sequence[v.Abstract], dict[str, v.Abstract], Span], v.Abstract]
     materialise: Callable[[State, v.Abstract], v.Abstract]
+    attribute: Callable[[State, v.Abstract, str], v.Abstract]
+    stacked: Callable[[State, Any, Sequence[v.Abstract]], v.Abstract]
 
 
 @dataclass

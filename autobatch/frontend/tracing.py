@@ -9,7 +9,6 @@ Python functions whose free variables are tracers.
 
 from __future__ import annotations
 
-import ast
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -20,8 +19,9 @@ import numpy as np
 
 from autobatch.errors import SourceError
 from autobatch.frontend import values as v
-from autobatch.frontend.access import enclosing_value, hidden, wrap
+from autobatch.frontend.access import hidden, wrap
 from autobatch.frontend.layouts import NotStored, layout_of
+from autobatch.frontend.rebuild import rebuild_function
 from autobatch.frontend.state import Context, State
 from autobatch.frontend.statics import is_array, is_namedtuple, make_object, substitute
 from autobatch.ir import jax_compat
@@ -170,7 +170,7 @@ def to_python(s: State, value: v.Abstract, take: Take) -> Any:
         case v.Record(kind, keys, items, cls, treedef):
             return assemble(kind, keys, [to_python(s, i, take) for i in items], cls, treedef)
         case v.LocalFunction():
-            return _function(s, value, take)
+            return rebuild_function(s, value, lambda x: to_python(s, x, take))
         case v.Method(function=function, receiver=receiver):
             inner, first = to_python(s, function, take), to_python(s, receiver, take)
             return inner(*first) if value.name == v.DEFERRED else types.MethodType(inner, first)
@@ -202,67 +202,6 @@ def assemble(kind: str, keys: tuple[Any, ...], items: list[Any], cls: type | Non
             if cls is slice:
                 return slice(*items)
             return make_object(cls, dict(zip(keys, items, strict=True)))
-
-
-def _function(s: State, function: v.LocalFunction, take: Take) -> Callable[..., Any]:
-    """A Python function with the text of a local one, its captured variables given by `take`."""
-    captured = dict(function.captured or ())
-    for name in function.source.free:
-        if name not in captured and (found := enclosing_value(s, name)) is not None:
-            captured[name] = found
-    values = {n: to_python(s, x, take) for n, x in captured.items() if not _same_group(x)}
-    values |= {f"<default>{n}": to_python(s, x, take) for n, x in function.defaults}
-    group = {x.source.node: x for x in captured.values() if isinstance(x, v.LocalFunction) and x.captured is None}
-    made = types.FunctionType(_factory(function, tuple(values), tuple(group)), function.source.globals)
-    result: Callable[..., Any] = made(*values.values())
-    return result
-
-
-def _same_group(value: v.Abstract) -> bool:
-    return isinstance(value, v.LocalFunction) and value.captured is None
-
-
-def _factory(function: v.LocalFunction, names: tuple[str, ...], group: tuple[ast.AST, ...]) -> types.CodeType:
-    """Code of a function that takes the captured variables and returns the local function."""
-    node = function.source.node
-    parameters = [ast.arg(n.replace("<default>", "_default_")) for n in names]
-    body: list[ast.stmt] = [g for g in group if isinstance(g, ast.FunctionDef) and g is not node]
-    if isinstance(node, ast.Lambda):
-        body.append(ast.Return(_with_defaults(node, function)))
-    else:
-        body += [_with_defaults(node, function), ast.Return(ast.Name(node.name, ast.Load()))]
-    empty = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[])
-    factory = ast.FunctionDef("factory", empty, body, [], None, None)
-    if "type_params" in ast.FunctionDef._fields:
-        factory.type_params = []  # type: ignore[attr-defined]
-    tree = ast.fix_missing_locations(ast.Module([factory], []))
-    module = compile(tree, function.source.file, "exec")
-    return next(c for c in module.co_consts if isinstance(c, types.CodeType))
-
-
-def _with_defaults(node: Any, function: v.LocalFunction) -> Any:
-    """The node with its default values read from the factory's parameters, decorators dropped."""
-    known = {n for n, _ in function.defaults}
-
-    def default(parameter: ast.arg, old: Any) -> Any:
-        return ast.Name(f"_default_{parameter.arg}", ast.Load()) if parameter.arg in known else old
-
-    a = node.args
-    named = [*a.posonlyargs, *a.args]
-    positional = named[len(named) - len(a.defaults) :]
-    arguments = ast.arguments(
-        posonlyargs=a.posonlyargs,
-        args=a.args,
-        vararg=a.vararg,
-        kwonlyargs=a.kwonlyargs,
-        kw_defaults=[default(p, d) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True)],
-        kwarg=a.kwarg,
-        defaults=[default(p, d) for p, d in zip(positional, a.defaults, strict=True)],
-    )
-    fields = {f: getattr(node, f) for f in node._fields} | {"args": arguments}
-    if isinstance(node, ast.FunctionDef):
-        fields["decorator_list"] = []
-    return ast.copy_location(type(node)(**fields), node)
 
 
 def from_python(context: Context, shapes: Any, operands: Iterator[Operand]) -> v.Abstract:

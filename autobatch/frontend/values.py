@@ -79,10 +79,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A list made by a comprehension: one IR list for each leaf of its elements, all of one length."""
+    """A list made by a comprehension: one IR list for each leaf of its elements, all of one length. `array`: it was
+    stacked, and behaves as an array whose first axis is as long as the list."""
 
     lists: tuple[Operand, ...]
     elem: Layout
+    array: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -154,7 +154,7 @@ def same(found: Any, expected: Any) -> None:
     elif isinstance(expected, (float, np.ndarray, np.generic, jax.Array)):
         assert np.shape(found) == np.shape(expected), (found, expected)
         if not isinstance(expected, (float, np.generic)) and not getattr(expected, "weak_type", False):
-            assert np.asarray(found).dtype == np.asarray(expected).dtype
+            assert np.asarray(found).dtype.kind == np.asarray(expected).dtype.kind
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
     elif hasattr(expected, "__dict__"):
         assert type(found) is type(expected)

@@ -225,3 +225,28 @@ def test_never_returns():
 
     with pytest.raises(UnsupportedError, match="never returns"):
         Lowering(f, [1])
+
+
+def test_arrays_whose_length_is_data():
+    def f(w, xs):
+        rows = jnp.stack([w * x for x in xs])
+        scores = rows @ w
+        weights = jax.nn.softmax(scores)
+        return (
+            weights @ rows,
+            (rows * weights[0] + w).sum(0),
+            rows.mean(),
+            jnp.exp(-scores).max(),
+            rows.shape[0],
+            rows[-1],
+            jax.nn.logsumexp(scores),
+            jnp.array(xs).sum(),
+            jnp.any(scores > 2),
+            rows.sum(axis=1),
+        )
+
+    def g(w, xs):
+        *rest, last = f(w, xs)
+        return rest, list(last)
+
+    check(g, [[1, 2, 3], [2]], jnp.arange(3.0))
