@@ -8,7 +8,7 @@
     h, c = encode(params, trees)
 """
 
-from autobatch.api import Batched, batched, disable
+from autobatch.api import Batched, batched
 from autobatch.arguments import stacked
 from autobatch.batch import Batch, load, pack
 from autobatch.cache import CacheInfo
@@ -23,6 +23,7 @@ from autobatch.errors import (
 )
 from autobatch.objects import unbatch
 from autobatch.options import options
+from autobatch.plain import disable
 from autobatch.results import Failures
 from autobatch.runtime.ragged import Ragged
 

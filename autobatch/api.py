@@ -14,73 +14,31 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import threading
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from autobatch import results, transfer
+from autobatch import plain, results, transfer
 from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, read_axes
 from autobatch.assembly import Outcome
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
 from autobatch.data import FAILED, Examples, Known, Ready, gather, refuse_stale
-from autobatch.errors import BatchError, ExampleError, Failure, PlanError
+from autobatch.errors import BatchError, ExampleError, PlanError
 from autobatch.groups import Group
 from autobatch.inspection import Lowered
-from autobatch.ir import jax_compat
 from autobatch.ir.template import Input
-from autobatch.objects import stack
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
-from autobatch.runtime.columns import Columns
 from autobatch.sharing import Sharing
 from autobatch.specialise import Program, Specialisations
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class _Mode(threading.local):
-    """How this thread runs batched functions. `plain`: the Python function itself, inside `f.example`."""
-
-    plain: int = 0
-    disabled: int = 0
-
-
-_mode = _Mode()
-
-
-@contextmanager
-def disable() -> Iterator[None]:
-    """Run batched functions as plain Python, example by example, and stack what they return: for debugging.
-
-    Nests, and is of this thread alone.
-
-    >>> with disable():
-    ...     batched(lambda x: x + 1)(np.arange(3)).tolist()
-    [1, 2, 3]
-    """
-    _mode.disabled += 1
-    try:
-        yield
-    finally:
-        _mode.disabled -= 1
-
-
-@contextmanager
-def _plainly() -> Iterator[None]:
-    _mode.plain += 1
-    try:
-        yield
-    finally:
-        _mode.plain -= 1
 
 
 @dataclass(frozen=True)
@@ -135,23 +93,21 @@ class Batched(Generic[P, R]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args = (*self._receiver, *args)
-        if _mode.plain or jax_compat.is_tracing():
+        if plain.is_plain():
             return self.__wrapped__(*args, **kwargs)
         bound = self._bind(args, kwargs)
-        if _mode.disabled:
-            return self._run_disabled(bound)
+        if plain.is_disabled():
+            return plain.run_stacked(self.__wrapped__, bound, self._name, masks=self.settings.on_error == "mask")
         return self._finish(self._prepare(bound))
 
     def example(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Plain Python for one example; every batched function called inside runs plainly too."""
-        with _plainly():
+        with plain.plainly():
             return self.__wrapped__(*self._receiver, *args, **kwargs)
 
     def loop(self, *args: Any, **kwargs: Any) -> list[R]:
         """`example` for every example of the batch that `f(*args)` takes: what the batched call must agree with."""
-        bound = _unpacked(self._bind((*self._receiver, *args), kwargs))
-        with _plainly():
-            return [self._one(bound, k) for k in range(bound.size)]
+        return list(plain.run(self.__wrapped__, self._bind((*self._receiver, *args), kwargs)))
 
     def pack(self, *args: Any, like: Any = None) -> Batch:
         """Pack the batched arguments, in their order, together: a Batch planned for this function.
@@ -335,37 +291,6 @@ class Batched(Generic[P, R]):
         entry = self._entries.of(name, self._name)
         return any(leaf is not None for leaf in jax.tree.leaves(entry, is_leaf=lambda x: x is None))
 
-    # -- plain Python
-
-    def _one(self, bound: Bound, index: int) -> R:
-        args, kwargs = bound.example(index)
-        return self.__wrapped__(*args, **kwargs)
-
-    def _run_disabled(self, bound: Bound) -> Any:
-        """Every example plainly, and the results stacked; failures as the batched call reports them."""
-        bound = _unpacked(bound)
-        made: list[Any] = []
-        failures: list[tuple[Failure, Exception]] = []
-        with _plainly():
-            for k in range(bound.size):
-                try:
-                    made.append(self._one(bound, k))
-                except Exception as error:
-                    failures.append((Failure(k, type(error).__name__, str(error)), error))
-                    made.append(None)
-        masks = self.settings.on_error == "mask"
-        if failures and not (masks and len(failures) < bound.size):
-            raise ExampleError([f for f, _ in failures]) from failures[0][1]
-        if not masks:
-            return stack(made, self._name)
-        failed = np.zeros(bound.size, bool)
-        failed[[f.index for f, _ in failures]] = True
-        whole = made
-        if failures:
-            blank = jax.tree.map(lambda x: x * 0, next(m for k, m in enumerate(made) if not failed[k]))
-            whole = [blank if failed[k] else m for k, m in enumerate(made)]
-        return stack(whole, self._name), results.Failures(jnp.asarray(failed), tuple(f for f, _ in failures))
-
 
 def _leaves(form: Any) -> Iterator[Any]:
     if isinstance(form, Branch):
@@ -378,25 +303,6 @@ def _leaves(form: Any) -> Iterator[Any]:
 def _input(slot: Slot, examples: Examples) -> Input:
     component = examples.components[slot.index]
     return Input(slot.index, component.type, optional=component.optional)
-
-
-def _unpacked(bound: Bound) -> Bound:
-    """The same arguments with the objects of every batch, made once."""
-    held: dict[int, Slot] = {}
-
-    def unpacked(slot: Slot) -> Slot:
-        if slot.kind == "batch":
-            held.setdefault(slot.index, Slot(slot.index, slot.name, "list", slot.values.to_list()))
-        return held.get(slot.index, slot)
-
-    def walk(form: Any) -> Any:
-        if isinstance(form, Slot):
-            return unpacked(form)
-        if isinstance(form, Branch):
-            return Branch(tuple(map(walk, form.children)), form.rebuild, form.key)
-        return form
-
-    return Bound(bound.signature, {n: walk(f) for n, f in bound.forms.items()}, bound.slots, bound.size)
 
 
 def _in_class(fun: Callable[..., Any]) -> bool:
@@ -497,6 +403,3 @@ def batched_with(fun: Callable[..., Any], settings: Settings) -> Batched[..., An
     if not callable(fun):
         raise BatchError(f"ab.batched takes a function, not {fun!r}")
     return Batched(fun, settings)
-
-
-__all__ = ["Batched", "Columns", "batched", "disable"]

@@ -20,6 +20,7 @@ import numpy as np
 from autobatch import transfer
 from autobatch.errors import BatchError, PlanError
 from autobatch.groups import TOKEN, Form, Group, Leaves, flatten, with_rows
+from autobatch.packing import pack_fresh
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.columns import Columns, columns_of
 from autobatch.runtime.pack import pack as pack_columns
@@ -253,6 +254,8 @@ def pack(examples: Sequence[Any], *, like: Any = None) -> Batch:
         raise BatchError("these examples are packed already: a Batch was given")
     if not isinstance(examples, (list, tuple)):
         raise BatchError(f"ab.pack takes a list of examples, not a {type(examples).__name__}; for one example: `[x]`")
+    if like is None and examples:
+        return Batch(Group(pack_fresh(list(examples))))
     return Batch(Group(pack_columns(list(examples), schema_like(like))))
 
 

@@ -40,11 +40,9 @@ from autobatch.groups import (
 )
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.types import Array, Type
-from autobatch.runtime.annotations import schema_of_annotation
+from autobatch.packing import merged, pack_like, unknown_lists
 from autobatch.runtime.columns import ROOT, Columns, has_mask, host_dtype, host_shape
-from autobatch.runtime.layout import merge
-from autobatch.runtime.pack import pack
-from autobatch.runtime.schema import UNKNOWN, Schema
+from autobatch.runtime.schema import Schema
 
 FAILED = "#failed"
 """The table that says which examples failed while planning, for functions with `on_error="mask"`."""
@@ -271,7 +269,7 @@ class Known:
         """Pack examples into columns whose schema holds all that was seen before, where the types join."""
         with self.lock:
             seen = self.schemas.setdefault(width, [])
-            columns = self._packed(examples, seen, annotation, function)
+            columns = pack_like(examples, seen, annotation, function)
             self.remember(columns.schema, width)
             return columns
 
@@ -279,39 +277,16 @@ class Known:
         """The schema joined with what was seen before, where the types join."""
         with self.lock:
             seen = self.schemas.setdefault(width, [])
-            if schema in seen:
+            if schema in seen or unknown_lists(schema):
                 return schema
             for k, old in enumerate(seen):
-                joined = _merged(old, schema)
+                joined = merged(old, schema)
                 if joined is not None:
                     seen[k] = joined
                     return joined
             seen.append(schema)
             del seen[:-8]
             return schema
-
-    def _packed(self, examples: list[Any], seen: list[Schema], annotation: Any, function: str) -> Columns:
-        for like in reversed(seen):
-            try:
-                return pack(examples, like)
-            except BatchError:
-                continue  # other types than before: another specialisation, or an error that packing afresh reports
-        if not examples and annotation is None:
-            raise BatchError(
-                f"{function}: the batch is empty and the types of its examples are unknown; annotate the "
-                "parameter, or pack with ab.pack([], like=...)"
-            )
-        columns = pack(examples, None if examples else _annotated(annotation))
-        if unknown_lists(columns.schema) and (told := _annotated(annotation)) is not None:
-            columns = pack(examples, told)
-        if unknown_lists(columns.schema) and (wider := _from_classes(columns.schema)) is not None:
-            columns = pack(examples, wider)
-        return columns
-
-
-def unknown_lists(schema: Schema) -> list[str]:
-    """Lists that are empty in all examples, so that the type of their elements is unknown."""
-    return [s.name for s in schema.lists if s.elem == UNKNOWN and not s.optional]
 
 
 def check_known(schema: Schema, function: str) -> None:
@@ -322,29 +297,6 @@ def check_known(schema: Schema, function: str) -> None:
             f"{function}: {where} are empty in all examples, so the type of their elements is unknown; "
             "annotate the parameter or the field (list[int]), or pack with ab.pack(examples, like=...)"
         )
-
-
-def _annotated(annotation: Any) -> Schema | None:
-    return None if annotation is None else schema_of_annotation(annotation)
-
-
-def _from_classes(schema: Schema) -> Schema | None:
-    """What the annotations of the examples' classes add to a schema; None where they say nothing that fits."""
-    made = schema
-    for cls in (c.cls for s in schema.stores for c in s.classes if c.cls is not None):
-        try:
-            own = schema_of_annotation(cls)
-        except (BatchError, NameError, TypeError):
-            continue  # a class without annotations, or with some that name no type
-        made = _merged(replace(own, root=UNKNOWN, root_optional=True), made) or made
-    return made if made != schema else None
-
-
-def _merged(a: Schema, b: Schema) -> Schema | None:
-    try:
-        return merge(a, b)
-    except BatchError:
-        return None
 
 
 def gather(

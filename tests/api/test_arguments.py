@@ -83,6 +83,28 @@ def test_empty_batches_where_types_are_known():
     close(count([[1, 2], [3]]), [3, 3])
 
 
+@dataclass
+class Many:
+    x: float
+    kids: "list[Many]"
+
+
+class Bare:
+    def __init__(self, kids):
+        self.kids = kids
+
+
+def test_annotations_of_classes_say_what_empty_lists_hold():
+    f = ab.batched(lambda t: t.x + sum(k.x for k in t.kids))
+    close(f([Many(1.0, [])]), [1])
+    close(ab.batched(f.__wrapped__)(ab.pack([Many(1.0, [])])), [1])
+    g = ab.batched(lambda t: sum(k.x for k in t.kids))
+    with pytest.raises(ab.BatchError, match="annotate the parameter or the field"):
+        g(ab.pack([Bare([])]))
+    close(g([Bare([Many(2.0, [])])]), [2])
+    close(g([Bare([])]), [0])
+
+
 def test_empty_batches_of_unknown_types_are_refused():
     with pytest.raises(ab.BatchError, match="like="):
         ab.batched(lambda t: t.x)([])
