@@ -180,6 +180,15 @@ def bind(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:
     return jax.core.eval_jaxpr(jaxpr, (), *xs)
 
 
+def holds_loop(op: Op) -> bool:
+    """Does an operation hold a loop that computed numbers end? It may never end on operands that nobody meant."""
+    return op.is_jax and (op.name == "while" or any(map(_loops, jex.jaxprs_in_params(dict(op.params)))))
+
+
+def _loops(jaxpr: jex.Jaxpr) -> bool:
+    return any(e.primitive.name == "while" or any(map(_loops, jex.jaxprs_in_params(e.params))) for e in jaxpr.eqns)
+
+
 @cache
 def _empty_jaxpr() -> jex.Jaxpr:
     jaxpr: jex.Jaxpr = jax.make_jaxpr(lambda: ())().jaxpr

@@ -171,6 +171,7 @@ class _Binder:
         deepest = max((int(plan.levels[t].max()) + 1 for t in loop.tasks if len(plan.levels[t])), default=0)
         for task in loop.tasks:
             level = plan.levels[task][self.sorted[task]]
+            self.put(f"loop{n}.{task}.end", np.searchsorted(level, np.arange(deepest), side="right"))
             for width, (starts, firsts) in cut(level, self.request.widths, deepest).items():
                 self.put(f"loop{n}.{task}.{width}.start", starts)
                 self.put(f"loop{n}.{task}.{width}.first", firsts)

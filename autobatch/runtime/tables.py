@@ -136,6 +136,7 @@ def layout(request: TableRequest, signature: Signature) -> tuple[dict[str, tuple
     for n, loop in enumerate(request.loops):
         deepest = sum(rows(task) for task in loop.tasks)
         for task in loop.tasks:
+            put(f"loop{n}.{task}.end", deepest)
             for width in request.widths:
                 put(f"loop{n}.{task}.{width}.start", rows(task))
                 put(f"loop{n}.{task}.{width}.first", deepest + 1)

@@ -1,4 +1,4 @@
-"""Matrix products in the optimised HLO: one for all leaves, one in the loop for each window width, one for all heads."""
+"""Matrix products in the optimised HLO: one for all leaves, one in the loop for each width, one for all heads."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_the_loop_has_one_product_for_each_width(widths):
 
 @pytest.mark.parametrize("size", [16, 256])
 def test_child_sum(size):
-    """Both projections of the inputs are over all nodes. In the loop: the gates of nodes, and the forget gates of edges."""
+    """Both projections of inputs are over all nodes. In the loop: gates of nodes, and forget gates of edges."""
     rng = np.random.default_rng(3)
     trees = [random_many(rng, int(rng.integers(2, 30))) for _ in range(size)]
     assert products(child_sum, trees, (64, 8)) == (2, 4)

@@ -1,4 +1,4 @@
-"""Everything in this folder runs with 64 bits and narrow windows, so that equality is sharp and levels have many windows."""
+"""Everything in this folder runs with 64 bits, for sharp equality, and narrow windows, for many in each level."""
 
 import jax
 import pytest

@@ -62,7 +62,7 @@ PARAMETERS = {"a": VECTOR, "x": NUMBER, "k": INTEGER}
 
 @dataclass(frozen=True)
 class Scope:
-    """Variables by kind, nodes that are not None, how deep in loops the code stands, and whether it may return early."""
+    """Variables by kind, nodes that are not None, how deep in loops code stands, whether it may return early."""
 
     variables: dict[str, str]
     nodes: tuple[str, ...] = ("t",)
@@ -104,8 +104,8 @@ class Writer:
 
     def number(self, s: Scope, depth: int = 2) -> str:
         t = self.pick(s.nodes)
-        simple = [*s.of(NUMBER), f"{t}.x", 'p["w"]', "0.5", 'p["b"][1]', f"{t}.x // 0.5", f"{t}.x % 0.75", f"{t}.x ** 2"]
-        simple += [f"round({t}.x, 1)", f"{t}.n / 4"]
+        simple = [*s.of(NUMBER), f"{t}.x", 'p["w"]', "0.5", 'p["b"][1]', f"{t}.x // 0.5"]
+        simple += [f"{t}.x % 0.75", f"{t}.x ** 2", f"round({t}.x, 1)", f"{t}.n / 4"]
         if depth == 0:
             return str(self.pick(simple))
         x, y = (lambda: self.number(s, depth - 1)), (lambda: self.number(s, depth - 1))

@@ -43,6 +43,7 @@ def values() -> np.ndarray:
 
 CASES = [
     *(Case(g, (draws.trees(),)) for g in (f.bottom_up, f.with_loss, f.down_then_up, f.top_down, f.chained)),
+    Case(f.inner_numeric_loop, (draws.trees(),)),
     *(Case(g, (draws.trees(),)) for g in (f.chained_thrice, f.called_from_elsewhere, f.larger_first)),
     *(Case(g, (draws.many_trees(),)) for g in (f.child_sum, f.child_reduction, f.child_fold, f.filtered, f.closures)),
     *(Case(g, (draws.many_trees(),)) for g in (f.of_a_found_node, f.lists_decide)),
@@ -220,6 +221,13 @@ def test_nan_and_infinity_stay_in_their_examples():
     check(f.nan_in_data, f.params(), batch)
     found = np.asarray(f.nan_in_data(f.params(), batch))
     assert np.isfinite(found[[0, 5]]).all() and np.isnan(found[[1, 3]]).all()
+
+
+def test_garbage_rows_do_not_keep_a_loop_running():
+    """Rows of padding, of a later level, or of a space without rows: their inner loops would never end."""
+    trees = [draws.perfect(3, 0.5), draws.Node(1.0), draws.perfect(1, 2.0)]
+    check(f.inner_numeric_loop, f.params(), trees)
+    check(f.inner_numeric_loop, f.params(), [draws.Node(1.0), draws.Node(0.5)])
 
 
 def test_padding_does_not_divide_by_zero():

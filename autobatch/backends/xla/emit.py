@@ -30,7 +30,7 @@ from autobatch.ir.system import (
     results,
 )
 from autobatch.ir.types import Array
-from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage
+from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage, Task
 from autobatch.optimize.requests import gather_layout
 from autobatch.runtime.tables import Signature, TableRequest, layout
 
@@ -170,7 +170,8 @@ class Emission:
                 if space is None:
                     return compute(equation, [self.atom(x) for x in operands])
                 order = self.schedule.home[equation.results[0]]
-                return compute(equation, [self.operand(x, order) for x in operands])
+                count = self.entry("counts", space.index)
+                return compute_live(equation, [self.operand(x, order) for x in operands], self.capacity(order), count)
             case _:
                 assert_never(equation)
 
@@ -273,8 +274,9 @@ class LevelLoop:
         def level(carry: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
             at, buffers = carry
             for task in self.recurrence.tasks:
+                end = self.e.entry(f"loop{index}.{task.order.index}.end", at)
                 for width in self.e.request.widths:
-                    buffers = self.windows(f"loop{index}.{task.order.index}.{width}", task, width, at, buffers)
+                    buffers = self.windows(f"loop{index}.{task.order.index}.{width}", task, width, (at, end), buffers)
             return at + 1, buffers
 
         _, final = jax.lax.while_loop(lambda c: c[0] < levels, level, (jnp.int32(0), self.initial))
@@ -287,17 +289,20 @@ class LevelLoop:
                 found[variable] = whole if whole.shape[0] == rows else jax.lax.slice_in_dim(whole, at, at + rows)
         return found
 
-    def windows(self, name: str, task: Any, width: int, level: Any, buffers: list[Any]) -> list[Any]:
+    def windows(self, name: str, task: Task, width: int, at: tuple[Any, Any], buffers: list[Any]) -> list[Any]:
+        """The windows of one width of a level, whose rows end before the second of `at`."""
+        level, end = at
         first, last = self.e.entry(f"{name}.first", level), self.e.entry(f"{name}.first", level + 1)
 
         def step(carry: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
             at, held = carry
-            return at + 1, self.window(task, width, self.e.entry(f"{name}.start", at), held)
+            start = self.e.entry(f"{name}.start", at)
+            return at + 1, self.window(task, width, start, end - start, held)
 
         return jax.lax.while_loop(lambda c: c[0] < last, step, (first, buffers))[1]
 
-    def window(self, task: Any, width: int, start: Any, buffers: list[Any]) -> list[Any]:
-        """Rows start:start+width of one task."""
+    def window(self, task: Task, width: int, start: Any, live: Any, buffers: list[Any]) -> list[Any]:
+        """Rows start:start+width of one task; those from `live` on are not of this level, and are overwritten."""
         order: Order = task.order
         local: dict[Variable, Any] = {}
 
@@ -311,7 +316,7 @@ class LevelLoop:
         for equation in task.equations:
             match equation:
                 case Compute(operands=operands):
-                    found = compute(equation, [row(x) for x in operands])
+                    found = compute_live(equation, [row(x) for x in operands], width, live)
                 case Gather(table=table):
                     index = self.e.window(f"{table}@{order.index}", start, width)
                     found = [take(self.source(equation, buffers), index)]
@@ -365,6 +370,25 @@ class LevelLoop:
             return at + 1, jnp.where(mask, COMBINE[fold.kind](total, values), total)
 
         return jax.lax.while_loop(lambda c: c[0] < longest, element, (jnp.int32(0), empty))[1]
+
+
+def compute_live(equation: Compute, xs: Sequence[Any], rows: int, live: Any) -> Sequence[Any]:
+    """As `compute`, on `rows` rows of which the first `live` ones matter: an operation that holds a loop runs on the
+    operands of the first row in place of the others, whose loops might never end."""
+    if not jax_compat.holds_loop(equation.op):
+        return compute(equation, xs)
+    row = jnp.arange(rows)
+    chosen = jnp.where(row < live, row, 0)
+    varying = [isinstance(x, Variable) and x.space is not None for x in equation.operands]
+
+    def run() -> list[Any]:
+        return list(compute(equation, [take(x, chosen) if v else x for v, x in zip(varying, xs, strict=True)]))
+
+    def skip() -> list[Any]:
+        return [jnp.zeros(a.shape, a.dtype) for a in jax.eval_shape(run)]
+
+    found: Sequence[Any] = jax.lax.cond(live > 0, run, skip)
+    return found
 
 
 def compute(equation: Compute, xs: Sequence[Any]) -> Sequence[Any]:
