@@ -23,7 +23,6 @@ from autobatch.frontend.layouts import (
     MethodLayout,
     OptionalLayout,
     RecordLayout,
-    describe,
     layout_of,
     leaf_types,
     leaves,
@@ -33,9 +32,9 @@ from autobatch.frontend.layouts import (
 )
 from autobatch.frontend.numbers import coerce, negate, operand_of, present, undefined
 from autobatch.frontend.state import FLAGS, RESULT, RETURNED, Ended, State, Unknown
-from autobatch.ir.core import Apply, If, Instruction, Operand, Region, Value
+from autobatch.ir.core import Apply, If, Instruction, Map, Operand, Region, Value
 from autobatch.ir.ops import OWN, own
-from autobatch.ir.types import List
+from autobatch.ir.types import INT, List
 from autobatch.source import Span
 
 LEFT = "<left>"
@@ -265,9 +264,7 @@ def _convert_optional(s: State, value: v.Abstract, layout: OptionalLayout) -> li
 
 def _convert_list(s: State, value: v.Abstract, elem: Layout) -> list[Operand]:
     if isinstance(value, v.Listing):
-        if value.elem != elem:
-            s.refuse(f"lists of different elements meet: {describe(value.elem)} and {describe(elem)}")
-        return list(value.lists)
+        return list(value.lists) if value.elem == elem else _convert_items(s, value, elem)
     assert isinstance(value, v.Record)
     columns = zip(*(convert(s, i, elem) for i in value.items), strict=True) if value.items else None
     types = list_types(elem)
@@ -276,6 +273,17 @@ def _convert_list(s: State, value: v.Abstract, elem: Layout) -> list[Operand]:
     else:
         rows = list(columns)
     return [s.apply(own("pack_list"), row, List(t)) for row, t in zip(rows, types, strict=True)]
+
+
+def _convert_items(s: State, value: v.Listing, elem: Layout) -> list[Operand]:
+    """A list with every element converted."""
+    t, turn = s.fork(), s.context.value(INT, "turn")
+    items = [t.apply(own("item"), (x, turn), x.type.elem) for x in value.lists if isinstance(x.type, List)]
+    yields = convert(t, rebuild(value.elem, iter(items)), elem) or [t.scalar(0)]
+    results = tuple(s.context.value(List(x)) for x in list_types(elem))
+    count = s.apply(own("length"), value.lists[:1], INT)
+    s.emit(Map(results, count, Region((turn,), tuple(t.block.body), tuple(yields)), False, s.span))
+    return list(results)
 
 
 def as_listing(s: State, value: v.Record) -> v.Listing:

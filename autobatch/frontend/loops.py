@@ -11,6 +11,7 @@ import ast
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend import values as v
@@ -29,12 +30,13 @@ from autobatch.frontend.carrying import (
     settle,
     yields_of,
 )
+from autobatch.frontend.layouts import leaf_types
 from autobatch.frontend.numbers import negate, operand_of, traced
 from autobatch.frontend.scans import scan
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import BROKE, CONTINUED, FLAGS, Impure, State
 from autobatch.ir.core import For, Operand, Value, While
-from autobatch.ir.types import INT
+from autobatch.ir.types import INT, List
 
 UNROLLED_AT_MOST = 64
 
@@ -71,16 +73,35 @@ def _roll(s: State, node: ast.For, found: v.Lazy) -> None:
             _for(s, node, found)
     except Impure:
         raise
+    except _CarriesList:
+        items = _unrolled_items(s, found, env, memo, length)
+        _unroll(s, node, items)
     except (UnsupportedError, TypeConflictError) as error:
         if not isinstance(count, v.Static) or count.value > UNROLLED_AT_MOST:
             raise
-        s.env, s.block.memo = env, memo
-        del s.block.body[length:]
-        items = [lambda t, k=k: found.item(t, v.Static(k)) for k in range(count.value)]
+        items = _unrolled_items(s, found, env, memo, length)
         try:
             _unroll(s, node, items)
         except (UnsupportedError, TypeConflictError):
             raise error from None
+
+
+class _CarriesList(Exception):
+    """A loop of few turns hands a list from turn to turn (rounds of message passing): it is unrolled."""
+
+
+def _unrolled_items(
+    s: State, found: v.Lazy, env: dict[str, v.Bound], memo: dict[Any, v.Abstract], length: int
+) -> list[Callable[[State], v.Abstract]]:
+    """Take back what was lowered of a loop; its items one by one."""
+    s.env, s.block.memo = env, memo
+    del s.block.body[length:]
+    assert isinstance(found.length, v.Static)
+    return [partial(_item, found=found, position=k) for k in range(found.length.value)]
+
+
+def _item(s: State, found: v.Lazy, position: int) -> v.Abstract:
+    return found.item(s, v.Static(position))
 
 
 def _unroll(s: State, node: ast.For, items: Sequence[Callable[[State], v.Abstract]]) -> None:
@@ -134,6 +155,9 @@ def _for(s: State, node: ast.For, found: v.Lazy) -> None:
 
     layouts, made, initial = settle(s, carried_names(s, node), turn)
     assert made.index is not None
+    few = isinstance(found.length, v.Static) and found.length.value <= UNROLLED_AT_MOST
+    if few and any(isinstance(t, List) for k in layouts.values() for t in leaf_types(k)):
+        raise _CarriesList
     count = operand_of(s, found.length)
     if made.end.dead and not made.end.block.body:
         return
