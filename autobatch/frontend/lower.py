@@ -6,6 +6,7 @@ repeat until no assumption changes (recursion), or an argument that varies has b
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -111,8 +112,14 @@ def _start(context: Context, fun: Any) -> State:
     function = getattr(function, "__func__", function)
     if not is_user_function(function):
         function = inspect.unwrap(function) if callable(function) else function
+    while isinstance(function, functools.partial):
+        function = function.func
     if not inspect.isfunction(function):
         function = inspect.getattr_static(type(fun), "__call__", function)
+    if not inspect.isfunction(function):
+        raise UnsupportedError(
+            f"{_name(function)} has no Python source", cure="batch a function that calls it: `lambda x: ...`"
+        )
     block = Block(None)
     source = lookup(_bare(context, block), function)
     return State(Frame(context, source, {}), block, {}, span=source.span)

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, take_apart
+from autobatch.frontend.comprehensions import make_map
 from autobatch.frontend.joins import stored
 from autobatch.frontend.layouts import describe, layout_of, static_type
 from autobatch.frontend.layouts import rebuild as rebuild_value
 from autobatch.frontend.numbers import is_python
+from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import State
 from autobatch.frontend.statics import inputs
 from autobatch.ir.core import Literal, Operand
 from autobatch.ir.template import Container, Fixed, Output, Template
 from autobatch.ir.types import Array
+
+
+def _holds_numbers(element: v.Abstract) -> bool:
+    """Is some part of the elements of a list a number that the compiler knows?"""
+    match element:
+        case v.Static(value=held):
+            return isinstance(static_type(held), Array)
+        case v.Record(items=items):
+            return any(map(_holds_numbers, items))
+        case _:
+            return False
+
+
+def _as_leaves(state: State, element: v.Abstract) -> v.Abstract:
+    """The same element with such numbers as operands, so that the list has a row for each of them."""
+    match element:
+        case v.Static(value=held) if isinstance(type := static_type(held), Array):
+            return v.Leaf(Literal(held, type))
+        case v.Record(items=items):
+            return replace(element, items=tuple(_as_leaves(state, x) for x in items))
+        case _:
+            return stored(state, element)
 
 
 class Outputs:
@@ -34,6 +60,10 @@ class Outputs:
                 return self._optional(inner, missing)
             case v.Record(kind, keys, items, cls, treedef):
                 return Container(kind, tuple(map(self.template, items)), keys, cls, treedef)
+            case v.Listing(elem=elem) if _holds_numbers(rebuild_value(elem, iter(value.lists))):
+                found = sequence(self.state, value)
+                assert isinstance(found, v.Lazy)
+                return self.template(make_map(self.state, found, lambda t, x: (True, lambda u: _as_leaves(u, x))))
             case v.Listing(lists=lists, elem=elem):
                 return Container("rows", (self.template(rebuild_value(elem, iter(lists))),))
             case _:
