@@ -118,7 +118,7 @@ def _start(context: Context, fun: Any) -> State:
         function = inspect.getattr_static(type(fun), "__call__", function)
     if not inspect.isfunction(function):
         raise UnsupportedError(
-            f"{_name(function)} has no Python source", cure="batch a function that calls it: `lambda x: ...`"
+            f"{_name(fun)} has no Python source", cure="batch a function that calls it: `lambda x: ...`"
         )
     block = Block(None)
     source = lookup(_bare(context, block), function)
