@@ -44,6 +44,11 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
             return of_stack(s, value, name)
         case v.Listing() | v.Leaf() | v.Lazy():
             return _of_class(s, value, list, name)
+        case v.Method(function=v.Static(value=cls), receiver=receiver, name=v.SUPER):
+            base = next((c for c in cls.__mro__[1:] if name in vars(c)), None)
+            if base is None:
+                s.refuse(f"no base class of {cls.__name__} has the attribute {name!r}")
+            return bind(s, vars(base)[name], receiver, base, name)
         case v.LocalFunction(source=source) if name == "__name__":
             return v.Static(source.name)
         case _:
@@ -62,6 +67,8 @@ def _of_object(s: State, value: v.Static, name: str) -> v.Abstract:
     found = inspect.getattr_static(type(held), name, None)
     if isinstance(found, property) and found.fget is not None and inputs(held):
         return s.call(v.Static(found.fget), [value])
+    if type(held) in (dict, list, tuple) and isinstance(found, types.MethodDescriptorType):
+        return v.Method(v.Static(found), value, name)
     try:
         item = getattr(held, name)
     except AttributeError as error:

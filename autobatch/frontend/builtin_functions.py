@@ -35,7 +35,7 @@ from autobatch.frontend.sequences import (
     sequence,
     zipped,
 )
-from autobatch.frontend.state import State
+from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import inputs
 from autobatch.ir.types import Array, Ref
 
@@ -346,6 +346,29 @@ def _replace(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return v.Record(value.kind, tuple(items), tuple(items.values()), value.cls)
 
 
+def _sorted(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    found = sequence(s, args[0])
+    constants = [x.value for x in found.items if isinstance(x, v.Static)] if isinstance(found, v.Record) else []
+    named = {k: x.value for k, x in kwargs.items() if isinstance(x, v.Static)}
+    if not isinstance(found, v.Record) or len(constants) < len(found.items) or len(named) < len(kwargs):
+        raise Impure(
+            "sorted() of values of the program cannot be compiled",
+            s.span,
+            "sort before packing, or use jnp.sort on an array",
+        )
+    made = sorted(constants, **named)
+    return v.Record("list", tuple(range(len(made))), tuple(map(v.Static, made)))
+
+
+def _super(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    owner, parameters = s.frame.owner, s.frame.source.node.args.args
+    cells = dict(zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)) if owner is not None else {}
+    if args or "__class__" not in cells or not parameters:
+        s.refuse("super() is compiled in methods, without arguments", "name the class: Base.method(self)")
+    receiver = s.env[parameters[0].arg].value
+    return v.Method(v.Static(cells["__class__"].cell_contents), receiver, v.SUPER)
+
+
 def _partial(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     if kwargs or any(not isinstance(a, v.Static) for a in args):
         names = tuple(kwargs)
@@ -376,7 +399,7 @@ BUILTINS: dict[Any, Builtin] = {
     range: _range, len: _len, enumerate: _enumerate, zip: _zip, reversed: _reversed, map: _map, filter: _filter,
     list: _list, tuple: _tuple, dict: _dict, isinstance: _isinstance, int: _int, float: _float, bool: _bool,
     round: _round, abs: _abs, divmod: _divmod, pow: _pow, sum: _sum, any: _any, all: _all, min: _min, max: _max,
-    getattr: _getattr, hasattr: _hasattr, type: _type, str: _str, callable: _callable,
+    sorted: _sorted, super: _super, getattr: _getattr, hasattr: _hasattr, type: _type, str: _str, callable: _callable,
     dataclasses.replace: _replace, functools.partial: _partial,
 }  # fmt: skip
 

@@ -30,7 +30,7 @@ from autobatch.frontend.tracing import Untraceable, trace
 from autobatch.ir.types import Array, Ref
 from autobatch.source import Span
 
-FOLDED = (sorted, hash, vars, dir)
+FOLDED = (hash, vars, dir)
 TRANSFORMS = frozenset(
     {jax.vmap, jax.grad, jax.value_and_grad, jax.jit, jax.checkpoint, jax.jacfwd, jax.jacrev, jax.hessian, jax.jacobian}
 )

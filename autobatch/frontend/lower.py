@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autobatch.errors import UnsupportedError
+from autobatch.errors import Error, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import enter
 from autobatch.frontend.attributes import attribute
@@ -82,6 +82,21 @@ def lower(
                 found = _round(context, fun, args, kwargs)
             except Restart:
                 continue
+            except RecursionError as error:
+                raise UnsupportedError(
+                    f"{_name(fun)} calls itself without end while it is compiled",
+                    context.place_of(error),
+                    "pass what changes from call to call as a number, or as a field of the examples",
+                ) from None
+            except Error:
+                raise
+            except Exception as error:
+                message = (str(error).splitlines() or [""])[0]
+                raise UnsupportedError(
+                    f"this cannot be compiled ({type(error).__name__}: {message})",
+                    context.place_of(error),
+                    "write it in a simpler way",
+                ) from error
             if not context.changed and found is not None:
                 return found
             if not context.changed:

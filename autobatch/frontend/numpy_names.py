@@ -45,10 +45,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "breakpoint": ("breakpoint() cannot be compiled", "use f.example(...) to run one example as plain Python"),
     "iter": ("iter() cannot be compiled", "use a `for` loop"),
     "next": ("next() cannot be compiled", "use a `for` loop with `break`, or index with [0]"),
-    "sorted": (
-        "sorted() of values of the program cannot be compiled",
-        "sort before packing, or use jnp.sort on an array",
-    ),
     "vars": ("vars() cannot be compiled", "name the fields"),
     "dir": ("dir() cannot be compiled", "name the fields"),
 }

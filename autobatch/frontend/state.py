@@ -124,6 +124,7 @@ class Context:
         self.sources: dict[Any, None] = {}
         self.meanings: dict[Value, tuple[Any, ...]] = {}
         self.changed = False
+        self._failure: tuple[Exception | None, Span] = (None, NOWHERE)
         self.inputs: dict[int, v.Abstract] = {}
 
     def value(self, type: Type, hint: str = "") -> Value:
@@ -140,6 +141,14 @@ class Context:
     @property
     def shared_values(self) -> frozenset[Value]:
         return frozenset(self.shared)
+
+    def note_failure(self, error: Exception, span: Span) -> None:
+        """Remember the innermost place that an exception has left."""
+        if self._failure[0] is not error:
+            self._failure = (error, span)
+
+    def place_of(self, error: Exception) -> Span:
+        return self._failure[1] if self._failure[0] is error else NOWHERE
 
     def constant(self, array: Any) -> Literal:
         """An array that was made while compiling."""
@@ -336,5 +345,8 @@ class State:
             self.span = self.frame.source.at(node)
         try:
             yield
+        except Exception as error:
+            self.context.note_failure(error, self.span)
+            raise
         finally:
             self.span = before

@@ -141,5 +141,8 @@ class Bound:
     span: Span
 
 
+SUPER = "<super>"
+"""The name of a `Method` that stands for `super()`: `function` is the class whose bases are searched."""
+
 DEFERRED = "<deferred>"
 """The name of a `Method` that stands for `function(*receiver)`, a transform of JAX whose result is called later."""
