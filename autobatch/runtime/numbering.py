@@ -67,6 +67,7 @@ class _Numbering:
         self.request, self.rows = request, rows
         self.reads = self.reads_of_spaces()
         self.numbers: dict[int, Ints] = {}
+        self.runs: dict[tuple[str, int], Ints] = {}
         self.by_columns: dict[tuple[int, tuple[str, ...]], Ints] = {}
 
     def reads_of_spaces(self) -> dict[int, Reads]:
@@ -176,11 +177,14 @@ class _Numbering:
 
     def bounds(self, fold: FoldRequest, space: int) -> Ints:
         """Where the elements of each row begin: they lie in the order of the rows."""
+        if (fold.name, space) in self.runs:
+            return self.runs[fold.name, space]
         elements = np.arange(self.count(fold.elements))
         example = np.searchsorted(self.rows.starts[fold.elements], elements, side="right") - 1
         owner = self.absolute(space, example, self.rows.owners[fold.name])
         lengths = np.bincount(owner, minlength=self.count(space))
-        return np.concatenate([[0], np.cumsum(lengths)])
+        self.runs[fold.name, space] = np.concatenate([[0], np.cumsum(lengths)])
+        return self.runs[fold.name, space]
 
     def number_cycle(self, spaces: Sequence[int]) -> None:
         """Number spaces that read each other: rows of low level first."""
