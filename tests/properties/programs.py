@@ -133,7 +133,7 @@ class Writer:
 
     def vector(self, s: Scope, depth: int = 2) -> str:
         t = self.pick(s.nodes)
-        simple = [*s.of(VECTOR), 'p["b"]', f"{t}.v"]
+        simple = [*s.of(VECTOR), 'p["b"]', f"{t}.v", f'p["W"][{t}.n % 3]', f'p["W"] @ p["W"][{t}.n % 3]']
         if depth == 0:
             return str(self.pick(simple))
         v, w = (lambda: self.vector(s, depth - 1)), (lambda: self.vector(s, depth - 1))
@@ -193,9 +193,11 @@ class Writer:
     def value(self, kind: str, s: Scope, depth: int = 2) -> str:
         return {NUMBER: self.number, VECTOR: self.vector, INTEGER: self.integer}[kind](s, depth)
 
-    def bounded(self, kind: str, s: Scope) -> str:
-        """A value that may be assigned again and again without growing."""
+    def bounded(self, kind: str, s: Scope, old: str = "") -> str:
+        """A value that may be assigned again and again without growing; mostly one that depends on `old`."""
         text = self.value(kind, s)
+        if old and not self.chance(4):
+            text = f"{old} + {text}"
         return f"({text}) % 13" if kind == INTEGER else f"jnp.tanh({text})"
 
     # ---- statements: lines, without indentation
@@ -210,9 +212,10 @@ class Writer:
     def statement(self, s: Scope, depth: int) -> tuple[list[str], Scope]:
         simple = [self.new, self.update, self.update]
         nested = [self.branch, self.children, self.counted, self.elements, self.appended, self.following, self.waiting]
+        nested += [self.chosen, self.matched, self.by_index, self.nested_lists, self.searched]
         if self.functions:
             simple += [self.call_next]
-            nested += [self.children, self.collected]
+            nested += [self.children, self.collected, self.chained]
         found: tuple[list[str], Scope] = self.pick(simple + (nested if depth else []))(s, depth)
         return found
 
@@ -223,7 +226,7 @@ class Writer:
 
     def update(self, s: Scope, depth: int) -> tuple[list[str], Scope]:
         name = self.pick(s.variables)
-        return [f"{name} = {self.bounded(s.variables[name], s)}"], s
+        return [f"{name} = {self.bounded(s.variables[name], s, name)}"], s
 
     def block(self, s: Scope, depth: int, most: int = 2) -> list[str]:
         lines, _ = self.statements(s, self.draw(st.integers(1, most)), depth - 1)
@@ -262,7 +265,7 @@ class Writer:
     def call(self, s: Scope, node: str) -> list[str]:
         """A call on a child; its results go to variables that exist."""
         names = [self.pick(s.of(k)) for k in PARAMETERS.values()]
-        args = ", ".join(self.value(k, s, 1) for k in PARAMETERS.values())
+        args = ", ".join(self.pick([name, self.value(k, s, 1)]) for name, k in PARAMETERS.items())
         return [f"{', '.join(names)} = f{self.draw(st.integers(0, self.functions - 1))}(p, {node}, {args})"]
 
     def call_next(self, s: Scope, depth: int) -> tuple[list[str], Scope]:
@@ -281,6 +284,18 @@ class Writer:
         call = f"f{self.draw(st.integers(0, self.functions - 1))}(p, {c}, {args})"
         lines = [f"{r} = [{call} for {c} in {t}.kids{test}]", f"{x} = sum([q[1] for q in {r}])"]
         return lines, s.with_(x, NUMBER)
+
+    def chained(self, s: Scope, depth: int) -> tuple[list[str], Scope]:
+        """What one call returns goes to the next call."""
+        if s.loops:
+            return self.update(s, depth)
+        t, callee = self.pick(s.nodes), f"f{self.draw(st.integers(0, self.functions - 1))}"
+        lines = [f"if len({t}.kids) > 1:", f"    a, x, k = {callee}(p, {t}.kids[0], a, x, k)"]
+        lines += [
+            f"    a = {self.bounded(VECTOR, s, 'a')}",
+            f"    a, x, k = {callee}(p, {t}.kids[1], jnp.sin(a), x, k)",
+        ]
+        return [*lines, f"    a = jnp.cos(a * {self.number(s, 0)})"], s
 
     def counted(self, s: Scope, depth: int) -> tuple[list[str], Scope]:
         i = self.fresh("i")
@@ -320,10 +335,53 @@ class Writer:
         lines = [f"{i} = 0", f"while {i} < 1 + {self.integer(s, 0)} % 3:", f"    {i} = {i} + 1"]
         return lines + self.block(inner, depth), s.with_(i, INTEGER)
 
+    def chosen(self, s: Scope, depth: int) -> tuple[list[str], Scope]:
+        """A list of nodes that the program makes, its length, and a loop over it."""
+        ks, c, t, i = self.fresh("ks"), self.fresh("c"), self.pick(s.nodes), self.fresh("i")
+        source = self.pick([f"{t}.kids", f"{t}.kids[1:]", f"reversed({t}.kids)", f"{t}.kids + {t}.kids"])
+        inner = s.inside().node(c)
+        lines = [f"{ks} = [{c} for {c} in {source} if {self.boolean(s.node(c), 1)}]", f"{i} = len({ks})"]
+        lines += [f"for {c} in {ks}:", *self.leave(inner), *self.block(inner, depth)]
+        return lines, s.with_(i, INTEGER)
+
+    def matched(self, s: Scope, depth: int) -> tuple[list[str], Scope]:
+        lines = [f"match {self.pick(s.nodes)}.tag:"]
+        for case in ('"a"', '"b"', "_"):
+            lines += [f"    case {case}:", *("    " + line for line in self.block(s, depth, 1))]
+        return lines, s
+
+    def by_index(self, s: Scope, depth: int) -> tuple[list[str], Scope]:
+        """Items by index, from the front and from the end, where there are some; a node of two."""
+        m, t = self.fresh("m"), self.pick(s.nodes)
+        index = self.pick(["0", "-1", f"{self.integer(s, 0)} % len({t}.kids)"])
+        lines = [f"if {t}.kids:", f"    {m} = {t}.kids[{index}]", *self.block(s.node(m), depth)]
+        if s.loops == 0 and self.functions and self.chance(2):
+            lines += ["    " + line for line in self.call(s.node(m), m)]
+        other = self.fresh("m")
+        lines += [f"{other} = {t} if {self.boolean(s, 0)} or {t}.next is None else {t}.next"]
+        return lines, s.node(other)
+
+    def nested_lists(self, s: Scope, depth: int) -> tuple[list[str], Scope]:
+        """A list of lists, and a sum with two loops."""
+        rows, c, d, t, n = self.fresh("rows"), self.fresh("c"), self.fresh("d"), self.pick(s.nodes), self.fresh("n")
+        inner = s.node(c)
+        lines = [f"{rows} = [[{self.number(inner, 0)} * {d} for {d} in {c}.xs] for {c} in {t}.kids]"]
+        lines += [f"{n} = sum([sum({c}) for {c} in {rows}]) + len({rows})"]
+        lines += [f"{n} = {n} + sum({d} * {self.number(inner, 0)} for {c} in {t}.kids for {d} in {c}.xs)"]
+        return lines, s.with_(n, NUMBER)
+
+    def searched(self, s: Scope, depth: int) -> tuple[list[str], Scope]:
+        """A loop with an else, and what must hold."""
+        i, c, t = self.fresh("i"), self.fresh("c"), self.pick(s.nodes)
+        inner = s.inside().node(c)
+        lines = [f"{i} = 0", f"for {c} in {t}.kids:", f"    if {self.boolean(inner)}:", "        break"]
+        lines += [f"    {i} += 1", "else:", *self.block(s, depth, 1)]
+        return [*lines, f'assert {i} <= len({t}.kids), f"{{{i}}} of {{len({t}.kids)}}"'], s.with_(i, INTEGER)
+
     # ---- functions
 
     def result(self, s: Scope) -> str:
-        return ", ".join(self.bounded(k, s) for k in PARAMETERS.values())
+        return ", ".join(self.bounded(k, s, name) for name, k in PARAMETERS.items())
 
     def function(self, name: str) -> list[str]:
         lines, s = self.statements(Scope(dict(PARAMETERS)), self.draw(st.integers(1, 4)), 2)
