@@ -26,12 +26,33 @@ def bind_plan(
     """All integers in one array, and the data columns; and the signature of their shapes."""
     counts = {space: plan.rows(space) for space in plan.starts}
     numbers = {**plan.numbers, **plan.equal}
-    distinct = {space: np.unique(n, return_index=True, return_inverse=True) for space, n in numbers.items()}
+    distinct = {space: distinct_rows(n) for space, n in numbers.items()}
     counts.update((space, len(found[0])) for space, found in distinct.items())
     for k, spaces in plan.lists.items():
         counts.update((space, len(n)) for space, n in zip(spaces, plan.lengths[k][1:], strict=True))
     signature = Signature(plan.count, size_class(counts))
     return _Binder(plan, signature, counts, distinct).bind(), signature
+
+
+def stable_order(keys: Ints) -> Ints:
+    """A stable argsort of non-negative integers: by radix where they are small, as levels are."""
+    small = len(keys) > 0 and int(keys.max()) <= np.iinfo(np.uint16).max
+    return np.argsort(keys.astype(np.uint16) if small else keys, kind="stable")
+
+
+def distinct_rows(numbers: Ints) -> tuple[Ints, Ints, Ints]:
+    """The distinct numbers in order, where each stands first, and which of them every entry is; as `np.unique`, but by
+    counting where the numbers are dense, as value numbers of a data set are."""
+    size = 1 + int(numbers.max(initial=-1))
+    if size > 16 * len(numbers) + 65536:
+        values, first, which = np.unique(numbers, return_index=True, return_inverse=True)
+        return values, first, which
+    place = np.full(size, -1, np.int64)
+    place[numbers[::-1]] = np.arange(len(numbers) - 1, -1, -1)  # of equal numbers, the first is written last
+    values = np.flatnonzero(place >= 0)
+    first = place[values]
+    place[values] = np.arange(len(values))
+    return values, first, place[numbers]
 
 
 class _Binder:
@@ -71,11 +92,11 @@ class _Binder:
         level = self.plan.levels[order][rows]
         folds = [f for f in self.request.folds if f.order == order]
         if not folds:
-            return np.argsort(level, kind="stable")
+            return stable_order(level)
         lengths = np.zeros(self.plan.rows(self.request.orders[order].space), np.int64)
         for f in folds:
             lengths += np.bincount(self.owners(f), minlength=len(lengths))
-        return np.lexsort((lengths[rows], level))
+        return stable_order(level * (1 + lengths.max(initial=0)) + lengths[rows])
 
     def owners(self, f: FoldRequest) -> Ints:
         """The row that reads each element of a fold."""
@@ -158,7 +179,7 @@ class _Binder:
             index, owner = index[kept[owner]], owner[kept[owner]]
             self.out[self.places["counts"][0] + f.elements] = len(owner)
         at = self.position[f.order][owner]
-        order = np.argsort(at, kind="stable")
+        order = stable_order(at)
         name = f"{f.name}@{f.order}"
         lengths = np.bincount(at, minlength=self.signature.capacity[space])
         self.put(f"{name}.start", offsets_of(lengths))

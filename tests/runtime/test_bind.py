@@ -1,0 +1,80 @@
+"""Binding: distinct rows by counting, stable orders by radix, windows, size classes."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from autobatch.runtime.bind import SizeClasses, distinct_rows, stable_order
+from autobatch.runtime.levels import longest_paths
+from autobatch.runtime.windows import cover, cut
+
+small = arrays.arrays(np.int64, st.integers(0, 40), elements=st.integers(0, 30))
+large = arrays.arrays(np.int64, st.integers(0, 40), elements=st.integers(0, 2**40))
+
+
+@given(small | large)
+def test_distinct_rows_is_unique(numbers):
+    expected = np.unique(numbers, return_index=True, return_inverse=True)
+    for found, wanted in zip(distinct_rows(numbers), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@given(small | large)
+def test_stable_order_is_a_stable_argsort(keys):
+    np.testing.assert_array_equal(stable_order(keys), np.argsort(keys, kind="stable"))
+
+
+@given(st.integers(0, 700), st.sampled_from([(8,), (16, 4), (128, 64, 16, 8)]))
+def test_a_cover_holds_every_row_and_wastes_less_than_its_narrowest_window_needs(rows, widths):
+    windows = cover(rows, widths)
+    assert sum(windows) >= rows
+    assert not windows or sum(windows) - windows[-1] < rows
+    assert list(windows) == sorted(windows, reverse=True)
+
+
+@given(st.lists(st.integers(1, 70), min_size=1, max_size=12))
+def test_windows_of_a_level_write_it_whole_and_nothing_behind_it_where_rows_allow(counts):
+    widths = (16, 4)
+    level = np.repeat(np.arange(len(counts)), counts)
+    windows = cut(level, widths, len(counts))
+    ends = np.cumsum(counts)
+    for k, end in enumerate(ends):
+        written: set[int] = set()
+        for width, (starts, firsts) in windows.items():
+            for start in starts[firsts[k] : firsts[k + 1]].tolist():
+                written.update(range(start, start + width))
+                assert start + width <= max(end, width)
+        assert written >= set(range(end - counts[k], end))
+
+
+@given(st.integers(0, 2**30))
+def test_levels_are_longest_paths(seed):
+    rng = np.random.default_rng(seed)
+    rows = int(rng.integers(1, 30))
+    edges = [(a, b) for a in range(rows) for b in range(a + 1, rows) if rng.random() < 0.15]
+    source = np.array([a for a, _ in edges], np.int64)
+    target = np.array([b for _, b in edges], np.int64)
+    weight = rng.integers(0, 2, len(edges))
+    level, stuck = longest_paths(rows, source, target, weight)
+    expected = np.zeros(rows, np.int64)
+    for b in range(rows):
+        into = [expected[a] + w for (a, c), w in zip(edges, weight, strict=True) if c == b]
+        expected[b] = max(into, default=0)
+    np.testing.assert_array_equal(level, expected)
+    assert not len(stuck)
+
+
+def test_rows_on_a_cycle_are_found():
+    level, stuck = longest_paths(4, np.array([0, 1, 2]), np.array([1, 2, 1]), np.ones(3, np.int64))
+    assert stuck.tolist() == [1, 2]
+    assert level[3] == 0
+
+
+def test_one_size_class_serves_batches_of_one_size():
+    sizes = SizeClasses(least=16)
+    rng = np.random.default_rng(0)
+    made = {sizes.capacities({0: int(n), 1: int(2.1 * n)}) for n in rng.integers(900, 1100, 200)}
+    assert len(made) <= 3
