@@ -9,68 +9,107 @@ for c in t.kids:              ->
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from autobatch.frontend import values as v
 from autobatch.frontend.assignment import assign
+from autobatch.frontend.branches import condition
 from autobatch.frontend.comprehensions import make_map
 from autobatch.frontend.joins import stored
 from autobatch.frontend.layouts import RecordLayout, list_types
+from autobatch.frontend.mutation import rebind
 from autobatch.frontend.operators import concatenate
 from autobatch.frontend.sources import changed, stores
-from autobatch.frontend.state import State
+from autobatch.frontend.state import Ended, State
+from autobatch.ir.core import Operand
 
 
-def appended_lists(node: ast.For) -> list[str]:
+def appended_lists(body: Sequence[ast.stmt]) -> list[str]:
     """The lists to which each turn appends one element, if it does nothing else with them; else none."""
-    appends = [pair for b in node.body if (pair := appended(b)) is not None]
+    appends = [pair for b in body if (pair := appended(b)) is not None]
     lists = [name for name, _ in appends]
-    plain = [b for b in node.body if appended(b) is None]
-    if len(set(lists)) != len(lists) or node.orelse:
+    plain = [b for b in body if appended(b) is None]
+    if len(set(lists)) != len(lists):
         return []
-    if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in node.body for n in ast.walk(b)):
+    if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in body for n in ast.walk(b)):
         return []
     if any(_mentions(b, name) for b in (*plain, *(x for _, x in appends)) for name in lists):
         return []
     return lists
 
 
+@dataclass(frozen=True)
+class _Shape:
+    """The statements of a turn: `before`, then `inside` where `test` holds. No test: all are inside."""
+
+    before: tuple[ast.stmt, ...]
+    test: ast.expr | None
+    inside: tuple[ast.stmt, ...]
+
+
+def _shape(body: Sequence[ast.stmt]) -> _Shape:
+    """Find the `if` around the appending statements, or the `if ...: continue` in front of them."""
+    for position, node in enumerate(body):
+        match node:
+            case ast.If(test=test, body=[ast.Continue()], orelse=[]):
+                skip = ast.copy_location(ast.UnaryOp(ast.Not(), test), test)
+                return _Shape(tuple(body[:position]), skip, tuple(body[position + 1 :]))
+            case ast.If(test=test, body=inside, orelse=[]) if position == len(body) - 1:
+                return _Shape(tuple(body[:position]), test, tuple(inside))
+    return _Shape((), None, tuple(body))
+
+
 def appended_list(s: State, node: ast.For, found: v.Lazy) -> bool:
-    """Lower the loop as a `Map` if each turn appends one element to each of some lists and hands on nothing else."""
-    lists = appended_lists(node)
-    plain = [b for b in node.body if appended(b) is None]
-    if not lists or any(n in s.env and _read_first(node.body, n) for n in changed(*plain)):
+    """Lower the loop as a `Map` if its turns append to lists and hand on nothing else."""
+    shape = _shape(node.body)
+    lists = appended_lists(shape.inside)
+    if not lists or node.orelse or any(_mentions(b, n) for b in shape.before for n in lists):
+        return False
+    if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in shape.before for n in ast.walk(b)):
+        return False
+    plain = [*shape.before, *(b for b in shape.inside if appended(b) is None)]
+    if any(n in s.env and _read_first(node.body, n) for n in changed(*plain)):
         return False
     if any(s.frame.source.read_after(n, node, s.frame.outer_loop) for n in changed(node.target, *plain)):
         return False
-    return _lower(s, node, found, lists)
+    return _lower(s, node, found, lists, shape)
 
 
-def _lower(s: State, node: ast.For, found: v.Lazy, lists: Sequence[str]) -> bool:
+def _lower(s: State, node: ast.For, found: v.Lazy, lists: Sequence[str], shape: _Shape) -> bool:
     before = [s.env[n].value if n in s.env else None for n in lists]
     if not all(isinstance(b, v.Record | v.Listing) for b in before):
         return False
 
     def element(t: State) -> v.Abstract:
-        made: dict[str, v.Abstract] = {}
-        for statement in node.body:
-            pair = appended(statement)
-            if pair is None:
-                t.context.rules.execute(t, [statement])
-            else:
-                with t.at(statement):
-                    made[pair[0]] = stored(t, t.evaluate(pair[1]))
+        made = run_turn(t, shape.inside)
         return v.Record("tuple", tuple(range(len(lists))), tuple(made[n] for n in lists))
 
-    def body(t: State, x: v.Abstract) -> tuple[bool, object]:
+    def body(t: State, x: v.Abstract) -> tuple[bool | Operand, Callable[[State], v.Abstract]]:
         assign(t, node.target, x)
-        return True, element
+        run_turn(t, shape.before)
+        return True if shape.test is None else condition(t, shape.test), element
 
-    listing = make_map(s, found, body)  # type: ignore[arg-type]
+    listing = make_map(s, found, body)
     for name, old, column in zip(lists, before, columns(listing, len(lists)), strict=True):
         assert old is not None
-        s.bind(name, concatenate(s, old, column))
+        rebind(s, name, concatenate(s, old, column))
     return True
+
+
+def run_turn(s: State, body: Sequence[ast.stmt]) -> dict[str, v.Abstract]:
+    """Run the statements of a turn; what they append is kept aside, by the name of the list."""
+    made: dict[str, v.Abstract] = {}
+    for statement in body:
+        pair = appended(statement)
+        if pair is None:
+            s.context.rules.execute(s, [statement])
+        else:
+            with s.at(statement):
+                made[pair[0]] = stored(s, s.evaluate(pair[1]))
+    if s.dead:
+        raise Ended
+    return made
 
 
 def columns(value: v.Abstract, count: int) -> list[v.Abstract]:

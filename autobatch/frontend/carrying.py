@@ -42,6 +42,8 @@ def carried_names(s: State, node: Loop) -> list[str]:
     outer = s.frame.outer_loop
     head = node.target if isinstance(node, ast.For) else node.test
     names = [n for n in changed(head, *node.body) if n in s.env or s.frame.source.read_after(n, node, outer)]
+    held = [s.env[n].value for n in names if n in s.env and isinstance(s.env[n].value, v.Record | v.Listing)]
+    names += [n for n, b in s.env.items() if any(b.value is x for x in held)]
     if any(leaves_early(b) for b in node.body):
         names += [BROKE, RETURNED, RESULT]
     return list(dict.fromkeys(names))

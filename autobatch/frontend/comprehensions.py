@@ -142,7 +142,11 @@ def _copied(s: State, t: State, turn: Operand, count: v.Abstract, yields: list[O
 def _where(t: State, condition: Operand, element: Callable[[State], v.Abstract]) -> tuple[Layout, list[Operand]]:
     """The element of a filtered comprehension: computed only where the filter holds."""
     a, b = arms(t, condition)
-    value = element(a)
+    try:
+        value = element(a)
+    except Ended:
+        t.emit(If((), condition, Region((), tuple(a.block.body), ()), Region((), (), ()), t.span))
+        raise
     layout = layout_of(value)
     ours = leaves(value)
     if harmless(a):

@@ -16,12 +16,13 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 
 from autobatch.frontend import values as v
-from autobatch.frontend.appending import appended, appended_lists
+from autobatch.frontend.appending import appended_lists, run_turn
 from autobatch.frontend.assignment import assign
 from autobatch.frontend.branches import run
 from autobatch.frontend.carrying import Layouts, Turn, carried_names, enter_turn, leave, settle, yields_of
 from autobatch.frontend.joins import stored
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
+from autobatch.frontend.mutation import rebind
 from autobatch.frontend.numbers import operand_of, traced, undefined
 from autobatch.frontend.operators import concatenate
 from autobatch.frontend.state import Block, Frame, State
@@ -32,15 +33,15 @@ from autobatch.ir.types import INT, List
 
 def scan(s: State, node: ast.For, found: v.Lazy) -> bool:
     """Lower the loop as a function of the turn, if it appends one element to each of some lists in every turn."""
-    lists = appended_lists(node)
-    if not lists or not all(isinstance(_old(s, n), v.Record | v.Listing) for n in lists):
+    lists = appended_lists(node.body)
+    if not lists or node.orelse or not all(isinstance(_old(s, n), v.Record | v.Listing) for n in lists):
         return False
     made: dict[str, v.Abstract] = {}
 
     def turn(layouts: Layouts) -> Turn:
         t, args = enter_turn(s, layouts, ())
         index = s.context.value(INT, "turn")
-        run(t, lambda u: _body(u, node, found.item(u, v.Leaf(index)), made))
+        run(t, lambda u: made.update(_body(u, node, found.item(u, v.Leaf(index)))))
         return Turn(t, args, index)
 
     names = [n for n in carried_names(s, node) if n not in lists]
@@ -68,18 +69,12 @@ def _old(s: State, name: str) -> v.Abstract | None:
     return s.env[name].value if name in s.env else None
 
 
-def _body(s: State, node: ast.For, item: v.Abstract, made: dict[str, v.Abstract]) -> None:
+def _body(s: State, node: ast.For, item: v.Abstract) -> dict[str, v.Abstract]:
     """One turn; what it appends is kept aside."""
     assign(s, node.target, item)
     s.frame.loops.append(node)
     try:
-        for statement in node.body:
-            pair = appended(statement)
-            if pair is None:
-                s.context.rules.execute(s, [statement])
-            else:
-                with s.at(statement):
-                    made[pair[0]] = stored(s, s.evaluate(pair[1]))
+        return run_turn(s, node.body)
     finally:
         s.frame.loops.pop()
 
@@ -144,4 +139,4 @@ def _lists(
         for x in column.lists:
             s.block.memo["length", x] = v.Leaf(count) if isinstance(count, Value) else v.Static(count.value)
         old = s.env[name].value
-        s.bind(name, concatenate(s, old, column))
+        rebind(s, name, concatenate(s, old, column))

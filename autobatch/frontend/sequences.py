@@ -24,6 +24,7 @@ from autobatch.frontend.statics import KEYS, container_kind
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
 from autobatch.ir.types import INT, Array, List, Ref
+from autobatch.runtime.schema import UNKNOWN
 
 
 def length(s: State, value: v.Abstract) -> v.Abstract:
@@ -44,7 +45,7 @@ def length(s: State, value: v.Abstract) -> v.Abstract:
             return count
         case v.Leaf(operand=operand):
             if isinstance(operand.type, List):
-                return _length(s, operand)
+                return v.Static(0) if operand.type.elem == UNKNOWN else _length(s, operand)
             if isinstance(operand.type, Array) and operand.type.shape:
                 return v.Static(operand.type.shape[0])
             if isinstance(operand.type, Ref) and (parts := fields_of(s, value)) is not None:
@@ -93,6 +94,8 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
         case v.Listing():
             return v.Lazy(length(s, value), lambda t, i: listing_item(t, value, i))
         case v.Leaf(operand=operand):
+            if isinstance(operand.type, List) and operand.type.elem == UNKNOWN:
+                return v.Record("list", (), ())
             if isinstance(operand.type, List):
                 return v.Lazy(length(s, value), lambda t, i: list_item(t, operand, i))
             if isinstance(operand.type, Array) and operand.type.shape:
@@ -122,6 +125,11 @@ def list_item(s: State, operand: Operand, index: v.Abstract) -> v.Abstract:
         return known
     result = s.apply(own("item"), (operand, position), operand.type.elem)
     described = s.context.schema.list(store) if store is not None else None
+    if described is not None and described.optional:
+        s.refuse(
+            "some list of the examples has None among numbers or strings",
+            "use a class with an optional field, or a number that stands for None",
+        )
     if isinstance(operand.type.elem, Ref) and described is not None and not described.nullable:
         s.block.facts[result] = Fact(None, False)
     s.block.memo[key] = v.Leaf(result)
@@ -137,7 +145,7 @@ def listing_item(s: State, value: v.Listing, index: v.Abstract) -> v.Abstract:
 
 def item(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`value[index]` of a sequence, with Python's negative indices and IndexError."""
-    if isinstance(value, v.Leaf) and isinstance(value.type, List):
+    if isinstance(value, v.Leaf) and isinstance(value.type, List) and value.type.elem != UNKNOWN:
         return list_item(s, value.operand, index)
     if isinstance(value, v.Listing):
         return listing_item(s, value, index)
@@ -149,6 +157,7 @@ def item(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     if isinstance(found, v.Lazy):
         return found.item(s, checked)
     if not found.items:
+        s.dead = True
         return v.Static(None)
     return select(s, operand_of(s, checked), found.items)
 
