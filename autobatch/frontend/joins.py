@@ -265,6 +265,9 @@ def _convert_optional(s: State, value: v.Abstract, layout: OptionalLayout) -> li
 def _convert_list(s: State, value: v.Abstract, elem: Layout) -> list[Operand]:
     if isinstance(value, v.Listing):
         return list(value.lists) if value.elem == elem else _convert_items(s, value, elem)
+    if isinstance(value, v.Leaf):
+        assert isinstance(value.type, List)
+        return _convert_items(s, v.Listing((value.operand,), LeafLayout(value.type.elem)), elem)
     assert isinstance(value, v.Record)
     columns = zip(*(convert(s, i, elem) for i in value.items), strict=True) if value.items else None
     types = list_types(elem)

@@ -297,7 +297,12 @@ def unify(a: Layout, b: Layout) -> Layout:
             return MethodLayout(unify(a.function, b.function), unify(a.receiver, b.receiver), a.name)
     x, y = _dynamic(a), _dynamic(b)
     if isinstance(x, LeafLayout) and isinstance(y, LeafLayout):
+        if isinstance(x.type, List) and isinstance(y.type, List) and x.type.elem == y.type.elem:
+            return ListingLayout(LeafLayout(x.type.elem))
         return LeafLayout(_unify_types(x.type, y.type))
+    for one, other in ((x, y), (y, x)):
+        if isinstance(one, LeafLayout) and isinstance(one.type, List) and _is_list_layout(other):
+            return unify(ListingLayout(LeafLayout(one.type.elem)), other)
     raise Conflict(f"{describe(a)} and {describe(b)}")
 
 
@@ -310,6 +315,10 @@ def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
     if (a.kind, a.keys, a.cls, a.treedef) != (b.kind, b.keys, b.cls, b.treedef):
         raise Conflict(f"{describe(a)} and {describe(b)}")
     return replace(a, items=tuple(unify(x, y) for x, y in zip(a.items, b.items, strict=True)))
+
+
+def _is_list_layout(layout: Layout) -> bool:
+    return isinstance(layout, ListingLayout) or (isinstance(layout, RecordLayout) and layout.kind == "list")
 
 
 def _unify_all(layouts: tuple[Layout, ...]) -> Layout:

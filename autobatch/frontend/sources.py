@@ -89,7 +89,9 @@ def source_of(function: types.FunctionType) -> FunctionSource:
     except SyntaxError as error:
         raise _changed(function, file) from error
     found = [n for n in _functions(tree) if _first_line(n) == code.co_firstlineno and _name(n) == code.co_name]
-    found = [n for n in found if _parameters(n) == code.co_varnames[: len(_parameters(n))]]
+    stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars]
+    found = [n for n in found if _parameters(n) == parameters]
     if len(found) > 1:
         found = [n for n in found if _holds(n, code)] or found
     if not found:

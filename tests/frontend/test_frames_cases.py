@@ -98,9 +98,7 @@ def test_message_passing():
     def f(p, graph):
         hs = [v.x @ p for v in graph.vertices]
         for _ in range(3):
-            hs = [
-                jnp.tanh(h @ p + sum((hs[k] for k in v.near), jnp.zeros(3))) for h, v in zip(hs, graph.vertices)
-            ]
+            hs = [jnp.tanh(h @ p + sum((hs[k] for k in v.near), jnp.zeros(3))) for h, v in zip(hs, graph.vertices)]
         return sum(hs) / len(hs), hs[graph.target]
 
     check(f, GRAPHS, W)

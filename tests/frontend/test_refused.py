@@ -26,9 +26,7 @@ EXAMPLES = {
     "x": [1.0, 2.0],
     "n": [1, 2],
 }
-FUNCTIONS = {
-    name: f for name, f in vars(refused).items() if inspect.isfunction(f) and f.__module__ == refused.__name__
-}
+FUNCTIONS = {name: f for name, f in vars(refused).items() if inspect.isfunction(f) and f.__module__ == refused.__name__}
 
 
 def message(error: SourceError) -> str:
