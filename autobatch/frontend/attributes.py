@@ -187,7 +187,11 @@ def field(s: State, value: v.Leaf, name: str) -> v.Abstract:
 def _field(s: State, value: v.Leaf, name: str) -> v.Abstract:
     assert isinstance(value.type, Ref)
     store = s.context.schema.store(value.type.store)
-    possible = classes_of(s, value) or frozenset(range(len(store.classes)))
+    possible = classes_of(s, value)
+    if not possible:
+        s.check(s.scalar(False), "AttributeError", f"'NoneType' object has no attribute {name!r}")
+        s.dead = True
+        return v.Static(None)
     fields = [f for f in store.fields if f.name == name and possible & set(f.classes)]
     covered = frozenset(c for f in fields for c in f.classes) & possible
     groups: list[tuple[frozenset[int], Field | None, Any]] = []
