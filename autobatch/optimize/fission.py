@@ -166,10 +166,10 @@ def _tasks(system: System, equations: list[Equation]) -> dict[tuple[Space, int],
     segments: dict[int, int] = {}
     depths: dict[int, int] = {}
 
-    def crossing(variables: tuple[Variable, ...], space: Space | None) -> int:
-        """The segment after reading these variables of the same activation from `space`."""
-        found = [segment(maker[v]) + (v.space != space) for v in variables if v in maker]
-        return max(found, default=0)
+    def behind(variables: tuple[Variable, ...], step: int) -> int:
+        """The segment that may read these variables of the same activation: `step` is 1 where it reads their buffer,
+        which holds no row before its window is written."""
+        return max((segment(maker[v]) + step for v in variables if v in maker), default=0)
 
     def depth(call: int) -> int:
         if call not in depths:
@@ -182,12 +182,11 @@ def _tasks(system: System, equations: list[Equation]) -> dict[tuple[Space, int],
     def segment(equation: Equation) -> int:
         if id(equation) not in segments:
             segments[id(equation)] = 0
-            space = space_of(equation)
             match equation:
                 case Gather(calls=calls, inside=inside) | Fold(calls=calls, inside=inside):
-                    found = max([crossing(inside, space), *(depth(c) for c in calls)])
+                    found = max([behind(inside, 1), *(depth(c) for c in calls)])
                 case _:
-                    found = crossing(tuple(reads(equation)), space)
+                    found = behind(tuple(reads(equation)), 0)
             segments[id(equation)] = found
         return segments[id(equation)]
 

@@ -425,6 +425,15 @@ def lists_decide(p, t: Many):
 
 
 @ab.batched(in_axes=(None, 0))
+def kept_or_called(p, t: Many):
+    """A value of this activation, or the result of a call, behind the same join: it is read through a buffer."""
+    below = sum([kept_or_called(p, kid) for kid in t.kids]) * p["b"][0]
+    if t.kids and t.name == "a":
+        below = kept_or_called(p, t.kids[-1]) + 1.0
+    return jnp.tanh(below + t.x)
+
+
+@ab.batched(in_axes=(None, 0))
 def nan_in_data(p, t: Node):
     if t.left is None:
         return jnp.log(t.x) * p["b"]

@@ -46,7 +46,7 @@ CASES = [
     Case(f.inner_numeric_loop, (draws.trees(),)),
     *(Case(g, (draws.trees(),)) for g in (f.chained_thrice, f.called_from_elsewhere, f.larger_first)),
     *(Case(g, (draws.many_trees(),)) for g in (f.child_sum, f.child_reduction, f.child_fold, f.filtered, f.closures)),
-    *(Case(g, (draws.many_trees(),)) for g in (f.of_a_found_node, f.lists_decide)),
+    *(Case(g, (draws.many_trees(),)) for g in (f.of_a_found_node, f.lists_decide, f.kept_or_called)),
     *(Case(g, (draws.tokens(),)) for g in (f.forward, f.joined, f.tail_recursion, f.ragged_results)),
     *(Case(g, (draws.items(),)) for g in (f.interrupted, f.searched, f.table_keys)),
     *(Case(g, (draws.graphs(),)) for g in (f.messages, f.message_rounds)),
