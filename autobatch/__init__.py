@@ -1,11 +1,11 @@
 """autobatch: write a Python function for one example; run it on a whole batch as one program.
 
-    import autobatch as ab
+import autobatch as ab
 
-    @ab.batched(in_axes=(None, 0))
-    def encode(params, node): ...
+@ab.batched(in_axes=(None, 0))
+def encode(params, node): ...
 
-    h, c = encode(params, trees)
+h, c = encode(params, trees)
 """
 
 from autobatch.api import Batched, batched

@@ -36,9 +36,9 @@ from autobatch.ir.types import Array, List
 class Structure:
     """Facts about the values of a module.
 
-    `host`: computable there; `direct`: without waiting for the result of a call. `on_host` and `on_device`: needed there
-    (a value can be needed in both places; a list needed on the device is one whose elements are; one needed on the host
-    may be needed for its length alone, when its elements are not computable there)."""
+    `host`: computable there; `direct`: without waiting for the result of a call. `on_host` and `on_device`: needed
+    there (a value can be needed in both places; a list needed on the device is one whose elements are; one needed on
+    the host may be needed for its length alone, when its elements are not computable there)."""
 
     host: set[Value] = field(default_factory=set)
     direct: set[Value] = field(default_factory=set)

@@ -103,7 +103,7 @@ class _Sharing:
 
     def read_outside(self, system: System) -> dict[Keys, list[Variable]]:
         """Decided values that an output or an equation with other operands reads, by what decides them."""
-        wanted: dict[Variable, None] = {v: None for v in system.outputs}
+        wanted: dict[Variable, None] = dict.fromkeys(system.outputs)
         for equation in system.equations:
             if not any(r in self.keys for r in results(equation)):
                 wanted.update((v, None) for v in reads(equation))
