@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -32,6 +33,10 @@ def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
                 made = s.evaluate(target.value)
                 assert isinstance(made, v.Record)
                 s.bind(name, put(made, attr, value))
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if _is_built(s, name, attr):
+                made = s.env[name].value
+                assert isinstance(made, v.Record)
+                rebind(s, name, put(made, attr, value))
             case ast.Attribute():
                 s.refuse(
                     "attributes cannot be assigned: objects of the examples and of the function are not changed",
@@ -39,6 +44,16 @@ def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
                 )
             case _:
                 s.refuse("this cannot be assigned to")
+
+
+def _is_built(s: State, name: str, attribute: str) -> bool:
+    """Is it an object that this function has built, with an attribute that may be set?"""
+    bound = s.env.get(name)
+    if bound is None or not isinstance(bound.value, v.Record) or bound.value.kind != "object":
+        return False
+    cls = bound.value.cls
+    plain = cls is not None and inspect.getattr_static(cls, "__setattr__") == object.__setattr__
+    return plain and not isinstance(inspect.getattr_static(cls, attribute, None), property)
 
 
 def _unpack(s: State, targets: Sequence[ast.expr], value: v.Abstract) -> None:

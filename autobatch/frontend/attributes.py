@@ -202,6 +202,8 @@ def _field(s: State, value: v.Leaf, name: str) -> v.Abstract:
         found = inspect.getattr_static(cls, name, None) if cls is not None else None
         if found is not None:
             _group(groups, frozenset({position}), None, found)
+    if not groups and (parts := fields_of(s, value)) is not None:
+        return attribute(s, parts, name)
     if not groups:
         names = " or ".join(sorted(store.classes[c].name for c in possible))
         s.refuse(f"no {names} of the examples has the attribute {name!r}", "check the spelling, or pack with `like=`")
@@ -223,6 +225,27 @@ def _group(
             groups[position] = (others | classes, merged, found)
             return
     groups.append((classes, f, found))
+
+
+def fields_of(s: State, value: v.Leaf) -> v.Record | None:
+    """A tuple, NamedTuple or dict of the examples as a record of its fields; None for other objects."""
+    assert isinstance(value.type, Ref)
+    classes = class_list(s, value.type)
+    kinds = {(classes[c].kind, classes[c].name) for c in classes_of(s, value)}
+    if len(kinds) != 1 or next(iter(kinds))[0] == "object":
+        return None
+    position = min(classes_of(s, value))
+    cls = classes[position]
+    store = s.context.schema.store(value.type.store)
+    names = [f.name for f in store.fields if position in f.classes]
+    if cls.kind == "namedtuple":
+        order = {n: k for k, n in enumerate(cls.cls._fields)}  # type: ignore[union-attr]
+        names.sort(key=lambda n: order[n])
+    elif cls.kind == "tuple":
+        names.sort(key=int)
+    items = tuple(field(s, value, n) for n in names)
+    keys = tuple(range(len(names))) if cls.kind == "tuple" else tuple(names)
+    return v.Record(cls.kind, keys, items, cls.cls)
 
 
 def _by_class(s: State, value: v.Leaf, name: str, groups: list[tuple[frozenset[int], Field | None, Any]]) -> v.Abstract:

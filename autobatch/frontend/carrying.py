@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from autobatch.frontend import values as v
 from autobatch.frontend.joins import common, common_layouts, convert, level, stored
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, rebuild
-from autobatch.frontend.sources import changed
+from autobatch.frontend.sources import changed, stores
 from autobatch.frontend.state import BROKE, RESULT, RETURNED, State
 from autobatch.ir.core import Operand, Region, Value
 from autobatch.ir.types import INT
@@ -22,6 +22,7 @@ ROUNDS = 12
 
 Loop = ast.For | ast.While
 Layouts = dict[str, Layout]
+Aliases = Sequence[tuple[str, str]]
 
 
 def leaves_early(node: ast.AST, inner: bool = False) -> bool:
@@ -42,8 +43,7 @@ def carried_names(s: State, node: Loop) -> list[str]:
     outer = s.frame.outer_loop
     head = node.target if isinstance(node, ast.For) else node.test
     names = [n for n in changed(head, *node.body) if n in s.env or s.frame.source.read_after(n, node, outer)]
-    held = [s.env[n].value for n in names if n in s.env and isinstance(s.env[n].value, v.Record | v.Listing)]
-    names += [n for n, b in s.env.items() if any(b.value is x for x in held)]
+    names += [name for name, _ in aliases_of(s, node)]
     if any(leaves_early(b) for b in node.body):
         names += [BROKE, RETURNED, RESULT]
     return list(dict.fromkeys(names))
@@ -65,7 +65,9 @@ def region_of(args: tuple[Value, ...], t: State, results: Sequence[Operand]) -> 
     return Region(args, tuple(t.block.body), tuple(results))
 
 
-def enter_turn(s: State, layouts: Layouts, more: Sequence[object]) -> tuple[State, tuple[Value, ...]]:
+def enter_turn(
+    s: State, layouts: Layouts, more: Sequence[object], aliases: Aliases = ()
+) -> tuple[State, tuple[Value, ...]]:
     """A state at the start of a turn, with fresh values for the carried variables (behind those of types `more`)."""
     t = s.fork()
     extra = [s.context.value(INT, "turn") for _ in more]
@@ -73,22 +75,37 @@ def enter_turn(s: State, layouts: Layouts, more: Sequence[object]) -> tuple[Stat
     operands = iter(args)
     for name, layout in layouts.items():
         t.bind(name, rebuild(layout, operands), s.env[name].span if name in s.env else s.span)
+    for name, other in aliases:
+        t.bind(name, t.env[other].value, s.env[name].span)
     return t, (*extra, *args)
 
 
-def leave(s: State, layouts: Layouts, results: Sequence[Value]) -> None:
+def aliases_of(s: State, node: Loop) -> Aliases:
+    """Other names of the containers and objects that the loop changes in place, with the names that it uses."""
+    in_place = [n for n in changed(*node.body) if n in s.env and n not in stores(*node.body)]
+    held = [(n, s.env[n].value) for n in in_place if isinstance(s.env[n].value, v.Record | v.Listing)]
+    return [(name, n) for name, b in s.env.items() for n, x in held if b.value is x and name != n]
+
+
+def leave(s: State, layouts: Layouts, results: Sequence[Value], aliases: Aliases = ()) -> None:
     operands = iter(results)
     for name, layout in layouts.items():
         s.bind(name, rebuild(layout, operands))
+    for name, other in aliases:
+        s.bind(name, s.env[other].value)
 
 
-def settle(s: State, names: Sequence[str], turn: Callable[[Layouts], Turn]) -> tuple[Layouts, Turn, list[Operand]]:
+def settle(
+    s: State, names: Sequence[str], turn: Callable[[Layouts], Turn], aliases: Aliases = ()
+) -> tuple[Layouts, Turn, list[Operand]]:
     """Layouts of the carried variables that a turn preserves, that turn, and the operands the loop starts with."""
     initial = {n: stored(s, _current(s, n)) for n in names}
     shared = s.context.shared_values
     layouts: Layouts = {n: layout_of(x, shared) for n, x in initial.items()}
     for _ in range(ROUNDS):
         made = turn(layouts)
+        if not made.end.dead and any(made.end.env[a].value is not made.end.env[b].value for a, b in aliases):
+            s.refuse("two names of one list or object part in this loop", "give each its own from the start")
         wider = layouts if made.end.dead else _wider(s, made.end, layouts, initial)
         if wider == layouts:
             start = [o for n, x in initial.items() for o in convert(s, _levelled(s, x, layouts[n]), layouts[n])]

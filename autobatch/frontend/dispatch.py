@@ -102,6 +102,8 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         return s.call(wrap(s.context, held.func), [*given, *args], {**named, **kwargs})
     if inner := getattr(held, "__autobatch_function__", None):
         return s.call(v.Static(inner), args, kwargs)
+    if isinstance(held, functools._lru_cache_wrapper):
+        return s.call(wrap(s.context, held.__wrapped__), args, kwargs)
     if isinstance(held, types.MethodType):
         return s.call(v.Static(held.__func__), [wrap(s.context, held.__self__), *args], kwargs)
     if (message := _refused(held)) is not None and not (held in FOLDED and _all_static(args, kwargs)):

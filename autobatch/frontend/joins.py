@@ -97,8 +97,10 @@ def join(
     pairs += [(v.Bound(x, first), v.Bound(y, second)) for x, y in extra]
     joined = _merge(s, condition, a, b, pairs, [*names, *("" for _ in extra)])
     s.env = {n: x for n, x in a.env.items() if b.env.get(n) is x}
-    for name, value, (x, _) in zip(names, joined, pairs, strict=False):
-        s.env[name] = v.Bound(value, x.span)
+    alike: dict[tuple[int, int], v.Abstract] = {}
+    for name, value, (x, y) in zip(names, joined, pairs, strict=False):
+        # two names of one container stay so
+        s.env[name] = v.Bound(alike.setdefault((id(x.value), id(y.value)), value), x.span)
     return joined[len(names) :]
 
 

@@ -22,6 +22,7 @@ from autobatch.frontend.carrying import (
     Layouts,
     Loop,
     Turn,
+    aliases_of,
     carried_names,
     enter_turn,
     leave,
@@ -141,9 +142,10 @@ def _body(s: State, node: Loop) -> None:
 
 def _for(s: State, node: ast.For, found: v.Lazy) -> None:
     """A loop that every turn runs to its end."""
+    aliases = aliases_of(s, node)
 
     def turn(layouts: Layouts) -> Turn:
-        t, args = enter_turn(s, layouts, ())
+        t, args = enter_turn(s, layouts, (), aliases)
         index = s.context.value(INT, "turn")
 
         def body(u: State) -> None:
@@ -153,7 +155,7 @@ def _for(s: State, node: ast.For, found: v.Lazy) -> None:
         run(t, body)
         return Turn(t, args, index)
 
-    layouts, made, initial = settle(s, carried_names(s, node), turn)
+    layouts, made, initial = settle(s, carried_names(s, node), turn, aliases)
     assert made.index is not None
     few = isinstance(found.length, v.Static) and found.length.value <= UNROLLED_AT_MOST
     if few and any(isinstance(t, List) for k in layouts.values() for t in leaf_types(k)):
@@ -165,12 +167,13 @@ def _for(s: State, node: ast.For, found: v.Lazy) -> None:
     region = region_of((made.index, *made.args), made.end, yields)
     results = tuple(s.context.value(a.type) for a in made.args)
     s.emit(For(results, count, tuple(initial), region, s.span))
-    leave(s, layouts, results)
+    leave(s, layouts, results, aliases)
 
 
 def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
     """A `while`, or a `for` over `found` that some turn may leave; that one carries its index."""
     index_types = () if found is None else (INT,)
+    aliases = aliases_of(s, node)
 
     def more(t: State, index: v.Abstract | None) -> v.Abstract:
         if index is not None and found is not None:
@@ -180,12 +183,12 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
         return v.Static(test) if isinstance(test, bool) else v.Leaf(test)
 
     def turn(layouts: Layouts) -> Turn:
-        head, head_args = enter_turn(s, layouts, index_types)
+        head, head_args = enter_turn(s, layouts, index_types, aliases)
         held = v.Leaf(head_args[0]) if found is not None else None
         left = leaving(head)
         test = more(head, held) if left is None else both(head, negate(head, left), lambda t: more(t, held))
         holds = operand_of(head, test)
-        t, args = enter_turn(s, layouts, index_types)
+        t, args = enter_turn(s, layouts, index_types, aliases)
         _transfer(head, holds, head_args, t, args)
 
         def body(u: State) -> None:
@@ -203,7 +206,7 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
         run(t, body)
         return Turn(t, args, None, head, head_args, holds)
 
-    layouts, made, initial = settle(s, carried_names(s, node), turn)
+    layouts, made, initial = settle(s, carried_names(s, node), turn, aliases)
     assert made.head is not None and made.condition is not None
     first = [s.scalar(0)] if found is not None else []
     yields: list[Operand] = list(made.args)
@@ -215,7 +218,7 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
     results = tuple(s.context.value(a.type) for a in made.args)
     head = region_of(made.head_args, made.head, (made.condition,))
     s.emit(While(results, (*first, *initial), head, region_of(made.args, made.end, yields), s.span))
-    leave(s, layouts, results[len(index_types) :])
+    leave(s, layouts, results[len(index_types) :], aliases)
     if isinstance(node, ast.While) and _binds(node.test):
         _last_test(s, node)
 

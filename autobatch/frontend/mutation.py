@@ -48,7 +48,7 @@ def rebind(s: State, name: str, new: v.Abstract) -> None:
         raise Impure(
             f"{name} is changed, but was made outside this function",
             s.span,
-            "lists and dicts of arguments and of enclosing functions are not changed: return a new one",
+            "lists, dicts and objects of arguments and of enclosing functions are not changed: return a new one",
         )
     others = [n for n, b in s.env.items() if b.value is old]
     if any(_holds(b.value, old) for n, b in s.env.items() if n not in others):

@@ -10,7 +10,7 @@ from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note, wrap
-from autobatch.frontend.attributes import At, attribute, class_list, classes_of, is_none
+from autobatch.frontend.attributes import At, attribute, class_list, classes_of, fields_of, is_none
 from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.numbers import (
@@ -23,7 +23,7 @@ from autobatch.frontend.numbers import (
     unary,
 )
 from autobatch.frontend.selection import select
-from autobatch.frontend.sequences import arithmetic, fields_of, item, sequence, sliced
+from autobatch.frontend.sequences import arithmetic, item, sequence, sliced
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import inputs
 from autobatch.frontend.tags import tag_equal

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note, wrap
-from autobatch.frontend.attributes import class_list, classes_of, field
+from autobatch.frontend.attributes import fields_of
 from autobatch.frontend.joins import as_listing
 from autobatch.frontend.layouts import rebuild
 from autobatch.frontend.numbers import binary, operand_of, present, traced
@@ -60,27 +60,6 @@ def _length(s: State, operand: Operand) -> v.Leaf:
         known = v.Leaf(s.apply(own("length"), (operand,), INT))
         s.block.memo[key] = known
     return known
-
-
-def fields_of(s: State, value: v.Leaf) -> v.Record | None:
-    """A tuple, NamedTuple or dict of the examples as a record of its fields; None for other objects."""
-    assert isinstance(value.type, Ref)
-    classes = class_list(s, value.type)
-    kinds = {(classes[c].kind, classes[c].name) for c in classes_of(s, value)}
-    if len(kinds) != 1 or next(iter(kinds))[0] == "object":
-        return None
-    position = min(classes_of(s, value))
-    cls = classes[position]
-    store = s.context.schema.store(value.type.store)
-    names = [f.name for f in store.fields if position in f.classes]
-    if cls.kind == "namedtuple":
-        order = {n: k for k, n in enumerate(cls.cls._fields)}  # type: ignore[union-attr]
-        names.sort(key=lambda n: order[n])
-    elif cls.kind == "tuple":
-        names.sort(key=int)
-    items = tuple(field(s, value, n) for n in names)
-    keys = tuple(range(len(names))) if cls.kind == "tuple" else tuple(names)
-    return v.Record(cls.kind, keys, items, cls.cls)
 
 
 def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:

@@ -149,6 +149,8 @@ def changed(*nodes: ast.AST) -> list[str]:
             match n:
                 case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
                     seen.setdefault(name)
+                case ast.Attribute(value=ast.Name(id=name), ctx=ast.Store()):
+                    seen.setdefault(name)
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr)) if attr in MUTATORS:
                     seen.setdefault(name)
     return list(seen)

@@ -123,3 +123,13 @@ def test_lists_of_others_are_not_changed():
         Lowering(f, LISTS)
     with pytest.raises(UnsupportedError, match="made outside this function"):
         Lowering(lambda n: g([n], n), [1])
+
+
+def test_one_start_for_two_variables():
+    def f(xs):
+        a = b = (0, 0)
+        for x in xs:
+            a = (a[0] + x, b[1])
+        return a, b
+
+    check(f, LISTS)

@@ -257,3 +257,54 @@ def test_ternary_chains_of_none():
         return -1 if best is None else best[1]
 
     check(f, [0, 1, 4])
+
+
+@dataclass
+class Totals:
+    n: int = 0
+    s: float = 0.0
+
+
+def test_objects_built_inside_may_change():
+    def f(xs):
+        t = Totals()
+        u = t
+        for x in xs:
+            t.n += 1
+            if x > 1:
+                t.s = t.s + x
+        return t, u.n
+
+    check(f, [[1, 2, 3], []])
+
+
+def test_dicts_in_examples():
+    def f(d):
+        total = 0
+        for k, x in d.items():
+            total += x if k == "a" else 2 * x
+        return total, len(d), "a" in d, d.get("a", 0), list(d.keys())[0] == "a"
+
+    check(f, [{"a": 1, "b": 2}, {"a": 3, "b": 4}])
+
+
+@functools.lru_cache
+def cached(n):
+    return n if n < 2 else cached(n - 1) + cached(n - 2)
+
+
+def test_cached_functions():
+    check(lambda n: cached(n), [1, 6])
+
+
+def test_match_on_strings():
+    def f(t):
+        match t[0]:
+            case "+":
+                return t[1] + 1
+            case "-" | "neg":
+                return -t[1]
+            case _:
+                return 0
+
+    check(f, [("+", 1), ("neg", 2), ("x", 3)])
