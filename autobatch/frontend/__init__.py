@@ -1,7 +1,20 @@
 """From the source of a function of one example, and the types of its arguments, to the per-example IR.
 
 An abstract interpreter over the syntax tree that is a partial evaluator: what is static is computed, what is not
-becomes instructions. Start reading at `lower.py`, then `values.py` and `state.py`.
+becomes instructions. The reading order:
+
+    lower           the front end from outside: rounds until the results of recursive calls are known
+    values, layouts what is known of a Python value; its leaves, which are what the IR has; where two values meet
+    state           the module, function, block and variables at a point of the program
+    sources         from a function to its syntax tree
+    statements, expressions, patterns, assignment, failures
+    branches, joins `if` and what follows it
+    loops, carrying, appending, scans, comprehensions
+    calls, dispatch one IR function for each specialisation; what a call means by its callee
+    tracing, rebuild    what JAX traces
+    access, attributes, construct, mutation     Python objects, fields of the examples, objects built inside
+    numbers, operators, tags, selection, sequences, reductions, stacking, builtin_functions, numpy_names
+    refusals        what cannot be compiled, and what to write instead
 """
 
 from autobatch.frontend.lower import Lowered, lower

@@ -331,10 +331,8 @@ def _callable(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 def _replace(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     value = args[0]
     if isinstance(value, v.Static) and inputs(value.value):
-        from_object = {f.name: attribute(s, value, f.name) for f in dataclasses.fields(value.value)}
-        return v.Record(
-            "object", tuple(from_object | kwargs), tuple((from_object | kwargs).values()), type(value.value)
-        )
+        changed = {f.name: attribute(s, value, f.name) for f in dataclasses.fields(value.value)} | kwargs
+        return v.Record("object", tuple(changed), tuple(changed.values()), type(value.value))
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref) and len(classes_of(s, value)) == 1:
         cls = class_list(s, value.type)[min(classes_of(s, value))].cls
         assert cls is not None

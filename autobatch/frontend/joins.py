@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from autobatch.errors import TypeConflictError
@@ -184,6 +185,9 @@ def stored(s: State, value: v.Abstract) -> v.Abstract:
     """A value that can cross a join: lazy sequences become lists."""
     if isinstance(value, v.Lazy):
         return s.context.rules.materialise(s, value)
+    if isinstance(value, v.Record):
+        items = tuple(stored(s, i) for i in value.items)
+        return value if all(x is y for x, y in zip(items, value.items, strict=True)) else replace(value, items=items)
     return value
 
 

@@ -356,3 +356,13 @@ def test_del_and_chained_assignment():
 
 def test_chained_comparisons():
     check(lambda n: (0 < n < 5, 0 < n <= 10 != n, n == n == 3), [-1, 3, 10])
+
+
+def test_lazy_sequences_inside_containers():
+    def f(xs):
+        pair = (xs[1:], reversed(xs))
+        if len(xs) > 1:
+            pair = (xs[:1], pair[1])
+        return list(pair[0]), sum(pair[1]), {"r": [*zip((1, 2), (3, 4))]}
+
+    check(f, LISTS)
