@@ -114,7 +114,7 @@ class _Binder:
         self.put("counts", np.array([self.counts[s] for s in range(request.spaces)]))
         for name, order in request.columns:
             space = request.orders[order].space
-            rows = self.distinct[space][1] if space in self.distinct else self.sorted[order]
+            rows = self.distinct[space][1] if space in plan.numbers else self.sorted[order]
             self.put(f"{name}@{order}", plan.columns[name][rows])
         for d in request.distinct:
             for reader in d.readers:

@@ -215,6 +215,17 @@ def test_examples_that_repeat():
     check(f.child_reduction, f.params(), [trees[1], copy.deepcopy(trees[1]), draws.Many(0.25)])
 
 
+def test_equal_rows_in_levels():
+    """Integers that rows of a loop read follow the order of its levels, where equal rows are one."""
+    var = draws.Assign(draws.Var(0))
+    negated = draws.Assign(draws.Neg(draws.Add(draws.Num(0.0), draws.Var(0))))
+    last = draws.Block([draws.Block([negated, draws.Assign(draws.Num(0.0)), draws.Assign(draws.Var(1))])])
+    twice = draws.Block([draws.Assign(draws.Neg(draws.Neg(draws.Var(0))))])
+    batch = [draws.Block([]), draws.Block([draws.Block([]), var]), draws.Block([draws.Block([]), twice, var]), last]
+    check(f.mutual, f.params(), batch)
+    check(f.mutual, f.params(), [draws.Block([]), *batch])
+
+
 def test_nan_and_infinity_stay_in_their_examples():
     batch = [draws.perfect(2, x) for x in (1.0, -1.0, 0.0, float("nan"), float("inf"), 2.0)]
     check(f.nan_in_data, f.params(), batch)
