@@ -76,13 +76,11 @@ def _lazy(s: State, found: v.Record) -> v.Lazy:
 def _unroll(s: State, found: v.Record, body: Body) -> v.Record | None:
     """One item after the other; None when a filter is not known while compiling."""
     kept: list[v.Abstract] = []
-    start, env = len(s.block.body), dict(s.env)
+    take_back = s.mark()
     for x in found.items:
         wanted, element = body(s, x)
         if not isinstance(wanted, bool):
-            del s.block.body[start:]
-            s.block.memo.clear()
-            s.env = env
+            take_back()
             return None
         if wanted:
             kept.append(element(s))

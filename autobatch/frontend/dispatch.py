@@ -175,7 +175,7 @@ def user_function(s: State, function: types.FunctionType, args: Arguments, kwarg
     """A function of the user: lowered; traced where its text has something that cannot be lowered."""
     if not _traceable(args, kwargs):
         return call_function(s, function, args, kwargs)
-    length, dead = len(s.block.body), s.dead
+    take_back = s.mark()
     try:
         return call_function(s, function, args, kwargs)
     except Impure:
@@ -183,8 +183,7 @@ def user_function(s: State, function: types.FunctionType, args: Arguments, kwarg
     except UnsupportedError as refusal:
         if not may_be_traced(lookup(s, function).node):
             raise
-        del s.block.body[length:]
-        s.dead = dead
+        take_back()
         try:
             return trace(s, function, args, kwargs)
         except (Untraceable, UnsupportedError):

@@ -11,7 +11,6 @@ import ast
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend import values as v
@@ -65,7 +64,7 @@ def while_statement(s: State, node: ast.While) -> None:
 
 def _roll(s: State, node: ast.For, found: v.Lazy) -> None:
     """A loop over a length; unrolled where its turns cannot share one text (types that change, shapes by turn)."""
-    env, length, memo = dict(s.env), len(s.block.body), dict(s.block.memo)
+    take_back = s.mark()
     count = found.length
     try:
         if any(leaves_early(b) for b in node.body):
@@ -75,14 +74,14 @@ def _roll(s: State, node: ast.For, found: v.Lazy) -> None:
     except Impure:
         raise
     except _CarriesList:
-        items = _unrolled_items(s, found, env, memo, length)
-        _unroll(s, node, items)
+        take_back()
+        _unroll(s, node, _items(found))
     except (UnsupportedError, TypeConflictError) as error:
         if not isinstance(count, v.Static) or count.value > UNROLLED_AT_MOST:
             raise
-        items = _unrolled_items(s, found, env, memo, length)
+        take_back()
         try:
-            _unroll(s, node, items)
+            _unroll(s, node, _items(found))
         except (UnsupportedError, TypeConflictError):
             raise error from None
 
@@ -91,12 +90,8 @@ class _CarriesList(Exception):
     """A loop of few turns hands a list from turn to turn (rounds of message passing): it is unrolled."""
 
 
-def _unrolled_items(
-    s: State, found: v.Lazy, env: dict[str, v.Bound], memo: dict[Any, v.Abstract], length: int
-) -> list[Callable[[State], v.Abstract]]:
-    """Take back what was lowered of a loop; its items one by one."""
-    s.env, s.block.memo = env, memo
-    del s.block.body[length:]
+def _items(found: v.Lazy) -> list[Callable[[State], v.Abstract]]:
+    """The items of a sequence of known length, one by one."""
     assert isinstance(found.length, v.Static)
     return [partial(_item, found=found, position=k) for k in range(found.length.value)]
 

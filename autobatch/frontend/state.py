@@ -245,6 +245,18 @@ class State:
     def context(self) -> Context:
         return self.frame.context
 
+    def mark(self) -> Callable[[], None]:
+        """A function that takes back all that is lowered from here on."""
+        block, env, dead, length = self.block, dict(self.env), self.dead, len(self.block.body)
+        known, facts, memo = dict(block.known), dict(block.facts), dict(block.memo)
+
+        def restore() -> None:
+            del block.body[length:]
+            block.known, block.facts, block.memo = dict(known), dict(facts), dict(memo)
+            self.env, self.dead = dict(env), dead
+
+        return restore
+
     def fork(self) -> State:
         """The same point, in a new block inside this one."""
         return State(self.frame, Block(self.block), dict(self.env), span=self.span)
