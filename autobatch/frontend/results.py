@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, take_apart
 from autobatch.frontend.comprehensions import make_map
-from autobatch.frontend.joins import stored
-from autobatch.frontend.layouts import describe, layout_of, static_type
+from autobatch.frontend.joins import convert, stored
+from autobatch.frontend.layouts import Conflict, LeafLayout, describe, layout_of, static_type, unify
 from autobatch.frontend.layouts import rebuild as rebuild_value
 from autobatch.frontend.numbers import is_python
 from autobatch.frontend.sequences import sequence
@@ -41,6 +42,18 @@ def _as_leaves(state: State, element: v.Abstract) -> v.Abstract:
             return stored(state, element)
 
 
+def _alike(s: State, items: tuple[v.Abstract, ...]) -> tuple[v.Abstract, ...]:
+    """The elements of a list that is written out, as values of one type where they have one: `[1, 2.5]`."""
+    items = tuple(stored(s, i) for i in items)
+    try:
+        layout = reduce(unify, map(layout_of, items)) if items else None
+    except Conflict:
+        return items
+    if not isinstance(layout, LeafLayout):
+        return items
+    return tuple(rebuild_value(layout, iter(convert(s, i, layout))) for i in items)
+
+
 class Outputs:
     """Collects the operands that the entry returns."""
 
@@ -59,6 +72,7 @@ class Outputs:
             case v.Optional(value=inner, missing=missing):
                 return self._optional(inner, missing)
             case v.Record(kind, keys, items, cls, treedef):
+                items = _alike(self.state, items) if kind == "list" else items
                 return Container(kind, tuple(map(self.template, items)), keys, cls, treedef)
             case v.Listing(elem=elem) if _holds_numbers(rebuild_value(elem, iter(value.lists))):
                 found = sequence(self.state, value)

@@ -157,7 +157,7 @@ def test_unpacking_forms():
         (a, b), c = s.pair, len(s.words)
         [d, *e] = [a, b, c]
         first, *_ = s.heads
-        return d, e, first, {**{"a": a}, "b": c}, [*range(3)], (*s.pair, 1)
+        return d, tuple(e), first, {**{"a": a}, "b": c}, [*range(3)], (*s.pair, 1)
 
     check(f, SENTENCES)
 
