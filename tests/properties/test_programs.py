@@ -41,7 +41,7 @@ def test_row_by_row():
     """Many programs on the reference back end: everything before fission. Together they reach everything."""
     counts: Counter[str] = Counter()
 
-    @settings(max_examples=40, derandomize=True, database=None)
+    @settings(max_examples=32, derandomize=True, database=None)
     @given(source=programs.programs(), batch=BATCH)
     def run(source, batch):
         with ab.options(backend="interpret"):
