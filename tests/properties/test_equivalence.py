@@ -90,6 +90,7 @@ def test_interpret(case, data):
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@settings(max_examples=25)  # each compiles anew
 @given(data=st.data())
 def test_batches_of_any_size(case, data):
     size = data.draw(st.integers(1, 12))
