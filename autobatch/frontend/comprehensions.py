@@ -14,12 +14,13 @@ from autobatch.frontend.access import variable
 from autobatch.frontend.assignment import assign
 from autobatch.frontend.branches import condition, harmless
 from autobatch.frontend.joins import arms, as_listing, stored
-from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
+from autobatch.frontend.layouts import Layout, ListingLayout, layout_of, leaf_types, leaves, list_types
 from autobatch.frontend.numbers import operand_of, undefined
 from autobatch.frontend.operators import concatenate
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import Ended, State, Unknown
 from autobatch.ir.core import Apply, If, Map, Operand, Region
+from autobatch.ir.ops import own
 from autobatch.ir.types import INT, List
 
 Body = Callable[[State, v.Abstract], tuple[bool | Operand, Callable[[State], v.Abstract]]]
@@ -172,10 +173,19 @@ def flatten(s: State, value: v.Abstract) -> v.Abstract:
         for x in value.items:
             result = concatenate(s, result, x)
         return result
+    if isinstance(value.elem, ListingLayout) and not value.elem.array:
+        lists = tuple(_flattened(s, x) for x in value.lists)
+        return v.Listing(lists, value.elem.elem)
     s.refuse(
-        "a list comprehension with two `for` over lists of the examples cannot be compiled",
+        "a list comprehension with two `for` whose inner lists have a fixed length cannot be compiled",
         "nest two comprehensions, which gives a list of lists; sum(), any() and all() of it may have two `for`",
     )
+
+
+def _flattened(s: State, lists: Operand) -> Operand:
+    outer = lists.type
+    assert isinstance(outer, List) and isinstance(outer.elem, List)
+    return s.apply(own("flatten"), (lists,), List(outer.elem.elem))
 
 
 def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:

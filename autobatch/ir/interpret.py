@@ -458,6 +458,7 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "length": _length,
     "item": _item,
     "pack_list": lambda op, operands, results, memory: lambda *xs: [list(xs)],
+    "flatten": lambda op, operands, results, memory: lambda lists: [[x for items in lists for x in items]],
     "tag": lambda op, operands, results, memory: lambda: [op["value"]],
     "tag_equal": lambda op, operands, results, memory: lambda a, b: [_bool(a == b)],
     "tag_index": _tag_index,

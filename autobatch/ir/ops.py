@@ -56,6 +56,7 @@ OWN: dict[str, OwnOp] = {
     "length": OwnOp("length(list): int"),
     "item": OwnOp("item(list, int): Python's indexing, negative from the end; IndexError", fails=True),
     "pack_list": OwnOp("pack_list(x, ...): a list of as many elements, all of one type"),
+    "flatten": OwnOp("flatten(list of lists): the elements of all of them, in order"),
     "tag": OwnOp("tag[value](): a string or enum member"),
     "tag_equal": OwnOp("tag_equal(tag, tag): bool"),
     "tag_index": OwnOp("tag_index[keys](tag): int position among `keys`; KeyError when it is none of them", fails=True),

@@ -116,6 +116,13 @@ def _packed(apply: Apply) -> tuple[Type, ...]:
     return (List(apply.results[0].type.elem),) if isinstance(apply.results[0].type, List) else ()
 
 
+def _flat(apply: Apply) -> tuple[Type, ...]:
+    type = apply.operands[0].type
+    if not isinstance(type, List) or not isinstance(type.elem, List):
+        raise RuleError(f"{type} is no list of lists")
+    return (List(type.elem.elem),)
+
+
 def _tags(apply: Apply) -> tuple[Type, ...]:
     a, b = (x.type for x in apply.operands)
     if a != b:
@@ -185,6 +192,7 @@ OWN_RULES: Mapping[str, Rule] = {
     "length": Rule(("a list",), _always(INT)),
     "item": Rule(("a list", "an int"), _element),
     "pack_list": Rule(("a value",), _packed, repeat=True),
+    "flatten": Rule(("a list",), _flat),
     "tag": Rule((), _one_of("a tag"), frozenset({"value"})),
     "tag_equal": Rule(("a tag", "a tag"), _tags),
     "tag_index": Rule(("a tag",), _always(INT), frozenset({"keys"})),

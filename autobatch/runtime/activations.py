@@ -288,6 +288,8 @@ class Inspection:
             scope.host[instruction.results[0]] = self.waiting_for.list_operation(instruction, operands, scope.example)
             if not device or op.name == "reduce":
                 return
+        if op.name == "flatten":
+            scope.pointer[instruction.results[0]] = self.flattened(self.pointer(xs[0], scope), scope.rows)
         if op.name not in ("length", "item"):
             return
         start, lengths = list_run(self.known(self.pointer(xs[0], scope), instruction))
@@ -298,6 +300,13 @@ class Inspection:
         pool = self.pool.array()
         padded = pool if len(pool) else np.zeros(1, np.int64)
         scope.pointer[instruction.results[0]] = padded[np.minimum(start + index, len(padded) - 1)]
+
+    def flattened(self, lists: Ints, rows: int) -> Ints:
+        """Lists of lists as lists of their elements."""
+        outer, inner = self.expand(lists)
+        which, elements = self.expand(inner)
+        count = np.bincount(outer[which], minlength=rows)
+        return list_handle(self.pool.append(elements) + np.cumsum(count) - count, count)
 
     def branch(self, instruction: If, arms: tuple[RegionSpec, RegionSpec], scope: Scope) -> None:
         condition = scope.host_value(instruction.condition).astype(bool)

@@ -98,6 +98,8 @@ def _operation(instruction: Apply, columns: Columns) -> Operation:
             return _is_class(types[0], op["names"], columns)
         case "pack_list":
             return lambda *xs: xs
+        case "flatten":
+            return lambda lists: tuple(x for items in lists for x in items)
         case "reduce":
             return REDUCE[op["kind"]]
         case "tag":

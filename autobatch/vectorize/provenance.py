@@ -32,6 +32,9 @@ from autobatch.ir.types import List, Ref
 from autobatch.runtime.schema import Schema, field_column
 from autobatch.runtime.spec import RegionSpec, TableSpec
 
+LISTS = ("pack_list", "flatten")
+"""Operations that make a list of pointers, and compute nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -124,7 +127,7 @@ class Provenance:
         if value not in self.definition or value not in self.facts.on_device:
             return False
         instruction, _ = self.definition[value]
-        return isinstance(instruction, Apply) and not is_load(instruction.op) and instruction.op.name != "pack_list"
+        return isinstance(instruction, Apply) and not is_load(instruction.op) and instruction.op.name not in LISTS
 
     def origin(self, x: Operand, region: RegionRows) -> frozenset[Source]:
         """The sources of an operand that `region` hands on."""
@@ -184,7 +187,7 @@ class Provenance:
             case Apply(op=op, operands=xs) if op.name == "pack_list":
                 return frozenset().union(*(self.origin(x, self.home[value]) for x in xs))
             case Apply(op=op, operands=xs):
-                if op.name == "item" and self.in_made_list(xs[0]):
+                if op.name == "flatten" or (op.name == "item" and self.in_made_list(xs[0])):
                     return self.origin(xs[0], self.home[value])
                 return frozenset([Source("data", self.data_column(instruction))])
             case If():

@@ -127,7 +127,11 @@ class Build:
                 op = own("none")
             case List(store=None):
                 x = self.ensure(scope, body, type.elem)
-                return self.apply(scope, body, own("pack_list"), (x,), type)
+                if self.draw(st.booleans()):
+                    return self.apply(scope, body, own("pack_list"), (x,), type)
+                inner = self.apply(scope, body, own("pack_list"), (x,), type)
+                lists = self.apply(scope, body, own("pack_list"), (inner, inner), List(type))
+                return self.apply(scope, body, own("flatten"), (lists,), type)
             case _ if type == STR:
                 op = own("tag", value="b")
             case Array():

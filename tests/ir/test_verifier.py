@@ -177,6 +177,7 @@ CASES = {
     ),
     "pack_list store": ("%1: list<int32*[] in x> = pack_list(1: int32*[])", "", "return", "pack_list gives"),
     "pack_list of nothing": ("%1: int32*[] = pack_list()", "", "return", "pack_list gives a list"),
+    "flatten": ("%1: list<bool[]> = flatten(%0)", "%0: list<bool[] in x>", "return", "is no list of lists"),
     "tag": ("%1: int32*[] = tag[value='x']()", "", "return", "tag gives a tag"),
     "tag_equal": ("%2: bool[] = tag_equal(%0, %1)", "%0: tag<str>, %1: tag<C>", "return", "two vocabularies"),
     "tag_index": ("%2: bool[] = tag_index[keys=('a',)](%0)", "%0: tag<str>", "return", "tag_index gives (int32*[])"),
