@@ -206,7 +206,7 @@ class SizeClasses:
     geometric series, that holds it. A batch that no profile fits well makes a new one."""
 
     RATIO = 1.25
-    WASTE = 2.0
+    WASTE = 1.5
 
     def __init__(self, least: int) -> None:
         self.least = least

@@ -69,7 +69,7 @@ def show(console: Console, rates: dict[str, Rate], nodes_per_tree: float) -> Non
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trees", type=int, help="use only so many functions of the standard library")
-    parser.add_argument("--batches", type=int, default=60, help="how many random batches of 64 to run")
+    parser.add_argument("--batches", type=int, default=200, help="how many random batches of 64 to run")
     parser.add_argument("--eager", type=int, default=16, help="trees for the plain Python function, which is slow")
     given = parser.parse_args(arguments)
     console, rng, p = Console(), np.random.default_rng(0), parameters()
