@@ -17,7 +17,6 @@ from autobatch.ir.core import (
     Apply,
     Call,
     For,
-    Function,
     If,
     Instruction,
     Literal,
@@ -51,9 +50,6 @@ class Structure:
     def is_column(self, operand: Operand) -> bool:
         """Does the device receive this value as a column that the host has computed?"""
         return isinstance(operand, Value) and operand in self.direct and is_small(operand)
-
-    def host_results(self, function: Function) -> tuple[bool, ...]:
-        return tuple(self.is_host(r) for r in function.region.results)
 
 
 def is_small(value: Value) -> bool:

@@ -379,7 +379,7 @@ class Inspection:
     def finish(self, entry: Kind) -> Activations:
         resolve = self.resolver()
         tables = {name: pool.array() for name, pool in self.tables.items()}
-        pointers = {t.name for t in _tables(self.spec) if t.kind == "pointer"}
+        pointers = {t.name for _, t in self.spec.region_tables() if t.kind == "pointer"}
         for name in pointers & tables.keys():
             tables[name] = resolve(tables[name])
         elements = {n: (a.array(), resolve(b.array())) for n, (a, b) in self.elements.items()}
@@ -449,20 +449,6 @@ class Inspection:
             return step(pointers)[0]
 
         return resolve
-
-
-def _tables(spec: PlanSpec) -> list[TableSpec]:
-    found: list[TableSpec] = []
-
-    def visit(region: RegionSpec) -> None:
-        found.extend(region.tables)
-        for pair in region.arms.values():
-            for arm in pair:
-                visit(arm)
-
-    for region in spec.regions.values():
-        visit(region)
-    return found
 
 
 def _list_type(reader: Apply | Map) -> Type:

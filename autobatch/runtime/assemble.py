@@ -16,7 +16,7 @@ from autobatch.runtime.levels import longest_paths
 from autobatch.runtime.numbering import Rows, number_rows
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.scopes import ROW, SHIFT
-from autobatch.runtime.spec import PlanSpec, RegionSpec, TableSpec
+from autobatch.runtime.spec import PlanSpec, TableSpec
 from autobatch.runtime.tables import Edge, LoopRequest, TableRequest
 
 Ints = NDArray[np.int64]
@@ -88,7 +88,8 @@ class _Assembler:
         return member, out
 
     def assemble(self) -> tuple[DataPlan, Ints]:
-        for space, table in _tables(self.spec, self.request.example):
+        outputs = [(self.request.example, t) for t in self.spec.outputs if t is not None]
+        for space, table in [*self.spec.region_tables(), *outputs]:
             if table.kind == "fold":
                 self.fold(space, table)
             else:
@@ -170,21 +171,6 @@ def _recorded(found: Activations, table: TableSpec, space: int, example: int) ->
     if space == example:
         return found.outputs[int(table.name.removeprefix("example:"))]
     return found.tables.get(table.name, np.zeros(0, np.int64))
-
-
-def _tables(spec: PlanSpec, example: int) -> list[tuple[int, TableSpec]]:
-    found: list[tuple[int, TableSpec]] = []
-
-    def visit(region: RegionSpec) -> None:
-        found.extend((region.space.index, t) for t in region.tables)
-        for pair in region.arms.values():
-            for arm in pair:
-                visit(arm)
-
-    for region in spec.regions.values():
-        visit(region)
-    found.extend((example, t) for t in spec.outputs if t is not None)
-    return found
 
 
 def _with_levels(plan: DataPlan) -> tuple[DataPlan, Ints]:

@@ -7,7 +7,7 @@ the integers that its rows need. A number that crosses a region or an activation
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from autobatch.ir.core import Module, Operand, Value
@@ -72,3 +72,11 @@ class PlanSpec:
     slots: Mapping[str, tuple[int, ...]]
     outputs: tuple[TableSpec | None, ...]
     spaces: tuple[Space, ...]
+
+    def region_tables(self) -> Iterator[tuple[int, TableSpec]]:
+        """Every table that some region records, with the index of the region's space."""
+        todo = list(reversed(list(self.regions.values())))
+        while todo:
+            region = todo.pop()
+            yield from ((region.space.index, table) for table in region.tables)
+            todo.extend(reversed([arm for pair in region.arms.values() for arm in pair]))
