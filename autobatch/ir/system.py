@@ -106,6 +106,7 @@ class Gather:
     sources: tuple[Variable, ...]
     calls: tuple[int, ...] = ()
     inside: tuple[Variable, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ class Fold:
     sources: tuple[Variable, ...]
     calls: tuple[int, ...] = ()
     inside: tuple[Variable, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ from autobatch.ir.system import (
 from autobatch.ir.types import Array, List, Type
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.spec import Definition, PlanSpec, TableSpec
+from autobatch.source import NOWHERE, Span
 from autobatch.vectorize.provenance import Provenance, RegionRows, Source
 from autobatch.vectorize.slices import structural_slice
 
@@ -139,7 +140,7 @@ class _Builder:
             self.equations.append(Constant(variable, atom))
             return variable
         region = next(r for r in self.regions if r.space == source.space)
-        atom = self.read(value, region)
+        atom = self.read(value, region, NOWHERE)
         assert isinstance(atom, Variable)
         return atom
 
@@ -184,8 +185,8 @@ class _Builder:
         variables = tuple(root.variables[r] for r in instruction.results)
         self.equations.append(Compute(variables, instruction.op, tuple(atoms), None, instruction.span))
 
-    def read(self, x: Operand, region: RegionRows) -> Variable | Literal:
-        """The variable by which an operation in `region` reads `x`."""
+    def read(self, x: Operand, region: RegionRows, reader: Span) -> Variable | Literal:
+        """The variable by which an operation in `region`, written at `reader`, reads `x`."""
         same = self.p.uniform_operand(x)
         if same is not None:
             return self.uniform_atom(same)
@@ -202,16 +203,27 @@ class _Builder:
                 region.tables[table] = TableSpec(table, "column", x)
                 self.equations.append(Column(region.variables[x], table))
             else:
-                self.gather(x, region)
+                self.gather(x, region, reader)
         return region.variables[x]
 
-    def gather(self, x: Value, region: RegionRows) -> None:
+    def gather(self, x: Value, region: RegionRows, reader: Span) -> None:
         table = f"{region.space}:{x.id}"
         region.variables[x] = self.variable(x.type, region.space, x.hint)
         definitions, variables = self.members(x, region)
         region.tables[table] = TableSpec(table, "pointer", x, definitions)
         calls, inside = self.dependencies(x)
-        self.equations.append(Gather(region.variables[x], table, variables, calls, inside))
+        place = self.place(x, reader)
+        self.equations.append(Gather(region.variables[x], table, variables, calls, inside, place))
+
+    def place(self, x: Value, reader: Span) -> Span:
+        """Where rows of `x` are asked for: where it is loaded or returned by a call, else where it is read."""
+        match self.p.definition.get(x, (None, 0))[0]:
+            case Apply(span=span):
+                return span
+            case Call(callee=callee, span=span) if span != self.p.functions[callee].span:  # not the turns of a loop
+                return span
+            case _:
+                return reader
 
     def members(self, x: Operand, region: RegionRows) -> tuple[tuple[int, ...], tuple[Variable, ...]]:
         def order(s: Source) -> tuple[int, str]:
@@ -230,7 +242,7 @@ class _Builder:
         if instruction.op.name == "reduce":
             self.fold(instruction, region)
             return
-        operands = tuple(self.read(x, region) for x in instruction.operands)
+        operands = tuple(self.read(x, region, instruction.span) for x in instruction.operands)
         for r in instruction.results:
             if r not in region.variables:
                 region.variables[r] = self.variable(r.type, region.space, r.hint)
@@ -251,7 +263,8 @@ class _Builder:
             region.variables[result] = self.variable(result.type, region.space, result.hint)
         kind = instruction.op["kind"]
         calls, inside = self.dependencies(made)
-        self.equations.append(Fold(region.variables[result], kind, table, spec.elements, variables, calls, inside))
+        variable, place = region.variables[result], instruction.span
+        self.equations.append(Fold(variable, kind, table, spec.elements, variables, calls, inside, place))
 
     # ---- what a value depends on within its own activation: the segments of fission follow from it
 
@@ -269,7 +282,7 @@ class _Builder:
             if self.p.uniform_operand(value) is not None or self.facts.is_column(value):
                 continue
             if self.p.is_computed(value):
-                variable = self.read(value, self.p.home[value])
+                variable = self.read(value, self.p.home[value], NOWHERE)
                 assert isinstance(variable, Variable)
                 inside.add(variable)
                 continue
