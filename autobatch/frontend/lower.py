@@ -44,6 +44,7 @@ from autobatch.ir.rewrite import Fresh, calls, copy_region
 from autobatch.ir.template import Input, Template
 from autobatch.ir.types import BOOL, Array
 from autobatch.runtime.schema import Schema
+from autobatch.source import Span
 
 RULES = Rules(evaluate, execute, call, materialise, attribute, operate)
 ROUNDS = 24
@@ -52,12 +53,16 @@ ROUNDS = 24
 @dataclass(frozen=True)
 class Lowered:
     """`module.functions[0]` is the entry; `result` says how its results become Python values. `free` are the free
-    variables read, so that a caller can read them again; `sources` every Python function whose text was lowered."""
+    variables read, so that a caller can read them again; `sources` every Python function whose text was lowered, and
+    `reached` the lines of them (file, number) that lowering came to. `traced`: functions that were handed to JAX whole,
+    with the place that did so."""
 
     module: Module
     result: Template
     free: tuple[FreeVariable, ...]
     sources: tuple[Callable[..., Any], ...]
+    reached: frozenset[tuple[str, int]] = frozenset()
+    traced: tuple[tuple[Span, Span], ...] = ()
 
 
 def lower(
@@ -178,7 +183,9 @@ def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwa
         state.span,
     )
     module = _finish(context, entry)
-    return Lowered(module, template, tuple(context.free.values()), tuple(context.sources))
+    traced = tuple(sorted(context.traced, key=str))
+    free, sources = tuple(context.free.values()), tuple(context.sources)
+    return Lowered(module, template, free, sources, frozenset(context.reached), traced)
 
 
 class _Renumbered(Fresh):

@@ -21,6 +21,7 @@ from autobatch.ir.types import Ref
 
 def rebuild_function(s: State, function: v.LocalFunction, python: Callable[[v.Abstract], Any]) -> Callable[..., Any]:
     """A Python function with the text of a local one; `python` gives what its captured variables are."""
+    s.context.traced.add((function.source.span, s.span))
     captured = dict(function.captured or ())
     for name in function.source.free:
         if name not in captured and (found := enclosing_value(s, name)) is not None:

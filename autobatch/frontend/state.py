@@ -107,7 +107,10 @@ class Memory:
 
 
 class Context:
-    """One round of lowering: the module under construction."""
+    """One round of lowering: the module under construction.
+
+    `reached` are the lines that lowering came to; `traced` the texts of functions that JAX traced, with the place that
+    handed them over."""
 
     def __init__(self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: Memory) -> None:
         self.schema, self.rules, self.memory = schema, rules, memory
@@ -123,6 +126,8 @@ class Context:
         self.free = memory.free
         self.sources: dict[Any, None] = {}
         self.meanings: dict[Value, tuple[Any, ...]] = {}
+        self.reached: set[tuple[str, int]] = set()
+        self.traced: set[tuple[Span, Span]] = set()
         self.changed = False
         self._failure: tuple[Exception | None, Span] = (None, NOWHERE)
         self.inputs: dict[int, v.Abstract] = {}
@@ -355,6 +360,7 @@ class State:
         before = self.span
         if hasattr(node, "lineno"):
             self.span = self.frame.source.at(node)
+            self.context.reached.add((self.span.file, self.span.line))
         try:
             yield
         except Exception as error:

@@ -9,6 +9,7 @@ Python functions whose free variables are tracers.
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -22,11 +23,13 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import hidden, wrap
 from autobatch.frontend.layouts import NotStored, layout_of
 from autobatch.frontend.rebuild import rebuild_function
+from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.state import Context, State
 from autobatch.frontend.statics import is_array, is_namedtuple, make_object, substitute
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Literal, Operand
 from autobatch.ir.types import Array
+from autobatch.source import Span
 
 Take = Callable[[Operand], Any]
 
@@ -48,6 +51,7 @@ class _Traced(NamedTuple):
 def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
     """The result of `fun(*args, **kwargs)`, traced. Raises Untraceable."""
     operands: list[Operand] = []
+    _note_functions(s, fun, args)
     _arguments(s, args, kwargs, operands.append)
     used = list(dict.fromkeys(x for x in operands if not _is_scalar_literal(x)))
     traced = _cached(s, fun, args, kwargs, operands, used)
@@ -61,6 +65,16 @@ def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs:
         s.span,
     )
     return from_python(s.context, traced.shapes, iter(folder.held.get(x, x) for x in results))
+
+
+def _note_functions(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract]) -> None:
+    """Functions of the user that are handed to JAX whole: their lines run where the call stands."""
+    for given in (fun, *(a.value for a in args if isinstance(a, v.Static) and callable(a.value))):
+        function = inspect.unwrap(given)
+        if is_user_function(function):
+            code = function.__code__
+            last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
+            s.context.traced.add((Span(code.co_filename, code.co_firstlineno, 1, last, 1), s.span))
 
 
 class _Folder:
