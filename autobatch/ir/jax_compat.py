@@ -185,6 +185,18 @@ def holds_loop(op: Op) -> bool:
     return op.is_jax and (op.name == "while" or any(map(_loops, jex.jaxprs_in_params(dict(op.params)))))
 
 
+def held_primitives(op: Op) -> list[str]:
+    """The names of the primitives inside an operation that holds jaxprs, in order, each as often as it stands there."""
+    return [n for j in jex.jaxprs_in_params(dict(op.params)) for n in _primitives(j)] if op.is_jax else []
+
+
+def _primitives(jaxpr: jex.Jaxpr) -> list[str]:
+    found = []
+    for e in jaxpr.eqns:
+        found += [e.primitive.name, *(n for j in jex.jaxprs_in_params(e.params) for n in _primitives(j))]
+    return found
+
+
 def _loops(jaxpr: jex.Jaxpr) -> bool:
     return any(e.primitive.name == "while" or any(map(_loops, jex.jaxprs_in_params(e.params))) for e in jaxpr.eqns)
 
