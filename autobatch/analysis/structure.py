@@ -37,19 +37,23 @@ class Structure:
 
     `host`: computable there; `direct`: without waiting for the result of a call. `on_host` and `on_device`: needed
     there (a value can be needed in both places; a list needed on the device is one whose elements are; one needed on
-    the host may be needed for its length alone, when its elements are not computable there)."""
+    the host may be needed for its length alone, when its elements are not computable there). `numbers`: the shared
+    integers that the host knows. `uniform`: computed from shared values alone, so once for the whole batch."""
 
+    numbers: frozenset[Value] = frozenset()
+    uniform: set[Value] = field(default_factory=set)
     host: set[Value] = field(default_factory=set)
     direct: set[Value] = field(default_factory=set)
     on_host: set[Value] = field(default_factory=set)
     on_device: set[Value] = field(default_factory=set)
 
     def is_host(self, operand: Operand) -> bool:
-        return isinstance(operand, Literal) or operand in self.host
+        return isinstance(operand, Literal) or operand in self.host or operand in self.numbers
 
     def is_column(self, operand: Operand) -> bool:
         """Does the device receive this value as a column that the host has computed?"""
-        return isinstance(operand, Value) and operand in self.direct and is_small(operand)
+        column = isinstance(operand, Value) and operand in self.direct and operand not in self.uniform
+        return column and is_small(operand)
 
 
 def is_small(value: Value) -> bool:
@@ -66,16 +70,29 @@ def is_host_only(op: Op) -> bool:
     return not op.is_jax and OWN[op.name].host and not is_load(op)
 
 
-def analyse(module: Module, traced: frozenset[int] = frozenset()) -> Structure:
+def is_division(value: Value, op: Op) -> bool:
+    """An integer division: by zero, it fails its example wherever the host can know that."""
+    return op.name in ("floordiv", "mod") and is_small(value)
+
+
+def analyse(module: Module, traced: frozenset[int] = frozenset(), numbers: frozenset[int] = frozenset()) -> Structure:
     """Both facts, by fixpoint over the functions of the module. `traced` are parameters of the entry whose values the
-    host will not know: arrays that an outer `jax.jit` traces."""
-    return _Analysis(module, traced).run()
+    host will not know: arrays that an outer `jax.jit` traces. `numbers` are shared values, by position, whose values it
+    may know: Python integers of the call. Those that decide structure it has to know, and a plan is for their values;
+    every other one is a number like a shared float, and a plan is for all its values."""
+    shared = frozenset(module.shared[k] for k in numbers)
+    asked = _Analysis(module, traced, shared, frozenset()).run().on_host & shared if shared else shared
+    return _Analysis(module, traced, asked, asked).run()
 
 
 class _Analysis:
-    def __init__(self, module: Module, traced: frozenset[int]) -> None:
-        self.module, self.traced = module, traced
-        self.facts = Structure()
+    """`numbers`: the shared integers that structure may depend on; `columns`: those that columns of numbers may."""
+
+    def __init__(
+        self, module: Module, traced: frozenset[int], numbers: frozenset[Value], columns: frozenset[Value]
+    ) -> None:
+        self.module, self.traced, self.columns = module, traced, columns
+        self.facts = Structure(numbers)
         self.functions = {f.name: f for f in module.functions}
         self.sites: dict[str, list[Call]] = defaultdict(list)
         self.definition: dict[Value, tuple[Instruction, int]] = {}
@@ -91,25 +108,36 @@ class _Analysis:
                     self.turns.update(instruction.body.args)
 
     def run(self) -> Structure:
+        self.find_uniform()
         self.find_host()
         self.find_needs()
         return self.facts
+
+    def find_uniform(self) -> None:
+        known = set(self.module.shared)
+        for function in self.module.functions:
+            for instruction in walk(function.region):
+                if isinstance(instruction, Apply) and not is_load(instruction.op) and not is_host_only(instruction.op):
+                    read = [x for x in instruction.operands if isinstance(x, Value)]
+                    if read and all(x in known for x in read):
+                        known.update(instruction.results)
+                        self.facts.uniform.update(instruction.results)
 
     # ---- what the host can compute: the largest solution, by removal
 
     def find_host(self) -> None:
         self.everything = frozenset((*self.definition, *self.parameter, *self.turns))
-        self.facts.host = self._largest(set(self.everything), through_calls=True)
-        self.facts.direct = self._largest(set(self.facts.host), through_calls=False)
+        self.facts.host = self._largest(set(self.everything), self.facts.numbers, through_calls=True)
+        self.facts.direct = self._largest(set(self.facts.host), self.columns, through_calls=False)
 
-    def _largest(self, held: set[Value], *, through_calls: bool) -> set[Value]:
-        while gone := [v for v in held if not self.holds(v, held, through_calls)]:
+    def _largest(self, held: set[Value], numbers: frozenset[Value], *, through_calls: bool) -> set[Value]:
+        while gone := [v for v in held if not self.holds(v, held, numbers, through_calls)]:
             held.difference_update(gone)
         return held
 
-    def holds(self, value: Value, held: set[Value], through_calls: bool) -> bool:
+    def holds(self, value: Value, held: set[Value], numbers: frozenset[Value], through_calls: bool) -> bool:
         def ok(operand: Operand) -> bool:
-            return isinstance(operand, Literal) or operand in held
+            return isinstance(operand, Literal) or operand in held or operand in numbers
 
         if value in self.turns:
             return True
@@ -181,6 +209,8 @@ class _Analysis:
 
     def need(self, operand: Operand, *, device: bool) -> None:
         """Note that `operand` is needed; a small host value that the device needs is needed on the host too."""
+        if operand in self.facts.numbers and not device:
+            self.facts.on_host.add(operand)  # type: ignore[arg-type]
         if not isinstance(operand, Value) or operand not in self.everything:
             return
         if device and self.facts.is_column(operand):
@@ -207,6 +237,8 @@ class _Analysis:
         instruction, k = self.definition[value]
         match instruction:
             case Apply(op=op, operands=xs):
+                if device and is_division(value, op) and self.facts.is_host(value):
+                    self.need(value, device=False)
                 for x in xs:
                     if op.name == "pack_list":
                         self.need_element(x, device)
