@@ -141,6 +141,10 @@ class Options:
     """How many specialisations, executables and plans each batched function keeps in memory; beyond it, the one that
     was not used for longest is dropped."""
 
+    shape_groups: int = field(default=8, metadata=_spec(_count))
+    """How many groups of examples a batch may be cut into where the shapes of their arrays differ: each is a program of
+    its own."""
+
     @property
     def key(self) -> tuple[Any, ...]:
         """The values that change what is compiled, hashable: a part of the key of every specialisation."""

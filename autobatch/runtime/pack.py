@@ -38,6 +38,7 @@ from autobatch.runtime.infer import MAX_NESTING, Conflict, Inference, Place, Rec
 from autobatch.runtime.layout import Layout, lay_out
 from autobatch.runtime.leaves import Leaf, Mixed, Ragged, Vocabularies, describe_value, leaf_column
 from autobatch.runtime.schema import UNKNOWN, Schema
+from autobatch.runtime.shapes import Difference, ShapesDiffer, differing
 from autobatch.runtime.walk import Table, Walk, spell, walk
 
 AnyArray = np.ndarray[Any, Any]
@@ -47,7 +48,8 @@ def pack(examples: Sequence[Any], like: Schema | None = None) -> Columns:
     """Pack a sequence of examples.
 
     `like` is a schema that the result's schema contains: what the data adds is joined to it. Raises BatchError for
-    values that cannot be packed and for fields whose values differ in type, naming the example and the path to it."""
+    values that cannot be packed and for fields whose values differ in type, naming the example and the path to it;
+    ShapesDiffer where only the shapes of arrays keep examples from being of one type."""
     if len(examples) == 0:
         if like is None:
             raise BatchError("the list of examples is empty, so their types are unknown; pass `like=`")
@@ -87,6 +89,7 @@ class _Packer:
         self.list_values, self.list_targets = _joined(lists, 0)
         self.list_owner = np.full(len(self.list_visits), -1, np.int64)
         self.cells: list[_Cells] = []
+        self.differences: list[Difference] = []
         try:
             if like is not None:
                 self.inference.see_schema(like)
@@ -114,6 +117,8 @@ class _Packer:
         for cells in self.cells:  # grows while it is read: lists in lists
             if len(cells.lists):
                 self.see_items(cells)
+        if self.differences:
+            raise ShapesDiffer(self.differences)
 
     def see(self, cells: _Cells) -> None:
         """The facts of some cells."""
@@ -126,7 +131,12 @@ class _Packer:
             else:
                 self.see_objects(cells, none)
         except Mixed as error:
-            raise self.mixed(cells, error) from None
+            where = "one example" if cells.place is self.inference.root else cells.place.where
+            examples = np.searchsorted(self.walked.starts, cells.owners, side="right") - 1
+            found = differing(where, cells.values, examples, len(self.walked.starts))
+            if found is None:
+                raise self.mixed(cells, error) from None
+            self.differences.append(found)
         except Conflict as error:
             first = f"{self.path(cells, 0)}: {cells.place.where}"
             raise BatchError(f"{first} had another type before (`like`, or shared lists): {error}") from None
