@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -22,26 +23,37 @@ from autobatch.ir.types import Array, List, Ref, Tag, Type
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.schema import Class, Field, ListStore, Schema, Store
 
-_FORMAT = "autobatch columns 1"
+_FORMAT = "autobatch columns 2"
 AnyArray = np.ndarray[Any, Any]
 
 
 def save(columns: Columns, path: str | os.PathLike[str]) -> None:
     """Write columns to the file `path`, replacing it as a whole. Raises BatchError for classes that cannot be found
     again by name, as those defined inside functions."""
+    save_groups([columns], None, path)
+
+
+def save_groups(groups: Sequence[Columns], order: AnyArray | None, path: str | os.PathLike[str]) -> None:
+    """Write examples that are in several sets of columns; `order` says where each example is among all of them."""
     arrays: list[AnyArray] = []
 
     def keep(array: AnyArray) -> list[Any]:
         arrays.append(array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}"))
         return [len(arrays) - 1, str(array.dtype)]
 
+    def described(columns: Columns) -> dict[str, Any]:
+        return {
+            "count": columns.count,
+            "schema": _schema_to_json(columns.schema),
+            "arrays": {name: keep(a) for name, a in columns.arrays.items()},
+            "starts": {name: keep(a) for name, a in columns.starts.items()},
+            "vocabularies": {name: _words_to_json(words) for name, words in columns.vocabularies.items()},
+        }
+
     text = {
         "format": _FORMAT,
-        "count": columns.count,
-        "schema": _schema_to_json(columns.schema),
-        "arrays": {name: keep(a) for name, a in columns.arrays.items()},
-        "starts": {name: keep(a) for name, a in columns.starts.items()},
-        "vocabularies": {name: _words_to_json(words) for name, words in columns.vocabularies.items()},
+        "groups": [described(columns) for columns in groups],
+        "order": None if order is None else keep(order),
     }
     data = np.frombuffer(json.dumps(text).encode("utf-8", "surrogatepass"), np.uint8)
     target = Path(path)
@@ -56,6 +68,14 @@ def save(columns: Columns, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str]) -> Columns:
     """Read what `save` wrote. Raises BatchError for a file of another kind, and for classes that are gone."""
+    groups, order = load_groups(path)
+    if order is not None:
+        raise BatchError(f"{path} holds {len(groups)} groups of examples; read them with `ab.load`")
+    return groups[0]
+
+
+def load_groups(path: str | os.PathLike[str]) -> tuple[list[Columns], AnyArray | None]:
+    """Read what `save_groups` wrote."""
     try:
         with np.load(path, allow_pickle=False) as file:
             text = json.loads(bytes(file["schema"]).decode("utf-8", "surrogatepass"))
@@ -69,13 +89,16 @@ def load(path: str | os.PathLike[str]) -> Columns:
         array: AnyArray = held[f"a{entry[0]}"].view(jax_compat.dtype_of(entry[1]))
         return array
 
-    return Columns(
-        _schema_from_json(text["schema"], str(path)),
-        text["count"],
-        {name: kept(entry) for name, entry in text["arrays"].items()},
-        {name: kept(entry) for name, entry in text["starts"].items()},
-        {name: _words_from_json(words, str(path)) for name, words in text["vocabularies"].items()},
-    )
+    def columns(text: dict[str, Any]) -> Columns:
+        return Columns(
+            _schema_from_json(text["schema"], str(path)),
+            text["count"],
+            {name: kept(entry) for name, entry in text["arrays"].items()},
+            {name: kept(entry) for name, entry in text["starts"].items()},
+            {name: _words_from_json(words, str(path)) for name, words in text["vocabularies"].items()},
+        )
+
+    return [columns(group) for group in text["groups"]], None if text["order"] is None else kept(text["order"])
 
 
 def _schema_to_json(schema: Schema) -> dict[str, Any]:
