@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, assert_never
 
 import jax
@@ -138,6 +138,25 @@ class Bound:
     def key(self) -> Any:
         """The containers of all arguments, hashable."""
         return tuple((name, form_key(form)) for name, form in self.forms.items())
+
+    def with_slots(self, make: Callable[[Slot], Slot]) -> Bound:
+        """The same call on other examples; `make` is called once for each slot."""
+        made = {s.index: make(s) for s in self.slots}
+        slots = tuple(made[s.index] for s in self.slots)
+
+        def replaced(form: Form) -> Form:
+            match form:
+                case Slot(index=index):
+                    return made[index]
+                case Raw():
+                    return form
+                case Branch(children=children):
+                    return replace(form, children=tuple(map(replaced, children)))
+                case _:
+                    assert_never(form)
+
+        forms = {name: replaced(form) for name, form in self.forms.items()}
+        return Bound(self.signature, forms, slots, len(slots[0]))
 
     def example(self, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one example."""

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.arguments import Bound, Branch, Form, Slot
+from autobatch.arguments import Bound
 from autobatch.errors import ExampleError, Failure
 from autobatch.ir import jax_compat
 from autobatch.objects import stack
@@ -104,14 +104,4 @@ def run_stacked(function: Callable[..., Any], bound: Bound, name: str, *, masks:
 
 def _unpacked(bound: Bound) -> Bound:
     """The same arguments with the objects of every batch, made once."""
-    held: dict[int, Slot] = {}
-
-    def walk(form: Form) -> Form:
-        if isinstance(form, Slot) and form.kind == "batch":
-            held.setdefault(form.index, replace(form, kind="list", values=form.values.to_list()))
-            return held[form.index]
-        if isinstance(form, Branch):
-            return Branch(tuple(map(walk, form.children)), form.rebuild, form.key)
-        return form
-
-    return Bound(bound.signature, {n: walk(f) for n, f in bound.forms.items()}, bound.slots, bound.size)
+    return bound.with_slots(lambda s: replace(s, kind="list", values=s.values.to_list()) if s.kind == "batch" else s)
