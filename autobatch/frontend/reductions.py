@@ -92,7 +92,7 @@ def extreme(s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract],
     if isinstance(found, v.Record):
         return _extreme_item(s, found.items, key, default, better)
     if default is None:
-        return _extreme_of_list(s, found, key, better)
+        return _extreme_of_list(s, found, key, better, checked=True)
     some = truth(s, compare_with(s, operator.gt, found.length, v.Static(0)))
     if isinstance(some, bool):
         return _extreme_of_list(s, found, key, better) if some else default
@@ -148,16 +148,20 @@ def _larger(x: Any, y: Any) -> Any:
     return jnp.where(x > y, x, y)
 
 
-def _extreme_of_list(s: State, found: v.Lazy, key: v.Abstract | None, better: Comparison) -> v.Abstract:
+def _extreme_of_list(
+    s: State, found: v.Lazy, key: v.Abstract | None, better: Comparison, *, checked: bool = False
+) -> v.Abstract:
+    """Of a list that has an element; `checked` fails the examples whose list is empty."""
     kind = "min" if better is operator.lt else "max"
     keys = collect(s, found, lambda t, x: (True, lambda u: _number(u, x if key is None else u.call(key, [x]))))
     if isinstance(keys, v.Record) or not isinstance(keys.elem, LeafLayout):
         s.refuse(f"{kind}() compares numbers here", "give a key that is a number")
+    count = length(s, keys)
+    if checked:
+        some = compare_with(s, operator.gt, count, v.Static(0))
+        s.check(operand_of(s, some), "ValueError", f"{kind}() of an empty sequence")
     if key is None:
         return _reduce(s, keys, kind, keys.elem)
-    count = length(s, found)
-    some = compare_with(s, operator.gt, count, v.Static(0))
-    s.check(operand_of(s, some), "ValueError", f"{kind}() of an empty sequence")
     best = _position(s, keys, count, better)
     return found.item(s, best)
 

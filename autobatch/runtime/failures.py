@@ -14,8 +14,8 @@ from autobatch.runtime.spec import PlanSpec
 
 def first_failures(spec: PlanSpec, columns: Columns, roots: Sequence[Any], examples: Iterable[int]) -> list[Failure]:
     """The first failure of each of the examples, as Python would raise it."""
-    program = ScalarProgram(spec.slice, columns)
-    entry = spec.slice.functions[0]
+    program = ScalarProgram(spec.failing, columns)
+    entry = spec.failing.functions[0]
     whole = spec.module.functions[0].region.args
     kept = [whole.index(a) for a in entry.region.args]
     found = []

@@ -23,6 +23,12 @@ from autobatch.errors import Failure
 from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Literal, Map, Module, Operand, Region, While
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.scalar_ops import FailedError, scalar_operation
+from autobatch.source import Span
+
+CYCLE = (
+    "the recursion follows a cycle in the data: it comes back to an object that it has not finished; break the cycle "
+    "in the example, or hand down a number that stops the recursion"
+)
 
 Request = tuple[str, tuple[Any, ...]]
 Frame = Generator[Request, tuple[Any, ...], tuple[Any, ...]]
@@ -35,8 +41,11 @@ class ScalarProgram:
         self.columns = columns
         self.functions: dict[str, Callable[..., Frame]] = {}
         self.memo: dict[Request, tuple[Any, ...]] = {}
+        self.places: dict[str, dict[int, Span]] = {}
         for function in slice_.functions:
-            self.functions[function.name] = _Writer(function, columns).compile()
+            writer = _Writer(function, columns)
+            self.functions[function.name] = writer.compile()
+            self.places[function.name] = writer.places
 
     def call(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The structural results of a function. Raises `FailedError`; a call that waits for itself is a failure too."""
@@ -59,7 +68,7 @@ class ScalarProgram:
             sent = memo.get(asked)
             if sent is None:
                 if asked in open_:
-                    raise FailedError("RecursionError", "the recursion follows a cycle in the data")
+                    raise FailedError("RecursionError", CYCLE, self.places[current[0]][frame.gi_frame.f_lineno])
                 open_.add(asked)
                 stack.append((asked, self.functions[asked[0]](*asked[1])))
         return memo[request]
@@ -70,7 +79,7 @@ class ScalarProgram:
             self.call(name, args)
         except FailedError as error:
             return Failure(example, error.kind, error.message, error.span)
-        return Failure(example, "RecursionError", "the recursion follows a cycle in the data")
+        return Failure(example, "RecursionError", CYCLE)
 
 
 class _Writer:
@@ -80,6 +89,8 @@ class _Writer:
         self.function, self.columns = function, columns
         self.lines: list[str] = []
         self.names: dict[str, Any] = {}
+        self.places: dict[int, Span] = {}
+        """The place of each call, by the line of the source that asks for it."""
 
     def compile(self) -> Callable[..., Frame]:
         region = self.function.region
@@ -150,6 +161,7 @@ class _Writer:
     def call(self, call: Call, depth: int) -> None:
         asked = f"yield ({call.callee!r}, {self.tuple(call.operands)})"
         self.line(depth, f"{self.tuple(call.results)} = {asked}" if call.results else asked)
+        self.places[len(self.lines)] = call.span
 
 
 def as_column(values: list[Any]) -> np.ndarray[Any, Any]:

@@ -177,7 +177,7 @@ def _load_is_none(instruction: Apply, columns: Columns) -> Operation:
 def _item(type: Any, columns: Columns) -> Operation:
     assert isinstance(type, List)
     if type.store is None:
-        return lambda items, index: items[index]
+        return _element
     offsets = columns.arrays[f"{type.store}.#offsets"]
     read = _cell(columns, f"{type.store}.#values", type.elem)
 
@@ -188,6 +188,12 @@ def _item(type: Any, columns: Columns) -> Operation:
         return read(int(offsets[row]) + (index + length if index < 0 else index))
 
     return item
+
+
+def _element(items: tuple[Any, ...], index: int) -> Any:
+    if not -len(items) <= index < len(items):
+        raise IndexError("list index out of range")
+    return items[index]
 
 
 def _length(type: Any, columns: Columns) -> Operation:

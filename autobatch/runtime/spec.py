@@ -53,7 +53,8 @@ class RegionSpec:
 class PlanSpec:
     """All that the planner needs to know of a program.
 
-    `slice` is the structural slice of `module`, and `slice_results[f]` the results of function f that are left in it.
+    `slice` is the structural slice of `module`, and `slice_results[f]` the results of function f that are left in it;
+    `failing` is the slice with all that can fail.
     `on_host`, `on_device`, `columns`: see `analysis/structure.py`. `uniform` names the definition of a value or literal
     that is the same for all rows; `data` that of a column of a store. `slots[f]` are the results of function f that
     somebody reads as numbers. `outputs[j]`: a table in the example space for result j of the entry, or None where the
@@ -62,6 +63,7 @@ class PlanSpec:
     module: Module
     slice: Module
     slice_results: Mapping[str, tuple[int, ...]]
+    failing: Module
     regions: Mapping[str, RegionSpec]
     definitions: tuple[Definition, ...]
     uniform: Mapping[Operand, int]

@@ -49,7 +49,7 @@ from autobatch.runtime.schema import Schema
 from autobatch.runtime.spec import Definition, PlanSpec, TableSpec
 from autobatch.source import NOWHERE, Span
 from autobatch.vectorize.provenance import Provenance, RegionRows, Source
-from autobatch.vectorize.slices import structural_slice
+from autobatch.vectorize.slices import failing_slice, structural_slice
 
 
 def build_system(module: Module, facts: Structure, schema: Schema) -> tuple[System, PlanSpec, dict[Variable, Value]]:
@@ -86,6 +86,7 @@ class _Builder:
         spec = PlanSpec(
             self.module,
             *structural_slice(self.module, self.facts),
+            failing_slice(self.module, self.facts),
             {name: r.spec() for name, r in self.p.roots.items()},
             tuple(d for d, _ in self.definitions.values()),
             {s.value: d.index for s, (d, _) in self.definitions.items() if s.kind == "uniform"},  # type: ignore[misc]

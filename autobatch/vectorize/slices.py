@@ -7,8 +7,9 @@
              %8 = call @encode(%2)                            call @encode(%2)
              ...
 
-Parameters and results that only the device needs are gone, and so is arithmetic on them. Its interpreter finds what an
-example fails with first, and the structural results of calls.
+Parameters and results that only the device needs are gone, and so is arithmetic on them. Its interpreter finds the
+structural results of calls. The *failing slice* holds also what the device would read, where reading can fail
+(`t.left.x` of a leaf, `states[3]` of two): its interpreter finds what an example fails with first.
 """
 
 from __future__ import annotations
@@ -38,13 +39,19 @@ from autobatch.ir.types import INT, List
 
 def structural_slice(module: Module, facts: Structure) -> tuple[Module, dict[str, tuple[int, ...]]]:
     """`module` without everything that only the device computes; and which results of each function are left."""
-    slicer = _Slicer(module, facts)
+    slicer = _Slicer(module, facts, failing=False)
     return slicer.run(), {f.name: tuple(slicer.results(f.name)) for f in module.functions}
 
 
+def failing_slice(module: Module, facts: Structure) -> Module:
+    """The structural slice with every operation that can fail, and the lists that those read: of the elements that
+    only the device computes, a list holds as many zeros."""
+    return _Slicer(module, facts, failing=True).run()
+
+
 class _Slicer:
-    def __init__(self, module: Module, facts: Structure) -> None:
-        self.module, self.facts = module, facts
+    def __init__(self, module: Module, facts: Structure, *, failing: bool) -> None:
+        self.module, self.facts, self.failing = module, facts, failing
         self.functions = {f.name: f for f in module.functions}
         self.needed: dict[str, set[int]] = {f.name: set() for f in module.functions}
         for function in module.functions:
@@ -57,9 +64,17 @@ class _Slicer:
         return replace(self.module, functions=tuple(self.function(f) for f in self.module.functions))
 
     def kept(self, x: Operand) -> bool:
-        if not isinstance(x, Value) or x not in self.facts.on_host:
+        if not isinstance(x, Value):
             return False
-        return isinstance(x.type, List) or self.facts.is_host(x)
+        if isinstance(x.type, List):
+            return x in self.facts.on_host or (self.failing and x in self.facts.on_device)
+        return x in self.facts.on_host and self.facts.is_host(x)
+
+    def can_fail(self, instruction: Apply) -> bool:
+        """Does this read what may not be there? Its operands are structure, which the slice holds."""
+        op, xs = instruction.op, instruction.operands
+        reads = op.name in ("load", "item") or (op.name == "reduce" and op["kind"] in ("min", "max"))
+        return reads and all(isinstance(x, Literal) or self.kept(x) for x in xs)
 
     def element(self, x: Operand) -> Operand:
         """An element of a list of which perhaps only the length is asked for."""
@@ -88,7 +103,8 @@ class _Slicer:
                 return replace(instruction, operands=elements) if self.kept(results[0]) else None
             case Apply(op=op, results=results):
                 effect = not op.is_jax and OWN[op.name].effect
-                return instruction if effect or any(self.kept(r) for r in results) else None
+                asked = effect or any(self.kept(r) for r in results) or (self.failing and self.can_fail(instruction))
+                return instruction if asked else None
             case If(results=results, then=then, orelse=orelse):
                 keep = [k for k, r in enumerate(results) if self.kept(r)]
                 arms = [Region((), self.body(arm), tuple(arm.results[k] for k in keep)) for arm in (then, orelse)]

@@ -46,12 +46,14 @@ class Evaluation:
         self.examples: dict[int, Any] = {}
 
     def output(self, variable: Variable) -> Any:
-        """All rows of an output, stacked in the order of the examples (or of the elements)."""
-        assert variable.space is not None
-        rows = [self.value(variable, row) for row in range(self.plan.rows(variable.space.index))]
-        if rows:
-            return jnp.stack(rows)
-        return jnp.zeros((0, *variable.type.shape), jax_compat.device_dtype(variable.type))
+        """All rows of an output, stacked in the order of the examples (or of the elements); zero for examples that
+        failed while planning, whose rows point nowhere."""
+        space = variable.space
+        assert space is not None
+        blank = jnp.zeros(variable.type.shape, jax_compat.device_dtype(variable.type))
+        failed = {f.index for f in self.plan.failures} if space.index == self.plan.request.example else set()
+        rows = [blank if row in failed else self.value(variable, row) for row in range(self.plan.rows(space.index))]
+        return jnp.stack(rows) if rows else jnp.stack([blank])[:0]
 
     def value(self, variable: Variable, row: int) -> Any:
         """One row. An explicit stack, because chains of rows may be long."""
