@@ -27,6 +27,7 @@ from autobatch.frontend.layouts import (
     rebuild,
     unify,
 )
+from autobatch.frontend.numbers import is_python
 from autobatch.frontend.sources import FunctionSource, source_of
 from autobatch.frontend.state import (
     RESULT,
@@ -40,6 +41,7 @@ from autobatch.frontend.state import (
     Unknown,
 )
 from autobatch.ir.core import Call, Function, Region, Value
+from autobatch.ir.types import Array
 
 MAX_SPECIALISATIONS = 64
 
@@ -148,7 +150,8 @@ def activate(
     caught = {n: x if isinstance(x, v.LocalFunction) else _prepare(s, x) for n, x in captured.items()}
     given = _widen(s, source, given)
     shared = s.context.shared_values
-    layouts = {n: layout_of(x, shared) for n, x in given.items()}
+    passed = {n: None if (source, n) in s.context.memory.widened else shared for n in given}
+    layouts = {n: layout_of(x, passed[n]) for n, x in given.items()}
     caught_layouts = {n: layout_of(x, shared) for n, x in caught.items()}
     key = (source, tuple(layouts.items()), tuple(caught_layouts.items()))
     known = s.context.specialisations.get(key)
@@ -162,7 +165,8 @@ def activate(
     if result is None:
         s.frame.unknown = True
         raise Unknown
-    operands = [o for x in (*given.values(), *caught.values()) for o in leaves(x, shared)]
+    operands = [o for n, x in given.items() for o in leaves(x, passed[n])]
+    operands += [o for x in caught.values() for o in leaves(x, shared)]
     values = tuple(s.context.value(t) for t in leaf_types(result))
     if values or known.can_fail:
         s.emit(Call(values, known.name, tuple(operands), s.span))
@@ -184,20 +188,25 @@ def _prepare(s: State, value: v.Abstract) -> v.Abstract:
 
 
 def _widen(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
-    """Python numbers that change from call to call of a recursive function become run-time values."""
+    """Python numbers that change from call to call of a recursive function become run-time values: constants, and
+    shared integers (`f(node.left, depth - 1)`), which else cross calls without being passed."""
     memory = s.context.memory
+    before = next((a for x, a in reversed(s.context.active) if x is source), {})
     for name, value in given.items():
-        if not isinstance(value, v.Static) or type(value.value) not in (int, float):
-            continue
-        place = (source, name)
-        if place not in memory.widened:
-            before = next((a for x, a in reversed(s.context.active) if x is source), None)
-            if before is None or before.get(name, value) == value:
-                continue
-            memory.widened.add(place)
+        number = isinstance(value, v.Static) and type(value.value) in (int, float)
+        if (source, name) in memory.widened:
+            given[name] = v.Leaf(s.scalar(value.value)) if isinstance(value, v.Static) and number else value
+        elif before.get(name, value) != value and (number or _is_shared_integer(s, before[name])):
+            memory.widened.add((source, name))
             raise Restart
-        given[name] = v.Leaf(s.scalar(value.value))
     return given
+
+
+def _is_shared_integer(s: State, value: v.Abstract) -> bool:
+    """A shared number of Python's, an integer or a bool."""
+    if not isinstance(value, v.Leaf) or value.operand not in s.context.shared_values:
+        return False
+    return is_python(value.type) and isinstance(value.type, Array) and (value.type.is_integer or value.type.is_bool)
 
 
 def specialise(

@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from autobatch.errors import Error, UnsupportedError
@@ -22,6 +23,7 @@ from autobatch.frontend.comprehensions import materialise
 from autobatch.frontend.dispatch import call
 from autobatch.frontend.expressions import evaluate
 from autobatch.frontend.joins import stored
+from autobatch.frontend.needs import Needed
 from autobatch.frontend.results import Outputs
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.stacking import operate
@@ -71,18 +73,20 @@ def lower(
     kwargs: dict[str, Any],
     schema: Schema,
     shared: Sequence[Array],
+    integers: Mapping[int, int] = MappingProxyType({}),
 ) -> Lowered:
     """Lower a function of one example.
 
     `args` and `kwargs` are Python objects with `Input` at their array leaves; all else in them is static. `shared` are
-    the types of the shared inputs. Arrays in free variables become further shared values, behind these.
+    the types of the shared inputs; `integers` says which of them are Python integers of the call, and `Needed` is
+    raised where one has to be static instead. Arrays in free variables become further shared values, behind these.
     """
     memory = Memory()
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20_000))
     try:
         for _ in range(ROUNDS):
-            context = Context(schema, shared, RULES, memory)
+            context = Context(schema, shared, RULES, memory, integers)
             try:
                 found = _round(context, fun, args, kwargs)
             except Restart:
@@ -93,7 +97,7 @@ def lower(
                     context.place_of(error),
                     "pass what changes from call to call as a number, or as a field of the examples",
                 ) from None
-            except Error:
+            except (Error, Needed):
                 raise
             except Exception as error:
                 message = (str(error).splitlines() or [""])[0]

@@ -11,7 +11,7 @@ A `State` forks at a branch and is joined behind it (`joins.py`).
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
@@ -112,10 +112,14 @@ class Context:
     `reached` are the lines that lowering came to; `traced` the texts of functions that JAX traced, with the place that
     handed them over."""
 
-    def __init__(self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: Memory) -> None:
+    def __init__(
+        self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: Memory, integers: Mapping[int, int]
+    ) -> None:
         self.schema, self.rules, self.memory = schema, rules, memory
         self._ids = _FIRST_ID
         self.shared = [Value(k, t, "shared") for k, t in enumerate(shared)] + memory.hidden
+        self.integers = {self.shared[k]: n for k, n in integers.items()}
+        self._decided = {x: frozenset([x]) for x in self.shared}
         self.constants: list[Any] = []
         self.functions: dict[Any, Function] = {}
         self.specialisations: dict[Any, Specialisation] = {}
@@ -142,6 +146,19 @@ class Context:
         self.memory.hidden.append(value)
         self.shared.append(value)
         return len(self.shared) - 1
+
+    def decided_by(self, operands: Iterable[Operand]) -> frozenset[Value]:
+        """The shared values that decide some of these operands, each of them alone or with other shared values."""
+        found = (self._decided.get(x) for x in operands if isinstance(x, Value))
+        return frozenset().union(*(x for x in found if x is not None))
+
+    def note_decided(self, instruction: Instruction) -> None:
+        """Remember what shared values decide alone: the results of operations on them."""
+        if not isinstance(instruction, Apply) or not instruction.operands:
+            return
+        if all(isinstance(x, Literal) or x in self._decided for x in instruction.operands):
+            found = self.decided_by(instruction.operands)
+            self._decided.update((r, found) for r in instruction.results)
 
     @property
     def shared_values(self) -> frozenset[Value]:
@@ -294,6 +311,7 @@ class State:
 
     def emit(self, instruction: Instruction) -> None:
         self.block.body.append(instruction)
+        self.context.note_decided(instruction)
 
     def apply(self, op: Op, operands: Sequence[Operand], type: Type, hint: str = "") -> Value:
         """Emit a leaf operation with one result."""

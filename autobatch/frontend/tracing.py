@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from autobatch.errors import SourceError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import hidden, wrap
 from autobatch.frontend.layouts import NotStored, layout_of
+from autobatch.frontend.needs import need_of_trace
 from autobatch.frontend.rebuild import rebuild_function
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.state import Context, State
@@ -54,7 +55,11 @@ def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs:
     _note_functions(s, fun, args)
     _arguments(s, args, kwargs, operands.append)
     used = list(dict.fromkeys(x for x in operands if not _is_scalar_literal(x)))
-    traced = _cached(s, fun, args, kwargs, operands, used)
+    try:
+        traced = _cached(s, fun, args, kwargs, operands, used)
+    except Untraceable:
+        need_of_trace(s, used, lambda known: _works(s, fun, args, kwargs, used, known))
+        raise
     folder = _Folder(s)
     results = jax_compat.inline(
         traced.closed,
@@ -120,19 +125,44 @@ def _cached(
     key = (id(fun), layouts, places, jax.config.jax_enable_x64)  # type: ignore[attr-defined]
     if key not in memory.traces:
         memory.alive.append((fun, args, kwargs))
-
-        def run(*tracers: Any) -> Any:
-            env = dict(zip(used, tracers, strict=True))
-            given, named = _arguments(s, args, kwargs, lambda x: env[x] if x in env else _concrete(x))
-            return fun(*given, **named)
-
-        memory.traces[key] = _Traced(*_run(run, used), _free_arrays(fun, args))
+        memory.traces[key] = _Traced(*_run(s, fun, args, kwargs, used, {}), _free_arrays(fun, args))
     result: _Traced = memory.traces[key]
     return result
 
 
-def _run(run: Callable[..., Any], used: list[Operand]) -> tuple[Any, Any]:
-    types_ = [x.type for x in used]
+def _works(
+    s: State,
+    fun: Callable[..., Any],
+    args: Sequence[v.Abstract],
+    kwargs: dict[str, v.Abstract],
+    used: Sequence[Operand],
+    known: Mapping[Operand, int],
+) -> bool:
+    """Can the call be traced where some of its operands are known?"""
+    try:
+        _run(s, fun, args, kwargs, used, known)
+    except Untraceable:
+        return False
+    return True
+
+
+def _run(
+    s: State,
+    fun: Callable[..., Any],
+    args: Sequence[v.Abstract],
+    kwargs: dict[str, v.Abstract],
+    used: Sequence[Operand],
+    known: Mapping[Operand, Any],
+) -> tuple[Any, Any]:
+    """Trace a call on the operands in `used`, but for those that are `known`."""
+    rest = [x for x in used if x not in known]
+
+    def run(*tracers: Any) -> Any:
+        env = {**known, **dict(zip(rest, tracers, strict=True))}
+        given, named = _arguments(s, args, kwargs, lambda x: env[x] if x in env else _concrete(x))
+        return fun(*given, **named)
+
+    types_ = [x.type for x in rest]
     if not all(isinstance(t, Array) for t in types_):
         raise Untraceable(TypeError("an object or a list of an example was given where an array is needed"))
     try:

@@ -1,0 +1,52 @@
+"""Shared integers that have to be known: run-time values of the program until something needs the number itself.
+
+    jnp.zeros(n + 1)      a shape: `Needed({n})`, and the function is lowered again with n in the program
+    if train:             a bool that decides a branch is part of the program, so only one arm is compiled
+
+An integer that only numbers or structure depend on stays a run-time value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from autobatch.frontend import values as v
+from autobatch.frontend.layouts import leaves
+from autobatch.frontend.state import State
+from autobatch.frontend.statics import inputs
+from autobatch.ir.core import Operand, Value
+
+
+class Needed(Exception):
+    """These shared integers, by position among the shared inputs, have to be constants of the program."""
+
+    def __init__(self, numbers: frozenset[int]) -> None:
+        self.numbers = numbers
+        super().__init__(numbers)
+
+
+def need(s: State, *values: v.Abstract) -> None:
+    """Raise `Needed` where these values would be known if shared integers were; else there is nothing to be done."""
+    operands = [x for value in values for x in leaves(value)]
+    for value in values:
+        if isinstance(value, v.Static):
+            operands += [s.context.shared[i.index] for i in inputs(value.value) if i.shared]
+    _need(s, s.context.decided_by(operands) & s.context.integers.keys())
+
+
+def need_of_trace(s: State, used: Iterable[Operand], works: Callable[[Mapping[Operand, int]], bool]) -> None:
+    """Raise `Needed` for the integers among `used` that a function has to know, so that JAX can trace it. `works` says
+    whether it can be traced with some of them known."""
+    known = s.context.integers
+    operands = [x for x in used if isinstance(x, Value)]
+    found = s.context.decided_by(operands) & known.keys()
+    given = {x: known[x] for x in operands if x in known}
+    if len(found) > 1 and found == given.keys():  # no other value waits for them: try which can stay unknown
+        needed = {x for x in found if not works({y: n for y, n in given.items() if y is not x})}
+        found = frozenset(needed) or found
+    _need(s, found)
+
+
+def _need(s: State, found: Iterable[Value]) -> None:
+    if found:
+        raise Needed(frozenset(s.context.shared.index(x) for x in found))
