@@ -52,7 +52,7 @@ class _Traced(NamedTuple):
 def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
     """The result of `fun(*args, **kwargs)`, traced. Raises Untraceable."""
     operands: list[Operand] = []
-    _note_functions(s, fun, args)
+    _note_function(s, fun)
     _arguments(s, args, kwargs, operands.append)
     used = list(dict.fromkeys(x for x in operands if not _is_scalar_literal(x)))
     try:
@@ -72,14 +72,13 @@ def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs:
     return from_python(s.context, traced.shapes, iter(folder.held.get(x, x) for x in results))
 
 
-def _note_functions(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract]) -> None:
-    """Functions of the user that are handed to JAX whole: their lines run where the call stands."""
-    for given in (fun, *(a.value for a in args if isinstance(a, v.Static) and callable(a.value))):
-        function = inspect.unwrap(given)
-        if is_user_function(function):
-            code = function.__code__
-            last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
-            s.context.traced.add((Span(code.co_filename, code.co_firstlineno, 1, last, 1), s.span))
+def _note_function(s: State, given: Any) -> None:
+    """A function of the user that is handed to JAX whole: its lines run where the call stands."""
+    function = inspect.unwrap(given) if callable(given) else given
+    if is_user_function(function) and not function.__module__.startswith("autobatch.frontend."):
+        code = function.__code__
+        last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
+        s.context.traced.add((Span(code.co_filename, code.co_firstlineno, 1, last, 1), s.span))
 
 
 class _Folder:
@@ -208,6 +207,7 @@ def to_python(s: State, value: v.Abstract, take: Take) -> Any:
     """A Python object for an abstract value; `take` supplies what stands at its leaves."""
     match value:
         case v.Static(value=held):
+            _note_function(s, held)
             return substitute(held, lambda x: to_python(s, wrap(s.context, x), take))
         case v.Leaf(operand=operand):
             return take(operand)
