@@ -1,0 +1,141 @@
+"""The facts of one call, put together from its program, its plan and its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.errors import Failure, SourceError
+from autobatch.ir import jax_compat
+from autobatch.ir.system import space_of
+from autobatch.ir.types import Array
+from autobatch.runtime.plan import DataPlan
+from autobatch.runtime.tables import Signature, TableRequest
+from autobatch.source import NOWHERE, Span
+from autobatch.specialise import Program
+from autobatch.tools.explain.facts import Backend, Bytes, Facts, Failed, Line, Place, Recurrence, Refusal, Rows, Text
+from autobatch.tools.explain.levels import Bound, recurrences
+from autobatch.tools.explain.places import Lines, placed
+from autobatch.tools.explain.products import products
+from autobatch.tools.explain.strategies import strategies
+from autobatch.tools.explain.written import Where, Written, around, outermost, written
+
+INTEGERS = "integers"
+"""The table that holds all integers of a call."""
+
+
+def of_call(
+    name: str,
+    backend: Backend,
+    program: Program,
+    plan: DataPlan,
+    tables: Mapping[str, Any],
+    signature: Signature,
+) -> Facts:
+    """The facts of a call that is ready to run."""
+    compiled = program.compiled
+    schedule, spec, lowered = compiled.schedule, compiled.spec, compiled.lowered
+    bound = Bound(plan.request, signature, tables[INTEGERS])
+    counts = bound.counts()
+    found = placed(schedule, spec, counts)
+    lines = Lines(found, spec, lowered.module)
+    loops = recurrences(schedule, bound)
+    used = {space.index for p in found if (space := space_of(p.equation)) is not None}
+    texts = outermost([*map(written, lowered.sources), *(around(span) for span, _ in lowered.traced)])
+    return Facts(
+        function=name,
+        examples=plan.count,
+        backend=backend,
+        refusal=None,
+        texts=tuple(_text(w, lines, lowered.reached, lowered.traced) for w in texts),
+        failed=tuple(_failed(f) for f in plan.failures),
+        strategies=strategies(lowered.module, spec, used),
+        rows=_rows(program, plan, counts, signature, used),
+        recurrences=loops,
+        products=products(found),
+        widths=plan.request.widths,
+        bytes=_bytes(program, plan.request, tables, loops),
+    )
+
+
+def of_refusal(name: str, function: Callable[..., Any], examples: int, backend: Backend, error: SourceError) -> Facts:
+    """The facts of a function that is not compiled: its text, with the line that is refused."""
+    places = [(error.message, error.span), *error.also]
+    known = [(note, span) for note, span in places if span is not NOWHERE]
+    notes: dict[Where, tuple[list[str], Span]] = {}
+    for note, span in known:
+        notes.setdefault((span.file, span.line), ([], span))[0].append(note)
+    if error.cure and known:
+        notes[error.span.file, error.span.line][0].append(error.cure)
+    texts = outermost([written(function), *(around(span) for _, span in known)])
+    span = error.span
+    refusal = Refusal(type(error).__name__, error.message, error.cure, span.file, span.line, span.column)
+    return Facts(name, examples, backend, refusal, tuple(_refused(w, notes) for w in texts))
+
+
+def _refused(text: Written, notes: Mapping[Where, tuple[list[str], Span]]) -> Text:
+    made = []
+    for number, line in text.lines():
+        words, span = notes.get((text.file, number), ((), None))
+        if span is None:
+            made.append(Line(number, line))
+            continue
+        place = Place("refused")
+        last = span.end_column if span.end_line == number else text.indent + len(line) + 1
+        first = max(1, span.column - text.indent)
+        columns = (first, max(first + 1, last - text.indent))
+        made.append(Line(number, line, place, (place,), tuple(words), columns))
+    return Text(text.name, text.file, tuple(made))
+
+
+def _text(text: Written, lines: Lines, reached: frozenset[Where], traced: Sequence[tuple[Span, Span]]) -> Text:
+    """The margin: the places of each line; of a statement, on its first line, those of its other lines too."""
+    found = {number: lines.at((text.file, number)) for number, _ in text.lines()}
+    for first, last in text.statements:
+        here = (text.file, first)
+        if not found.get(first):
+            found[first] = next((found[n] for n in range(first + 1, last + 1) if found.get(n)), ())
+        if not found[first] and here not in reached:
+            handed = [at for span, at in traced if span.file == text.file and span.line <= first <= span.end_line]
+            found[first] = next((at for s in handed if (at := lines.at((s.file, s.line)))), ())
+        if not found[first]:
+            found[first] = (Place("nothing" if here in reached else "not reached"),)
+    made = [Line(n, line, found[n][0] if found[n] else None, found[n]) for n, line in text.lines()]
+    return Text(text.name, text.file, tuple(made))
+
+
+def _failed(failure: Failure) -> Failed:
+    return Failed(failure.index, failure.kind, failure.message, failure.span.file, failure.span.line)
+
+
+def _rows(
+    program: Program, plan: DataPlan, counts: Mapping[int, int], signature: Signature, used: set[int]
+) -> tuple[Rows, ...]:
+    """The kinds of rows that some equation runs over."""
+    made = []
+    for space in program.compiled.schedule.system.spaces:
+        if space.index in used:
+            base = space.base if space.kind == "distinct" else space.index
+            found = plan.rows(base) if base in plan.starts else counts[space.index]
+            room = signature.capacity[space.index]
+            made.append(Rows(space.name, space.kind, found, counts[space.index], room))
+    return tuple(made)
+
+
+def _bytes(program: Program, request: TableRequest, tables: Mapping[str, Any], loops: Sequence[Recurrence]) -> Bytes:
+    columns = {name for name, _ in request.data}
+    held = {name: int(np.dtype(t.dtype).itemsize) * int(np.prod(t.shape)) for name, t in tables.items()}
+    shared = sum(_size(v.type) for v in program.compiled.lowered.module.shared if isinstance(v.type, Array))
+    return Bytes(
+        tables=held[INTEGERS],
+        columns=sum(n for name, n in held.items() if name in columns),
+        shared=shared,
+        results=sum(n for name, n in held.items() if name not in columns and name != INTEGERS),
+        buffers=sum(r.buffer_bytes for r in loops),
+    )
+
+
+def _size(type: Array) -> int:
+    return int(jax_compat.device_dtype(type).itemsize) * int(np.prod(type.shape))

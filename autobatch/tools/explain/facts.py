@@ -1,0 +1,219 @@
+"""What an explanation says, as plain data: the one source of its text, of its page and of `Explanation.data`.
+
+The fields here are the keys of `Explanation.data`, nested in the same way; tuples become lists. Places are named by the
+words of `PLACES`. Bytes are bytes, rows are rows: nothing is rounded or shortened here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+PLACES = {
+    "refused": "cannot be compiled",
+    "level": "inside the level loop of a recurrence: once for every window of every level",
+    "frame": "one operation over all frames of the batch, before or after the levels",
+    "example": "one operation over all examples, a row each",
+    "once": "one operation for the whole batch: the same for all examples",
+    "host": "structure: computed ahead on the host, while planning",
+    "nothing": "nothing is left to do: names, static values, what another line has computed or nobody reads",
+    "not reached": "no example of these types comes here",
+}
+"""The places of lines and operations, the most expensive first, and what they mean."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where some operations of a line run. `kind`: a key of `PLACES`. `when`: "before" or "after" the levels, where
+    there are levels; after those of `recurrence`. For "level", `recurrence` is the one whose loop it is. `rows` is the
+    largest number of rows that one of the `operations` runs on, None where rows have no meaning."""
+
+    kind: str
+    when: str | None = None
+    recurrence: int | None = None
+    operations: int = 0
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the source. `place`: that of its most expensive operation, None where the margin is empty (`else:`,
+    comments, continued lines). `places`: all of them, the most expensive first. `notes`: what is said under the line,
+    and `columns` the range (from, to), from 1, that it is about."""
+
+    number: int
+    text: str
+    place: Place | None = None
+    places: tuple[Place, ...] = ()
+    notes: tuple[str, ...] = ()
+    columns: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Text:
+    """The source of one function."""
+
+    name: str
+    file: str
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How a function, or a loop that became one, is run. `strategy`: "frames" (a row for each activation or turn),
+    "example" (a row for each example), "inlined", "one operation" (a loop as a `scan`), "host" (it computes structure
+    alone, and has no rows on the device)."""
+
+    name: str
+    strategy: str
+    why: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one kind. `kind`: "region" (activations that run one region of a function), "distinct" (distinct rows of
+    another kind), "data" (objects of the examples), "elements" (of the lists that are reduced or returned) or
+    "example". `found` rows are in the examples, of which `computed` are left when equal ones are one; room is for
+    `capacity`."""
+
+    name: str
+    kind: str
+    found: int
+    computed: int
+    capacity: int
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How often a level loop computes `width` rows of a task at once."""
+
+    width: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """Straight-line code that a level loop runs over rows of one kind, window by window."""
+
+    name: str
+    rows: int
+    computed: int
+    operations: int
+    windows: tuple[Windows, ...]
+
+
+@dataclass(frozen=True)
+class Level:
+    """`rows` that one turn of the loop must compute, and rows that its windows do compute."""
+
+    rows: int
+    computed: int
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """A level loop. `occupancy` is `rows / computed`, None without rows. `buffer_bytes`: arrays that carry rows from
+    level to level, and out of the loop."""
+
+    index: int
+    rows: int
+    computed: int
+    occupancy: float | None
+    tasks: tuple[Task, ...]
+    levels: tuple[Level, ...]
+    buffer_bytes: int
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product or another contraction. Shapes are those of one row; an operand that `varies` has its own value
+    in each row, so its array has an axis of rows in front. `rows` are all rows that the product runs on; inside a level
+    loop they come in the windows of the task. `loop`: the operation that holds it, such as `scan`."""
+
+    operation: str
+    place: Place
+    left: tuple[int, ...]
+    left_varies: bool
+    right: tuple[int, ...]
+    right_varies: bool
+    result: tuple[int, ...]
+    rows: int | None
+    task: str | None
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """What a call holds and moves: `tables` of integers, `columns` of the examples, `shared` arguments, `results` made
+    on the host, and the `buffers` of the level loops."""
+
+    tables: int
+    columns: int
+    shared: int
+    results: int
+    buffers: int
+
+
+@dataclass(frozen=True)
+class Backend:
+    """`asked` for by the argument of `batched` or an option, `taken`, and why."""
+
+    asked: str
+    taken: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why the function is not compiled: `kind` is the class of the error."""
+
+    kind: str
+    message: str
+    cure: str
+    file: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An example that failed while planning."""
+
+    index: int
+    kind: str
+    message: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that is known of one call. Of a function that is refused, only the first four and `texts`.
+
+    `size_class`: the examples that the executable has room for, where capacities of rows are in `rows`."""
+
+    function: str
+    examples: int
+    backend: Backend
+    refusal: Refusal | None
+    texts: tuple[Text, ...]
+    failed: tuple[Failed, ...] = ()
+    strategies: tuple[Strategy, ...] = ()
+    rows: tuple[Rows, ...] = ()
+    recurrences: tuple[Recurrence, ...] = ()
+    products: tuple[Product, ...] = ()
+    widths: tuple[int, ...] = ()
+    bytes: Bytes | None = None
+
+
+def plain(fact: Any) -> Any:
+    """Dicts, lists, strings and numbers alone, as JSON has them."""
+    if dataclasses.is_dataclass(fact):
+        return {f.name: plain(getattr(fact, f.name)) for f in dataclasses.fields(fact)}
+    if isinstance(fact, tuple):
+        return [plain(x) for x in fact]
+    return fact

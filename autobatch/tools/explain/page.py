@@ -1,0 +1,209 @@
+"""An explanation as one HTML page that needs nothing from outside: no scripts, no fonts, no links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from autobatch.tools.explain.facts import PLACES, Facts, Line, Recurrence, Text
+from autobatch.tools.explain.picture import picture
+from autobatch.tools.explain.words import (
+    bytes_of,
+    file_name,
+    heading,
+    label,
+    margin,
+    meanings,
+    place_of,
+    products_title,
+    row_name,
+    rows_of,
+    shapes,
+    summary,
+    windows_of,
+)
+
+STYLE = """
+:root { color-scheme: light dark; --back: #fff; --text: #1b1f24; --dim: #5c6570; --rule: #d8dee4; --code: #f6f8fa;
+  --level: #b3261e; --frame: #0b6e4f; --example: #1f5fa8; --once: #6b3fa0; --host: #8a5a00; --refused: #b3261e;
+  --padded: #f0b7b2; }
+@media (prefers-color-scheme: dark) {
+  :root { --back: #14181d; --text: #e4e8ec; --dim: #9aa5b1; --rule: #343c45; --code: #1b2128;
+    --level: #ff8a80; --frame: #5fd3a8; --example: #7db8ff; --once: #c9a4f5; --host: #f0c060; --refused: #ff8a80;
+    --padded: #5e3330; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 72rem; padding: 1.5rem; background: var(--back); color: var(--text);
+  font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+h3 { font-size: 1rem; font-weight: 600; margin: 1.2rem 0 .4rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; }
+th, td { text-align: left; padding: .2rem .9rem .2rem 0; vertical-align: top; }
+th { font-weight: 600; border-bottom: 1px solid var(--rule); }
+.number { text-align: right; font-variant-numeric: tabular-nums; }
+.source { background: var(--code); width: 100%; font: 14px/1.45 ui-monospace, monospace; }
+.source th, .source td { padding: 0 .8rem; font-weight: 400; border: 0; white-space: pre; }
+.source .margin { border-left: .35rem solid transparent; }
+.source .line, .source .rows, .dim { color: var(--dim); }
+.level { --ink: var(--level); } .frame { --ink: var(--frame); } .example { --ink: var(--example); }
+.once { --ink: var(--once); } .host { --ink: var(--host); } .refused { --ink: var(--refused); }
+.nothing, .not-reached { --ink: var(--dim); }
+.source .margin[class~=level], .source .margin[class~=frame], .source .margin[class~=example],
+.source .margin[class~=once], .source .margin[class~=host], .source .margin[class~=refused] {
+  border-left-color: var(--ink); }
+.margin, .word { color: var(--ink, inherit); }
+.not-reached + td + td + td, .not-reached { opacity: .75; }
+mark { background: none; color: inherit; text-decoration: underline wavy var(--refused); }
+.note { color: var(--refused); white-space: pre-wrap; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; } dd { margin: 0; }
+figure { margin: .5rem 0; } svg { width: 100%; max-width: 45rem; height: auto; }
+svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
+.useful { fill: var(--level); } .padded { fill: var(--padded); } .axis { stroke: var(--rule); }
+.key { display: inline-block; width: .8em; height: .8em; margin: 0 .3em 0 1em; }
+.key.useful { background: var(--level); } .key.padded { background: var(--padded); }
+"""
+SHOWN_FAILURES = 100
+
+
+def as_page(facts: Facts) -> str:
+    """The whole page."""
+    parts = [f"<h1>{escape(heading(facts))}</h1>"]
+    if facts.refusal is not None:
+        parts.append(f'<p class="note">{escape(facts.refusal.message)}</p><p>{escape(facts.refusal.cure)}</p>')
+    parts += [_section("Source", [*(_source(t, facts) for t in facts.texts), _legend(facts)])]
+    parts.append(_failed(facts))
+    if facts.recurrences:
+        parts.append(_section("Levels", map(_levels, facts.recurrences)))
+    parts.append(_strategies(facts))
+    parts.append(_rows(facts))
+    parts.append(_products(facts))
+    sizes = [[escape(name), f"{size:,}"] for name, size in bytes_of(facts)]
+    parts.append(_table("Bytes", ["what", "bytes"], sizes))
+    body = "\n".join(p for p in parts if p)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(facts.function)} explained</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _section(title: str, parts: Iterable[str]) -> str:
+    return f"<section>\n<h2>{escape(title)}</h2>\n" + "\n".join(p for p in parts if p) + "\n</section>"
+
+
+def _source(text: Text, facts: Facts) -> str:
+    """The lines of a function, as a table whose first column is the margin."""
+    title = (
+        f'<h3 title="{escape(text.file)}">{escape(text.name)} <span class="dim">{escape(place_of(text))}</span></h3>'
+    )
+    head = (
+        '<thead><tr><th scope="col">runs</th><th scope="col" class="number">rows</th>'
+        '<th scope="col" class="number">line</th><th scope="col">source</th></tr></thead>'
+    )
+    rows = "\n".join(_line(line, len(facts.recurrences)) for line in text.lines)
+    return f'{title}\n<div class="wide"><table class="source">\n{head}\n<tbody>\n{rows}\n</tbody></table></div>'
+
+
+def _line(line: Line, loops: int) -> str:
+    kind = line.place.kind.replace(" ", "-") if line.place is not None else ""
+    word = margin(line, loops)
+    all_ = "; ".join(
+        f"{label(p, loops)}: {p.operations} operation{'' if p.operations == 1 else 's'}"
+        + ("" if p.rows is None else f" on {p.rows:,} rows")
+        for p in line.places
+        if p.operations
+    )
+    meaning = PLACES[line.place.kind] if line.place is not None else ""
+    row = (
+        f'<tr><th scope="row" class="margin {kind}" title="{escape(all_ or meaning)}">{escape(word)}</th>'
+        f'<td class="rows number">{rows_of(line)}</td><td class="line number">{line.number}</td>'
+        f"<td><code>{_code(line)}</code></td></tr>"
+    )
+    notes = "\n".join(f'<tr><td></td><td></td><td></td><td class="note">{escape(n)}</td></tr>' for n in line.notes)
+    return f"{row}\n{notes}" if notes else row
+
+
+def _code(line: Line) -> str:
+    if line.columns is None:
+        return escape(line.text)
+    first, last = line.columns[0] - 1, line.columns[1] - 1
+    parts = line.text[:first], line.text[first:last], line.text[last:]
+    return f"{escape(parts[0])}<mark>{escape(parts[1])}</mark>{escape(parts[2])}"
+
+
+def _legend(facts: Facts) -> str:
+    items = [
+        f'<dt class="word {kind.replace(" ", "-")}">{escape(word)}</dt><dd>{escape(meaning)}</dd>'
+        for kind, word, meaning in meanings(facts)
+    ]
+    return f"<dl>{''.join(items)}</dl>" if items else ""
+
+
+def _failed(facts: Facts) -> str:
+    rows = [
+        [str(f.index), escape(f"{file_name(f.file)}:{f.line}" if f.line else ""), escape(f"{f.kind}: {f.message}")]
+        for f in facts.failed[:SHOWN_FAILURES]
+    ]
+    return _table(f"{len(facts.failed):,} examples fail", ["example", "line", "error"], rows)
+
+
+def _levels(loop: Recurrence) -> str:
+    """The picture of one loop, and its tasks as a table."""
+    key = '<span class="key useful"></span>needed <span class="key padded"></span>computed to fill windows'
+    caption = f"<figcaption>{escape(summary(loop))}.<br>Rows on each level: {key}</figcaption>"
+    drawn = picture(loop)
+    rows = [
+        [
+            escape(t.name),
+            f"{t.rows:,}",
+            f"{t.computed:,}",
+            str(t.operations),
+            ", ".join(f"{w.count:,} of {w.width:,}" for w in t.windows),
+        ]
+        for t in loop.tasks
+    ]
+    table = _cells(["task", "rows", "computed", "operations", "windows"], rows)
+    return f"<h3>r{loop.index}</h3>\n" + (f"<figure>{drawn}{caption}</figure>\n" if drawn else "") + table
+
+
+def _strategies(facts: Facts) -> str:
+    rows = [[f"<code>{escape(s.name)}</code>", escape(s.strategy), escape(s.why)] for s in facts.strategies]
+    return _table("Strategies", ["function", "strategy", "why"], rows)
+
+
+def _rows(facts: Facts) -> str:
+    rows = [
+        [f"<code>{escape(row_name(r))}</code>", escape(r.kind), f"{r.found:,}", f"{r.computed:,}", f"{r.capacity:,}"]
+        for r in facts.rows
+    ]
+    return _table("Rows", ["of", "kind", "found", "computed", "capacity"], rows)
+
+
+def _products(facts: Facts) -> str:
+    loops = len(facts.recurrences)
+    rows = [
+        [
+            f'<span class="word {p.place.kind}">{escape(label(p.place, loops))}</span>',
+            f"<code>{escape(shapes(p))}</code>",
+            escape(windows_of(p, facts)),
+            escape(f"{file_name(p.file)}:{p.line}"),
+        ]
+        for p in facts.products
+    ]
+    return _table(products_title(facts).capitalize(), ["runs", "shapes", "rows", "line"], rows)
+
+
+def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return _section(title, [_cells(head, rows)]) if rows else ""
+
+
+def _cells(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells that are HTML; columns of numbers stand to the right."""
+    number = [all(row[k].replace(",", "").isdigit() for row in rows) for k in range(len(head))]
+    kind = [' class="number"' if n else "" for n in number]
+    top = "".join(f'<th scope="col"{c}>{escape(h)}</th>' for h, c in zip(head, kind, strict=True))
+    body = "\n".join(
+        "<tr>" + "".join(f"<td{c}>{cell}</td>" for cell, c in zip(row, kind, strict=True)) + "</tr>" for row in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'

@@ -1,0 +1,153 @@
+"""Where the operations of each line run: from the spans of equations, and of what the host computes.
+
+    stage before the levels    h = tanh(x @ W)       frame before
+    task of recurrence r0      h = tanh(kids @ U)    level r0
+    structural slice           if t.left is None:    host
+
+A frame operation is *after* a recurrence when it depends on one, whatever the order of the schedule is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autobatch.ir.core import Call, For, Function, Instruction, Module, regions, walk
+from autobatch.ir.core import Region as Block
+from autobatch.ir.system import Compute, Equation, Fold, Gather, Space, Variable, reads, results, space_of
+from autobatch.optimize.fission import Recurrence, Schedule, Stage
+from autobatch.optimize.inline import recursive_functions
+from autobatch.runtime.spec import PlanSpec, RegionSpec
+from autobatch.source import NOWHERE, Span
+from autobatch.tools.explain.facts import PLACES, Place
+from autobatch.tools.explain.written import Where
+
+ORDER = {kind: rank for rank, kind in enumerate(PLACES)}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An equation and where it runs. `task`: the name of the task in a level loop."""
+
+    equation: Equation
+    place: Place
+    task: str | None = None
+
+    @property
+    def span(self) -> Span:
+        match self.equation:
+            case Compute(span=span) | Gather(span=span) | Fold(span=span):
+                return span
+            case _:
+                return NOWHERE
+
+
+def placed(schedule: Schedule, spec: PlanSpec, rows: Mapping[int, int]) -> list[Placed]:
+    """Every equation of a schedule with its place; `rows` by space."""
+    examples = spaces_of_examples(spec)
+    several = bool(schedule.recurrences())
+    last: dict[Variable, int] = {}
+    found: list[Placed] = []
+
+    def whole(equation: Equation, space: Space | None, behind: int) -> Place:
+        if space is None:
+            return Place("once", operations=1)
+        kind = "example" if space.index in examples else "frame"
+        when = ("before" if behind < 0 else "after") if several else None
+        return Place(kind, when, behind if behind >= 0 else None, 1, rows.get(space.index, 0))
+
+    for step in schedule.steps:
+        match step:
+            case Stage(equations=equations):
+                for equation in equations:
+                    behind = max((last.get(v, -1) for v in reads(equation)), default=-1)
+                    last.update(dict.fromkeys(results(equation), behind))
+                    found.append(Placed(equation, whole(equation, space_of(equation), behind)))
+            case Recurrence(index=index, tasks=tasks):
+                for task in tasks:
+                    for equation in task.equations:
+                        last.update(dict.fromkeys(results(equation), index))
+                        place = Place("level", None, index, 1, rows.get(task.order.space.index, 0))
+                        found.append(Placed(equation, place, str(task.order)))
+    return found
+
+
+def spaces_of_examples(spec: PlanSpec) -> set[int]:
+    """The spaces with at most one row for each example: those of an entry that does not reach itself."""
+    found = {s.index for s in spec.spaces if s.kind == "example"}
+    entry = spec.module.functions[0].name
+    if entry not in recursive_functions(spec.module):
+        found.update(r.space.index for r in regions_of(spec.regions[entry]))
+    return found
+
+
+def regions_of(region: RegionSpec) -> Iterator[RegionSpec]:
+    """A region and all inside it."""
+    yield region
+    for pair in region.arms.values():
+        for arm in pair:
+            yield from regions_of(arm)
+
+
+class Lines:
+    """Places by line. What optimisation has dissolved takes the place of what it became."""
+
+    def __init__(self, found: Sequence[Placed], spec: PlanSpec, lowered: Module) -> None:
+        self.places: dict[Where, list[Place]] = defaultdict(list)
+        for p in found:
+            self.add(p.span, [p.place])
+        for function in spec.slice.functions:
+            for instruction in walk(function.region):
+                self.add(instruction.span, [Place("host", operations=1)])
+        self.functions = {f.name: f for f in lowered.functions}
+        self.left = {f.name for f in spec.module.functions}
+        self.texts: dict[str, set[Where]] = {}
+        for function in lowered.functions:
+            self.inlined(function.region)
+            self.fused(function.region, None)
+
+    def add(self, span: Span, places: Sequence[Place]) -> None:
+        if span.line:
+            self.places[span.file, span.line].extend(places)
+
+    def at(self, line: Where) -> tuple[Place, ...]:
+        """What runs where of a line, the most expensive place first; operations of one place are counted together."""
+        joined: dict[tuple[str, str | None, int | None], Place] = {}
+        for p in self.places.get(line, ()):
+            key = (p.kind, p.when, p.recurrence)
+            old = joined.get(key, replace(p, operations=0))
+            rows = None if p.rows is None else max(p.rows, old.rows or 0)
+            joined[key] = replace(old, operations=old.operations + p.operations, rows=rows)
+        return tuple(sorted(joined.values(), key=_cost))
+
+    def inlined(self, region: Block) -> None:
+        """Calls of functions that were inlined: what the lines of those became."""
+        for instruction in walk(region):
+            if isinstance(instruction, Call) and instruction.callee not in self.left:
+                lines = sorted(self.text(self.functions[instruction.callee]))
+                self.add(instruction.span, [p for line in lines for p in self.places.get(line, ())])
+
+    def text(self, function: Function) -> set[Where]:
+        """The lines of a function's operations, and of those that it calls."""
+        if function.name not in self.texts:
+            self.texts[function.name] = found = set[Where]()
+            for instruction in walk(function.region):
+                found.add((instruction.span.file, instruction.span.line))
+                if isinstance(instruction, Call) and instruction.callee not in self.left:
+                    found |= self.text(self.functions[instruction.callee])
+        return self.texts[function.name]
+
+    def fused(self, region: Block, loop: Instruction | None) -> None:
+        """Lines inside a loop that became one operation, which stands where the loop does."""
+        for instruction in region.body:
+            where = (instruction.span.file, instruction.span.line)
+            if loop is not None and where not in self.places:
+                self.add(instruction.span, self.places.get((loop.span.file, loop.span.line), ()))
+            for inner in regions(instruction):
+                self.fused(inner, instruction if isinstance(instruction, For) else loop)
+
+
+def _cost(place: Place) -> tuple[int, int, int]:
+    """Loops first, then by rows."""
+    return ORDER[place.kind], -(place.rows or 0), -1 if place.recurrence is None else place.recurrence

@@ -1,0 +1,86 @@
+"""How each function and loop of a program is run, and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+import networkx as nx
+
+from autobatch.ir.core import For, Function, Literal, Module, walk
+from autobatch.optimize.inline import call_graph, recursive_functions
+from autobatch.runtime.spec import PlanSpec
+from autobatch.source import Span
+from autobatch.tools.explain.facts import Strategy
+from autobatch.tools.explain.places import regions_of
+
+TURNS = re.compile(r"(.*)\.(for|while|map)\d+")
+"""Names of loops that became functions, and of the functions that they stand in."""
+
+
+def strategies(lowered: Module, spec: PlanSpec, on_device: Collection[int]) -> tuple[Strategy, ...]:
+    """Functions in the order of the program, each with its loops. `on_device`: spaces that some equation runs over."""
+    left = {f.name: f for f in spec.module.functions}
+    graph = call_graph(spec.module)
+    recursive = recursive_functions(lowered)
+    entry = spec.module.functions[0].name
+    found: list[Strategy] = []
+
+    def computes(name: str) -> bool:
+        return any(r.space.index in on_device for r in regions_of(spec.regions[name]))
+
+    for function in lowered.functions:
+        name = function.name
+        if name not in left:
+            why = "it does not reach itself: its operations stand in its callers"
+            found.append(_strategy(name, "inlined", why, function.span))
+        elif name in recursive:
+            strategy = "frames" if computes(name) else "host"
+            found.append(_strategy(name, strategy, _circle(graph, name), function.span))
+        elif name == entry:
+            found.append(_strategy(name, "example", "it is called once for each example", function.span))
+        found.extend(_one_operation(function, spec.module, name))
+        for loop in left.values():
+            if _owner(loop.name, left, lowered) == name and loop.name != name:
+                found.append(_turns(loop, computes(loop.name)))
+    return tuple(found)
+
+
+def _strategy(name: str, strategy: str, why: str, span: Span) -> Strategy:
+    return Strategy(name, strategy, why, span.file, span.line)
+
+
+def _owner(name: str, left: Collection[str], lowered: Module) -> str:
+    """The function of the user that a loop, or a loop inside a loop, stands in."""
+    users = {f.name for f in lowered.functions}
+    while name not in users and (match := TURNS.fullmatch(name)):
+        name = match[1]
+    return name
+
+
+def _circle(graph: nx.DiGraph[str], name: str) -> str:
+    if graph.has_edge(name, name):
+        return "it calls itself"
+    others = [n for n in nx.shortest_path(graph, next(iter(graph.successors(name))), name) if n != name]
+    users = [n for n in others if not TURNS.fullmatch(n)]
+    return f"it calls itself through {', '.join(users)}" if users else "it calls itself in a loop"
+
+
+def _turns(loop: Function, computes: bool) -> Strategy:
+    kind = TURNS.fullmatch(loop.name)
+    assert kind is not None
+    what = "comprehension" if kind[2] == "map" else f"{kind[2]} loop"
+    place = f"{what}, line {loop.span.line}"
+    if not computes:
+        return _strategy(place, "host", "its turns hand numbers on, and compute none", loop.span)
+    each = "element" if kind[2] == "map" else "turn"
+    return _strategy(place, "frames", f"a row for each {each}: examples differ in how many there are", loop.span)
+
+
+def _one_operation(function: Function, module: Module, name: str) -> Iterator[Strategy]:
+    """Loops that every activation runs equally often: one scan each."""
+    turns = {f.span for f in module.functions}
+    for instruction in walk(function.region):
+        if isinstance(instruction, For) and isinstance(instruction.count, Literal) and instruction.span not in turns:
+            why = f"all run it {instruction.count.value} times, over numbers alone: one scan"
+            yield _strategy(f"for loop, line {instruction.span.line}", "one operation", why, instruction.span)

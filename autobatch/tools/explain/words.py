@@ -1,0 +1,138 @@
+"""The words that the text and the page have in common."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+from autobatch.tools.explain.facts import PLACES, Facts, Line, Place, Product, Recurrence, Rows, Text
+
+
+def label(place: Place, loops: int) -> str:
+    """A place in two or three words; `loops` is the number of level loops there are."""
+    match place.kind:
+        case "level":
+            return f"level r{place.recurrence}"
+        case "frame" if place.when == "after" and loops > 1:
+            return f"frame after r{place.recurrence}"
+        case "frame" if place.when is not None:
+            return f"frame {place.when}"
+        case "nothing":
+            return "-"
+        case kind:
+            return kind
+
+
+def margin(line: Line, loops: int) -> str:
+    """The place of a line; a plus where other operations of it run elsewhere on the device."""
+    if line.place is None:
+        return ""
+    elsewhere = len([p for p in line.places if p.kind in ("level", "frame", "example")]) > 1
+    return label(line.place, loops) + (" +" if elsewhere else "")
+
+
+def meanings(facts: Facts) -> list[tuple[str, str, str]]:
+    """What the margin says: each kind of place that occurs, its word, what it means."""
+    named = {"level": "level rN", "nothing": "-"}
+    found = [(kind, named.get(kind, kind), PLACES[kind]) for kind in kinds(facts) if kind != "refused"]
+    if any(margin(line, 0).endswith("+") for text in facts.texts for line in text.lines):
+        found.append(("", "+", "other operations of the line run elsewhere"))
+    return found
+
+
+def row_name(rows: Rows) -> str:
+    """What the rows are."""
+    if rows.kind == "data":
+        names = {".#values": " elements", "#root": "examples", "#argument": "argument"}
+        return re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], rows.name)
+    return rows.name
+
+
+def products_title(facts: Facts) -> str:
+    """How many products are in no level loop."""
+    outside = sum(p.place.kind != "level" for p in facts.products)
+    return f"matrix products: {outside} of {len(facts.products)} outside the level loops"
+
+
+def file_name(path: str) -> str:
+    """A file without its folders."""
+    return PurePath(path).name
+
+
+def kinds(facts: Facts) -> list[str]:
+    """The kinds of places that occur, in the order of `PLACES`."""
+    found = {line.place.kind for text in facts.texts for line in text.lines if line.place is not None}
+    return [kind for kind in PLACES if kind in found]
+
+
+def heading(facts: Facts) -> str:
+    """What was explained: examples and back end, or that it is refused."""
+    if facts.refusal is not None:
+        return f"{facts.function}: refused ({facts.refusal.kind})"
+    backend = facts.backend
+    count = f"{facts.examples:,} example{'' if facts.examples == 1 else 's'}"
+    return f"{facts.function}: {count} on {backend.taken} ({backend.why})"
+
+
+def rows_of(line: Line) -> str:
+    """The rows of the most expensive operation of a line."""
+    return "" if line.place is None or line.place.rows is None else f"{line.place.rows:,}"
+
+
+def place_of(text: Text) -> str:
+    """File and first line."""
+    return f"{file_name(text.file)}:{text.lines[0].number}"
+
+
+def shapes(product: Product) -> str:
+    """`[rows, 8] x [8, 24]`: an operand with its own value in each row has an axis of rows."""
+
+    def one(shape: tuple[int, ...], varies: bool) -> str:
+        return "[" + ", ".join([*(["rows"] if varies else []), *map(str, shape)]) + "]"
+
+    if not product.left and not product.right:
+        return f"{product.operation} to {one(product.result, product.rows is not None)}"
+    both = f"{one(product.left, product.left_varies)} x {one(product.right, product.right_varies)}"
+    return both if product.operation == "dot_general" else f"{product.operation} {both}"
+
+
+def windows_of(product: Product, facts: Facts) -> str:
+    """The rows of a product; in a level loop, how many at once and how often."""
+    if product.task is None or product.place.recurrence is None:
+        return "" if product.rows is None else f"{product.rows:,}"
+    loop = facts.recurrences[product.place.recurrence]
+    task = next(t for t in loop.tasks if t.name == product.task)
+    return " + ".join(f"{w.count:,} of {w.width:,}" for w in task.windows) or "none"
+
+
+def percent(part: float | None) -> str:
+    """A share, never rounded to nothing or to all."""
+    if part is None:
+        return "-"
+    if 0 < part < 0.01:
+        return "under 1 %"
+    return f"{min(int(part * 100 + 0.5), 99 if part < 1 else 100)} %"
+
+
+def summary(loop: Recurrence) -> str:
+    """A level loop in one sentence."""
+    if not loop.levels:
+        return "no rows, no levels"
+    levels = f"{len(loop.levels):,} level{'' if len(loop.levels) == 1 else 's'}"
+    rows = f"{loop.rows:,} row{'' if loop.rows == 1 else 's'}"
+    return f"{rows} on {levels}; {loop.computed:,} computed in windows: occupancy {percent(loop.occupancy)}"
+
+
+def bytes_of(facts: Facts) -> list[tuple[str, int]]:
+    """What is held, and how many bytes it has."""
+    if facts.bytes is None:
+        return []
+    b = facts.bytes
+    named = [
+        ("tables of integers", b.tables),
+        ("columns of the examples", b.columns),
+        ("shared arguments", b.shared),
+        ("results made on the host", b.results),
+        ("buffers of the level loops", b.buffers),
+    ]
+    return [(name, size) for name, size in named if size]
