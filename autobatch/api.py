@@ -26,14 +26,19 @@ import jax.numpy as jnp
 from autobatch import plain, results, transfer
 from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, read_axes
 from autobatch.assembly import Outcome
-from autobatch.batch import Batch
+from autobatch.batch import Batch, schema_like
 from autobatch.cache import CacheInfo, Key
 from autobatch.data import FAILED, Examples, Known, Ready, gather, refuse_stale
-from autobatch.errors import BatchError, ExampleError, PlanError
+from autobatch.errors import BatchError, ExampleError, PlanError, SourceError
+from autobatch.grouped import whole_arrays
 from autobatch.groups import Group
 from autobatch.inspection import Lowered
 from autobatch.ir.template import Input
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
+from autobatch.packing import Declared
+from autobatch.runtime.annotations import schema_of_annotation
+from autobatch.runtime.shapes import ragged_names
+from autobatch.shapes import ByShape, RaggedRefused
 from autobatch.sharing import Sharing
 from autobatch.specialise import Program, Specialisations
 
@@ -98,7 +103,9 @@ class Batched(Generic[P, R]):
         bound = self._bind(args, kwargs)
         if plain.is_disabled():
             return plain.run_stacked(self.__wrapped__, bound, self._name, masks=self.settings.on_error == "mask")
-        return self._finish(self._prepare(bound))
+        by_shape = self._by_shape(lambda part: self._finish(self._prepare(part)))
+        by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
+        return by_shape.run(bound)
 
     def example(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Plain Python for one example; every batched function called inside runs plainly too."""
@@ -114,18 +121,26 @@ class Batched(Generic[P, R]):
 
         With several arguments the result's examples are tuples, and `f(p, *packed.args)` passes them on. `like` fixes
         types: a Batch or an annotation."""
-        slots = self._slots_to_pack(args)
-        if len(slots) == 1 and slots[0].kind == "batch":
-            return slots[0].values.plan(self)  # type: ignore[no-any-return]
-        wanted = self._annotation if like is None else lambda slot: like
-        rows = [replace(s, kind="list", values=list(s.leading() if s.kind == "array" else s.values)) for s in slots]
-        examples = gather(self._name, rows, self._known, wanted, self.planner)
-        assert examples.group is not None
-        return Batch(examples.group).plan(self)
+        bound = self._bound_to_pack(args)
+        if len(bound.slots) == 1 and bound.slots[0].kind == "batch":
+            return bound.slots[0].values.plan(self)  # type: ignore[no-any-return]
+        wanted = self._declared if like is None else _fixed_by(like)
+
+        def packed(part: Bound) -> Batch:
+            return Batch(gather(self._name, part.slots, self._known, wanted, self.planner).on_host()).plan(self)
+
+        by_shape = self._by_shape(packed)
+        by_shape.rounded = False
+        made: Batch = by_shape.run(
+            bound.with_slots(lambda s: replace(s, kind="list", values=list(s.leading())) if s.kind == "array" else s)
+        )
+        return made
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The program that this call would run, without running it: text of every stage, cost, executable."""
-        prepared = self._prepare(self._bind((*self._receiver, *args), kwargs))
+        by_shape = self._by_shape(self._prepare)
+        by_shape.single = "lower"
+        prepared = by_shape.run(self._bind((*self._receiver, *args), kwargs))
         ready = prepared.ready
         return Lowered(prepared.program, prepared.shared, ready.tables, ready.signature, self._call_compiled)
 
@@ -192,6 +207,18 @@ class Batched(Generic[P, R]):
         """The options that a call sees here and now: those of `batched`, of the context, of the process."""
         return current(self.settings.options)
 
+    def _by_shape(self, call: Callable[[Bound], Any]) -> ByShape:
+        """`call` for batches whose examples may differ in shape."""
+        return ByShape(self._name, call, self._known, self.options().shape_groups)
+
+    def regrouped(self, batch: Batch) -> Batch:
+        """The batch in groups by shape, where this function is known to need arrays whole that are ragged in it."""
+        if batch.component is not None:
+            return batch
+        group = batch.group()
+        reasons = self._known.needs_whole(group.schema, group.width)
+        return whole_arrays(group, reasons, self.options().shape_groups) if reasons else batch
+
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
         return bind(self._name, self._signature, self._entries, self.settings.static, args, kwargs)
 
@@ -200,7 +227,7 @@ class Batched(Generic[P, R]):
         settings = self.settings
         chosen = self.options()
         enable_compilation_cache(chosen.compilation_cache)
-        examples = gather(self._name, bound.slots, self._known, self._annotation, self.planner)
+        examples = gather(self._name, bound.slots, self._known, self._declared, self.planner)
         sharing = Sharing(self._name)
         args, kwargs = bound.rebuild(lambda s: _input(s, examples), sharing.raw)
         backend = settings.backend if settings.backend != "auto" else chosen.backend
@@ -215,7 +242,12 @@ class Batched(Generic[P, R]):
             options=chosen.key,
             x64=transfer.x64(),
         )
-        program = self._cache.find(key, self.planner, args, kwargs, examples, sharing.types, chosen)
+        try:
+            program = self._cache.find(key, self.planner, args, kwargs, examples, sharing.types, chosen)
+        except SourceError as error:
+            if not (ragged := ragged_names(examples.schema)):
+                raise
+            raise RaggedRefused(error, ragged, examples.width) from error
         return Prepared(program, examples, program.shared(sharing.leaves), examples.ready(program))
 
     def _finish(self, call: Prepared, run: Callable[..., Any] | None = None) -> Any:
@@ -250,23 +282,26 @@ class Batched(Generic[P, R]):
         return (result, results.Failures(failed, ready.failures)) if program.masks else result
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Prepared, Callable[..., Any]]:
-        prepared = self._prepare(self._bind((*self._receiver, *args), kwargs))
+        by_shape = self._by_shape(self._prepare)
+        by_shape.single = "compile"
+        prepared = by_shape.run(self._bind((*self._receiver, *args), kwargs))
         return prepared, lambda run: self._finish(prepared, run)
 
     def specialisations_for(self, group: Group) -> tuple[Program, ...]:
         """The programs that this function has for such examples; batches are planned for all of them."""
         return self._cache.for_group(group)
 
-    def _annotation(self, slot: Slot) -> Any:
-        """The annotation of the parameter that a slot is; None where there is none."""
+    def _declared(self, slot: Slot) -> Declared:
+        """What the annotation of the parameter that a slot is says; None where there is none."""
         try:
             hints = typing.get_type_hints(self.__wrapped__)
         except Exception:
             return None  # an annotation that names what does not exist here says nothing; it is no error of the call
-        return hints.get(slot.name)
+        hint = hints.get(slot.name)
+        return None if hint is None else lambda: schema_of_annotation(hint)
 
-    def _slots_to_pack(self, args: tuple[Any, ...]) -> tuple[Slot, ...]:
-        """The batched leaves among arguments that are given for the batched parameters alone, in order."""
+    def _bound_to_pack(self, args: tuple[Any, ...]) -> Bound:
+        """A call with the batched leaves among arguments that are given for the batched parameters alone, in order."""
         parameters = list(self._signature.parameters.values())[1 if self._is_method else 0 :]
         batched = [p for p in parameters if p.kind is not p.VAR_KEYWORD and self._has_axis(p.name)]
         if len(args) != len(batched) and not any(p.kind is p.VAR_POSITIONAL for p in batched):
@@ -283,7 +318,7 @@ class Batched(Generic[P, R]):
         bound = bind(self._name, signature, self._entries, frozenset(), args, {})
         if any(isinstance(leaf, Raw) and not leaf.static for form in bound.forms.values() for leaf in _leaves(form)):
             raise BatchError(f"{self._name}.pack takes batched arguments only; a part of one is shared")
-        return bound.slots
+        return bound
 
     def _has_axis(self, name: str) -> bool:
         if name not in self._entries.axes and not self._entries.has_default:
@@ -303,6 +338,12 @@ def _leaves(form: Any) -> Iterator[Any]:
 def _input(slot: Slot, examples: Examples) -> Input:
     component = examples.components[slot.index]
     return Input(slot.index, component.type, optional=component.optional)
+
+
+def _fixed_by(like: Any) -> Callable[[Slot], Declared]:
+    """What a Batch or an annotation says about every argument."""
+    schema = schema_like(like)
+    return lambda slot: None if schema is None else lambda: schema
 
 
 def _in_class(fun: Callable[..., Any]) -> bool:

@@ -27,6 +27,7 @@ from autobatch.runtime.pack import pack as pack_columns
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.storage import load as load_columns
 from autobatch.runtime.storage import save as save_columns
+from autobatch.runtime.together import width_of
 from autobatch.runtime.unpack import unpack
 
 
@@ -78,6 +79,13 @@ class Batch:
         return self._group
 
     @property
+    def is_traced(self) -> bool:
+        """Is it under a transformation of JAX, so that its examples are not known?"""
+        if self._group is not None:
+            return False
+        return any(isinstance(x, jax.core.Tracer) for x in self.parts()[0].columns.values())
+
+    @property
     def component(self) -> int | None:
         """Which argument of those packed together; None for all of them."""
         return self._component
@@ -87,9 +95,17 @@ class Batch:
         if self._group is None:
             assert self._leaves is not None and self._form is not None
             form = self._form
-            columns = transfer.from_leaves(form.schema, form.count, dict(form.enums), self._leaves.columns)
+            columns = self._fetched()
+            if form.shares:  # entries of a batch have rows of their own
+                columns = pack_columns(unpack(columns), form.schema)
             self._group = Group(columns, form.width, form.planners)
         return self._group
+
+    def _fetched(self) -> Columns:
+        """The columns that the leaves are, on the host."""
+        assert self._leaves is not None and self._form is not None
+        form = self._form
+        return transfer.from_leaves(form.schema, form.count, dict(form.enums), self._leaves.columns)
 
     def columns(self) -> Columns:
         """The columns of the examples of this batch."""
@@ -119,7 +135,9 @@ class Batch:
 
     def to_list(self) -> list[Any]:
         """The examples, as new objects; those of classes are made without calling `__init__`."""
-        return list(unpack(self.columns()))
+        if self._leaves is not None and self._form is not None and self._form.shares:
+            return _objects(self._fetched())  # what several entries refer to is one object
+        return _objects(self.columns())
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, jax.core.Tracer):
@@ -127,10 +145,9 @@ class Batch:
         if isinstance(index, (int, np.integer)) and not isinstance(index, (bool, np.bool_)):
             if not -len(self) <= index < len(self):
                 raise IndexError(f"example {index} of a batch of {len(self)}")
-            return unpack(self.columns().take([int(index)]))[0]
-        if self._component is not None:
-            return Batch(Group(self.columns().take(index)))
-        return Batch(self.group().take(_host(index)))
+            return _objects(self.columns().take([int(index)]))[0]
+        group = self.group() if self._component is None else self.group().alone(self._component)
+        return Batch(group.take(index_on_host(index)))
 
     @property
     def args(self) -> tuple[Batch, ...]:
@@ -160,13 +177,16 @@ class Batch:
         same = Group(group.columns, group.width, group.planners)
         same._plans, same.profile = dict(group._plans), group.profile
         same.mark(*(f.planner for f in functions))
-        return Batch(same, self._component)
+        made = Batch(same, self._component)
+        for f in functions:
+            made = f.planner.regrouped(made)
+        return made
 
     def epoch(self, order: Any) -> Batch:
         """Minibatches of one size class, stacked on a new first axis for `jax.lax.scan`.
 
         `order[steps, n]` holds the examples of each step; the function is called with one slice of the result."""
-        steps = np.asarray(_host(order))
+        steps = np.asarray(index_on_host(order))
         if steps.ndim != 2 or 0 in steps.shape:
             raise BatchError(f"order has the shape {steps.shape}; it takes one row of examples for each step")
         groups = [self.group().take(row) for row in steps]
@@ -224,39 +244,26 @@ class Batch:
         return Batch.from_leaves(Leaves({**kept, **new_leaves}, leaves.tables), form)
 
     def save(self, path: Any) -> None:
-        """Write the columns to a file, which `ab.load` reads. No pickle: classes are named, not stored."""
+        """Write the columns to a file, which `ab.load` reads. No pickle: classes are named, not stored.
+
+        Plans are not in it: they belong to functions as compiled in this process. What is loaded is planned at its
+        first call. Arguments that were packed together are so again, with their `args`."""
         save_columns(self.columns(), path)
 
 
-def _host(index: Any) -> Any:
+def _objects(columns: Columns) -> list[Any]:
+    """Examples as objects; arguments that were packed together as tuples."""
+    made = list(unpack(columns))
+    return [tuple(x) for x in made] if width_of(columns.schema) > 1 else made
+
+
+def index_on_host(index: Any) -> Any:
     """An index on the host; a traced one is refused."""
     if isinstance(index, slice):
         return index
     if isinstance(index, jax.core.Tracer):
         raise BatchError("a batch is cut on the host: its index must not be a traced value; cut before jax.jit")
     return np.asarray(index) if not isinstance(index, list) or index else np.zeros(0, np.int64)
-
-
-def load(path: Any) -> Batch:
-    """Read a batch that `Batch.save` wrote. The classes of its examples must be importable."""
-    return Batch(Group(load_columns(path)))
-
-
-def pack(examples: Sequence[Any], *, like: Any = None) -> Batch:
-    """Pack examples into columns: a snapshot, which later changes of the objects do not reach.
-
-    `like` is a `Batch` or an annotation (`list[int]`, a class) that fixes types which the examples may not show.
-
-    >>> len(pack([[1, 2], [3]]))
-    2
-    """
-    if isinstance(examples, Batch):
-        raise BatchError("these examples are packed already: a Batch was given")
-    if not isinstance(examples, (list, tuple)):
-        raise BatchError(f"ab.pack takes a list of examples, not a {type(examples).__name__}; for one example: `[x]`")
-    if like is None and examples:
-        return Batch(Group(pack_fresh(list(examples))))
-    return Batch(Group(pack_columns(list(examples), schema_like(like))))
 
 
 def schema_like(like: Any) -> Schema | None:

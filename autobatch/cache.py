@@ -113,6 +113,10 @@ class Bounded(Generic[K, V]):
             while len(self._entries) > self.size:
                 self._entries.popitem(last=False)
 
+    def drop(self, key: K) -> None:
+        with self._lock:
+            self._entries.pop(key, None)
+
     def get_or_make(self, key: K, make: Callable[[], V]) -> V:
         """The entry, made under the lock when there is none: a compilation is never done twice."""
         with self._lock:

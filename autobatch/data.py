@@ -33,16 +33,18 @@ from autobatch.groups import (
     Planner,
     Specialised,
     Tables,
-    component_field,
     data_tables,
     group_of,
     with_rows,
 )
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.types import Array, Type
-from autobatch.packing import merged, pack_like, unknown_lists
+from autobatch.joint import Part, join
+from autobatch.packing import Declared, merged, pack_like, unknown_lists
 from autobatch.runtime.columns import ROOT, Columns, has_mask, host_dtype, host_shape
 from autobatch.runtime.schema import Schema
+from autobatch.runtime.shapes import ragged_names
+from autobatch.runtime.together import arguments_class, component_field, component_schema, schema_together
 
 FAILED = "#failed"
 """The table that says which examples failed while planning, for functions with `on_error="mask"`."""
@@ -94,7 +96,7 @@ class Examples:
         return replace(made, tables=tables)
 
     def _columns(self) -> tuple[Columns, ...]:
-        return self._group().components if self.width else ()
+        return self.on_host().components if self.width else ()
 
     def _refuse_traced(self, program: Program) -> None:
         for k in sorted(program.on_host):
@@ -109,12 +111,12 @@ class Examples:
             found = _from_leaves(*self.leaves, program.fingerprint) or _at_run_time(*self.leaves, program)
             if found is not None:
                 return found
-        group = self._group()
+        group = self.on_host()
         group.mark(program.planner)
         plan = group.plan(program)
         return Ready(*group.tables(program), plan.failures, plan, words=program.words(group.vocabularies))
 
-    def _group(self) -> Group:
+    def on_host(self) -> Group:
         """The examples on the host. PlanError where a batch is known by its traced leaves only."""
         if self.group is None:
             assert self.leaves is not None
@@ -254,6 +256,18 @@ def _raise_stale(name: str, differs: Any) -> None:
         raise PlanError(f"stale plan: column {name} decided structure and has changed since; call .plan(f) again")
 
 
+def one_batch(copies: Sequence[Leaves]) -> Leaves | None:
+    """The leaves of arguments that were packed together: each argument brings a copy of all of them. None where the
+    copies are not of one batch, as far as this is known before running."""
+    first = copies[0]
+    if all(c.columns[n] is x for c in copies[1:] for n, x in first.columns.items()):
+        return first
+    tokens = [c.columns.get(TOKEN) for c in copies]
+    if any(t is None for t in tokens):
+        return None
+    return first
+
+
 # ---- from slots to examples
 
 
@@ -263,13 +277,15 @@ class Known:
     does not compile another program."""
 
     schemas: dict[int, list[Schema]] = field(default_factory=dict)
+    whole: dict[tuple[int, str], str] = field(default_factory=dict)
+    """Why the arrays of a ragged column (of so many components) have to be arrays of one shape."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def pack(self, examples: list[Any], width: int, annotation: Any, function: str) -> Columns:
+    def pack(self, examples: list[Any], width: int, declared: Declared, function: str) -> Columns:
         """Pack examples into columns whose schema holds all that was seen before, where the types join."""
         with self.lock:
             seen = self.schemas.setdefault(width, [])
-            columns = pack_like(examples, seen, annotation, function)
+            columns = pack_like(examples, seen, declared, function)
             self.remember(columns.schema, width)
             return columns
 
@@ -277,16 +293,37 @@ class Known:
         """The schema joined with what was seen before, where the types join."""
         with self.lock:
             seen = self.schemas.setdefault(width, [])
-            if schema in seen or unknown_lists(schema):
+            if schema in seen or unknown_lists(schema) or self.needs_whole(schema, width):
                 return schema
             for k, old in enumerate(seen):
                 joined = merged(old, schema)
-                if joined is not None:
+                if joined is not None and not self.needs_whole(joined, width):
                     seen[k] = joined
                     return joined
             seen.append(schema)
-            del seen[:-8]
+            del seen[:-16]
             return schema
+
+    def needs_whole(self, schema: Schema, width: int) -> dict[str, str]:
+        """The ragged columns of a schema whose arrays the function needs whole, and why."""
+        return {n: self.whole[width, n] for n in ragged_names(schema) if (width, n) in self.whole}
+
+    def require_whole(self, width: int, names: Sequence[str], reason: str) -> Callable[[], None]:
+        """Remember that the function needs the arrays of some ragged columns whole; the result forgets it again."""
+        with self.lock:
+            new = [(width, n) for n in names if (width, n) not in self.whole]
+            self.whole.update(dict.fromkeys(new, reason))
+            seen = self.schemas.setdefault(width, [])
+            seen[:] = [s for s in seen if not self.needs_whole(s, width)]
+            return lambda: [self.whole.pop(key, None) for key in new] and None
+
+
+class NeedsWhole(Exception):
+    """The function needs arrays whole that are ragged in these examples; `reasons` says why for each column."""
+
+    def __init__(self, group: Group, reasons: Mapping[str, str]) -> None:
+        self.group, self.reasons = group, reasons
+        super().__init__(*reasons.values())
 
 
 def check_known(schema: Schema, function: str) -> None:
@@ -300,7 +337,11 @@ def check_known(schema: Schema, function: str) -> None:
 
 
 def gather(
-    function: str, slots: Sequence[Slot], known: Known, annotations: Callable[[Slot], Any], planner: Planner
+    function: str,
+    slots: Sequence[Slot],
+    known: Known,
+    declared: Callable[[Slot], Declared],
+    planner: Planner,
 ) -> Examples:
     """The examples of a call of the function `planner`. Batches that it was not planned for take on the types that it
     has seen before, so that examples which show less run on the program that is there."""
@@ -313,8 +354,10 @@ def gather(
         return Examples(function, count, Schema(kinds[0].type), kinds, arrays)
     group, leaves = _packed_before(rest)
     if group is None and leaves is None:
-        group = _pack_together(function, rest, known, annotations)
+        group = _pack_together(function, rest, known, declared, planner)
     schema = group.schema if group is not None else leaves[1].schema  # type: ignore[index]
+    if reasons := known.needs_whole(schema, len(rest)):
+        raise NeedsWhole(_to_be_cut(function, group, reasons), reasons)
     wider = known.remember(schema, len(rest))
     if group is not None and wider != schema and planner not in group.planners:
         group, schema = group.conformed(wider), wider
@@ -324,55 +367,81 @@ def gather(
     return Examples(function, count, schema, kinds, arrays, group, leaves)
 
 
+def _to_be_cut(function: str, group: Group | None, reasons: Mapping[str, str]) -> Group:
+    if group is None:
+        raise PlanError(
+            f"{function}: arrays that differ in shape between examples ({', '.join(reasons)}) have to be in groups by "
+            f"shape, and under jax.jit the examples are not known: {next(iter(reasons.values()))}; call "
+            f"batch = batch.plan({function}) again, now that this is known, and pass that"
+        )
+    return group
+
+
 def _packed_before(rest: Sequence[Slot]) -> tuple[Group | None, tuple[Leaves, Form] | None]:
     """The common group (or the leaves) of batches that belong together; nothing where they do not."""
     batches = [s.values for s in rest if s.kind == "batch"]
     if len(batches) < len(rest):
         return None, None
-    if len(batches) == 1 and batches[0].component is None:
+    if len(batches) == 1:
         return _alone(batches[0])
     if [b.component for b in batches] != list(range(len(batches))):
-        return (Group(batches[0].columns()), None) if len(batches) == 1 else (None, None)
+        return None, None
     groups = [b.on_host for b in batches]
     if groups[0] is not None:
         together = groups[0].width == len(batches) and all(g is groups[0] for g in groups)
         return (groups[0], None) if together else (None, None)
-    parts = [b.parts() for b in batches]
-    forms = [replace(form, component=None) for _, form in parts]
-    together = forms[0].width == len(parts) and all(f == forms[0] for f in forms)
-    if not together:
+    held = [b.parts() for b in batches]
+    form = replace(held[0][1], component=None)
+    if form.width != len(held) or any(replace(other, component=None) != form for _, other in held):
         return None, None
-    return None, (parts[0][0], forms[0])
+    copies = one_batch([leaves for leaves, _ in held])
+    return None, None if copies is None else (copies, form)
 
 
 def _alone(batch: Batch) -> tuple[Group | None, tuple[Leaves, Form] | None]:
-    group = batch.on_host
-    if group is not None:
-        return (group if group.width == 1 else Group(group.columns)), None
-    leaves, form = batch.parts()
-    return None, (leaves, form if form.width == 1 else replace(form, width=1, plans=(), like=None))
+    """One batch. Of several arguments that were packed together it is one, or all of them as a tuple."""
+    if batch.on_host is None and batch.parts()[1].width == 1 and not (batch.parts()[1].shares and not batch.is_traced):
+        return None, batch.parts()
+    return batch.group().alone(batch.component), None
 
 
-def _pack_together(function: str, rest: Sequence[Slot], known: Known, annotations: Callable[[Slot], Any]) -> Group:
-    values = []
+def _pack_together(
+    function: str, rest: Sequence[Slot], known: Known, declared: Callable[[Slot], Declared], planner: Planner
+) -> Group:
+    """Lists are packed as examples that are tuples, so that an object in two of them is one object. Batches are put
+    together column by column, and keep what comes of it."""
+    if all(s.kind == "list" for s in rest):
+        if len(rest) == 1:
+            return Group(known.pack(rest[0].values, 1, declared(rest[0]), function))
+        rows = [arguments_class(len(rest))._make(row) for row in zip(*(s.values for s in rest), strict=True)]  # type: ignore[attr-defined]
+        return Group(known.pack(rows, len(rest), _declared_together([declared(s) for s in rest]), function), len(rest))
+    _refuse_apart(function, rest)
+    parts = []
+    for k, slot in enumerate(rest):
+        if slot.kind == "batch":
+            parts.append(Part(slot.values.group(), slot.values.component))
+        else:
+            seen = [component_schema(s, k) for s in known.schemas.get(len(rest), ())]
+            parts.append(Part(Group(pack_like(slot.values, seen, declared(slot), function)), None, fleeting=True))
+    return join(parts, planner)
+
+
+def _refuse_apart(function: str, rest: Sequence[Slot]) -> None:
+    """Under `jax.jit` batches are put together beforehand."""
     for slot in rest:
-        if (
-            slot.kind == "batch"
-            and slot.values.on_host is None
-            and any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(slot.values))
-        ):
+        if slot.kind == "batch" and slot.values.is_traced:
+            names = ", ".join(s.name for s in rest)
             raise PlanError(
-                f"{function}: the batched arguments {', '.join(s.name for s in rest)} were packed apart; "
-                f"under jax.jit pack them together: pairs = {function}.pack(...), then "
+                f"{function}: the batched arguments {names} were packed apart, and under jax.jit their examples are "
+                f"not known; put them together before: pairs = {function}.pack({names}), then "
                 f"{function}(..., *pairs.args)"
             )
-        values.append(slot.values.to_list() if slot.kind == "batch" else slot.values)
-    if len(values) == 1:
-        return Group(known.pack(values[0], 1, annotations(rest[0]), function))
-    kinds = [annotations(s) for s in rest]
-    annotation = None if any(k is None for k in kinds) else tuple[tuple(kinds)]  # type: ignore[misc]
-    columns = known.pack(list(zip(*values, strict=True)), len(values), annotation, function)
-    return Group(columns, len(values))
+
+
+def _declared_together(parts: Sequence[Declared]) -> Declared:
+    """What annotations say about arguments that are packed together; nothing where one has none."""
+    known = [p for p in parts if p is not None]
+    return (lambda: schema_together([p() for p in known])) if len(known) == len(parts) else None
 
 
 def component_types(schema: Schema, width: int) -> list[Component]:

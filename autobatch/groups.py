@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from autobatch import transfer
-from autobatch.errors import BatchError, Failure, PlanError
-from autobatch.ir.types import Ref
+from autobatch.cache import Bounded
+from autobatch.errors import Failure, PlanError
 from autobatch.options import Options
-from autobatch.runtime.columns import ROOT, ROOT_MISSING, Columns, has_mask, positions
+from autobatch.runtime.columns import ROOT, Columns, positions
 from autobatch.runtime.conform import conform
-from autobatch.runtime.schema import Field, Schema
+from autobatch.runtime.schema import Schema
+from autobatch.runtime.together import as_tuples, split
 
 Tables = dict[str, Any]
 
@@ -125,6 +126,9 @@ class Group:
         self._tables: dict[str, tuple[Tables, Hashable]] = {}
         self._flat: tuple[Any, Leaves, Form] | None = None
         self._conformed: dict[Schema, Group] = {}
+        self._alone: dict[int | None, Group] = {}
+        self.joined: Bounded[Any, tuple[Group, Any]] = Bounded(8)
+        """Groups whose first component this is, by all their components (`joint.py`)."""
         self._lock = threading.RLock()
         self.token = next(_numbers)
         _groups[self.token] = self
@@ -149,7 +153,7 @@ class Group:
         """One `Columns` a component, all of the same stores."""
         with self._lock:
             if self._components is None:
-                self._components = split(self.columns, self.width)
+                self._components = split(self.columns) if self.width > 1 else (self.columns,)
             return self._components
 
     @property
@@ -159,8 +163,8 @@ class Group:
 
     @property
     def nbytes(self) -> int:
-        held = sum(p.nbytes for p in self._plans.values()) + sum(g.nbytes for g in self._conformed.values())
-        return self.columns.nbytes + held
+        kept = [*self._conformed.values(), *self._alone.values(), *(g for _, (g, _) in self.joined.items())]
+        return self.columns.nbytes + sum(p.nbytes for p in self._plans.values()) + sum(g.nbytes for g in kept)
 
     def take(self, indices: Any) -> Group:
         chosen = positions(indices, self.count)
@@ -180,6 +184,24 @@ class Group:
                     made = Group(None, self.width, base.planners, (base, self.origin[1]))
                 self._conformed[schema] = made
             return self._conformed[schema]
+
+    def alone(self, component: int | None) -> Group:
+        """One component as examples of a function of one argument; None: all of them, as tuples."""
+        if self.width == 1:
+            return self
+        with self._lock:
+            if component not in self._alone:
+                if self.origin is not None:
+                    base = self.origin[0].alone(component)
+                    self._alone[component] = Group(None, 1, base.planners, (base, self.origin[1]))
+                else:
+                    columns = as_tuples(self.columns) if component is None else self.components[component]
+                    self._alone[component] = Group(columns)
+            return self._alone[component]
+
+    def is_planned_for(self, planner: Planner) -> bool:
+        """Is this group, or the same under a wider schema, to be planned for a function?"""
+        return planner in self.planners or any(planner in g.planners for g in self._conformed.values())
 
     def mark(self, *planners: Planner) -> None:
         """Remember functions: this group and what is cut from it will be planned for them."""
@@ -220,35 +242,6 @@ class Group:
             return leaves, form if component is None else replace(form, component=component)
 
 
-def split(columns: Columns, width: int) -> tuple[Columns, ...]:
-    """The components of examples that are tuples of `width` of them; the examples themselves when there is one."""
-    if width == 1:
-        return (columns,)
-    root = columns.schema.root
-    assert isinstance(root, Ref)
-    rows = columns.arrays[ROOT]
-    made = []
-    for k in range(width):
-        held = component_field(columns.schema, k)
-        optional = has_mask(held)
-        arrays = {**columns.arrays, ROOT: columns.arrays[held.column][rows]}
-        if optional:
-            arrays[ROOT_MISSING] = columns.arrays[f"{held.column}?"][rows]
-        schema = replace(columns.schema, root=held.type, root_optional=optional)
-        made.append(replace(columns, schema=schema, arrays=arrays))
-    return tuple(made)
-
-
-def component_field(schema: Schema, index: int) -> Field:
-    """The field that component `index` is, of examples that are tuples."""
-    assert isinstance(schema.root, Ref)
-    found = [f for f in schema.store(schema.root.store).fields if f.name == str(index)]
-    if len(found) > 1:
-        kinds = " and ".join(str(f.type) for f in found)
-        raise BatchError(f"batched argument {index} differs in type between examples: {kinds}")
-    return found[0]
-
-
 # ---- the static part
 
 
@@ -264,7 +257,8 @@ class Planned:
 
 @dataclass(frozen=True)
 class Form:
-    """The static part of a batch as a pytree. `like` is a group of this form: no part of what the form says, but an
+    """The static part of a batch as a pytree. `shares`: several of its entries refer to the same rows, because they were
+    the elements of one list of objects. `like` is a group of this form: no part of what the form says, but an
     example of the size class for a function that is planned while it is traced."""
 
     schema: Schema
@@ -274,6 +268,7 @@ class Form:
     planners: tuple[Planner, ...] = ()
     enums: tuple[tuple[str, type], ...] = ()
     component: int | None = None
+    shares: bool = False
     like: weakref.ref[Group] | None = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,27 +14,31 @@ from autobatch.runtime.pack import pack
 from autobatch.runtime.schema import UNKNOWN, Schema
 
 
-def pack_like(examples: Sequence[Any], seen: Sequence[Schema], annotation: Any, function: str) -> Columns:
-    """Pack examples under a schema that was seen before, where their types join with it, else afresh. `annotation`
+Declared = Callable[[], Schema] | None
+"""What annotations say about the types of examples; read only where examples do not show them."""
+
+
+def pack_like(examples: Sequence[Any], seen: Sequence[Schema], declared: Declared, function: str) -> Columns:
+    """Pack examples under a schema that was seen before, where their types join with it, else afresh. `declared`
     says what examples do not show: the types of no examples, and the elements of lists that are all empty."""
     for like in reversed(seen):
         try:
             return pack(examples, like)
         except BatchError:
             continue  # other types than before: another specialisation, or an error that packing afresh reports
-    if not examples and annotation is None:
+    if not examples and declared is None:
         raise BatchError(
             f"{function}: the batch is empty and the types of its examples are unknown; annotate the "
             "parameter, or pack with ab.pack([], like=...)"
         )
-    return pack_fresh(examples, annotation)
+    return pack_fresh(examples, declared)
 
 
-def pack_fresh(examples: Sequence[Any], annotation: Any = None) -> Columns:
+def pack_fresh(examples: Sequence[Any], declared: Declared = None) -> Columns:
     """Pack examples; where all their lists are empty, annotations say what they hold."""
-    columns = pack(examples, None if examples else schema_of_annotation(annotation))
-    if unknown_lists(columns.schema) and annotation is not None:
-        columns = pack(examples, schema_of_annotation(annotation))
+    columns = pack(examples, None if examples or declared is None else declared())
+    if unknown_lists(columns.schema) and declared is not None:
+        columns = pack(examples, declared())
     if unknown_lists(columns.schema) and (wider := _from_classes(columns.schema)) is not None:
         columns = pack(examples, wider)
     return columns

@@ -22,13 +22,15 @@ Values = NDArray[Any]
 
 def combine(parts: Sequence[Columns]) -> tuple[Columns, list[Values]]:
     """One `Columns` that holds the stores of all parts (which have the stores of one schema), and the roots: one array
-    for each part, and behind an optional one its mask. Parts that were packed together share their stores already."""
+    for each part, and behind an optional one its mask. Parts that share their stores, as those packed together do, share
+    them here too."""
     counts = {p.count for p in parts}
     if len(counts) != 1:
         raise BatchError(f"the batched arguments have different numbers of examples: {[p.count for p in parts]}")
     if all(p.starts is parts[0].starts for p in parts):
         return parts[0], [root for p in parts for root in _roots(p, {})]
-    parts = same_vocabularies(parts)
+    everything = same_vocabularies(parts)
+    parts = list({id(p.starts): p for p in everything}.values())
     schema = parts[0].schema
     starts: dict[str, NDArray[np.int64]] = {}
     moved: list[dict[str, Values]] = [{} for _ in parts]
@@ -55,7 +57,8 @@ def combine(parts: Sequence[Columns]) -> tuple[Columns, list[Values]]:
             lengths[moved[k][store.name]] = np.diff(part.arrays[name])
         arrays[name] = offsets_of(lengths).astype(parts[0].arrays[name].dtype)
     whole = Columns(schema, parts[0].count, arrays, starts, parts[0].vocabularies)
-    return whole, [root for k, p in enumerate(parts) for root in _roots(p, moved[k])]
+    moves = {id(p.starts): m for p, m in zip(parts, moved, strict=True)}
+    return whole, [root for p in everything for root in _roots(p, moves[id(p.starts)])]
 
 
 def _roots(part: Columns, moved: dict[str, Values]) -> list[Values]:
