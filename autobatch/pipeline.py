@@ -24,6 +24,7 @@ from autobatch.frontend import Lowered, lower
 from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
 from autobatch.ir.system import System, print_system
+from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.ir.types import Array, Type
 from autobatch.ir.verifier import verify
 from autobatch.optimize.cse import eliminate_common
@@ -97,15 +98,17 @@ class Program:
         self._emit = emit.Program(schedule, self._request, example.constants)
         self._sizes = SizeClasses(least=max(options.widths))
 
-    def plan(self, columns: Sequence[Columns], max_rows: int | None = None) -> DataPlan:
+    def plan(self, columns: Sequence[Columns], max_rows: int | None = None, numbers: Sequence[int] = ()) -> DataPlan:
         """The tables of a data set: one `Columns` for each batched argument. Examples that fail are in `failures`.
-        `max_rows`: the option as it is now; that of the compilation by default."""
+        `max_rows`: the option as it is now; that of the compilation by default. `numbers`: the values of the shared
+        integers at `deciding`."""
         limit = self.options.max_rows if max_rows is None else max_rows
+        spec = replace(self.spec, numbers=dict(zip(self.spec.numbers, numbers, strict=True)))
         data, roots = combine(columns)
         failed: dict[int, Failure] = {}
         examples = np.arange(data.count)
         while True:
-            inspection = Inspection(self.spec, data, roots, limit, examples)
+            inspection = Inspection(spec, data, roots, limit, examples)
             found = inspection.run()
             if found is None:
                 wrong = sorted(inspection.failed)
@@ -114,7 +117,7 @@ class Program:
                 if not len(cyclic):
                     return replace(plan, failures=tuple(failed[k] for k in sorted(failed)))
                 wrong = cyclic.tolist()
-            failed.update((f.index, f) for f in first_failures(self.spec, data, roots, wrong))
+            failed.update((f.index, f) for f in first_failures(spec, data, roots, wrong))
             examples = np.setdiff1d(examples, wrong)
 
     def _assemble(self, data: Columns, roots: Sequence[Any], found: Any) -> tuple[DataPlan, Any]:
@@ -133,6 +136,11 @@ class Program:
             return tuple(max(sizes) for sizes in zip(own, *(s.capacity for s in at_least), strict=True))
 
         return bind_plan(plan, capacities)
+
+    @property
+    def deciding(self) -> tuple[int, ...]:
+        """The shared inputs that decide structure: integers, on whose values a plan depends."""
+        return tuple(self.example.shared.index(x) for x in self.spec.numbers)
 
     @property
     def structural(self) -> frozenset[int]:
@@ -198,24 +206,27 @@ def compile(
     shared: Sequence[Array],
     options: Options,
     traced: frozenset[int] = frozenset(),
+    integers: Integers = NO_INTEGERS,
 ) -> Program:
     """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`.
 
-    `traced`: parameters of the entry whose values only the device will know."""
-    lowered = lower(fun, args, kwargs, schema, shared)
+    `traced`: parameters of the entry whose values only the device will know. `integers`: the shared inputs that are
+    Python integers; `frontend.needs.Needed` is raised where one of them has to be static instead."""
+    lowered = lower(fun, args, kwargs, schema, shared, integers.known)
     passes = _Passes(options)
     passes.after("example", lowered.module)
     module = passes.after("inline", inline(lowered.module))
     module = passes.after("cse", eliminate_common(module))
     module = passes.after("uniform-loops", fuse_uniform_loops(module))
     functions = passes.after("functions", loops_to_functions(module))
-    facts = analyse(functions, traced)
-    refuse_numeric_control(functions, facts)
+    known = frozenset(integers.known)
+    facts = analyse(functions, traced, known)
+    refuse_numeric_control(functions, facts, integers.unknown)
     system, spec, values = build_system(functions, facts, schema)
     schedule = fission(share_rows(system))
     while (moved := specialise(functions, in_recurrences(schedule, values))) is not None:
         functions = passes.after("specialise", moved)
-        system, spec, values = build_system(functions, analyse(functions, traced), schema)
+        system, spec, values = build_system(functions, analyse(functions, traced, known), schema)
         schedule = fission(share_rows(system))
     stages = {
         "example": lambda: print_module(lowered.module),

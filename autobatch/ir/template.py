@@ -6,7 +6,8 @@ Arguments are ordinary Python objects (tuples, dicts, dataclasses, Equinox modul
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from autobatch.ir.types import Type
@@ -22,6 +23,18 @@ class Input:
     type: Type
     shared: bool = False
     optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """The shared inputs that are integers and bools of Python, by index. `known`: their values in the call at hand,
+    which another call of the same program may change. `unknown`: the names of those that JAX traces."""
+
+    known: Mapping[int, int] = field(default_factory=dict)
+    unknown: Mapping[int, str] = field(default_factory=dict)
+
+
+NO_INTEGERS = Integers()
 
 
 @dataclass(frozen=True, slots=True)

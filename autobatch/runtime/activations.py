@@ -146,6 +146,7 @@ class Inspection:
         pending, kind.pending = kind.pending, []
         example = np.concatenate([p[0] for p in pending])
         scope = Scope(len(example), example)
+        scope.host.update({x: np.full(scope.rows, number) for x, number in self.spec.numbers.items()})
         args = kind.function.region.args
         for n, k in enumerate(kind.host_args):
             scope.host[args[k]] = join([p[1][n] for p in pending])

@@ -14,7 +14,7 @@ from autobatch.runtime.spec import PlanSpec
 
 def first_failures(spec: PlanSpec, columns: Columns, roots: Sequence[Any], examples: Iterable[int]) -> list[Failure]:
     """The first failure of each of the examples, as Python would raise it."""
-    program = ScalarProgram(spec.failing, columns)
+    program = ScalarProgram(spec.failing, columns, spec.numbers)
     entry = spec.failing.functions[0]
     whole = spec.module.functions[0].region.args
     kept = [whole.index(a) for a in entry.region.args]

@@ -14,13 +14,27 @@ recursion 100,000 deep needs no Python stack. Results are remembered by (functio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, assert_never
 
 import numpy as np
 
 from autobatch.errors import Failure
-from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Literal, Map, Module, Operand, Region, While
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    Function,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Value,
+    While,
+)
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.scalar_ops import FailedError, scalar_operation
 from autobatch.source import Span
@@ -37,13 +51,13 @@ Frame = Generator[Request, tuple[Any, ...], tuple[Any, ...]]
 class ScalarProgram:
     """The functions of a structural slice over the data of one batch."""
 
-    def __init__(self, slice_: Module, columns: Columns) -> None:
+    def __init__(self, slice_: Module, columns: Columns, numbers: Mapping[Value, int]) -> None:
         self.columns = columns
         self.functions: dict[str, Callable[..., Frame]] = {}
         self.memo: dict[Request, tuple[Any, ...]] = {}
         self.places: dict[str, dict[int, Span]] = {}
         for function in slice_.functions:
-            writer = _Writer(function, columns)
+            writer = _Writer(function, columns, numbers)
             self.functions[function.name] = writer.compile()
             self.places[function.name] = writer.places
 
@@ -83,12 +97,12 @@ class ScalarProgram:
 
 
 class _Writer:
-    """One function as the source of a generator."""
+    """One function as the source of a generator. `numbers` are shared integers: global names of the source."""
 
-    def __init__(self, function: Function, columns: Columns) -> None:
+    def __init__(self, function: Function, columns: Columns, numbers: Mapping[Value, int]) -> None:
         self.function, self.columns = function, columns
         self.lines: list[str] = []
-        self.names: dict[str, Any] = {}
+        self.names: dict[str, Any] = {self.name(x): number for x, number in numbers.items()}
         self.places: dict[int, Span] = {}
         """The place of each call, by the line of the source that asks for it."""
 

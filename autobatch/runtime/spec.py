@@ -58,7 +58,8 @@ class PlanSpec:
     `on_host`, `on_device`, `columns`: see `analysis/structure.py`. `uniform` names the definition of a value or literal
     that is the same for all rows; `data` that of a column of a store. `slots[f]` are the results of function f that
     somebody reads as numbers. `outputs[j]`: a table in the example space for result j of the entry, or None where the
-    result is structure."""
+    result is structure. `numbers`: the shared integers that decide structure, with the values that a plan is made for
+    (zeros where no plan is meant)."""
 
     module: Module
     slice: Module
@@ -74,6 +75,7 @@ class PlanSpec:
     slots: Mapping[str, tuple[int, ...]]
     outputs: tuple[TableSpec | None, ...]
     spaces: tuple[Space, ...]
+    numbers: Mapping[Value, int]
 
     def region_tables(self) -> Iterator[tuple[int, TableSpec]]:
         """Every table that some region records, with the index of the region's space."""

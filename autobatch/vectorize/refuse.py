@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from autobatch.analysis.structure import Structure
 from autobatch.errors import UnsupportedError
-from autobatch.ir.core import Apply, If, Map, Module, Operand, walk
+from autobatch.ir.core import Apply, Call, If, Instruction, Map, Module, Operand, Value, operands, regions, walk
 from autobatch.ir.types import List, Ref, Tag
 from autobatch.source import Span
 
@@ -14,24 +16,26 @@ CURE = (
 )
 
 
-def refuse_numeric_control(module: Module, facts: Structure) -> None:
-    """Raise UnsupportedError for the first instruction whose control or index is known to the device alone."""
+def refuse_numeric_control(module: Module, facts: Structure, traced: Mapping[int, str]) -> None:
+    """Raise UnsupportedError for the first instruction whose control or index is known to the device alone. `traced`
+    are the names of shared integers, by position, whose values the host would know if JAX did not trace them."""
+    check = _Check(module, facts, traced)
     for function in module.functions:
         for instruction in walk(function.region):
             match instruction:
                 case If(condition=c, span=span):
-                    _demand(facts, c, span, "this condition depends on numbers that are computed in the batch")
+                    check.demand(c, span, "this condition", "depends on numbers that are computed in the batch")
                 case Map(count=n, span=span):
-                    _demand(facts, n, span, "the length of this loop depends on numbers computed in the batch")
+                    check.demand(n, span, "the length of this loop", "depends on numbers computed in the batch")
                 case Apply(op=op, operands=xs, span=span) if op.name == "check":
                     for x in xs:
-                        _demand(facts, x, span, f"this {op['kind']} depends on numbers that are computed in the batch")
+                        check.demand(x, span, f"this {op['kind']}", "depends on numbers that are computed in the batch")
                 case Apply(op=op, operands=xs, span=span) if not op.is_jax:
                     for x in xs:
                         if isinstance(x.type, Ref | Tag) or (isinstance(x.type, List) and x.type.store is not None):
-                            _demand(facts, x, span, "this object depends on numbers that are computed in the batch")
+                            check.demand(x, span, "this object", "depends on numbers that are computed in the batch")
                     if op.name == "item":
-                        _demand(facts, xs[1], span, "this index depends on numbers that are computed in the batch")
+                        check.demand(xs[1], span, "this index", "depends on numbers that are computed in the batch")
                     if op.name == "stack":
                         raise UnsupportedError(
                             "a list whose length differs between examples cannot become an array",
@@ -42,6 +46,47 @@ def refuse_numeric_control(module: Module, facts: Structure) -> None:
                     pass
 
 
-def _demand(facts: Structure, x: Operand, span: Span, message: str) -> None:
-    if not facts.is_host(x):
-        raise UnsupportedError(message, span, CURE)
+class _Check:
+    def __init__(self, module: Module, facts: Structure, traced: Mapping[int, str]) -> None:
+        self.module, self.facts = module, facts
+        self.traced = {module.shared[k]: name for k, name in traced.items()}
+
+    def demand(self, x: Operand, span: Span, what: str, problem: str) -> None:
+        """The host has to know `x`."""
+        if self.facts.is_host(x):
+            return
+        for name in self.traced_below(x):
+            raise UnsupportedError(
+                f"{what} depends on {name}, an integer that is traced by JAX here, so its value is not known",
+                span,
+                f"pass {name} as a Python int: close over it, or name it in static_argnames of jax.jit",
+            )
+        raise UnsupportedError(f"{what} {problem}", span, CURE)
+
+    def traced_below(self, x: Operand) -> list[str]:
+        """The traced integers that a value is computed from."""
+        if not self.traced:
+            return []
+        makers: dict[Value, Instruction] = {}
+        arguments: dict[Value, list[Operand]] = {}
+        for function in self.module.functions:
+            for instruction in walk(function.region):
+                makers.update((r, instruction) for r in instruction.results)
+                if isinstance(instruction, Call):
+                    parameters = self.module.function(instruction.callee).region.args
+                    for parameter, given in zip(parameters, instruction.operands, strict=True):
+                        arguments.setdefault(parameter, []).append(given)
+        seen: set[Operand] = set()
+        todo = [x]
+        while todo:
+            value = todo.pop()
+            if value in seen or not isinstance(value, Value):
+                continue
+            seen.add(value)
+            todo += arguments.get(value, [])
+            if (made := makers.get(value)) is not None:
+                todo += operands(made)
+                todo += [y for region in regions(made) for y in region.results]
+                if isinstance(made, Call):
+                    todo += self.module.function(made.callee).region.results
+        return [name for value, name in self.traced.items() if value in seen]
