@@ -10,7 +10,7 @@
 
 from autobatch.api import Batched, batched
 from autobatch.arguments import stacked
-from autobatch.batch import Batch, load, pack
+from autobatch.batch import Batch
 from autobatch.cache import CacheInfo
 from autobatch.errors import (
     BatchError,
@@ -21,6 +21,7 @@ from autobatch.errors import (
     TypeConflictError,
     UnsupportedError,
 )
+from autobatch.grouped import load, pack
 from autobatch.objects import unbatch
 from autobatch.options import options
 from autobatch.plain import disable

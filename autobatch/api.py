@@ -28,7 +28,8 @@ from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, read_ax
 from autobatch.assembly import Outcome
 from autobatch.batch import Batch, schema_like
 from autobatch.cache import CacheInfo, Key
-from autobatch.data import FAILED, Examples, Known, Ready, gather, refuse_stale
+from autobatch.checks import refuse
+from autobatch.data import FAILED, Examples, Known, Ready, gather
 from autobatch.errors import BatchError, ExampleError, PlanError, SourceError
 from autobatch.grouped import whole_arrays
 from autobatch.groups import Group
@@ -41,6 +42,7 @@ from autobatch.runtime.shapes import ragged_names
 from autobatch.shapes import ByShape, RaggedRefused
 from autobatch.sharing import Sharing
 from autobatch.specialise import Program, Specialisations
+from autobatch.tools.explain import Explanation, backend_of, explain_call, explain_refusal, refuse_traced
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -138,11 +140,26 @@ class Batched(Generic[P, R]):
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The program that this call would run, without running it: text of every stage, cost, executable."""
-        by_shape = self._by_shape(self._prepare)
-        by_shape.single = "lower"
-        prepared = by_shape.run(self._bind((*self._receiver, *args), kwargs))
+        prepared = self._prepare_one("lower", self._bind((*self._receiver, *args), kwargs))
         ready = prepared.ready
         return Lowered(prepared.program, prepared.shared, ready.tables, ready.signature, self._call_compiled)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """What the compiler does with each line for this call, and what the call costs: as text (`str`), as one HTML
+        page (`.html()`), as plain data (`.data`).
+
+        Specialises and plans as the call would, and keeps that for it; makes no executable, and runs nothing. A
+        function that cannot be compiled is shown with the line that is refused. Outside `jax.jit` only."""
+        bound = self._bind((*self._receiver, *args), kwargs)
+        backend = backend_of(*self._backend(self.options()))
+        try:
+            prepared = self._prepare_one("explain", bound)
+        except SourceError as error:
+            return explain_refusal(self._name, self.__wrapped__, bound.size, backend, error)
+        ready, program = prepared.ready, prepared.program
+        refuse_traced(self._name, ready.tables)
+        plan: Any = ready.plan or prepared.examples.on_host().plan(program)
+        return explain_call(self._name, backend, program, plan, ready.tables, ready.signature)
 
     def cache_info(self) -> CacheInfo:
         """How much this function has compiled, and keeps."""
@@ -222,6 +239,18 @@ class Batched(Generic[P, R]):
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
         return bind(self._name, self._signature, self._entries, self.settings.static, args, kwargs)
 
+    def _backend(self, chosen: Options) -> tuple[str, str]:
+        """The back end that is asked for, by the argument of `batched` or the option, and the one that is taken."""
+        asked = self.settings.backend if self.settings.backend != "auto" else chosen.backend
+        return asked, "xla" if asked == "auto" else asked
+
+    def _prepare_one(self, what: str, bound: Bound) -> Prepared:
+        """As `_prepare`, for something that exists for one program only, and is called `what`."""
+        by_shape = self._by_shape(self._prepare)
+        by_shape.single = what
+        prepared: Prepared = by_shape.run(bound)
+        return prepared
+
     def _prepare(self, bound: Bound) -> Prepared:
         """Find or compile the program for the types of a call, and its tables."""
         settings = self.settings
@@ -230,8 +259,7 @@ class Batched(Generic[P, R]):
         examples = gather(self._name, bound.slots, self._known, self._declared, self.planner)
         sharing = Sharing(self._name)
         args, kwargs = bound.rebuild(lambda s: _input(s, examples), sharing.raw)
-        backend = settings.backend if settings.backend != "auto" else chosen.backend
-        backend = "xla" if backend == "auto" else backend
+        _, backend = self._backend(chosen)
         key = Key(
             axes=repr(settings.in_axes),
             arguments=(bound.key, tuple(sharing.keys), examples.components),
@@ -257,7 +285,7 @@ class Batched(Generic[P, R]):
             raise ExampleError(ready.failures)
         tables = dict(ready.tables)
         failed = tables.pop(FAILED, None)
-        stale = refuse_stale(ready.stale)
+        stale = refuse(ready.checks)
         if program.key.backend == "interpret":
             if ready.plan is None:
                 raise PlanError(f"{self._name}: the back end 'interpret' runs on the host; call it outside jax.jit")

@@ -9,7 +9,7 @@ which is equal for all batches of one size class. It never holds the examples: t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,12 +20,10 @@ import numpy as np
 from autobatch import transfer
 from autobatch.errors import BatchError, PlanError
 from autobatch.groups import TOKEN, Form, Group, Leaves, flatten, with_rows
-from autobatch.packing import pack_fresh
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.columns import Columns, columns_of
 from autobatch.runtime.pack import pack as pack_columns
 from autobatch.runtime.schema import Schema
-from autobatch.runtime.storage import load as load_columns
 from autobatch.runtime.storage import save as save_columns
 from autobatch.runtime.together import width_of
 from autobatch.runtime.unpack import unpack

@@ -21,6 +21,7 @@ import numpy as np
 from autobatch import transfer
 from autobatch.arguments import Slot
 from autobatch.batch import Batch
+from autobatch.checks import Check, checksums
 from autobatch.errors import BatchError, ExampleError, Failure, PlanError
 from autobatch.groups import (
     ARGUMENT,
@@ -30,6 +31,7 @@ from autobatch.groups import (
     Group,
     Leaves,
     Plan,
+    Planned,
     Planner,
     Specialised,
     Tables,
@@ -73,6 +75,7 @@ class Examples:
     arrays: Mapping[int, Any] = field(default_factory=dict)
     group: Group | None = None
     leaves: tuple[Leaves, Form] | None = None
+    checks: tuple[Check, ...] = ()
 
     @property
     def width(self) -> int:
@@ -91,9 +94,9 @@ class Examples:
             made = program.array_tables(self.count)
         else:
             made = self._planned(program)
-        given = {f"{ARGUMENT}{k}": raw(array) for k, array in self.arrays.items()}
+        given = {program.array_table(k): raw(array) for k, array in self.arrays.items()}
         tables = {n: with_rows(given[n], len(t)) if n in given else t for n, t in made.tables.items()}
-        return replace(made, tables=tables)
+        return replace(made, tables=tables, checks=(*self.checks, *made.checks))
 
     def _columns(self) -> tuple[Columns, ...]:
         return self.on_host().components if self.width else ()
@@ -159,18 +162,22 @@ class Program(Specialised, typing.Protocol):
 
     def array_tables(self, count: int) -> Ready: ...
 
+    def array_table(self, index: int) -> str:
+        """The table of a batched argument that is given as an array."""
+        ...
+
 
 @dataclass(frozen=True)
 class Ready:
     """What the executable reads, the signature it is compiled for, and the examples that failed while planning.
-    `plan` is None where the examples are known by their leaves only. `stale`: columns that decided structure, by name,
-    and for each whether it has changed since: a bool, or a traced one. `words`: vocabularies of the result."""
+    `plan` is None where the examples are known by their leaves only. `checks`: what the plan relies on, as far as it is
+    known when the computation runs. `words`: vocabularies of the result."""
 
     tables: Tables
     signature: Hashable
     failures: tuple[Failure, ...] = ()
     plan: Plan | None = None
-    stale: Mapping[str, Any] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
     words: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -186,11 +193,10 @@ def _from_leaves(leaves: Leaves, form: Form, fingerprint: str) -> Ready | None:
     for planned, tables in zip(form.plans, leaves.tables, strict=True):
         if planned.fingerprint == fingerprint:
             data = {t: with_rows(leaves.columns[c], rows) for t, c, rows in planned.data}
-            decided = {n.removeprefix(DECIDED): t for n, t in tables.items() if n.startswith(DECIDED)}
-            stale = {n: _differs(leaves.columns[n], t) for n, t in decided.items() if leaves.columns[n] is not t}
             words = {n: t for n, t in tables.items() if n.startswith(transfer.VOCABULARY)}
-            kept = {n: t for n, t in tables.items() if not n.startswith((DECIDED, transfer.VOCABULARY))}
-            return Ready({**kept, **data}, planned.signature, planned.failures, None, stale, words)
+            kept = {n: t for n, t in tables.items() if n != DECIDED and n not in words}
+            checks = _unchanged(leaves, planned, tables[DECIDED])
+            return Ready({**kept, **data}, planned.signature, planned.failures, None, checks, words)
     return None
 
 
@@ -232,40 +238,39 @@ def _at_run_time(leaves: Leaves, form: Form, program: Program) -> Ready | None:
     return Ready({**fetched, **held}, signature, words=words)
 
 
-def _differs(live: Any, planned: Any) -> Any:
-    """Has a column changed? NaN equals itself here: what decided once decides so again."""
-    same = (live == planned) | ((live != live) & (planned != planned))
-    return ~same.all()
+def _unchanged(leaves: Leaves, planned: Planned, sums: Any) -> tuple[Check, ...]:
+    """That the columns which decided structure are those that were planned. Of leaves that are known, once for all."""
+    if not planned.decided or planned.fingerprint in leaves.checked:
+        return ()
+    live = [leaves.columns[n] for n in planned.decided]
+    if not any(isinstance(x, jax.core.Tracer) for x in (*live, sums)):
+        live, sums = [np.asarray(x) for x in live], np.asarray(sums)
+        if (checksums(live) == sums).all():
+            leaves.checked.add(planned.fingerprint)
+    words = tuple(
+        f"stale plan: column {n} decided structure and has changed since; call .plan(f) again" for n in planned.decided
+    )
+    return (Check(words, checksums(live) != sums),)
 
 
-def refuse_stale(stale: Mapping[str, Any]) -> Any:
-    """Raise PlanError where a column that decided structure has changed since planning. Under a transformation of JAX
-    a callback raises it when the computation ends, and this returns whether any has changed."""
-    whole: Any = None
-    for name, differs in stale.items():
-        if not isinstance(differs, jax.core.Tracer):
-            _raise_stale(name, differs)
-            continue
-        jax.debug.callback(_raise_stale, name, differs)
-        whole = differs if whole is None else whole | differs
-    return whole
-
-
-def _raise_stale(name: str, differs: Any) -> None:
-    if bool(differs):
-        raise PlanError(f"stale plan: column {name} decided structure and has changed since; call .plan(f) again")
-
-
-def one_batch(copies: Sequence[Leaves]) -> Leaves | None:
-    """The leaves of arguments that were packed together: each argument brings a copy of all of them. None where the
-    copies are not of one batch, as far as this is known before running."""
+def one_batch(copies: Sequence[Leaves]) -> tuple[Leaves, tuple[Check, ...]] | None:
+    """The leaves of arguments that were packed together, of which each brings a copy, and what remains to be checked:
+    that they are copies. None where they are none, or that costs more than to put them together anew."""
     first = copies[0]
-    if all(c.columns[n] is x for c in copies[1:] for n, x in first.columns.items()):
-        return first
-    tokens = [c.columns.get(TOKEN) for c in copies]
-    if any(t is None for t in tokens):
+    others = [c for c in copies[1:] if any(c.columns.get(n) is not x for n, x in first.columns.items())]
+    if not others:
+        return first, ()
+    if any(TOKEN not in c.columns or not isinstance(c.columns[TOKEN], jax.core.Tracer) for c in copies):
         return None
-    return first
+    names = [n for n in first.columns if n != TOKEN and not n.startswith((transfer.STARTS, transfer.VOCABULARY))]
+    words = ["the batched arguments were not packed together: pairs = f.pack(...), then f(..., *pairs.args)"]
+    words += [
+        f"column {n} differs between arguments that were packed together; change it in all of them: "
+        "pairs.with_floats(...).args"
+        for n in names
+    ]
+    sums = [checksums([c.columns[n] for n in (TOKEN, *names)]) for c in (first, *others)]
+    return first, tuple(Check(tuple(words), s != sums[0]) for s in sums[1:])
 
 
 # ---- from slots to examples
@@ -315,7 +320,13 @@ class Known:
             self.whole.update(dict.fromkeys(new, reason))
             seen = self.schemas.setdefault(width, [])
             seen[:] = [s for s in seen if not self.needs_whole(s, width)]
-            return lambda: [self.whole.pop(key, None) for key in new] and None
+
+        def forget() -> None:
+            with self.lock:
+                for key in new:
+                    self.whole.pop(key, None)
+
+        return forget
 
 
 class NeedsWhole(Exception):
@@ -352,7 +363,7 @@ def gather(
     if not rest:
         kinds = tuple(given[s.index] for s in slots)
         return Examples(function, count, Schema(kinds[0].type), kinds, arrays)
-    group, leaves = _packed_before(rest)
+    group, leaves, checks = _packed_before(rest)
     if group is None and leaves is None:
         group = _pack_together(function, rest, known, declared, planner)
     schema = group.schema if group is not None else leaves[1].schema  # type: ignore[index]
@@ -364,7 +375,7 @@ def gather(
     check_known(schema, function)
     packed = iter(component_types(schema, len(rest)))
     kinds = tuple(given[s.index] if s.index in given else next(packed) for s in slots)
-    return Examples(function, count, schema, kinds, arrays, group, leaves)
+    return Examples(function, count, schema, kinds, arrays, group, leaves, checks)
 
 
 def _to_be_cut(function: str, group: Group | None, reasons: Mapping[str, str]) -> Group:
@@ -377,32 +388,41 @@ def _to_be_cut(function: str, group: Group | None, reasons: Mapping[str, str]) -
     return group
 
 
-def _packed_before(rest: Sequence[Slot]) -> tuple[Group | None, tuple[Leaves, Form] | None]:
-    """The common group (or the leaves) of batches that belong together; nothing where they do not."""
+def _packed_before(rest: Sequence[Slot]) -> Before:
+    """Batches that belong together; nothing where they do not."""
     batches = [s.values for s in rest if s.kind == "batch"]
     if len(batches) < len(rest):
-        return None, None
+        return _NOTHING
     if len(batches) == 1:
         return _alone(batches[0])
     if [b.component for b in batches] != list(range(len(batches))):
-        return None, None
+        return _NOTHING
     groups = [b.on_host for b in batches]
     if groups[0] is not None:
         together = groups[0].width == len(batches) and all(g is groups[0] for g in groups)
-        return (groups[0], None) if together else (None, None)
+        return (groups[0], None, ()) if together else _NOTHING
+    if any(g is not None for g in groups):
+        return _NOTHING
     held = [b.parts() for b in batches]
     form = replace(held[0][1], component=None)
     if form.width != len(held) or any(replace(other, component=None) != form for _, other in held):
-        return None, None
-    copies = one_batch([leaves for leaves, _ in held])
-    return None, None if copies is None else (copies, form)
+        return _NOTHING
+    found = one_batch([leaves for leaves, _ in held])
+    return _NOTHING if found is None else (None, (found[0], form), found[1])
 
 
-def _alone(batch: Batch) -> tuple[Group | None, tuple[Leaves, Form] | None]:
+def _alone(batch: Batch) -> Before:
     """One batch. Of several arguments that were packed together it is one, or all of them as a tuple."""
-    if batch.on_host is None and batch.parts()[1].width == 1 and not (batch.parts()[1].shares and not batch.is_traced):
-        return None, batch.parts()
-    return batch.group().alone(batch.component), None
+    if batch.on_host is None:
+        leaves, form = batch.parts()
+        if form.width == 1 and (batch.is_traced or not form.shares):
+            return None, (leaves, form), ()
+    return batch.group().alone(batch.component), None, ()
+
+
+Before = tuple[Group | None, tuple[Leaves, Form] | None, tuple[Check, ...]]
+"""The common group of some batches, or the leaves that they are and what is to be checked of these."""
+_NOTHING: Before = (None, None, ())
 
 
 def _pack_together(
@@ -434,7 +454,7 @@ def _refuse_apart(function: str, rest: Sequence[Slot]) -> None:
             raise PlanError(
                 f"{function}: the batched arguments {names} were packed apart, and under jax.jit their examples are "
                 f"not known; put them together before: pairs = {function}.pack({names}), then "
-                f"{function}(..., *pairs.args)"
+                f"{function}(..., *pairs.args); floats are changed in all of them: pairs.with_floats(...).args"
             )
 
 

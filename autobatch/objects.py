@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.arguments import is_leaf, same_structure
-from autobatch.batch import Batch, pack
+from autobatch.batch import Batch
 from autobatch.errors import BatchError
+from autobatch.grouped import pack
 from autobatch.runtime.ragged import Ragged
 
 
@@ -39,7 +40,8 @@ def _rows(leaf: Any) -> list[Any]:
         return leaf.to_list()
     if isinstance(leaf, Ragged):
         bounds = np.asarray(leaf.offsets).tolist()
-        rows = unbatch(leaf.values)
+        packed = jax.tree.leaves(leaf.values, is_leaf=lambda x: isinstance(x, (Batch, Ragged)))
+        rows = unbatch(leaf.values) if packed else [leaf.values] * bounds[-1]
         return [rows[a:b] for a, b in pairwise(bounds)]
     if isinstance(leaf, jax.core.Tracer):
         raise BatchError("ab.unbatch needs known values; call it outside jax.jit")

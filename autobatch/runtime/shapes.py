@@ -13,7 +13,7 @@ of those of one length are made dense.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -133,7 +133,7 @@ def ragged_names(schema: Schema) -> list[str]:
     return [s.name for s in schema.lists if s.from_array]
 
 
-def lengths_differ(columns: Columns, names: Collection[str], reasons: dict[str, str]) -> list[Difference]:
+def lengths_differ(columns: Columns, names: Collection[str], reasons: Mapping[str, str]) -> list[Difference]:
     """How the arrays in some ragged columns differ in length between examples. Raises BatchError where two of one
     example do; `reasons` says why they must not."""
     found = []
@@ -149,8 +149,8 @@ def lengths_differ(columns: Columns, names: Collection[str], reasons: dict[str, 
         other = np.flatnonzero(lengths != first[example])
         if len(other):
             at = int(example[other[0]])
-            shapes = [(int(n), *elem.shape) for n in (first[at], lengths[other[0]])]
-            raise within_one(where, at, *shapes, needed=reasons[name])
+            one, two = ((int(n), *elem.shape) for n in (first[at], lengths[other[0]]))
+            raise within_one(where, at, one, two, reasons[name])
         distinct, at_first = np.unique(first[first >= 0], return_index=True)
         order = np.argsort(at_first)
         number = np.empty(len(distinct), np.int64)
@@ -192,12 +192,11 @@ def _dense(columns: Columns, name: str) -> Columns:
             missing[column.name] = arrays[column.name] < 0
             arrays[column.name] = follow(arrays[column.name])
     schema = _schema_with(columns.schema, name, made, bool(missing.get(ROOT, np.zeros(0, bool)).any()))
-    for column in [ROOT, *(f.column for s in schema.stores for f in s.fields if has_mask(f))]:
-        if column in missing and (column != ROOT or schema.root_optional):
-            arrays[ROOT_MISSING if column == ROOT else f"{column}?"] = missing[column]
-    for items in schema.lists:
-        if has_mask(items) and (column := f"{items.name}.#values") in missing:
-            arrays[f"{column}?"] = missing[column]
+    masked = [f.column for s in schema.stores for f in s.fields if has_mask(f)]
+    masked += [f"{s.name}.#values" for s in schema.lists if has_mask(s)]
+    arrays |= {f"{n}?": missing[n] for n in masked if n in missing}
+    if ROOT in missing and schema.root_optional:
+        arrays[ROOT_MISSING] = missing[ROOT]
     gone = {f"{name}.#offsets", f"{name}.#values"}
     starts = {space: s for space, s in columns.starts.items() if space not in (name, f"{name}.#values")}
     kept = {n: a for n, a in arrays.items() if n not in gone}
