@@ -24,7 +24,7 @@ from autobatch.tools.explain.facts import Backend, Facts, plain
 from autobatch.tools.explain.page import as_page
 from autobatch.tools.explain.text import as_text
 
-__all__ = ["Backend", "Explanation", "explain_call", "explain_refusal", "refuse_traced"]
+__all__ = ["Explanation", "backend_of", "explain_call", "explain_refusal", "refuse_traced"]
 
 
 class Explanation:
@@ -50,6 +50,17 @@ class Explanation:
         """One HTML page, which needs nothing from outside: the source with a coloured margin, pictures of the levels
         of each recurrence, the tables."""
         return as_page(self._facts)
+
+
+def backend_of(asked: str, taken: str) -> Backend:
+    """The back end of a call, and why it is that one."""
+    if taken == "interpret":
+        why = "asked for; row by row: the levels and windows are those of xla"
+    elif asked == taken:
+        why = "asked for"
+    else:
+        why = f"{asked!r} takes the fastest there is"
+    return Backend(asked, taken, why)
 
 
 def explain_call(
