@@ -5,8 +5,7 @@ activation. A call interns its arguments, so that equal activations of an exampl
 before it is expanded. What comes out are the *tables* of `PlanSpec`, and for each row the example it belongs to.
 
 Numbers are *pointers* here: `definition << 40 | row`. The result of a call is a pointer to a result slot of the
-callee's activation until the end, when slots are followed to what they hold (pointer doubling).
-A list that a `Map` made is a run in a pool of pointers, `start << 24 | length`, as a negative number.
+callee's activation until the end, when slots are followed to what they hold; `made_lists.py` does that, for lists too.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.errors import PlanError, UnsupportedError
+from autobatch.errors import PlanError
 from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Operand, Region, Value, While
-from autobatch.ir.types import List, Type
+from autobatch.ir.types import List
 from autobatch.runtime.columns import Columns
+from autobatch.runtime.made_lists import MadeLists, Resolver
 from autobatch.runtime.scalar import as_column
-from autobatch.runtime.scopes import ROW, SHIFT, Ints, Kind, Pool, Scope, join, list_handle, list_run, merge
+from autobatch.runtime.scopes import SHIFT, Ints, Kind, Pool, Scope, join, merge
 from autobatch.runtime.spec import PlanSpec, RegionSpec, TableSpec
 from autobatch.runtime.structural_results import StructuralResults
 from autobatch.runtime.structure_ops import StructureOps
@@ -61,13 +61,13 @@ class Inspection:
         self.failed: set[int] = set()
         self.ops = StructureOps(columns, self.fail)
         self.tables: dict[str, Pool] = defaultdict(Pool)
-        self.elements: dict[str, tuple[Pool, Pool]] = defaultdict(lambda: (Pool(), Pool()))
+        self.folded: dict[str, tuple[Pool, Pool]] = defaultdict(lambda: (Pool(), Pool()))
         self.example: dict[int, Pool] = defaultdict(Pool)
-        self.pool = Pool()
         self.slot_owner: list[tuple[str, int]] = []
         self.base = len(spec.definitions)
         self.waiting_for = StructuralResults(spec, columns, self.ops, self.fail)
         self.kinds = {f.name: self.kind(f) for f in spec.module.functions}
+        self.lists = MadeLists(self.base + len(self.slot_owner))
 
     def kind(self, function: Function) -> Kind:
         args = function.region.args
@@ -101,7 +101,8 @@ class Inspection:
                 self.execute(kind)
         if self.failed:
             return None
-        return self.finish(entry)
+        found = self.finish(entry)
+        return None if self.failed else found
 
     def intern(self, kind: Kind, example: Ints, host: list[NDArray[Any]], pointers: list[Ints]) -> Ints:
         """The activations with these arguments, old or new; new ones wait to be executed."""
@@ -208,36 +209,9 @@ class Inspection:
         if table.kind == "pointer":
             self.tables[table.name].append(pointers)
             return
-        which, elements = self.expand(pointers)
-        owners, pool = self.elements[table.name]
-        owners.append(rows[which])
-        pool.append(elements)
-
-    def expand(self, handles: Ints) -> tuple[Ints, Ints]:
-        """The elements of lists: for each one, which list it is in, and its pointer."""
-        start, lengths = list_run(handles)
-        which = np.repeat(np.arange(len(handles)), lengths)
-        within = np.arange(len(which)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return which, self.pool.array()[start[which] + within]
-
-    def known(self, pointers: Ints, reader: Apply | Map) -> Ints:
-        """Lists that result slots hold, where the activation has been executed. Others cannot be read yet."""
-        slots = pointers >> SHIFT
-        if len(pointers) == 0 or int(slots.max()) < self.base or not isinstance(_list_type(reader), List):
-            return pointers
-        pointers = pointers.copy()
-        for slot in np.unique(slots[slots >= self.base]).tolist():
-            name, k = self.slot_owner[slot - self.base]
-            mine = np.flatnonzero(slots == slot)
-            held, rows = self.kinds[name].results[k].array(), pointers[mine] & ROW
-            if len(rows) and int(rows.max()) >= len(held):
-                raise UnsupportedError(
-                    "a list that a recursive call returns is read before it is complete",
-                    reader.span,
-                    "reduce it in the callee, or return numbers instead of a list",
-                )
-            pointers[mine] = held[rows]
-        return pointers
+        owners, lists = self.folded[table.name]
+        owners.append(rows)
+        lists.append(pointers)
 
     def pointer(self, x: Operand, scope: Scope) -> Ints:
         """Where `x` is, for every row of the scope. A uniform value that no gather reads has no definition."""
@@ -270,9 +244,7 @@ class Inspection:
         """A list of a fixed number of values; on the host, those that are computed there."""
         xs, result = instruction.operands, instruction.results[0]
         if device:
-            pointers = np.array([self.pointer(x, scope) for x in xs], np.int64).reshape(len(xs), scope.rows)
-            start = self.pool.append(pointers.T.reshape(-1)) + np.arange(scope.rows) * len(xs)
-            scope.pointer[result] = list_handle(start, len(xs))
+            scope.pointer[result] = self.lists.pack([self.pointer(x, scope) for x in xs], scope.rows)
         if on_host:
             known = [isinstance(x, Literal) or x in self.spec.on_host for x in xs]
             columns = [scope.host_value(x) if k else np.zeros(scope.rows) for x, k in zip(xs, known, strict=True)]
@@ -280,34 +252,18 @@ class Inspection:
             scope.host[result] = as_column(list(zip(*rows, strict=True)) if rows else [()] * scope.rows)
 
     def made_list(self, instruction: Apply, scope: Scope, on_host: bool, device: bool) -> None:
-        """`length` and `item` of a list whose elements are pointers (`reduce` reads it through a table)."""
+        """`length`, `item` and `flatten` of a list that the program made (`reduce` reads it through a table)."""
         op, xs = instruction.op, instruction.operands
-        if not (on_host or device):
-            return
-        if isinstance(xs[0], Value) and xs[0] in self.spec.on_host:
+        if on_host:
             operands = [scope.host_value(x) for x in xs]
             scope.host[instruction.results[0]] = self.waiting_for.list_operation(instruction, operands, scope.example)
-            if not device or op.name == "reduce":
-                return
+        if not device or op.name == "reduce":
+            return
+        lists = self.pointer(xs[0], scope)
         if op.name == "flatten":
-            scope.pointer[instruction.results[0]] = self.flattened(self.pointer(xs[0], scope), scope.rows)
-        if op.name not in ("length", "item"):
-            return
-        start, lengths = list_run(self.known(self.pointer(xs[0], scope), instruction))
-        if op.name == "length":
-            scope.host[instruction.results[0]] = lengths
-            return
-        index = self.ops.checked_index(scope.host_value(xs[1]), lengths, scope.example)
-        pool = self.pool.array()
-        padded = pool if len(pool) else np.zeros(1, np.int64)
-        scope.pointer[instruction.results[0]] = padded[np.minimum(start + index, len(padded) - 1)]
-
-    def flattened(self, lists: Ints, rows: int) -> Ints:
-        """Lists of lists as lists of their elements."""
-        outer, inner = self.expand(lists)
-        which, elements = self.expand(inner)
-        count = np.bincount(outer[which], minlength=rows)
-        return list_handle(self.pool.append(elements) + np.cumsum(count) - count, count)
+            scope.pointer[instruction.results[0]] = self.lists.flatten(lists, scope.example)
+        if op.name == "item":
+            scope.pointer[instruction.results[0]] = self.lists.item(lists, scope.host_value(xs[1]))
 
     def branch(self, instruction: If, arms: tuple[RegionSpec, RegionSpec], scope: Scope) -> None:
         condition = scope.host_value(instruction.condition).astype(bool)
@@ -369,21 +325,21 @@ class Inspection:
         ids = self.add(kind, inner.example, host, pointers, None) if inner.rows else np.zeros(0, np.int64)
         for k, result in enumerate(instruction.results):
             slot = kind.slots.get(k + instruction.filtered, -1)
-            slots = (slot << SHIFT) | ids
-            if isinstance(result.type, List) and isinstance(result.type.elem, List) and kind.pending:
-                self.execute(kind)  # lists in lists: the inner ones may be read before anything else is
-            start = self.pool.append(self.known(slots, instruction) if kind.results else slots)
-            scope.pointer[result] = list_handle(start + first, count)
+            scope.pointer[result] = self.lists.runs((slot << SHIFT) | ids, first, count)
 
     # ---- the end
 
     def finish(self, entry: Kind) -> Activations:
         resolve = self.resolver()
+        self.fail(resolve.cyclic)
         tables = {name: pool.array() for name, pool in self.tables.items()}
         pointers = {t.name for _, t in self.spec.region_tables() if t.kind == "pointer"}
         for name in pointers & tables.keys():
             tables[name] = resolve(tables[name])
-        elements = {n: (a.array(), resolve(b.array())) for n, (a, b) in self.elements.items()}
+        elements = {}
+        for name, (owners, lists) in self.folded.items():
+            which, found = resolve.expand(lists.array())
+            elements[name] = owners.array()[which], found
         rows, count = len(self.examples), self.columns.count
         outputs: dict[int, NDArray[Any]] = {}
         lengths: dict[int, tuple[Ints, ...]] = {}
@@ -402,57 +358,25 @@ class Inspection:
         example = {space: pool.array() for space, pool in self.example.items()}
         return Activations(example, tables, elements, outputs, lengths)
 
-    def nested(self, slot: Ints, depth: int, resolve: Any) -> tuple[tuple[Ints, Ints], tuple[Ints, ...]]:
+    def nested(self, slot: Ints, depth: int, resolve: Resolver) -> tuple[tuple[Ints, Ints], tuple[Ints, ...]]:
         """A result that is a list, or a list of lists: the innermost elements with their examples, and the lengths of
         the lists of each depth, those of the examples first."""
         owner = self.examples
         lengths: list[Ints] = []
         for _ in range(depth):
-            which, found = self.expand(slot)
+            which, found = resolve.expand(slot)
             if lengths:
                 lengths.append(np.bincount(which, minlength=len(slot)))
             else:
                 lengths.append(np.bincount(owner[which], minlength=self.columns.count))
-            owner, slot = owner[which], resolve(found)
+            owner, slot = owner[which], found
         return (owner, slot), tuple(lengths)
 
-    def resolver(self) -> Any:
-        """A function that follows result slots to the number they hold."""
-        offsets, size = {}, 0
-        parts: list[Ints] = []
-        for index, (name, k) in enumerate(self.slot_owner, self.base):
-            offsets[index] = size
+    def resolver(self) -> Resolver:
+        """Follows result slots, and what lies in lists, to what they hold."""
+        slots = []
+        for name, k in self.slot_owner:
             kind = self.kinds[name]
             held = kind.results[k].array() if k in kind.results else np.zeros(0, np.int64)
-            parts.append(held if len(held) == kind.count else np.full(kind.count, -1))
-            size += kind.count
-        slots = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-        start = np.array([offsets[self.base + n] for n in range(len(self.slot_owner))] or [0])
-
-        def step(pointers: Ints) -> tuple[Ints, bool]:
-            definition = pointers >> SHIFT
-            open_ = np.flatnonzero(definition >= self.base)
-            if not len(open_):
-                return pointers, False
-            pointers = pointers.copy()
-            pointers[open_] = slots[start[definition[open_] - self.base] + (pointers[open_] & ROW)]
-            return pointers, True
-
-        for _ in range(SHIFT):
-            slots, moved = step(slots)
-            if not moved:
-                break
-        else:
-            open_ = (slots >> SHIFT) >= self.base
-            slots[open_] = -1
-
-        def resolve(pointers: Ints) -> Ints:
-            return step(pointers)[0]
-
-        return resolve
-
-
-def _list_type(reader: Apply | Map) -> Type:
-    """The type of the list that an operation reads, or of the elements of the list that a comprehension makes."""
-    type = reader.operands[0].type if isinstance(reader, Apply) else reader.results[0].type
-    return type.elem if isinstance(reader, Map) and isinstance(type, List) else type
+            slots.append(held if len(held) == kind.count else np.full(kind.count, -1))
+        return Resolver(self.base, slots, self.lists)
