@@ -43,6 +43,7 @@ from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.schema import Schema, columns_read
 from autobatch.runtime.spec import PlanSpec
 from autobatch.runtime.tables import Signature
+from autobatch.vectorize.divisors import check_divisors
 from autobatch.vectorize.frames import build_system
 from autobatch.vectorize.kinds import loops_to_functions
 from autobatch.vectorize.refuse import refuse_numeric_control
@@ -222,6 +223,8 @@ def compile(
     known = frozenset(integers.known)
     facts = analyse(functions, traced, known)
     refuse_numeric_control(functions, facts, integers.unknown)
+    functions = passes.after("divisors", check_divisors(functions, facts))
+    facts = analyse(functions, traced, known)
     system, spec, values = build_system(functions, facts, schema)
     schedule = fission(share_rows(system))
     while (moved := specialise(functions, in_recurrences(schedule, values))) is not None:

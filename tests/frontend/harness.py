@@ -1,4 +1,8 @@
-"""Lower a function, verify the module, run it for each example, and compare with plain Python: the oracle."""
+"""The oracle of the front end: plain Python. `check` compares it with
+
+    the lowered module, verified, run for each example by the interpreter of the IR
+    the batched function, on both back ends, for all examples at once
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import jax
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch.frontend import Lowered, lower
 from autobatch.frontend.statics import follow
 from autobatch.ir import jax_compat
@@ -142,7 +147,7 @@ def same(found: Any, expected: Any) -> None:
         for x, y in zip(found, expected, strict=True):
             same(x, y)
     elif isinstance(expected, dict):
-        assert list(found) == list(expected)
+        assert found.keys() == expected.keys()
         for k in expected:
             same(found[k], expected[k])
     elif expected is None or isinstance(expected, (str, bool, enum.Enum)):
@@ -163,8 +168,30 @@ def same(found: Any, expected: Any) -> None:
         raise AssertionError(f"{type(expected)} cannot be compared")
 
 
-def check(fun: Callable[..., Any], examples: Sequence[Any], *shared: Any) -> Lowering:
-    """Lower `fun(*shared, example)` and compare it with plain Python on every example."""
+def check_batched(fun: Callable[..., Any], examples: Sequence[Any], *shared: Any, backend: str = "xla") -> None:
+    """The batched function gives what the plain one gives for every example, and fails in the same examples."""
+    batched = ab.batched(fun, in_axes=(*(None for _ in shared), 0), on_error="mask", backend=backend)
+    expected, kinds = [], []
+    for example in examples:
+        try:
+            expected.append(fun(*shared, example))
+            kinds.append(None)
+        except Exception as error:
+            expected.append(None)
+            kinds.append(type(error).__name__)
+    result, failures = batched(*shared, list(examples))
+    failed = {f.index: f.kind for f in failures}
+    assert [failed.get(k) for k in range(len(examples))] == kinds, backend
+    for k, found in enumerate(ab.unbatch(result)):
+        if kinds[k] is None:
+            same(found, expected[k])
+
+
+def check(fun: Callable[..., Any], examples: Sequence[Any], *shared: Any, batched: bool = True) -> Lowering:
+    """Lower `fun(*shared, example)` and compare with plain Python on every example, one by one and as a batch.
+    `batched=False`: the per-example IR alone, for functions whose control depends on computed numbers."""
     made = Lowering(fun, examples, *shared)
     made.check()
+    for backend in ("xla", "interpret") if batched else ():
+        check_batched(fun, examples, *shared, backend=backend)
     return made

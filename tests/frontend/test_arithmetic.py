@@ -98,11 +98,20 @@ def test_indices(xs, data):
     def back(t):
         return list(t[0][t[1] : t[2] : -1])
 
-    check(item, [(xs, index)])
+    check(item, [(xs, index)], batched=False)
     low, high = (0 if b is None else b for b in bounds)
-    check(ahead, [(xs, low, high)])
-    check(back, [(xs, low, high)])
-    check(lambda t: list(t[bounds[0] : bounds[1] : step]), [xs])
+    check(ahead, [(xs, low, high)], batched=False)
+    check(back, [(xs, low, high)], batched=False)
+    check(lambda t: list(t[bounds[0] : bounds[1] : step]), [xs], batched=False)
+
+
+def test_indices_of_a_batch():
+    def f(t):
+        xs, n, low, high = t
+        return xs[n], list(xs[low:high]), list(xs[low:high:-1]), list(xs[-3:high:2])
+
+    xs = [3, 1, 4, 1, 5]
+    check(f, [(xs, n, low, high) for n in (-6, -5, 0, 4, 5) for low, high in ((0, 3), (-2, 9), (4, -7))])
 
 
 def test_joins_of_numbers():

@@ -199,7 +199,7 @@ def test_stack_of_children():
 
 
 def test_unroll_by_static_shapes():
-    check(lambda w, x: [jnp.ones(n) * x for n in (1, 2)], [1.0], [])
+    check(lambda w, x: tuple([jnp.ones(n) * x for n in (1, 2)]), [1.0], [])
 
 
 @pytest.mark.parametrize("x64", [False, True])
@@ -247,6 +247,6 @@ def test_arrays_whose_length_is_data():
 
     def g(w, xs):
         *rest, last = f(w, xs)
-        return rest, list(last)
+        return tuple(rest), list(last)
 
     check(g, [[1, 2, 3], [2]], jnp.arange(3.0))

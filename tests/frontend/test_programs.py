@@ -22,7 +22,7 @@ def newton(w, x):
 
 
 def test_numeric_while():
-    check(newton, [2.0, 3.0], jnp.float32(2.0))
+    check(newton, [2.0, 3.0], jnp.float32(2.0), batched=False)
 
 
 def numif(w, x):
@@ -32,7 +32,7 @@ def numif(w, x):
 
 
 def test_numeric_if():
-    check(numif, [1.0, 2.0], jnp.float32(2.0))
+    check(numif, [1.0, 2.0], jnp.float32(2.0), batched=False)
 
 
 @dataclass
