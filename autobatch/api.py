@@ -29,7 +29,7 @@ from autobatch.assembly import Outcome
 from autobatch.batch import Batch, schema_like
 from autobatch.cache import CacheInfo, Key
 from autobatch.checks import refuse
-from autobatch.data import FAILED, Examples, Known, Ready, gather
+from autobatch.data import FAILED, Examples, Known, gather
 from autobatch.errors import BatchError, ExampleError, PlanError, SourceError
 from autobatch.grouped import whole_arrays
 from autobatch.groups import Group
@@ -37,6 +37,7 @@ from autobatch.inspection import Lowered
 from autobatch.ir.template import Input
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
 from autobatch.packing import Declared
+from autobatch.ready import Ready
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.shapes import ragged_names
 from autobatch.shapes import ByShape, RaggedRefused

@@ -9,8 +9,7 @@ f(p, X, trees)          an array beside a list                    Examples(array
 from __future__ import annotations
 
 import threading
-import typing
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,28 +20,20 @@ import numpy as np
 from autobatch import transfer
 from autobatch.arguments import Slot
 from autobatch.batch import Batch
-from autobatch.checks import Check, checksums
-from autobatch.errors import BatchError, ExampleError, Failure, PlanError
+from autobatch.checks import Check
+from autobatch.errors import BatchError, PlanError
 from autobatch.groups import (
-    ARGUMENT,
-    DECIDED,
-    TOKEN,
     Form,
     Group,
     Leaves,
-    Plan,
-    Planned,
     Planner,
-    Specialised,
-    Tables,
-    data_tables,
-    group_of,
     with_rows,
 )
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.types import Array, Type
 from autobatch.joint import Part, join
 from autobatch.packing import Declared, merged, pack_like, unknown_lists
+from autobatch.ready import Program, Ready, at_run_time, from_leaves, one_batch
 from autobatch.runtime.columns import ROOT, Columns, has_mask, host_dtype, host_shape
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.shapes import ragged_names
@@ -111,7 +102,7 @@ class Examples:
 
     def _planned(self, program: Program) -> Ready:
         if self.leaves is not None and self.group is None:
-            found = _from_leaves(*self.leaves, program.fingerprint) or _at_run_time(*self.leaves, program)
+            found = from_leaves(*self.leaves, program.fingerprint) or at_run_time(*self.leaves, program)
             if found is not None:
                 return found
         group = self.on_host()
@@ -149,128 +140,6 @@ class Examples:
             return self.leaves[1].enums
         held = self.group.vocabularies if self.group is not None else {}
         return tuple((n, type(v[0])) for n, v in held.items() if n != "str" and v)
-
-
-class Program(Specialised, typing.Protocol):
-    """A specialisation, as far as its data is concerned. `on_host`: components that the host reads values of."""
-
-    on_host: frozenset[int]
-
-    def plan_with(self, columns: tuple[Columns, ...], arrays: Mapping[int, Any], count: int) -> Plan: ...
-
-    def bind(self, plan: Plan, at_least: Sequence[Hashable] = ()) -> tuple[Tables, Hashable]: ...
-
-    def array_tables(self, count: int) -> Ready: ...
-
-    def array_table(self, index: int) -> str:
-        """The table of a batched argument that is given as an array."""
-        ...
-
-
-@dataclass(frozen=True)
-class Ready:
-    """What the executable reads, the signature it is compiled for, and the examples that failed while planning.
-    `plan` is None where the examples are known by their leaves only. `checks`: what the plan relies on, as far as it is
-    known when the computation runs. `words`: vocabularies of the result."""
-
-    tables: Tables
-    signature: Hashable
-    failures: tuple[Failure, ...] = ()
-    plan: Plan | None = None
-    checks: tuple[Check, ...] = ()
-    words: Mapping[str, Any] = field(default_factory=dict)
-
-
-def _from_leaves(leaves: Leaves, form: Form, fingerprint: str) -> Ready | None:
-    """The plan that travels with a batch. Columns of data are read from the batch's own leaves: `with_floats` and
-    gradients reach them."""
-    rows = tuple(leaves.columns[ROOT].shape)
-    if rows != (form.count, *host_shape(form.schema.root)):
-        raise PlanError(
-            f"the batch has {form.count} examples, but its columns have the shape {rows}: jax.vmap over a Batch is "
-            "refused, and an epoch is for jax.lax.scan"
-        )
-    for planned, tables in zip(form.plans, leaves.tables, strict=True):
-        if planned.fingerprint == fingerprint:
-            data = {t: with_rows(leaves.columns[c], rows) for t, c, rows in planned.data}
-            words = {n: t for n, t in tables.items() if n.startswith(transfer.VOCABULARY)}
-            kept = {n: t for n, t in tables.items() if n != DECIDED and n not in words}
-            checks = _unchanged(leaves, planned, tables[DECIDED])
-            return Ready({**kept, **data}, planned.signature, planned.failures, None, checks, words)
-    return None
-
-
-def _at_run_time(leaves: Leaves, form: Form, program: Program) -> Ready | None:
-    """The tables of a batch that was planned for a function before the types of its shared arguments were known: now
-    they are. The program is traced for the size class of such a batch, and its tables are fetched from the host when it
-    runs. From the next batch on they are leaves, and this executable is not used again."""
-    like = form.like() if form.like is not None else None
-    token = leaves.columns.get(TOKEN)
-    if like is None or not isinstance(token, jax.core.Tracer) or program.planner not in form.planners:
-        return None
-    tables, signature = like.tables(program)
-    if token.ndim:
-        return None  # under jax.vmap
-    data = data_tables(tables, leaves.columns, form.width)
-    of_columns = {n for n, _, _ in data}
-
-    def fetched_tables(group: Group, made: Tables) -> Tables:
-        whole = {n: t for n, t in made.items() if n not in of_columns} | program.words(group.vocabularies)
-        return {n: transfer.canonical(np.asarray(t)) for n, t in whole.items()}
-
-    own = fetched_tables(like, tables)
-
-    def fetch(number: Any) -> Tables:
-        group = group_of(int(number))
-        failures = group.failures(program)
-        if failures:
-            raise ExampleError(failures)
-        made, found = program.bind(group.plan(program), [signature])
-        mine = fetched_tables(group, made)
-        if found != signature or any(t.shape != own[n].shape for n, t in mine.items()):
-            raise PlanError("the batch is of another size class than the one that was traced; call the function again")
-        return mine
-
-    shapes = {n: jax.ShapeDtypeStruct(t.shape, t.dtype) for n, t in own.items()}
-    fetched = jax.pure_callback(fetch, shapes, token)
-    words = {n: fetched.pop(n) for n in list(fetched) if n.startswith(transfer.VOCABULARY)}
-    held = {t: with_rows(leaves.columns[c], rows) for t, c, rows in data}
-    return Ready({**fetched, **held}, signature, words=words)
-
-
-def _unchanged(leaves: Leaves, planned: Planned, sums: Any) -> tuple[Check, ...]:
-    """That the columns which decided structure are those that were planned. Of leaves that are known, once for all."""
-    if not planned.decided or planned.fingerprint in leaves.checked:
-        return ()
-    live = [leaves.columns[n] for n in planned.decided]
-    if not any(isinstance(x, jax.core.Tracer) for x in (*live, sums)):
-        live, sums = [np.asarray(x) for x in live], np.asarray(sums)
-        if (checksums(live) == sums).all():
-            leaves.checked.add(planned.fingerprint)
-    words = tuple(
-        f"stale plan: column {n} decided structure and has changed since; call .plan(f) again" for n in planned.decided
-    )
-    return (Check(words, checksums(live) != sums),)
-
-
-def one_batch(copies: Sequence[Leaves]) -> tuple[Leaves, tuple[Check, ...]] | None:
-    """The leaves of arguments that were packed together, of which each brings a copy, and what remains to be checked:
-    that they are copies. None where they are none, or that costs more than to put them together anew."""
-    first = copies[0]
-    others = [c for c in copies[1:] if any(c.columns.get(n) is not x for n, x in first.columns.items())]
-    if not others:
-        return first, ()
-    if any(TOKEN not in c.columns or not isinstance(c.columns[TOKEN], jax.core.Tracer) for c in copies):
-        return None
-    names = [n for n in first.columns if n != TOKEN and not n.startswith((transfer.STARTS, transfer.VOCABULARY))]
-    words = ["the batched arguments were not packed together: pairs = f.pack(...), then f(..., *pairs.args)"]
-    words += [
-        f"column {n} differs between arguments that were packed together; change it in all of them: "
-        "pairs.with_floats(...).args"
-        for n in names
-    ]
-    sums = [checksums([c.columns[n] for n in (TOKEN, *names)]) for c in (first, *others)]
-    return first, tuple(Check(tuple(words), s != sums[0]) for s in sums[1:])
 
 
 # ---- from slots to examples

@@ -19,9 +19,10 @@ import numpy.typing as npt
 
 from autobatch import transfer
 from autobatch.cache import Bounded
+from autobatch.checks import checksum
 from autobatch.errors import Failure, PlanError
 from autobatch.options import Options
-from autobatch.runtime.columns import ROOT, Columns, positions
+from autobatch.runtime.columns import Columns, positions
 from autobatch.runtime.conform import conform
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.together import as_tuples, split
@@ -58,6 +59,10 @@ class Specialised(Protocol):
     @property
     def structure_columns(self) -> frozenset[str]:
         """The columns that decide structure: a plan is stale where one of them has changed."""
+        ...
+
+    def argument_columns(self, schema: Schema) -> Mapping[str, str]:
+        """The tables that hold packed arguments themselves, and the columns of the examples that these are."""
         ...
 
     def words(self, vocabularies: Mapping[str, tuple[Any, ...]]) -> Tables:
@@ -103,8 +108,8 @@ def group_of(token: int) -> Group:
     return found
 
 
-DECIDED = "#decided:"
-"""The prefix of tables that hold a column of floats as it was when it decided structure."""
+DECIDED = "#decided"
+"""The table of checksums of the columns that decided structure, as they were then."""
 
 
 class Group:
@@ -247,18 +252,20 @@ class Group:
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan among the leaves. `data` are the tables that are columns of the batch: table, column, number of rows."""
+    """A plan among the leaves. `data` are the tables that are columns of the batch: table, column, number of rows.
+    `decided` are the columns that the plan is made from, in the order of their checksums."""
 
     fingerprint: str
     signature: Hashable
     failures: tuple[Failure, ...]
     data: tuple[tuple[str, str, int], ...]
+    decided: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Form:
-    """The static part of a batch as a pytree. `shares`: several of its entries refer to the same rows, because they were
-    the elements of one list of objects. `like` is a group of this form: no part of what the form says, but an
+    """The static part of a batch as a pytree. `shares`: several of its entries refer to the same rows, because they
+    were the elements of one list of objects. `like` is a group of this form: no part of what the form says, but an
     example of the size class for a function that is planned while it is traced."""
 
     schema: Schema
@@ -277,10 +284,12 @@ class Form:
 
 @dataclass
 class Leaves:
-    """The leaves of a batch: its columns by name, and the tables of each plan."""
+    """The leaves of a batch: its columns by name, and the tables of each plan. `checked`: fingerprints of plans whose
+    columns were found unchanged."""
 
     columns: dict[str, Any]
     tables: tuple[Tables, ...] = ()
+    checked: set[str] = field(default_factory=set)
 
 
 def flatten(
@@ -290,15 +299,16 @@ def flatten(
     columns = group.columns
     held = transfer.to_leaves(columns, capacity or transfer.capacities(columns, group.profile))
     plans, all_tables = [], []
+    sums: dict[str, Any] = {}
     for program in programs:
         tables, signature = group.tables(program)
-        data = data_tables(tables, held, group.width)
-        plans.append(Planned(program.fingerprint, signature, group.failures(program), data))
+        data = data_tables(program, tables, held, columns.schema)
+        decided = deciding_columns(program, held, columns.schema)
+        plans.append(Planned(program.fingerprint, signature, group.failures(program), data, decided))
         own = {n for n, _, _ in data}
         kept = {n: t for n, t in tables.items() if n not in own}
-        for name in sorted(program.structure_columns & held.keys()):
-            if held[name].dtype.kind == "f":  # numbers that `with_floats` can change
-                kept[DECIDED + name] = held[name]
+        sums |= {n: checksum(held[n]) for n in decided if n not in sums}
+        kept[DECIDED] = np.array([sums[n] for n in decided], np.uint32)
         all_tables.append(kept | program.words(columns.vocabularies))
     enums = tuple((n, type(v[0])) for n, v in columns.vocabularies.items() if n != "str" and v)
     form = Form(
@@ -310,15 +320,24 @@ def flatten(
         enums,
         like=weakref.ref(group),
     )
-    if group.planners:
+    if group.planners or group.width > 1:
         held[TOKEN] = np.asarray(group.token, np.int32)
     return Leaves(held, tuple(all_tables)), form
 
 
-def data_tables(tables: Tables, columns: Mapping[str, Any], width: int) -> tuple[tuple[str, str, int], ...]:
+def data_tables(
+    program: Specialised, tables: Tables, columns: Mapping[str, Any], schema: Schema
+) -> tuple[tuple[str, str, int], ...]:
     """The tables that are columns of the batch: table, column, number of rows."""
-    column = {n: ROOT if n == f"{ARGUMENT}0" and width == 1 else n for n in tables}
-    return tuple((n, column[n], len(tables[n])) for n in tables if column[n] in columns)
+    arguments = program.argument_columns(schema)
+    named = {n: arguments.get(n, n) for n in tables}
+    return tuple((n, named[n], len(tables[n])) for n in tables if named[n] in columns)
+
+
+def deciding_columns(program: Specialised, columns: Mapping[str, Any], schema: Schema) -> tuple[str, ...]:
+    """The columns that decide structure, among the leaves."""
+    arguments = program.argument_columns(schema)
+    return tuple(sorted({arguments.get(n, n) for n in program.structure_columns} & columns.keys()))
 
 
 def with_rows(leaf: Any, rows: int) -> Any:

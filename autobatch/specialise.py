@@ -19,17 +19,20 @@ import numpy as np
 
 from autobatch import pipeline, transfer
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
-from autobatch.data import FAILED, Component, Examples, Ready, array_columns, raw, zeros
+from autobatch.data import FAILED, Component, Examples, array_columns, raw, zeros
 from autobatch.frontend.state import FreeVariable
 from autobatch.frontend.statics import follow, same_static
-from autobatch.groups import Group, Planner, Tables
+from autobatch.groups import ARGUMENT, Group, Planner, Tables
 from autobatch.ir.core import Apply, Function, Module, Operand, Value, operands, regions, walk
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import STR, Array, List, Tag, Type
 from autobatch.options import Options
 from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.pipeline import compile as compile_program
+from autobatch.ready import Ready
 from autobatch.runtime.columns import Columns
+from autobatch.runtime.schema import Schema
+from autobatch.runtime.together import root_columns
 
 jax.tree_util.register_dataclass(ArrayResult, ("values",), ())
 jax.tree_util.register_dataclass(RaggedResult, ("values", "offsets"), ())
@@ -114,6 +117,21 @@ class Program:
     def structure_columns(self) -> frozenset[str]:
         """The columns that decide structure."""
         return self.compiled.structure_columns
+
+    def argument_columns(self, schema: Schema) -> dict[str, str]:
+        """The tables that hold packed arguments themselves, and the columns of the examples that these are."""
+        made: dict[str, str] = {}
+        packed = [(p, c) for p, c in _parameters(self.components) if not c.array]
+        for k, (position, component) in enumerate(packed):
+            column, missing = root_columns(schema, k, len(packed))
+            made[f"{ARGUMENT}{position}"] = column
+            if component.optional:
+                made[f"{ARGUMENT}{position + 1}"] = missing
+        return made
+
+    def array_table(self, index: int) -> str:
+        """The table of a batched argument that is given as an array."""
+        return f"{ARGUMENT}{list(_parameters(self.components))[index][0]}"
 
     def plan(self, components: tuple[Columns, ...]) -> Any:
         """Plan packed examples; arrays given beside them are not known yet, and not read."""

@@ -31,7 +31,7 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 def arguments_class(width: int) -> type[tuple[Any, ...]]:
     """The class of one example's arguments. A class of our own, so that tuples inside the examples, which may be of
     other types, do not share its store."""
-    made = namedtuple(f"{_PREFIX}{width}", [f"argument{k}" for k in range(width)])  # type: ignore[misc]  # noqa: PYI024
+    made = namedtuple(f"{_PREFIX}{width}", [f"argument{k}" for k in range(width)])  # type: ignore[misc]
     made.__module__ = __name__
     return made
 
@@ -53,6 +53,14 @@ def width_of(schema: Schema) -> int:
 def component_field(schema: Schema, index: int) -> Field:
     """The field that argument `index` is."""
     return next(f for f in _arguments_store(schema).fields if f.name == f"argument{index}")
+
+
+def root_columns(schema: Schema, index: int, width: int) -> tuple[str, str]:
+    """The columns that hold argument `index` of `width` itself, and where it is None."""
+    if width == 1:
+        return ROOT, ROOT_MISSING
+    column = component_field(schema, index).column
+    return column, f"{column}?"
 
 
 def component_schema(schema: Schema, index: int) -> Schema:
