@@ -50,17 +50,18 @@ def picture(loop: Recurrence) -> str:
     base = HEIGHT - BELOW
     lines = []
     for k, bar in enumerate(drawn):
-        x, width = LEFT + k * slot, slot - gap
+        x, across = LEFT + k * slot, f'width="{slot - gap:.1f}"'
         done, used = (plot_height * n / highest for n in (bar.computed, bar.rows))
         lines.append(
             f"<g><title>{escape(bar.words())}</title>"
-            f'<rect class="padded" fill="#f0b7b2" x="{x:.1f}" y="{base - done:.1f}" width="{width:.1f}" height="{done:.1f}"/>'
-            f'<rect class="useful" fill="#b3261e" x="{x:.1f}" y="{base - used:.1f}" width="{width:.1f}" height="{used:.1f}"/></g>'
+            f'<rect class="padded" fill="#f0b7b2" x="{x:.1f}" y="{base - done:.1f}" {across} height="{done:.1f}"/>'
+            f'<rect class="useful" fill="#b3261e" x="{x:.1f}" y="{base - used:.1f}" {across} height="{used:.1f}"/></g>'
         )
     name = f"r{loop.index}"
     last = LEFT + (len(drawn) - 1) * slot + (slot - gap) / 2
+    right = LEFT + len(drawn) * slot
     axis = [
-        f'<line class="axis" stroke="#808080" x1="{LEFT - 4}" y1="{base}" x2="{LEFT + len(drawn) * slot:.1f}" y2="{base}"/>',
+        f'<line class="axis" stroke="#808080" x1="{LEFT - 4}" y1="{base}" x2="{right:.1f}" y2="{base}"/>',
         f'<text x="{LEFT - 8}" y="{ABOVE + 9}" text-anchor="end">{highest:,.4g}</text>',
         f'<text x="{LEFT - 8}" y="{base}" text-anchor="end">0</text>',
         f'<text x="{LEFT + (slot - gap) / 2:.1f}" y="{HEIGHT - 8}" text-anchor="middle">0</text>',

@@ -27,15 +27,15 @@ def margin(line: Line, loops: int) -> str:
     """The place of a line; a plus where other operations of it run elsewhere on the device."""
     if line.place is None:
         return ""
-    elsewhere = len([p for p in line.places if p.kind in ("level", "frame", "example")]) > 1
-    return label(line.place, loops) + (" +" if elsewhere else "")
+    on_device = {label(p, loops) for p in line.places if p.kind in ("level", "frame", "example")}
+    return label(line.place, loops) + (" +" if len(on_device) > 1 else "")
 
 
 def meanings(facts: Facts) -> list[tuple[str, str, str]]:
     """What the margin says: each kind of place that occurs, its word, what it means."""
     named = {"level": "level rN", "nothing": "-"}
     found = [(kind, named.get(kind, kind), PLACES[kind]) for kind in kinds(facts) if kind != "refused"]
-    if any(margin(line, 0).endswith("+") for text in facts.texts for line in text.lines):
+    if any(margin(line, len(facts.recurrences)).endswith("+") for text in facts.texts for line in text.lines):
         found.append(("", "+", "other operations of the line run elsewhere"))
     return found
 

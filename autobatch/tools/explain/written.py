@@ -68,8 +68,11 @@ def around(place: Span) -> Written | None:
 
 def outermost(found: Iterable[Written | None]) -> list[Written]:
     """Every text once, without those that lie inside another one."""
-    texts = list(dict.fromkeys(w for w in found if w is not None))
-    return [w for w in texts if not any(o is not w and o.holds(w) and (not w.holds(o)) for o in texts)]
+    kept: list[Written] = []
+    for text in found:
+        if text is not None and not any(other.holds(text) for other in kept):
+            kept = [other for other in kept if not text.holds(other)] + [text]
+    return kept
 
 
 @lru_cache(maxsize=64)
@@ -92,7 +95,7 @@ def _first(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> int:
 def _described(node: Any, file: str, name: str) -> Written:
     body = [node.body] if isinstance(node, ast.Lambda) else node.body
     statements = tuple(sorted({extent for part in body for extent in _statements(part)}))
-    return Written(name.replace("<locals>.", ""), file, _first(node), node.end_lineno or node.lineno, statements)
+    return Written(name.rpartition("<locals>.")[2], file, _first(node), node.end_lineno or node.lineno, statements)
 
 
 def _statements(node: ast.AST) -> Iterator[tuple[int, int]]:
