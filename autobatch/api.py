@@ -197,8 +197,9 @@ class Batched(Generic[P, R]):
             held = getattr(held, part, None)
         if held is self:
             return self.__qualname__
-        s = self.settings
-        return _rebuilt, (self.__wrapped__, s)
+        # a function whose name is taken by its decorated form is found through that
+        function = held if isinstance(held, Batched) and held.__wrapped__ is self.__wrapped__ else self.__wrapped__
+        return _rebuilt, (function, self.settings)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Batched):
@@ -382,7 +383,7 @@ def _in_class(fun: Callable[..., Any]) -> bool:
 
 
 def _rebuilt(fun: Callable[..., Any], settings: Settings) -> Batched[..., Any]:
-    return Batched(fun, settings)
+    return Batched(fun.__wrapped__ if isinstance(fun, Batched) else fun, settings)
 
 
 @overload
