@@ -27,6 +27,7 @@ from autobatch.ir.system import System, print_system
 from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.ir.types import Array, Type
 from autobatch.ir.verifier import verify
+from autobatch.optimize.contractions import merge_contractions
 from autobatch.optimize.cse import eliminate_common
 from autobatch.optimize.fission import Schedule, fission, print_schedule
 from autobatch.optimize.inline import inline
@@ -231,6 +232,8 @@ def compile(
         functions = passes.after("specialise", moved)
         system, spec, values = build_system(functions, analyse(functions, traced, known), schema)
         schedule = fission(share_rows(system))
+    if (merged := merge_contractions(schedule)) is not None:
+        schedule = fission(merged)
     stages = {
         "example": lambda: print_module(lowered.module),
         "functions": lambda: print_module(functions),

@@ -89,7 +89,12 @@ class _Requests:
         return tuple(tuple(sorted(self.keys.get(v, ()))) for v in sources)
 
     def member(self, variable: Variable) -> int:
-        return UNIFORM if variable.space is None else self.schedule.home[variable].index
+        """The order that the rows of a variable lie in; a space of distinct rows is asked for where it is read."""
+        if variable.space is None:
+            return UNIFORM
+        if variable.space.kind == "distinct":
+            self.readers.setdefault(variable.space, {})
+        return self.schedule.home[variable].index
 
     def visit(self, equation: Equation, step: Stage | Recurrence, order: int | None) -> None:
         if space_of(equation) is None:

@@ -6,7 +6,8 @@
 
 Two activations with the same word have the same `x @ W`. Values that depend on nothing but uniform values and integer
 columns of their own row are computed over the distinct rows of those columns, and spread to the rows that read them;
-for chains with a contraction, since a row of a matrix product costs more than a gather. (FRAMES.md, 4.3.)
+for chains with a contraction, since a row of a matrix product costs more than a gather. A gather that would read spread
+rows reads the distinct ones: rows are spread as late as possible. (FRAMES.md, 4.3.)
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from autobatch.ir.system import (
     Column,
     Compute,
     Equation,
+    Fold,
+    Gather,
     Space,
     Spread,
     System,
@@ -41,6 +44,9 @@ def deciding_columns(system: System) -> dict[Variable, Keys]:
     for equation in system.equations:
         if isinstance(equation, Spread) and equation.source.space is not None:
             keys[equation.result] = frozenset(equation.source.space.keys)
+        for result in results(equation):
+            if result.space is not None and result.space.kind == "distinct":
+                keys[result] = frozenset(result.space.keys)
     for space in system.spaces:
         if space.kind == "region":
             keys.update(_Sharing(system, space, [], 0, keys).keys)
@@ -57,7 +63,16 @@ def share_rows(system: System) -> System:
             sharing = _Sharing(system, space, spaces, fresh)
             equations = sharing.rewrite(equations)
             fresh = sharing.fresh
-    return replace(system, spaces=tuple(spaces), equations=tuple(equations))
+    return replace(system, spaces=tuple(spaces), equations=tuple(_spread_late(equations)))
+
+
+def _spread_late(equations: list[Equation]) -> list[Equation]:
+    """Gathers of spread rows read the distinct rows themselves."""
+    distinct = {e.result: e.source for e in equations if isinstance(e, Spread)}
+    return [
+        replace(e, sources=tuple(distinct.get(v, v) for v in e.sources)) if isinstance(e, Gather | Fold) else e
+        for e in equations
+    ]
 
 
 class _Sharing:

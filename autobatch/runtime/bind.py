@@ -66,6 +66,7 @@ class _Binder:
         self.sorted: list[Ints] = []
         self.position: list[Ints] = []
         self.example: dict[int, Ints] = {}
+        self.base = {d.space: d.base for d in self.request.distinct}
         for n, order in enumerate(self.request.orders):
             rows = np.arange(counts[order.space])
             if order.space in plan.equal:
@@ -165,9 +166,10 @@ class _Binder:
             if member == UNIFORM:
                 out[mine] = offsets[place]
                 continue
-            start = self.plan.starts[orders[member].space]
-            where = row[mine] + start[example[mine]]
-            out[mine] = offsets[place] + self.position[member][where]
+            target = orders[member].space
+            where = row[mine] + self.plan.starts[self.base.get(target, target)][example[mine]]
+            position = self.distinct[target][2] if target in self.base else self.position[member]
+            out[mine] = offsets[place] + position[where]
         return out
 
     def fold(self, f: FoldRequest) -> None:

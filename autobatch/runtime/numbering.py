@@ -95,10 +95,11 @@ class _Numbering:
         }
 
     def targets(self, request: GatherRequest | FoldRequest) -> list[int]:
-        """The space of each source of a table; -1 where it is uniform."""
+        """The space of each source of a table, the base of distinct rows in their place; -1 where it is uniform."""
         orders = self.request.orders
-        members = [request.layout[p] for p in request.place]
-        return [UNIFORM if m == UNIFORM else orders[m].space for m in members]
+        base = {d.space: d.base for d in self.request.distinct}
+        spaces = [UNIFORM if m == UNIFORM else orders[m].space for m in (request.layout[p] for p in request.place)]
+        return [base.get(s, s) for s in spaces]
 
     def run(self) -> dict[int, Ints]:
         graph: nx.DiGraph[int] = nx.DiGraph()
