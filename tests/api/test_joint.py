@@ -293,8 +293,6 @@ def test_floats_of_one_argument_changed_under_jit_fail():
     pairs = sim.pack(LEFT, RIGHT)
     sim(params(), *pairs.args)
     floats = jax.tree.map(lambda x: 2 * x, pairs.floats())
-    double = lambda nodes: [jax.tree.map(lambda x: 2 * x, t) for t in nodes]  # noqa: E731
-    del double
     with pytest.raises(ab.PlanError, match=r"pairs\.with_floats"):
         jax.jit(lambda f, a, b: sim(params(), a.with_floats(f), b))(floats, *pairs.args)
     whole = jax.jit(lambda f, pairs: sim(params(), *pairs.with_floats(f).args))(floats, pairs)
