@@ -126,4 +126,4 @@ def variable(s: State, name: str) -> v.Abstract:
         return wrap(s.context, source.globals[name], v.Origin(s.frame.owner, name))
     if hasattr(builtins, name):
         return v.Static(getattr(builtins, name))
-    s.refuse(f"the name {name!r} is not defined")
+    s.refuse(f"the name {name!r} is not defined", "check the spelling, or import it")

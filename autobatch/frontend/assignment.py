@@ -43,7 +43,7 @@ def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
                     "build a new object, e.g. with dataclasses.replace",
                 )
             case _:
-                s.refuse("this cannot be assigned to")
+                s.refuse("this cannot be assigned to", "assign to a variable")
 
 
 def _is_built(s: State, name: str, attribute: str) -> bool:
@@ -98,7 +98,10 @@ def _check_count(s: State, count: v.Abstract, wanted: int, exact: bool) -> None:
     compare: Callable[[Any, Any], Any] = operator.eq if exact else operator.ge
     if isinstance(count, v.Static):
         if not compare(count.value, wanted):
-            s.refuse(f"{message}, {count.value} are there")
+            s.refuse(
+                f"{message}, {count.value} are there",
+                "unpack as many names as there are values, or the rest with `*rest`",
+            )
         return
     s.check(traced(s, compare, count, v.Static(wanted)).operand, "ValueError", message)
 
@@ -154,5 +157,5 @@ def _as_load(target: ast.expr) -> ast.expr:
 def delete(s: State, node: ast.Delete) -> None:
     for target in node.targets:
         if not isinstance(target, ast.Name):
-            s.refuse("only variables can be deleted")
+            s.refuse("only variables can be deleted", "build a new list or dict without the item")
         s.bind(target.id, v.Unset(target.id))

@@ -47,12 +47,15 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
         case v.Method(function=v.Static(value=cls), receiver=receiver, name=v.SUPER):
             base = next((c for c in cls.__mro__[1:] if name in vars(c)), None)
             if base is None:
-                s.refuse(f"no base class of {cls.__name__} has the attribute {name!r}")
+                s.refuse(f"no base class of {cls.__name__} has the attribute {name!r}", "check the spelling")
             return bind(s, vars(base)[name], receiver, base, name)
         case v.LocalFunction(source=source) if name == "__name__":
             return v.Static(source.name)
         case _:
-            s.refuse(f"this value has no attribute {name!r} that can be compiled")
+            s.refuse(
+                f"this value has no attribute {name!r} that can be compiled",
+                "check the spelling, or read it outside and pass it as an argument",
+            )
 
 
 _RECORDS: dict[str, type] = {"tuple": tuple, "list": list, "dict": dict}
@@ -72,7 +75,7 @@ def _of_object(s: State, value: v.Static, name: str) -> v.Abstract:
     try:
         item = getattr(held, name)
     except AttributeError as error:
-        s.refuse(str(error))
+        s.refuse(str(error), "check the spelling")
     if isinstance(item, types.MethodType) and item.__self__ is held:
         return v.Method(v.Static(item.__func__), value, name)
     origin = value.origin.child(("attribute", name)) if value.origin is not None else None
@@ -85,7 +88,7 @@ def _of_class(s: State, value: v.Abstract, cls: type | None, name: str) -> v.Abs
     """A class attribute, method or property of an object that the function built."""
     found = inspect.getattr_static(cls, name, None) if cls is not None else None
     if cls is None or found is None:
-        s.refuse(f"{cls.__name__ if cls else 'this value'} has no attribute {name!r}")
+        s.refuse(f"{cls.__name__ if cls else 'this value'} has no attribute {name!r}", "check the spelling")
     return bind(s, found, value, cls, name)
 
 

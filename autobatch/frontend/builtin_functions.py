@@ -54,7 +54,9 @@ def _range(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
             return make_range(s, start, stop, one)
         case [start, stop, step]:
             return make_range(s, start, stop, step)
-    s.refuse("range() takes one to three arguments")
+    s.refuse(
+        "range() takes one to three arguments", "write range(stop), range(start, stop) or range(start, stop, step)"
+    )
 
 
 def _len(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -229,7 +231,7 @@ def _round(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     value = present(s, args[0])
     digits = args[1] if len(args) > 1 else kwargs.get("ndigits", v.Static(None))
     if not isinstance(digits, v.Static):
-        s.refuse("the number of digits of round() must be a constant")
+        s.refuse("the number of digits of round() must be a constant", "write the digits as a number")
     if isinstance(value, v.Static):
         return v.Static(round(value.value, digits.value))
     x = operand_of(s, value)
@@ -288,7 +290,7 @@ def _getattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 def _hasattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     value, name = args
     if not isinstance(name, v.Static):
-        s.refuse("hasattr() needs a constant name")
+        s.refuse("hasattr() needs a constant name", "write the name as a string")
     if isinstance(value, v.Static):
         return v.Static(hasattr(value.value, name.value))
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
@@ -419,7 +421,7 @@ def _values(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v
 def _table(s: State, receiver: v.Abstract) -> v.Record:
     table = expand(s, receiver)
     if not isinstance(table, v.Record) or table.kind != "dict":
-        s.refuse("a dict is needed here")
+        s.refuse("a dict is needed here", "give a dict with constant keys")
     return table
 
 

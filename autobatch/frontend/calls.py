@@ -116,22 +116,27 @@ def bind_arguments(
     bound = dict(zip(positional, args, strict=False))
     rest = tuple(args[len(positional) :])
     if rest and a.vararg is None:
-        s.refuse(f"{source.name}() takes {len(positional)} positional arguments but {len(args)} were given")
+        s.refuse(
+            f"{source.name}() takes {len(positional)} positional arguments but {len(args)} were given",
+            "check the call against the function's parameters",
+        )
     extra: dict[str, v.Abstract] = {}
     for name, value in kwargs.items():
         if name in keyword and name not in bound:
             bound[name] = value
         elif name in keyword:
-            s.refuse(f"{source.name}() got two values for the argument {name!r}")
+            s.refuse(f"{source.name}() got two values for the argument {name!r}", "give it once")
         elif a.kwarg is not None:
             extra[name] = value
         else:
-            s.refuse(f"{source.name}() has no parameter {name!r}")
+            s.refuse(f"{source.name}() has no parameter {name!r}", "check the spelling, or take **kwargs")
     for name in (*positional, *(p.arg for p in a.kwonlyargs)):
         if name not in bound and name in defaults:
             bound[name] = defaults[name]
         elif name not in bound:
-            s.refuse(f"{source.name}() is called without its argument {name!r}")
+            s.refuse(
+                f"{source.name}() is called without its argument {name!r}", "give it, or give the parameter a default"
+            )
     if a.vararg is not None:
         bound[a.vararg.arg] = v.Record("tuple", tuple(range(len(rest))), rest)
     if a.kwarg is not None:

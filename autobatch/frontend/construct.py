@@ -56,7 +56,7 @@ def _folded(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
     try:
         return wrap(s.context, cls(*given, **named))
     except Exception as error:
-        s.refuse(f"{type(error).__name__}: {error}")
+        s.refuse(f"{type(error).__name__}: {error}", "plain Python raises this too: check the arguments")
 
 
 def _bind(
@@ -64,17 +64,23 @@ def _bind(
 ) -> dict[str, v.Abstract]:
     """Arguments by field name."""
     if len(args) > len(names):
-        s.refuse(f"{cls.__name__}() takes {len(names)} arguments but {len(args)} were given")
+        s.refuse(
+            f"{cls.__name__}() takes {len(names)} arguments but {len(args)} were given",
+            "give one argument for each field",
+        )
     bound = dict(zip(names, args, strict=False))
     for name, value in kwargs.items():
         if name not in names or name in bound:
-            s.refuse(f"{cls.__name__}() cannot take the argument {name!r} here")
+            s.refuse(
+                f"{cls.__name__}() cannot take the argument {name!r} here",
+                "check the spelling, or set the field in a class of your own",
+            )
         bound[name] = value
     for name in names:
         if name not in bound and name in defaults:
             bound[name] = defaults[name]
         elif name not in bound:
-            s.refuse(f"{cls.__name__}() is called without {name!r}")
+            s.refuse(f"{cls.__name__}() is called without {name!r}", "give the argument, or a default in the class")
     return bound
 
 
@@ -83,7 +89,10 @@ def _dataclass(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstrac
     positional = [f.name for f in fields if not f.kw_only]
     ordered = [*positional, *(f.name for f in fields if f.kw_only)]
     if len(args) > len(positional):
-        s.refuse(f"{cls.__name__}() takes {len(positional)} positional arguments but {len(args)} were given")
+        s.refuse(
+            f"{cls.__name__}() takes {len(positional)} positional arguments but {len(args)} were given",
+            "give one argument for each field",
+        )
     defaults: dict[str, v.Abstract] = {}
     for f in dataclasses.fields(cls):
         if f.default is not dataclasses.MISSING:

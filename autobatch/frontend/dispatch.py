@@ -62,7 +62,7 @@ def call(s: State, function: v.Abstract, args: Arguments, kwargs: Named, span: S
         case v.Record(kind="object"):
             return call(s, attribute(s, function, "__call__"), args, kwargs, span)
         case _:
-            s.refuse("this value cannot be called")
+            s.refuse("this value cannot be called", "call a function, a class, or an object with __call__")
 
 
 def _by_class(s: State, receiver: v.Leaf, name: str, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -117,7 +117,7 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         return user_function(s, held, args, kwargs)
     if inspect.isfunction(held) or inspect.isbuiltin(held) or callable(held):
         return _other(s, function, held, args, kwargs)
-    s.refuse(f"{type(held).__name__!r} object is not callable")
+    s.refuse(f"{type(held).__name__!r} object is not callable", "call a function, a class, or an object with __call__")
 
 
 def _other(s: State, function: v.Static, held: Any, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -168,7 +168,7 @@ def folded(s: State, held: Any, args: Arguments, kwargs: Named) -> v.Abstract:
     try:
         return wrap(s.context, held(*given, **named))
     except Exception as error:
-        s.refuse(f"{type(error).__name__}: {error}")
+        s.refuse(f"{type(error).__name__}: {error}", "plain Python raises this too: check the arguments")
 
 
 def user_function(s: State, function: types.FunctionType, args: Arguments, kwargs: Named) -> v.Abstract:

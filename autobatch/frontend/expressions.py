@@ -91,7 +91,7 @@ def _dict(s: State, node: ast.Dict) -> v.Abstract:
         if key is None:
             spread = expand(s, s.evaluate(value))
             if not isinstance(spread, v.Record) or spread.kind != "dict":
-                s.refuse("`**` spreads only dicts with constant keys")
+                s.refuse("`**` spreads only dicts with constant keys", "write the keys out")
             found |= dict(zip(spread.keys, spread.items, strict=True))
             continue
         name = s.evaluate(key)
@@ -137,7 +137,7 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
             continue
         spread = expand(s, value)
         if not isinstance(spread, v.Record) or spread.kind != "dict":
-            s.refuse("`**` spreads only dicts with constant keys")
+            s.refuse("`**` spreads only dicts with constant keys", "write the keys out")
         named |= dict(zip(spread.keys, spread.items, strict=True))
     if s.dead:
         raise Ended

@@ -111,7 +111,11 @@ def lower(
             if not context.changed:
                 break
         else:
-            raise UnsupportedError(f"the type of the result of {_name(fun)} does not settle", _span(context, fun))
+            raise UnsupportedError(
+                f"the type of the result of {_name(fun)} does not settle",
+                _span(context, fun),
+                "give its results one type on every path, e.g. with float(...) or .astype(...)",
+            )
     finally:
         sys.setrecursionlimit(limit)
     raise UnsupportedError(

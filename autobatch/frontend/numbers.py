@@ -55,7 +55,7 @@ def operand_of(s: State, value: v.Abstract) -> Operand:
             return Literal(value.value, type)
         if isinstance(type, Tag):
             return tag(s, value.value, type)
-    s.refuse("a number is needed here")
+    s.refuse("a number is needed here", "give an int, a float, a bool or an array")
 
 
 def tag(s: State, value: Any, type: Tag) -> Operand:

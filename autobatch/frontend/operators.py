@@ -103,7 +103,7 @@ def _fold(s: State, function: Callable[..., Any], *args: Any) -> v.Abstract:
         s.dead = True
         return v.Static(None)
     except Exception as error:
-        s.refuse(f"{type(error).__name__}: {error}")
+        s.refuse(f"{type(error).__name__}: {error}", "plain Python raises this too: check the operands")
 
 
 def _is_list(value: v.Abstract) -> bool:
@@ -191,7 +191,10 @@ def apply_unary(s: State, node: ast.unaryop, value: v.Abstract) -> v.Abstract:
     method = f"__{_NAMES[function]}__"
     if _defines(s, value, method):
         return s.call(attribute(s, value, method), [])
-    s.refuse(f"the operator {_NAMES[function]!r} is not defined for this value")
+    s.refuse(
+        f"the operator {_NAMES[function]!r} is not defined for this value",
+        "use it on numbers and arrays; objects need the method of the operator",
+    )
 
 
 def comparison(s: State, node: ast.Compare) -> v.Abstract:
@@ -418,7 +421,7 @@ def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
                 s.dead = True
                 return v.Static(None)
             except TypeError as error:
-                s.refuse(str(error))
+                s.refuse(str(error), "plain Python raises this too: check the index")
             return wrap(s.context, found, origin.child(("item", index.value)) if origin is not None else None)
         case v.Record(cls=cls) if cls is At:
             return v.Record("object", ("array", "index"), (value.items[0], index), At)

@@ -122,7 +122,10 @@ def _parts(s: State, pattern: ast.MatchClass, cls: type) -> list[tuple[ast.patte
     if len(pattern.patterns) > len(names):
         if cls in _SELF and len(pattern.patterns) == 1:
             return [(pattern.patterns[0], "")]
-        s.refuse(f"{cls.__name__} has {len(names)} positional patterns, {len(pattern.patterns)} are given")
+        s.refuse(
+            f"{cls.__name__} has {len(names)} positional patterns, {len(pattern.patterns)} are given",
+            "name the attributes: `Class(field=pattern)`",
+        )
     positional = zip(pattern.patterns, names, strict=False)
     return [*positional, *zip(pattern.kwd_patterns, pattern.kwd_attrs, strict=True)]
 
@@ -133,7 +136,7 @@ _SELF = (bool, int, float, str, list, tuple, dict)
 def _class(s: State, pattern: ast.MatchClass) -> type:
     cls = s.evaluate(pattern.cls)
     if not isinstance(cls, v.Static) or not isinstance(cls.value, type):
-        s.refuse("a class pattern needs a class")
+        s.refuse("a class pattern needs a class", "write the name of a class before the brackets")
     return cls.value
 
 

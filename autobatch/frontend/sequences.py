@@ -33,7 +33,10 @@ def length(s: State, value: v.Abstract) -> v.Abstract:
     match value:
         case v.Static(value=held, origin=origin):
             if not hasattr(held, "__len__"):
-                s.refuse(f"{type(held).__name__!r} object has no len()")
+                s.refuse(
+                    f"{type(held).__name__!r} object has no len()",
+                    "len() takes a list, a tuple, a dict, a string or an array",
+                )
             if origin is not None and container_kind(held) is not None:
                 note(s.context, origin.child(KEYS), tuple(range(len(held))) if isinstance(held, list) else tuple(held))
             return v.Static(len(held))
@@ -50,7 +53,7 @@ def length(s: State, value: v.Abstract) -> v.Abstract:
                 return v.Static(operand.type.shape[0])
             if isinstance(operand.type, Ref) and (parts := fields_of(s, value)) is not None:
                 return v.Static(len(parts.items))
-    s.refuse("this value has no len()")
+    s.refuse("this value has no len()", "len() takes a list, a tuple, a dict, a string or an array")
 
 
 def _length(s: State, operand: Operand) -> v.Leaf:
@@ -198,7 +201,7 @@ def make_range(s: State, start: v.Abstract, stop: v.Abstract, step: v.Abstract) 
     if not isinstance(step, v.Static):
         s.refuse("the step of a range must be a constant", "loop over range(n) and multiply")
     if step.value == 0:
-        s.refuse("range() with a step of zero")
+        s.refuse("range() with a step of zero", "give a step that is not zero")
     span = arithmetic(s, operator.sub, stop, start) if step.value > 0 else arithmetic(s, operator.sub, start, stop)
     size = abs(step.value)
     if size != 1:

@@ -95,7 +95,10 @@ def _row(value: v.Listing) -> Array:
 def _axis(s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], default: Any = None) -> Any:
     axis = args[0] if args else kwargs.get("axis", v.Static(default))
     if not isinstance(axis, v.Static) or set(kwargs) - {"axis"} or len(args) > 1:
-        s.refuse("only the axis can be given for an array whose length is data")
+        s.refuse(
+            "only the axis can be given for an array whose length is data",
+            "drop the other arguments, or make the array of a list whose length is fixed",
+        )
     return axis.value
 
 
@@ -163,7 +166,7 @@ def _softmax(s: State, normalised: bool, value: v.Listing, axis: Any) -> v.Abstr
     """`softmax` and `logsumexp` over the first axis, or over an axis of the rows."""
     rank = len(_row(value).shape) + 1
     if not isinstance(axis, int):
-        s.refuse("the axis of softmax must be a constant int here")
+        s.refuse("the axis of softmax must be a constant int here", "write the axis as a number, e.g. axis=-1")
     if axis % rank:
         return rowwise(s, _row_softmax if normalised else _row_logsumexp, (value, v.Static(axis % rank - 1)))
     top = traced(s, jax.lax.stop_gradient, reduce_rows(s, "max", value, 0))

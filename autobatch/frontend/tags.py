@@ -72,6 +72,9 @@ def tag_attribute(s: State, operand: Operand, name: str) -> v.Abstract:
         )
     members = list(cls)
     if not all(hasattr(m, name) for m in members):
-        s.refuse(f"{cls.__name__} has no attribute {name!r}")
+        s.refuse(
+            f"{cls.__name__} has no attribute {name!r}",
+            "check the spelling; of an enum member, `name` and `value` can be read",
+        )
     index = s.apply(own("tag_index", keys=tuple(members)), (operand,), INT)
     return select(s, index, [wrap(s.context, getattr(m, name)) for m in members])

@@ -40,7 +40,7 @@ def test_message(name, golden):
     examples = [(1, 2), (3, 1)] if name == "matches_or_with_names" else EXAMPLES[parameter]
     with pytest.raises(SourceError) as refusal:
         Lowering(function, examples)
-    assert refusal.value.span.line > 0
+    assert refusal.value.span.line > 0 and refusal.value.cure
     golden("errors", name, message(refusal.value) + "\n")
 
 
