@@ -69,11 +69,11 @@ def test_the_margin_says_what_the_comments_say(function, batch):
 )
 def test_text(name, function, batch, golden):
     with NARROW:
-        golden("explain", name, str(fresh(function).explain(parameters(), batch)))
+        golden("explain", name, f"{fresh(function).explain(parameters(), batch)}\n")
 
 
 def test_text_of_a_refused_function(golden):
-    golden("explain", "refused", str(refused.explain(parameters(), TREES)))
+    golden("explain", "refused", f"{refused.explain(parameters(), TREES)}\n")
 
 
 def test_a_type_conflict_marks_both_places():

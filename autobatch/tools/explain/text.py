@@ -43,7 +43,7 @@ def as_text(facts: Facts) -> str:
     ]
     parts.append(_table(products_title(facts), [("", "shapes", "rows", ""), *products] if products else []))
     parts.append(_table("bytes", [(name, f"{size:,}") for name, size in bytes_of(facts)]))
-    return "\n\n".join("\n".join(line.rstrip() for line in part if line) for part in parts if part) + "\n"
+    return "\n\n".join("\n".join(line.rstrip() for line in part if line) for part in parts if part)
 
 
 def _source(text: Text, facts: Facts) -> Iterator[str]:

@@ -43,8 +43,9 @@ def meanings(facts: Facts) -> list[tuple[str, str, str]]:
 def row_name(rows: Rows) -> str:
     """What the rows are."""
     if rows.kind == "data":
-        names = {".#values": " elements", "#root": "examples", "#argument": "argument"}
-        return re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], rows.name)
+        words = {"#root": "examples", "#argument": "argument"}
+        name = re.sub("|".join(words), lambda found: words[found[0]], rows.name)
+        return f"elements of {name.removesuffix('.#values')}" if name.endswith(".#values") else name
     return rows.name
 
 
