@@ -3,27 +3,29 @@
 Container("object", (Output(0), Output(1)), ("node", "value"), Found)   ->   a store `Found` of one row an example
                                                                              Found.node   rows of the input's store
                                                                              Found.value  the array of result 1
+
+A list in an object is a list store; its elements are rows of their own, with the results that lie in the list.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, assert_never
 
 import jax.numpy as jnp
 
 from autobatch import transfer
 from autobatch.batch import Batch
-from autobatch.errors import BatchError
 from autobatch.groups import Form, Leaves
 from autobatch.ir.jax_compat import type_of
-from autobatch.ir.template import Container, Fixed, Output, Template
-from autobatch.ir.types import STR, Array, List, Ref, Tag, Type
+from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
+from autobatch.ir.types import STR, List, Ref, Tag, Type
 from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.runtime.columns import ROOT, ROOT_MISSING
-from autobatch.runtime.schema import Class, Field, ListStore, Schema, Store
+from autobatch.runtime.returned import element_type
+from autobatch.runtime.schema import UNKNOWN, Class, Field, ListStore, Schema, Store
 
 Result = ArrayResult | RaggedResult | StructureResult
 
@@ -31,7 +33,10 @@ Result = ArrayResult | RaggedResult | StructureResult
 @dataclass(frozen=True)
 class Outcome:
     """What a call has computed, and what its structure refers to: `leaves` gives the columns of the examples, for
-    results that are nodes of the input. `uniform(k)`: does no batched argument reach result k?"""
+    results that are nodes of the input. `uniform(k)`: does no batched argument reach result k?
+
+    `results` have one row for each of `count` entries: the examples, or the elements of all lists of a result; then
+    `live` of them are elements, and the others capacity."""
 
     function: str
     count: int
@@ -41,21 +46,62 @@ class Outcome:
     enums: tuple[tuple[str, type], ...]
     words: Mapping[str, Any]
     uniform: Callable[[int], bool]
+    live: Any = None
+
+    def inside(self, held: RaggedResult) -> Outcome:
+        """The same, one row for each element of the lists of a result."""
+        inner = [r.values if isinstance(r, RaggedResult) else r for r in self.results]
+        return replace(self, count=capacity(held.values), results=inner, live=held.offsets[-1])
+
+    @property
+    def firsts(self) -> Any:
+        """int32[count + 1]: the number of entries before each one; capacity adds none."""
+        whole = jnp.arange(self.count + 1, dtype=jnp.int32)
+        return whole if self.live is None else jnp.minimum(whole, self.live)
+
+
+def capacity(values: Result) -> int:
+    """The number of rows of a result."""
+    match values:
+        case ArrayResult(values=array):
+            return int(array.shape[0])
+        case StructureResult(rows=rows):
+            return int(rows.shape[0])
+        case RaggedResult(offsets=offsets):
+            return int(offsets.shape[0]) - 1
+        case _:
+            assert_never(values)
 
 
 @dataclass
 class _Cell:
-    """A column under construction: one entry an example. `missing`: where it is None."""
+    """A column under construction. `missing`: where it is None; a reference or list is -1 there."""
 
     type: Type
     values: Any
     missing: Any = None
 
 
+@dataclass(frozen=True)
+class _Level:
+    """Rows of results: those of the entries of the Batch themselves, or of the elements of a list in each of them.
+    `starts`: where the rows of each entry begin."""
+
+    outcome: Outcome
+    starts: Any
+
+    @property
+    def count(self) -> int:
+        return self.outcome.count
+
+    def inside(self, held: RaggedResult) -> _Level:
+        return _Level(self.outcome.inside(held), held.offsets[self.starts])
+
+
 @dataclass
 class Assembler:
     """Columns of results that are structure: nodes of the input keep their stores, new objects get stores of their
-    own with one row an example."""
+    own with one row an entry."""
 
     outcome: Outcome
     stores: list[Store] = field(default_factory=list)
@@ -66,15 +112,9 @@ class Assembler:
     reads_input: bool = False
 
     def batch(self, template: Template) -> Batch:
-        """A Batch of one object an example."""
-        return self.finish(self.cell(template), self.outcome.count)
-
-    def rows(self, held: StructureResult) -> Batch:
-        """A Batch of the rows that a result names."""
-        self.reads_input = True
-        return self.finish(_Cell(held.type, held.rows), int(held.rows.shape[0]))
-
-    def finish(self, root: _Cell, count: int) -> Batch:
+        """A Batch of one object an entry."""
+        count = self.outcome.count
+        root = self.cell(template, _Level(self.outcome, jnp.arange(count + 1, dtype=jnp.int32)))
         leaves: dict[str, Any] = {}
         stores, lists = tuple(self.stores), tuple(self.lists)
         if self.reads_input:
@@ -88,43 +128,50 @@ class Assembler:
         for name, words in self.words.items():
             leaves[transfer.VOCABULARY + name] = transfer.encode(words)
         schema = Schema(root.type, stores, lists, root.missing is not None)
-        return Batch.from_leaves(Leaves(leaves), Form(schema, count, 1, enums=tuple(self.enums.items())))
+        shares = self.reads_input and self.outcome.live is not None
+        return Batch.from_leaves(Leaves(leaves), Form(schema, count, 1, enums=tuple(self.enums.items()), shares=shares))
 
-    def cell(self, template: Template) -> _Cell:
+    def cell(self, template: Template, level: _Level) -> _Cell:
         match template:
-            case Output():
-                return self.output(template)
+            case Output(index=index, type=type):
+                return self.result(level.outcome.results[index], type, level)
+            case Maybe(value=value, missing=missing):
+                return self.optional(self.cell(value, level), level.outcome.results[missing])
             case Fixed(value=value):
-                return self.fixed(value)
+                return self.fixed(value, level)
+            case Rows(element=element, length=length):
+                held = level.outcome.results[length]
+                assert isinstance(held, RaggedResult)
+                return self.list_store(level, held.offsets, self.cell(element, level.inside(held)))
             case Container(kind="list"):
-                return self.listed(template)
-            case Container(kind="rows"):
-                return self.rows_of(template)
+                return self.written_out(template, level)
             case Container():
-                return self.record(template)
+                return self.record(template, level)
             case _:
                 assert_never(template)
 
-    def output(self, template: Output) -> _Cell:
-        held = self.outcome.results[template.index]
-        missing = None
-        if template.optional is not None:
-            flag = self.outcome.results[template.optional]
-            assert isinstance(flag, ArrayResult)
-            missing = flag.values
+    def result(self, held: Result, type: Type, level: _Level) -> _Cell:
+        """A result whose innermost elements are of that type."""
         match held:
             case ArrayResult(values=values):
-                return _Cell(template.type, values, missing)
+                return _Cell(element_type(type), values)
             case StructureResult(rows=rows, type=type):
                 if isinstance(type, Tag):
                     self.vocabulary(type)
                 else:
                     self.reads_input = True
-                return _Cell(type, rows, missing)
-            case RaggedResult():
-                return self.ragged(held, template.type)
+                return _Cell(type, rows)
+            case RaggedResult(values=values, offsets=offsets):
+                return self.list_store(level, offsets, self.result(values, type, level.inside(held)))
             case _:
                 assert_never(held)
+
+    def optional(self, cell: _Cell, flag: Result) -> _Cell:
+        """None where the flag is true."""
+        assert isinstance(flag, ArrayResult)
+        if isinstance(cell.type, Ref | List):
+            return _Cell(cell.type, jnp.where(flag.values, -1, cell.values))
+        return _Cell(cell.type, cell.values, flag.values if cell.missing is None else flag.values | cell.missing)
 
     def vocabulary(self, type: Tag) -> None:
         """Tags are positions in the vocabulary of the input, and behind it the constants of the program."""
@@ -132,19 +179,16 @@ class Assembler:
         self.columns[name] = self.outcome.words[name]
         self.enums |= {n: c for n, c in self.outcome.enums if n == type.vocabulary}
 
-    def fixed(self, value: Any) -> _Cell:
-        count = self.outcome.count
+    def fixed(self, value: Any, level: _Level) -> _Cell:
+        count = level.count
         if value is None:
-            return _Cell(Array("bool"), jnp.zeros(count, bool), jnp.ones(count, bool))
-        if isinstance(value, (str, enum.Enum)):
-            # a constant gets a vocabulary of its own: tags of the input need not contain it
-            kind = Tag(f"{STR.vocabulary}:{len(self.words)}") if type(value) is str else Tag(_enum_name(type(value)))
-            words = self.words.setdefault(kind.vocabulary, [])
+            return _Cell(UNKNOWN, jnp.zeros(count, bool), jnp.ones(count, bool))
+        if isinstance(value, (str, enum.Enum)):  # the whole result: strings inside of others are computed
+            kind = Tag(_enum_name(type(value)) if isinstance(value, enum.Enum) else STR.vocabulary)
+            self.words[kind.vocabulary] = [value]
             if isinstance(value, enum.Enum):
                 self.enums[kind.vocabulary] = type(value)
-            if value not in words:
-                words.append(value)
-            return _Cell(kind, jnp.full(count, words.index(value), jnp.int32))
+            return _Cell(kind, jnp.zeros(count, jnp.int32))
         whole = jnp.asarray(value)
         return _Cell(type_of(value), jnp.broadcast_to(whole, (count, *whole.shape)))
 
@@ -157,78 +201,50 @@ class Assembler:
             made = f"{wanted}_{number}"
         return made
 
-    def record(self, template: Container) -> _Cell:
-        """An object of every example, in a store of its own."""
-        kind: Literal["object", "namedtuple", "tuple", "dict"]
-        kind = template.kind if template.kind in ("tuple", "dict", "namedtuple") else "object"  # type: ignore[assignment]
-        name = self.name(template.cls.__name__ if template.cls is not None else f"{template.kind}{len(template.keys)}")
+    def record(self, template: Container, level: _Level) -> _Cell:
+        """An object of every row, in a store of its own."""
+        kind: Literal["object", "namedtuple", "tuple", "list", "dict"] = "object"
+        match template.kind:
+            case "tuple" | "dict" | "namedtuple":
+                kind = template.kind
+            case "mixture":
+                kind = "list"
+        name = self.name(template.cls.__name__ if template.cls is not None else f"{kind}{len(template.keys)}")
         position = len(self.stores)
         self.stores.append(Store(name, (), ()))  # reserves the name while the children are built
         fields = []
         for key, child in zip(template.keys, template.children, strict=True):
-            cell, column = self.cell(child), f"{name}.{key}"
+            cell, column = self.cell(child, level), f"{name}.{key}"
             self.columns[column] = cell.values
             if cell.missing is not None:
                 self.columns[f"{column}?"] = cell.missing
-            fields.append(Field(str(key), cell.type, column, (0,), cell.missing is not None))
+            fields.append(Field(str(key), cell.type, column, (0,), cell.missing is not None, cell.type == UNKNOWN))
         self.stores[position] = Store(name, (Class(name, kind, template.cls),), tuple(fields))
-        count = self.outcome.count
-        self.columns[f"{name}.#tag"] = jnp.zeros(count, jnp.int32)
-        self.columns[transfer.STARTS + name] = jnp.arange(count + 1, dtype=jnp.int32)
-        return _Cell(Ref(name), jnp.arange(count, dtype=jnp.int32))
+        self.columns[f"{name}.#tag"] = jnp.zeros(level.count, jnp.int32)
+        self.columns[transfer.STARTS + name] = level.starts
+        return _Cell(Ref(name), jnp.arange(level.count, dtype=jnp.int32))
 
-    def listed(self, template: Container) -> _Cell:
-        """A list written out, whose elements may be objects."""
-        cells = [self.cell(c) for c in template.children]
-        if any(c.type != cells[0].type for c in cells):
-            raise BatchError(
-                f"{self.outcome.function}: the result holds a list whose elements differ in type: "
-                f"{', '.join(str(c.type) for c in cells)}; return a tuple"
-            )
-        elem = cells[0].type if cells else Array("bool")
-        count, length = self.outcome.count, len(cells)
-        offsets = jnp.arange(count + 1, dtype=jnp.int32) * length
-        values = jnp.stack([c.values for c in cells], 1) if cells else jnp.zeros((count, 0), bool)
-        return self.list_store(elem, values.reshape(count * length, *values.shape[2:]), offsets, offsets)
+    def written_out(self, template: Container, level: _Level) -> _Cell:
+        """A list of as many numbers in every row."""
+        cells = [self.cell(c, level) for c in template.children]
+        length = len(cells)
+        if not cells:
+            return self.list_store(level, level.outcome.firsts * 0, _Cell(UNKNOWN, jnp.zeros(0, bool)))
+        values = jnp.stack([c.values for c in cells], 1)
+        woven = _Cell(cells[0].type, values.reshape(level.count * length, *values.shape[2:]))
+        return self.list_store(level, level.outcome.firsts * length, woven)
 
-    def rows_of(self, template: Container) -> _Cell:
-        """A comprehension that an object holds."""
-        child = template.children[0]
-        if not isinstance(child, Output):
-            raise BatchError(
-                f"{self.outcome.function}: an object of the result holds a list of containers; return the list beside "
-                "the object, in a tuple"
-            )
-        held = self.outcome.results[child.index]
-        assert isinstance(held, RaggedResult)
-        return self.ragged(held, child.type)
-
-    def ragged(self, held: RaggedResult, type: Type) -> _Cell:
-        assert isinstance(type, List)
-        inner: Any = held.values
-        match inner:
-            case ArrayResult(values=values):
-                return self.list_store(type.elem, values, held.offsets, held.offsets)
-            case StructureResult(rows=rows):
-                self.reads_input = True
-                return self.list_store(inner.type, rows, held.offsets, held.offsets)
-            case RaggedResult():
-                raise BatchError(
-                    f"{self.outcome.function}: an object of the result holds lists of lists; return them "
-                    "beside the object, in a tuple"
-                )
-            case _:
-                assert_never(inner)
-
-    def list_store(self, elem: Type, values: Any, offsets: Any, starts: Any) -> _Cell:
+    def list_store(self, level: _Level, offsets: Any, elements: _Cell) -> _Cell:
+        """A list of every row."""
         name = self.name("list")
-        self.lists.append(ListStore(name, elem))
-        count = self.outcome.count
-        self.columns[f"{name}.#values"] = values
+        self.lists.append(ListStore(name, elements.type, optional=elements.missing is not None))
+        self.columns[f"{name}.#values"] = elements.values
+        if elements.missing is not None:
+            self.columns[f"{name}.#values?"] = elements.missing
         self.columns[f"{name}.#offsets"] = offsets
-        self.columns[transfer.STARTS + name] = jnp.arange(count + 1, dtype=jnp.int32)
-        self.columns[transfer.STARTS + f"{name}.#values"] = starts
-        return _Cell(List(elem, name), jnp.arange(count, dtype=jnp.int32))
+        self.columns[transfer.STARTS + name] = level.starts
+        self.columns[transfer.STARTS + f"{name}.#values"] = offsets[level.starts]
+        return _Cell(List(elements.type, name), jnp.arange(level.count, dtype=jnp.int32))
 
 
 def _enum_name(cls: type) -> str:

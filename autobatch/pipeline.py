@@ -41,6 +41,7 @@ from autobatch.runtime.columns import Columns
 from autobatch.runtime.combine import combine
 from autobatch.runtime.failures import first_failures
 from autobatch.runtime.plan import DataPlan
+from autobatch.runtime.returned import element_type
 from autobatch.runtime.schema import Schema, columns_read
 from autobatch.runtime.spec import PlanSpec
 from autobatch.runtime.tables import Signature
@@ -63,13 +64,13 @@ class ArrayResult:
 class RaggedResult:
     """Values of all elements behind one another, and int32[B + 1] offsets."""
 
-    values: ArrayResult | RaggedResult
+    values: ArrayResult | RaggedResult | StructureResult
     offsets: Any
 
 
 @dataclass(frozen=True)
 class StructureResult:
-    """Rows of the input, one an example: references, tags or lists (-1 is null)."""
+    """Rows of the input, one an example or element: references, tags or lists (-1 is null)."""
 
     rows: Any
     type: Type
@@ -173,24 +174,25 @@ class Program:
     def _results(self, arrays: Iterator[Any], tables: Mapping[str, Any], batch: int) -> list[Result]:
         results: list[Result] = []
         for k, (table, value) in enumerate(zip(self.spec.outputs, self._entry_results(), strict=True)):
-            if table is None:
-                results.append(StructureResult(tables[f"result{k}"], value))
-            elif table.kind == "fold":
-                results.append(self._ragged(k, next(arrays), tables, 1 + len(table.lists)))
+            depth = 0 if table.elements is None else 1 + len(table.lists)
+            if table.kind == "structure":
+                found = StructureResult(tables[f"result{k}"], element_type(value))
+                results.append(self._ragged(k, found, tables, depth) if depth else found)
+            elif depth:
+                results.append(self._ragged(k, _masked(next(arrays), tables, k, depth), tables, depth))
             else:
                 results.append(ArrayResult(next(arrays)[:batch]))
         return results
 
-    def _ragged(self, k: int, values: Any, tables: Mapping[str, Any], depth: int) -> RaggedResult:
-        """Values by the offsets of each depth, outermost first; capacity past the last element is zero."""
-        offsets = [jnp.asarray(tables[f"offsets{k}" + (f".{d}" if d else "")], jnp.int32) for d in range(depth)]
-        live = jnp.arange(values.shape[0]) < offsets[-1][-1]
-        mask = live.reshape(live.shape + (1,) * (values.ndim - 1))
-        result: ArrayResult | RaggedResult = ArrayResult(jnp.where(mask, values, jnp.zeros_like(values)))
-        for found in reversed(offsets):
-            result = RaggedResult(result, found)
-        assert isinstance(result, RaggedResult)
-        return result
+    def _ragged(
+        self, k: int, result: ArrayResult | StructureResult, tables: Mapping[str, Any], depth: int
+    ) -> RaggedResult:
+        """Values by the offsets of each depth, outermost first."""
+        made: Result = result
+        for d in reversed(range(depth)):
+            made = RaggedResult(made, _offsets(tables, k, d))
+        assert isinstance(made, RaggedResult)
+        return made
 
     def _entry_results(self) -> list[Type]:
         return [r.type for r in self.example.functions[0].region.results]
@@ -200,6 +202,20 @@ class Program:
         return self._stages[stage]()
 
 
+def _offsets(tables: Mapping[str, Any], k: int, depth: int) -> Any:
+    return jnp.asarray(tables[f"offsets{k}" + (f".{depth}" if depth else "")], jnp.int32)
+
+
+def _masked(values: Any, tables: Mapping[str, Any], k: int, depth: int) -> ArrayResult:
+    """The elements of lists; capacity past the last one is zero."""
+    live = jnp.arange(values.shape[0]) < _offsets(tables, k, depth - 1)[-1]
+    mask = live.reshape(live.shape + (1,) * (values.ndim - 1))
+    return ArrayResult(jnp.where(mask, values, jnp.zeros_like(values)))
+
+
+NOTHING_TRACED: Mapping[int, str] = {}
+
+
 def compile(
     fun: Callable[..., Any],
     args: tuple[Any, ...],
@@ -207,12 +223,12 @@ def compile(
     schema: Schema,
     shared: Sequence[Array],
     options: Options,
-    traced: frozenset[int] = frozenset(),
+    traced: Mapping[int, str] = NOTHING_TRACED,
     integers: Integers = NO_INTEGERS,
 ) -> Program:
     """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`.
 
-    `traced`: parameters of the entry whose values only the device will know. `integers`: the shared inputs that are
+    `traced`: parameters of the entry whose values only the device will know, and their names. `integers`: the shared inputs that are
     Python integers; `frontend.needs.Needed` is raised where one of them has to be static instead."""
     lowered = lower(fun, args, kwargs, schema, shared, integers.known)
     passes = _Passes(options)
@@ -222,15 +238,16 @@ def compile(
     module = passes.after("uniform-loops", fuse_uniform_loops(module))
     functions = passes.after("functions", loops_to_functions(module))
     known = frozenset(integers.known)
-    facts = analyse(functions, traced, known)
-    refuse_numeric_control(functions, facts, integers.unknown)
+    on_device = frozenset(traced)
+    facts = analyse(functions, on_device, known)
+    refuse_numeric_control(functions, facts, integers.unknown, traced)
     functions = passes.after("divisors", check_divisors(functions, facts))
-    facts = analyse(functions, traced, known)
+    facts = analyse(functions, on_device, known)
     system, spec, values = build_system(functions, facts, schema)
     schedule = fission(share_rows(system))
     while (moved := specialise(functions, in_recurrences(schedule, values))) is not None:
         functions = passes.after("specialise", moved)
-        system, spec, values = build_system(functions, analyse(functions, traced, known), schema)
+        system, spec, values = build_system(functions, analyse(functions, on_device, known), schema)
         schedule = fission(share_rows(system))
     if (merged := merge_contractions(schedule)) is not None:
         schedule = fission(merged)

@@ -21,8 +21,8 @@ from autobatch.arguments import is_leaf
 from autobatch.assembly import Assembler, Outcome, Result
 from autobatch.errors import BatchError, Failure
 from autobatch.frontend.statics import make_object
-from autobatch.ir.template import Container, Fixed, Output, Template
-from autobatch.ir.types import List, Ref, Type
+from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
+from autobatch.ir.types import List, Ref
 from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.runtime.ragged import Ragged
 
@@ -84,7 +84,7 @@ def _zeroed(values: Any, failed: Any) -> Any:
 def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
     """The result of a batched call."""
     match template:
-        case Output() if _is_numeric(template, outcome):
+        case Output() if not isinstance(outcome.results[template.index], StructureResult):
             return _numbers(template, outcome, out_axes)
         case Container(kind="tuple" | "namedtuple" | "dict" | "pytree"):
             axes = _prefix(out_axes, template, outcome.function)
@@ -94,22 +94,33 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
             axes = _prefix(out_axes, template, outcome.function)
             parts = [build(t, outcome, a) for t, a in zip(template.children, axes, strict=True)]
             return make_object(cls, dict(zip(template.keys, parts, strict=True)))
-        case Container(kind="list") if _alike(template, outcome):
+        case Container(kind="list"):
             _no_axis(out_axes, outcome.function, "a list")
-            return _fixed_lists(template, outcome)
-        case Container(kind="rows"):
+            return _written_out(template, outcome)
+        case Rows(element=element, length=length):
             _no_axis(out_axes, outcome.function, "a list")
-            return _listing(template, outcome)
-        case Fixed(value=None):
-            return None
-        case Fixed(value=value) if not isinstance(value, (str, enum.Enum, bool, int, float, complex, np.ndarray)):
-            return value
-        case Fixed(value=value) if not isinstance(value, (str, enum.Enum)):
-            whole = jnp.asarray(value)
-            return _placed(jnp.broadcast_to(whole, (outcome.count, *whole.shape)), out_axes, outcome.function)
-        case _:
+            held = outcome.results[length]
+            assert isinstance(held, RaggedResult)
+            return Ragged(build(element, outcome.inside(held)), held.offsets)
+        case Fixed(value=value):
+            return _fixed(value, outcome, out_axes)
+        case Output() | Container() | Maybe():
             _no_axis(out_axes, outcome.function, "structure")
             return Assembler(outcome).batch(template)
+        case _:
+            assert_never(template)
+
+
+def _fixed(value: Any, outcome: Outcome, out_axes: Any) -> Any:
+    """A result that is known without any example."""
+    known = isinstance(value, (str, enum.Enum, bool, int, float, complex, np.ndarray))
+    if value is None or not known or out_axes is None:
+        return value
+    if isinstance(value, (str, enum.Enum)):
+        _no_axis(out_axes, outcome.function, "structure")
+        return Assembler(outcome).batch(Fixed(value))
+    whole = jnp.asarray(value)
+    return _placed(jnp.broadcast_to(whole, (outcome.count, *whole.shape)), out_axes, outcome.function)
 
 
 _registered: dict[type, bool] = {}
@@ -126,10 +137,6 @@ def is_registered(cls: type) -> bool:
     return _registered[cls]
 
 
-def _is_numeric(template: Output, outcome: Outcome) -> bool:
-    return template.optional is None and not isinstance(outcome.results[template.index], StructureResult)
-
-
 def _numbers(template: Output, outcome: Outcome, out_axes: Any) -> Any:
     held = outcome.results[template.index]
     match held:
@@ -139,9 +146,9 @@ def _numbers(template: Output, outcome: Outcome, out_axes: Any) -> Any:
             return _placed(values, out_axes, outcome.function)
         case RaggedResult():
             _no_axis(out_axes, outcome.function, "a list")
-            return _ragged(held, template.type, outcome)
+            return Ragged(build(template, outcome.inside(held)), held.offsets)
         case StructureResult():
-            return Assembler(outcome).batch(template)
+            raise AssertionError("structure is assembled")
         case _:
             assert_never(held)
 
@@ -199,90 +206,15 @@ def _container(template: Container, parts: list[Any]) -> Any:
             return jax.tree.unflatten(template.treedef, parts)
 
 
-def _ragged(held: RaggedResult, type: Type, outcome: Outcome) -> Ragged:
-    inner: Any = held.values
-    assert isinstance(type, List)
-    match inner:
-        case ArrayResult(values=values):
-            return Ragged(values, held.offsets)
-        case RaggedResult():
-            return Ragged(_ragged(inner, type.elem, outcome), held.offsets)
-        case StructureResult():
-            return Ragged(Assembler(outcome).rows(inner), held.offsets)
-        case _:
-            assert_never(inner)
-
-
-def _listing(template: Container, outcome: Outcome) -> Ragged:
-    """A comprehension: its elements are results of their own, one row an element."""
-    held = outcome.results[_first(template, outcome)]
-    assert isinstance(held, RaggedResult)
-    inner = [r.values if isinstance(r, RaggedResult) else r for r in outcome.results]
-    count = _capacity(held.values)
-    return Ragged(build(template.children[0], replace(outcome, results=inner, count=count)), held.offsets)
-
-
-def _first(template: Template, outcome: Outcome) -> int:
-    """A result that is part of a list."""
-    match template:
-        case Output(index=index):
-            return index
-        case Container(children=children) if children:
-            return _first(children[0], outcome)
-        case _:
-            raise BatchError(
-                f"{outcome.function}: the result holds a list of constants, whose length is not computed; put a number "
-                "of the example into its elements"
-            )
-
-
-def _capacity(values: Any) -> int:
-    """The number of rows of a result."""
-    match values:
-        case ArrayResult(values=array):
-            return int(array.shape[0])
-        case StructureResult(rows=rows):
-            return int(rows.shape[0])
-        case RaggedResult(offsets=offsets):
-            return int(offsets.shape[0]) - 1
-        case _:
-            raise TypeError(f"{values!r} is no result of a program")
-
-
-# ---- lists written out: `return [h, c]`
-
-
-def _shape(template: Template, outcome: Outcome) -> Any:
-    """What must agree between the elements of a list for them to be rows of one column."""
-    match template:
-        case Output() if isinstance(outcome.results[template.index], ArrayResult) and template.optional is None:
-            return str(template.type)
-        case Container(kind="tuple" | "namedtuple" | "dict" | "pytree" as kind):
-            return (
-                kind,
-                template.keys,
-                template.cls,
-                template.treedef,
-                *(_shape(c, outcome) for c in template.children),
-            )
-        case _:
-            return object()
-
-
-def _alike(template: Container, outcome: Outcome) -> bool:
-    shapes = [_shape(c, outcome) for c in template.children]
-    return all(s == shapes[0] for s in shapes)
-
-
-def _fixed_lists(template: Container, outcome: Outcome) -> Ragged:
+def _written_out(template: Container, outcome: Outcome) -> Ragged:
+    """`return [h, c]`: as many elements in every example, woven into one column."""
     parts = [build(c, outcome, 0) for c in template.children]
-    length = len(parts)
+    length, count = len(parts), outcome.count
     if not parts:  # the type of the elements is unknown: there are none
-        return Ragged(jnp.zeros(0), jnp.zeros(outcome.count + 1, jnp.int32))
+        return Ragged(jnp.zeros(0), jnp.zeros(count + 1, jnp.int32))
 
     def woven(*columns: Any) -> Any:
         rows = jnp.stack(columns, axis=1)
-        return rows.reshape(outcome.count * length, *rows.shape[2:])
+        return rows.reshape(count * length, *rows.shape[2:])
 
-    values = jax.tree.map(woven, *parts)
-    return Ragged(values, jnp.arange(outcome.count + 1, dtype=jnp.int32) * length)
+    return Ragged(jax.tree.map(woven, *parts), outcome.firsts * length)

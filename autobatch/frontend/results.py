@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, take_apart
 from autobatch.frontend.comprehensions import make_map
-from autobatch.frontend.joins import convert, stored
-from autobatch.frontend.layouts import Conflict, LeafLayout, describe, layout_of, static_type, unify
+from autobatch.frontend.joins import as_listing, convert, stored
+from autobatch.frontend.layouts import (
+    Conflict,
+    HeldLayout,
+    Layout,
+    LeafLayout,
+    ListingLayout,
+    OptionalLayout,
+    RecordLayout,
+    SharedLayout,
+    describe,
+    layout_of,
+    static_type,
+    unify,
+)
 from autobatch.frontend.layouts import rebuild as rebuild_value
-from autobatch.frontend.numbers import is_python
+from autobatch.frontend.numbers import is_python, operand_of, present
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import State
 from autobatch.frontend.statics import inputs
 from autobatch.ir.core import Literal, Operand
-from autobatch.ir.template import Container, Fixed, Output, Template
-from autobatch.ir.types import Array
-
-
-def _holds_numbers(element: v.Abstract) -> bool:
-    """Is some part of the elements of a list a number that the compiler knows?"""
-    match element:
-        case v.Static(value=held):
-            return isinstance(static_type(held), Array)
-        case v.Record(items=items):
-            return any(map(_holds_numbers, items))
-        case _:
-            return False
-
-
-def _as_leaves(state: State, element: v.Abstract) -> v.Abstract:
-    """The same element with such numbers as operands, so that the list has a row for each of them."""
-    match element:
-        case v.Static(value=held) if isinstance(type := static_type(held), Array):
-            return v.Leaf(Literal(held, type))
-        case v.Record(items=items):
-            return replace(element, items=tuple(_as_leaves(state, x) for x in items))
-        case _:
-            return stored(state, element)
-
-
-def _alike(s: State, items: tuple[v.Abstract, ...]) -> tuple[v.Abstract, ...]:
-    """The elements of a list that is written out, as values of one type where they have one: `[1, 2.5]`."""
-    items = tuple(stored(s, i) for i in items)
-    try:
-        layout = reduce(unify, map(layout_of, items)) if items else None
-    except Conflict:
-        return items
-    if not isinstance(layout, LeafLayout):
-        return items
-    return tuple(rebuild_value(layout, iter(convert(s, i, layout))) for i in items)
+from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
+from autobatch.ir.types import Array, List, Type
 
 
 class Outputs:
@@ -63,43 +43,151 @@ class Outputs:
 
     def template(self, value: v.Abstract) -> Template:
         """The template of a result."""
-        value = expand(self.state, stored(self.state, value))
+        return self._template(_prepared(self.state, value, inside=False))
+
+    def _template(self, value: v.Abstract) -> Template:
         match value:
             case v.Static(value=held):
-                return self._static(value, held)
+                return self._static(held)
             case v.Leaf(operand=operand):
-                return self._output(operand)
+                python = isinstance(operand.type, Array) and is_python(operand.type)
+                return Output(self._output(operand), operand.type, python)
             case v.Optional(value=inner, missing=missing):
-                return self._optional(inner, missing)
+                return Maybe(self._template(inner), self._output(missing))
             case v.Record(kind, keys, items, cls, treedef):
-                items = _alike(self.state, items) if kind == "list" else items
-                return Container(kind, tuple(map(self.template, items)), keys, cls, treedef)
-            case v.Listing(elem=elem) if _holds_numbers(rebuild_value(elem, iter(value.lists))):
-                found = sequence(self.state, value)
-                assert isinstance(found, v.Lazy)
-                return self.template(make_map(self.state, found, lambda t, x: (True, lambda u: _as_leaves(u, x))))
+                return Container(kind, tuple(map(self._template, items)), keys, cls, treedef)
             case v.Listing(lists=lists, elem=elem):
-                return Container("rows", (self.template(rebuild_value(elem, iter(lists))),))
+                element = self._template(rebuild_value(elem, iter(lists)))
+                known = lists[0] in self.operands
+                return Rows(element, self.operands.index(lists[0]) if known else self._output(lists[0]))
             case _:
                 self.state.refuse(f"the result is {describe(layout_of(value))}", "return numbers, lists and objects")
 
-    def _static(self, value: v.Static, held: object) -> Template:
-        if isinstance(type := static_type(held), Array):
-            return self._output(Literal(held, type))  # type: ignore[arg-type]
-        if inputs(held):
-            return self.template(take_apart(self.state.context, held))
+    def _static(self, held: object) -> Template:
+        if isinstance(kind := static_type(held), Array):
+            return Output(self._output(Literal(held, kind)), kind, is_python(kind))  # type: ignore[arg-type]
         return Fixed(held)
 
-    def _output(self, operand: Operand) -> Output:
+    def _output(self, operand: Operand) -> int:
         self.operands.append(operand)
-        python = isinstance(operand.type, Array) and is_python(operand.type)
-        return Output(len(self.operands) - 1, operand.type, python)
+        return len(self.operands) - 1
 
-    def _optional(self, inner: v.Abstract, missing: Operand) -> Template:
-        if not isinstance(inner, v.Leaf):
-            self.state.refuse(
-                "the result is None on some path and a container on another", "return None for each of its parts"
-            )
-        output = self._output(inner.operand)
-        self.operands.append(missing)
-        return Output(output.index, output.type, output.python, len(self.operands) - 1)
+
+def _prepared(s: State, value: v.Abstract, inside: bool) -> v.Abstract:
+    """The same value as it leaves the program: lists that are written out have elements of one type, or are mixtures.
+
+    `inside`: it is part of something that becomes columns. There strings and numbers are values of the program, and a
+    list of the examples stays the very object that it is."""
+    value = expand(s, stored(s, value))
+    match value:
+        case v.Static(value=held) if inside and static_type(held) is not None:
+            return v.Leaf(operand_of(s, value))
+        case v.Static(value=held) if inputs(held):
+            return _prepared(s, take_apart(s.context, held), inside)
+        case v.Leaf(operand=operand) if not inside and _is_whole_list(s, operand):
+            return _prepared(s, sequence(s, value), inside)
+        case v.Optional(unset=unset) if unset:
+            return _prepared(s, present(s, value), inside)
+        case v.Optional(value=inner):
+            return replace(value, value=_prepared(s, inner, inside=True))
+        case v.Record(kind="list", items=items):
+            return _written_out(s, [stored(s, i) for i in items], inside)
+        case v.Record(kind=kind, items=items):
+            inside = inside or kind == "object"
+            return replace(value, items=tuple(_prepared(s, x, inside) for x in items))
+        case v.Listing(elem=elem) if not _is_prepared(elem):
+            found = sequence(s, value)
+            assert isinstance(found, v.Lazy)
+            return make_map(s, found, lambda t, x: (True, lambda u: _prepared(u, x, inside=True)))
+        case _:
+            return value
+
+
+def _is_whole_list(s: State, operand: Operand) -> bool:
+    """A list of the examples that is never None: it is returned as any other list."""
+    return isinstance(operand.type, List) and not s.block.fact(operand).null
+
+
+def _is_prepared(elem: Layout) -> bool:
+    """Do the elements of a list leave the program as they are?"""
+    match elem:
+        case HeldLayout(value=value):
+            return static_type(value.value) is None and not isinstance(value.value, tuple | list | dict)
+        case RecordLayout(kind=kind, items=items):
+            return kind != "list" and all(map(_is_prepared, items))
+        case OptionalLayout(value=inner, unset=unset):
+            return not unset and _is_prepared(inner)
+        case ListingLayout(elem=inner):
+            return _is_prepared(inner)
+        case _:
+            return True
+
+
+# ---- lists written out
+
+
+def _written_out(s: State, items: Sequence[v.Abstract], inside: bool) -> v.Abstract:
+    """`[x, y]`: its elements are of one type, or they stand side by side as those of a tuple do."""
+    keys = tuple(range(len(items)))
+    layout = _common(items)
+    if layout is None and items:
+        return v.Record("mixture", keys, tuple(_prepared(s, i, inside=True) for i in items))
+    if layout is None:
+        return v.Record("list", (), ())
+    if _is_numeric(layout) and not (inside and isinstance(layout, RecordLayout)):
+        alike = (rebuild_value(layout, iter(convert(s, i, layout))) for i in items)
+        return v.Record("list", keys, tuple(_prepared(s, x, inside) for x in alike))
+    return _prepared(s, as_listing(s, v.Record("list", keys, tuple(items))), inside)
+
+
+def _common(items: Sequence[v.Abstract]) -> Layout | None:
+    """The one type that the elements have, as they are: a number is not made an array of the shape of another."""
+    if not items:
+        return None
+    layouts = [layout_of(i) for i in items]
+    try:
+        joined = reduce(unify, layouts)
+    except Conflict:
+        return None
+    return joined if all(_same_shapes(x, joined) for x in layouts) else None
+
+
+def _same_shapes(layout: Layout, joined: Layout) -> bool:
+    """Does a value of one layout keep its shape as a value of the other?"""
+    match layout, joined:
+        case OptionalLayout(value=x), OptionalLayout(value=y):
+            return _same_shapes(x, y)
+        case _, OptionalLayout(value=y):
+            return (isinstance(layout, HeldLayout) and layout.value.value is None) or _same_shapes(layout, y)
+        case RecordLayout(items=xs), RecordLayout(items=ys):
+            return all(_same_shapes(x, y) for x, y in zip(xs, ys, strict=True))
+        case RecordLayout(items=xs), ListingLayout(elem=y):
+            return all(_same_shapes(x, y) for x in xs)
+        case ListingLayout(elem=x), ListingLayout(elem=y):
+            return _same_shapes(x, y)
+        case _, LeafLayout(type=Array(shape=shape)):
+            found = _leaf_type(layout)
+            return not isinstance(found, Array) or found.shape == shape
+        case _:
+            return True
+
+
+def _leaf_type(layout: Layout) -> Type | None:
+    match layout:
+        case LeafLayout(type=type):
+            return type
+        case SharedLayout(operand=operand):
+            return operand.type
+        case HeldLayout(value=value):
+            return static_type(value.value)
+        case _:
+            return None
+
+
+def _is_numeric(layout: Layout) -> bool:
+    """A number, or a container of numbers that JAX knows: elements that are woven into one array each."""
+    match layout:
+        case RecordLayout(kind="tuple" | "namedtuple" | "dict" | "pytree", items=items):
+            return all(map(_is_numeric, items))
+        case _:
+            return isinstance(_leaf_type(layout), Array)

@@ -13,7 +13,8 @@ import numpy as np
 
 from autobatch.ir.template import Input
 
-Kind = Literal["tuple", "list", "dict", "namedtuple", "pytree", "object"]
+Kind = Literal["tuple", "list", "mixture", "dict", "namedtuple", "pytree", "object"]
+"""A "mixture" is a list of fixed length that leaves the program with elements of different types."""
 
 
 def static_key(value: Any) -> Any:

@@ -40,19 +40,19 @@ NO_INTEGERS = Integers()
 @dataclass(frozen=True, slots=True)
 class Output:
     """A leaf of a result: which result of the entry function holds it. `python`: it was a Python number, and
-    `ab.unbatch` gives one back. `optional`: the position of the bool result that says whether it is None instead."""
+    `ab.unbatch` gives one back."""
 
     index: int
     type: Type
     python: bool = False
-    optional: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
     """A tuple, list, dict, NamedTuple, registered pytree or class instance. `keys` are positions, dict keys or field
-    names; `kind` is "tuple" | "list" | "dict" | "namedtuple" | "pytree" | "object" | "rows". A "pytree" keeps its
-    `treedef`. "rows" is a comprehension: its one child says what an element is, and each output in it is a list."""
+    names; `kind` is "tuple" | "list" | "mixture" | "dict" | "namedtuple" | "pytree" | "object". A "pytree" keeps its
+    `treedef`. A "list" was written out, and its elements are numbers, or containers of them, of one type; the elements
+    of a "mixture", a list too, are not."""
 
     kind: str
     children: tuple[Template, ...]
@@ -62,10 +62,27 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
+class Rows:
+    """A list whose length is known at run time. `element` says what an element is: each output in it is a list, with
+    one entry an element. `length`: a result that is a list of that length, whatever it holds."""
+
+    element: Template
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Maybe:
+    """A value that is None where the result `missing`, a bool, is true."""
+
+    value: Template
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fixed:
     """A static result, the same for every example: None, a string, an enum member, a function."""
 
     value: Any
 
 
-Template = Output | Container | Fixed
+Template = Output | Container | Rows | Maybe | Fixed

@@ -23,6 +23,7 @@ from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Oper
 from autobatch.ir.types import List
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.made_lists import MadeLists, Resolver
+from autobatch.runtime.returned import element_type, flat_lists
 from autobatch.runtime.scalar import as_column
 from autobatch.runtime.scopes import SHIFT, Ints, Kind, Pool, Scope, join, merge
 from autobatch.runtime.spec import PlanSpec, RegionSpec, TableSpec
@@ -344,10 +345,13 @@ class Inspection:
         outputs: dict[int, NDArray[Any]] = {}
         lengths: dict[int, tuple[Ints, ...]] = {}
         for k, table in enumerate(self.spec.outputs):
-            if table is None:
-                held = entry.host_results[k].array()
+            if table.kind == "structure":
+                held = entry.host_results[k].array()[:rows]
+                if table.elements is not None:
+                    outputs[k], lengths[k] = self.returned_lists(table, held)
+                    continue
                 outputs[k] = np.full((count, *held.shape[1:]), -1, held.dtype)
-                outputs[k][self.examples] = held[:rows]
+                outputs[k][self.examples] = held
                 continue
             slot = resolve((np.int64(entry.slots[k]) << SHIFT) | np.arange(rows))
             if table.kind == "pointer":
@@ -357,6 +361,14 @@ class Inspection:
             elements[table.name], lengths[k] = self.nested(slot, 1 + len(table.lists), resolve)
         example = {space: pool.array() for space, pool in self.example.items()}
         return Activations(example, tables, elements, outputs, lengths)
+
+    def returned_lists(self, table: TableSpec, held: NDArray[Any]) -> tuple[NDArray[Any], tuple[Ints, ...]]:
+        """A result that is a list of structure: its innermost elements, and the lengths of the lists of each depth."""
+        values, (own, *inner) = flat_lists(held, 1 + len(table.lists))
+        whole = np.zeros(self.columns.count, np.int64)
+        whole[self.examples] = own
+        found = self.waiting_for.as_column(values, element_type(table.value.type))
+        return found.astype(np.int64, copy=False), (whole, *inner)
 
     def nested(self, slot: Ints, depth: int, resolve: Resolver) -> tuple[tuple[Ints, Ints], tuple[Ints, ...]]:
         """A result that is a list, or a list of lists: the innermost elements with their examples, and the lengths of

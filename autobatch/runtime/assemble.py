@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.ir.types import List, Ref
 from autobatch.runtime.activations import Activations
 from autobatch.runtime.columns import Columns, offsets_of
 from autobatch.runtime.levels import longest_paths
 from autobatch.runtime.numbering import Rows, number_rows
 from autobatch.runtime.plan import DataPlan
+from autobatch.runtime.returned import owners, relative, store_of
 from autobatch.runtime.scopes import ROW, SHIFT
 from autobatch.runtime.spec import PlanSpec, TableSpec
 from autobatch.runtime.tables import Edge, LoopRequest, TableRequest
@@ -88,15 +88,15 @@ class _Assembler:
         return member, out
 
     def assemble(self) -> tuple[DataPlan, Ints]:
-        outputs = [(self.request.example, t) for t in self.spec.outputs if t is not None]
+        outputs = [(self.request.example, t) for t in self.spec.outputs if t.kind != "structure"]
         for space, table in [*self.spec.region_tables(), *outputs]:
             if table.kind == "fold":
                 self.fold(space, table)
             else:
                 self.rows(space, table)
+        structure, targets = self.results()
         for index in range(self.request.spaces):
             self.starts.setdefault(index, np.zeros(self.count + 1, np.int64))
-        structure, targets, lengths = self.results()
         plan = DataPlan(
             self.request,
             self.count,
@@ -108,8 +108,9 @@ class _Assembler:
             {},
             {c: values for c, (_, values) in self.data.items()},
             structure,
-            lengths,
-            {k: tuple(s.index for s in t.lists) for k, t in enumerate(self.spec.outputs) if t is not None and t.lists},
+            {k: self.space_of_result(t) for k, t in enumerate(self.spec.outputs) if t.kind == "structure"},
+            self.found.lengths,
+            {k: tuple(s.index for s in t.lists) for k, t in enumerate(self.spec.outputs) if t.lists},
             {s: self.source.starts[s] for s in targets.values()},
             self.value_numbers(),
             number_rows(self.request, Rows(self.starts, self.columns, self.pointers, self.owners)),
@@ -150,21 +151,26 @@ class _Assembler:
         self.owners[table.name] = (at - self.starts[space][example])[by_owner]
         self.table_space[table.name] = table.elements.index
 
-    def results(self) -> tuple[dict[int, Values], dict[int, str], dict[int, tuple[Ints, ...]]]:
-        """The entry's results that are structure, what they refer to, and the lengths of those that are lists."""
+    def space_of_result(self, table: TableSpec) -> int:
+        """The space whose rows a result that is structure has: the examples, or the elements of its lists."""
+        return self.request.example if table.elements is None else table.elements.index
+
+    def results(self) -> tuple[dict[int, Values], dict[int, str]]:
+        """The entry's results that are structure, and the stores that they refer to."""
         structure: dict[int, Values] = {}
         targets: dict[int, str] = {}
-        lengths = self.found.lengths
         for k, table in enumerate(self.spec.outputs):
-            if table is not None:
+            if table.kind != "structure":
                 continue
-            rows = self.found.outputs[k]
-            type = self.spec.module.functions[0].region.results[k].type
-            if isinstance(type, Ref | List) and type.store is not None:
-                targets[k] = type.store
-                rows = np.where(rows >= 0, rows - self.source.starts[type.store][:-1], -1)
-            structure[k] = rows
-        return structure, targets, lengths
+            owner = np.arange(self.count)
+            if table.elements is not None:
+                owner = owners(self.found.lengths[k])
+                self.starts[table.elements.index] = offsets_of(np.bincount(owner, minlength=self.count))
+            structure[k], store = self.found.outputs[k], store_of(table.value.type)
+            if store is not None:
+                targets[k] = store
+                structure[k] = relative(structure[k], owner, self.source.starts[store])
+        return structure, targets
 
 
 def _recorded(found: Activations, table: TableSpec, space: int, example: int) -> Values:

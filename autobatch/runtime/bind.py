@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from autobatch.runtime.columns import offsets_of
 from autobatch.runtime.plan import DataPlan
+from autobatch.runtime.returned import relative
 from autobatch.runtime.tables import UNIFORM, FoldRequest, GatherRequest, LoopRequest, Signature, layout
 from autobatch.runtime.windows import cut
 
@@ -135,9 +136,12 @@ class _Binder:
             padded[: len(values)] = values
             tables[column] = padded
         for k, found in plan.structure.items():
+            space = plan.structure_space[k]
             if k in plan.targets:
-                found = np.where(found >= 0, found + plan.stores[plan.targets[k]][:-1], -1)
-            tables[f"result{k}"] = found.astype(np.int32)
+                found = relative(found, self.row_example(space), -plan.stores[plan.targets[k]])
+            rows = plan.count if space == request.example else self.signature.capacity[space]
+            tables[f"result{k}"] = np.full((rows, *found.shape[1:]), -1, np.int32)
+            tables[f"result{k}"][: len(found)] = found
         for k, lengths in plan.lengths.items():
             tables[f"offsets{k}"] = offsets_of(lengths[0]).astype(np.int32)
             for depth, (space, inner) in enumerate(zip(plan.lists.get(k, ()), lengths[1:], strict=True), 1):

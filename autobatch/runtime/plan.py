@@ -29,8 +29,8 @@ class DataPlan:
     `starts[space]`: rows of example i are starts[i]:starts[i+1]. `columns[table]`: numbers. `pointers[table]`: (source,
     row within the example). `owners[table]`: of a fold's elements, the row that reads them. `levels[order]`: the level
     of each row. `data[column]`: what the device reads of the examples. `structure[k]`: the host's values of a result
-    that is no number; one that refers to rows of `targets[k]` counts from its example's first row, whose places are
-    `stores`. `numbers[space]`: for a space of distinct rows, which one each row of its base is. `equal[space]`: value
+    that is no number, one for each row of `structure_space[k]`; one that refers to rows of `targets[k]` counts from its
+    example's first row, whose places are `stores`. `numbers[space]`: for a space of distinct rows, which one each row of its base is. `equal[space]`: value
     numbers, for spaces whose equal rows are one. `lengths[k]`: the lengths of a result that is a list, and of the
     lists in it, whose rows are those of the spaces `lists[k]`.
     """
@@ -45,6 +45,7 @@ class DataPlan:
     levels: Mapping[int, Ints]
     data: Mapping[str, Values]
     structure: Mapping[int, Values]
+    structure_space: Mapping[int, int]
     lengths: Mapping[int, tuple[Ints, ...]]
     lists: Mapping[int, tuple[int, ...]]
     stores: Mapping[str, Ints]
@@ -80,7 +81,7 @@ class DataPlan:
             owners={t: v[rows[where[t]]] for t, v in self.owners.items()},
             levels={o: v[rows[self.request.orders[o].space]] for o, v in self.levels.items()},
             data={c: v[rows[data_space[c]]] for c, v in self.data.items()},
-            structure={k: v[chosen] for k, v in self.structure.items()},
+            structure={k: v[rows[self.structure_space[k]]] for k, v in self.structure.items()},
             lengths={k: _cut_lengths(v, chosen) for k, v in self.lengths.items()},
             equal={s: self.equal[s][rows[s]] for s in self.equal},
             numbers={d.space: self.numbers[d.space][rows[d.base]] for d in self.request.distinct},

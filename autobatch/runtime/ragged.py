@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +14,25 @@ import numpy as np
 from autobatch.errors import BatchError
 
 
+@runtime_checkable
+class Listed(Protocol):
+    """Rows that are no array: a `Ragged`, or packed objects (a `Batch`)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any) -> Any: ...
+
+    def to_list(self) -> list[Any]: ...
+
+
 @partial(jax.tree_util.register_dataclass, data_fields=("values", "offsets"), meta_fields=())
 @dataclass(frozen=True, eq=False)
 class Ragged:
     """A batch of lists: list i holds the rows `offsets[i]:offsets[i + 1]` of `values`.
 
     Args:
-      values: an array with the rows of all lists on axis 0, a pytree of such arrays, or a `Ragged` (lists of lists).
-        Rows past `offsets[-1]` are capacity: zero, and never read.
+      values: an array with the rows of all lists on axis 0, a `Batch` (lists of strings or objects), a `Ragged` (lists
+        of lists), or a pytree of these. Rows past `offsets[-1]` are capacity: zero, and never read.
       offsets: int32[B + 1], from 0, not decreasing.
 
     A pytree of `values` and `offsets`, so it passes through `jax.jit` and `jax.grad`.
@@ -101,6 +112,8 @@ class Ragged:
         position = jnp.arange(length)
         mask = position < (offsets[1:] - offsets[:-1])[:, None]
         rows = jnp.where(mask, offsets[:-1, None] + position, 0)
+        if any(map(_is_packed, jax.tree.leaves(self.values, is_leaf=_is_listed))):
+            raise BatchError("only numbers are padded; this list holds objects or strings: use to_list()")
         if isinstance(self.values, Ragged):
             inner, inner_mask = self.values.to_padded(fill)
             padded = jax.tree.map(lambda x: _pick(x, rows, mask, fill), inner)
@@ -122,16 +135,14 @@ def _rows(values: Any, begin: int, end: int) -> Any:
         bounds = values.offsets[begin : end + 1]
         return Ragged(_rows(values.values, int(bounds[0]), int(bounds[-1])), bounds - bounds[0])
     return jax.tree.map(
-        lambda x: _rows(x, begin, end) if isinstance(x, Ragged) else x[begin:end], values, is_leaf=_is_ragged
+        lambda x: _rows(x, begin, end) if isinstance(x, Ragged) else x[begin:end], values, is_leaf=_is_listed
     )
 
 
 def _entries(values: Any, count: int) -> list[Any]:
     """The first `count` rows, each as a Python object."""
-    if isinstance(values, Ragged):
-        return values.to_list()[:count]
-    leaves, structure = jax.tree.flatten(values, is_leaf=_is_ragged)
-    columns = [_entries(x, count) if isinstance(x, Ragged) else _scalars(np.asarray(x)[:count]) for x in leaves]
+    leaves, structure = jax.tree.flatten(values, is_leaf=_is_listed)
+    columns = [x.to_list()[:count] if isinstance(x, Listed) else _scalars(np.asarray(x)[:count]) for x in leaves]
     return [jax.tree.unflatten(structure, row) for row in zip(*columns, strict=True)] if leaves else [values] * count
 
 
@@ -148,8 +159,12 @@ def _pick(array: Any, rows: jax.Array, mask: jax.Array, fill: Any) -> jax.Array:
     return jnp.where(mask.reshape(*mask.shape, *(1,) * (array.ndim - 1)), array[rows], filled)
 
 
-def _is_ragged(x: Any) -> bool:
-    return isinstance(x, Ragged)
+def _is_listed(x: Any) -> bool:
+    return isinstance(x, Listed)
+
+
+def _is_packed(x: Any) -> bool:
+    return _is_listed(x) and not isinstance(x, Ragged)
 
 
 def _words(x: Any) -> str:

@@ -21,10 +21,11 @@ are all empty. No value of JAX or Python has it (a weak bool does not exist)."""
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """A class of records. `cls` is the Python class (None for tuples and dicts); `kind` says how to rebuild one."""
+    """A class of records. `cls` is the Python class (None for tuples and dicts); `kind` says how to rebuild one.
+    A "list" is one of fixed length whose elements differ in type: a result `[1, "a"]`."""
 
     name: str
-    kind: Literal["object", "namedtuple", "tuple", "dict"]
+    kind: Literal["object", "namedtuple", "tuple", "list", "dict"]
     cls: type | None = None
 
 

@@ -28,6 +28,7 @@ class TableSpec:
 
     `kind` "column": the numbers of `value`. "pointer": where `value` is. "fold": where the elements of the list `value`
     are; its rows lie in `elements`, and for lists of lists `lists` are the spaces of the outer ones' elements.
+    "structure": a result of the entry that the host computes, or lists of such values, laid out as those of a fold.
     `sources` are the definitions that a pointer may name, in the order of the gather's sources."""
 
     name: str
@@ -57,9 +58,8 @@ class PlanSpec:
     `failing` is the slice with all that can fail.
     `on_host`, `on_device`, `columns`: see `analysis/structure.py`. `uniform` names the definition of a value or literal
     that is the same for all rows; `data` that of a column of a store. `slots[f]` are the results of function f that
-    somebody reads as numbers. `outputs[j]`: a table in the example space for result j of the entry, or None where the
-    result is structure. `numbers`: the shared integers that decide structure, with the values that a plan is made for
-    (zeros where no plan is meant)."""
+    somebody reads as numbers. `outputs[j]`: a table in the example space for result j of the entry. `numbers`: the
+    shared integers that decide structure, with the values that a plan is made for (zeros where no plan is meant)."""
 
     module: Module
     slice: Module
@@ -73,7 +73,7 @@ class PlanSpec:
     on_device: frozenset[Value]
     columns: frozenset[Value]
     slots: Mapping[str, tuple[int, ...]]
-    outputs: tuple[TableSpec | None, ...]
+    outputs: tuple[TableSpec, ...]
     spaces: tuple[Space, ...]
     numbers: Mapping[Value, int]
 

@@ -6,6 +6,7 @@ be complete when they are made, each after the tuples that it holds; then the fo
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -80,7 +81,7 @@ class _Unpacker:
         for k, cls in enumerate(store.classes):
             rows = np.flatnonzero(tags == k)
             fields = [f for f in store.fields if k in f.classes]
-            if cls.kind == "tuple":
+            if cls.kind in ("tuple", "list"):
                 fields.sort(key=lambda f: int(f.name))
             elif cls.kind == "namedtuple":
                 assert cls.cls is not None
@@ -106,7 +107,7 @@ class _Unpacker:
                 missing = None if mask is None else self.columns.arrays[mask]
                 if missing is not None:
                     array = np.where(missing if rows is None else missing[rows], -1, array)
-                return [words[tag] if tag >= 0 else None for tag in array.tolist()]
+                return [words[tag] if 0 <= tag < len(words) else None for tag in array.tolist()]
             case Array():
                 made = python_values(type, array)
         if mask is not None:
@@ -176,12 +177,9 @@ class _Unpacker:
             return
         for field, raw in form.fields:
             values = map(self.finder(field.type), raw) if isinstance(field.type, (Ref, List)) else raw
-            if form.cls.kind == "dict":
-                for x, value in zip(held, values, strict=True):
-                    x[field.name] = value
-            else:
-                for x, value in zip(held, values, strict=True):
-                    object.__setattr__(x, field.name, value)
+            put = _setter(form.cls, field.name)
+            for x, value in zip(held, values, strict=True):
+                put(x, value)
 
 
 def python_values(type: Array, array: AnyArray) -> list[Any]:
@@ -201,9 +199,20 @@ def _names(cls: Class) -> tuple[str, ...]:
 
 def _maker(cls: Class) -> Callable[[], Any]:
     """A function that makes an empty object of a class."""
-    if cls.kind == "dict" or cls.cls is None:
-        return dict
+    if cls.cls is None:
+        return list if cls.kind == "list" else dict
     return cls.cls if is_graph_class(cls.cls) else partial(_bare, cls.cls)
+
+
+def _setter(cls: Class, name: str) -> Callable[[Any, Any], None]:
+    """A function that gives an object the value of a field; those of a list come in order."""
+    match cls.kind:
+        case "dict":
+            return lambda x, value: operator.setitem(x, name, value)
+        case "list":
+            return list.append
+        case _:
+            return lambda x, value: object.__setattr__(x, name, value)
 
 
 def _bare(cls: type) -> Any:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import assert_never
 
 from autobatch.analysis.structure import Structure
-from autobatch.errors import UnsupportedError
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -101,10 +100,10 @@ class _Builder:
         )
         return System(tuple(self.p.spaces), tuple(self.equations), tuple(outputs), sites), spec
 
-    def slots(self, outputs: list[TableSpec | None]) -> dict[str, tuple[int, ...]]:
+    def slots(self, outputs: list[TableSpec]) -> dict[str, tuple[int, ...]]:
         """The results of each function that some caller needs as numbers."""
         needed: dict[str, set[int]] = {f.name: set() for f in self.module.functions}
-        needed[self.module.functions[0].name].update(k for k, t in enumerate(outputs) if t is not None)
+        needed[self.module.functions[0].name].update(k for k, t in enumerate(outputs) if t.kind != "structure")
         for name, sites in self.p.sites.items():
             for call, _ in sites:
                 needed[name].update(k for k, r in enumerate(call.results) if r in self.facts.on_device)
@@ -323,30 +322,24 @@ class _Builder:
             sites.append(CallSite(call.callee, tuple(calls), tuple(inside)))
         return tuple(sites)
 
-    def outputs(self, entry: RegionRows) -> tuple[list[Variable], list[TableSpec | None]]:
+    def outputs(self, entry: RegionRows) -> tuple[list[Variable], list[TableSpec]]:
         """Results of the entry, gathered into the order of the examples (lists: into the order of their elements)."""
         example = self.p.space("example", "example")
         variables: list[Variable] = []
-        tables: list[TableSpec | None] = []
+        tables: list[TableSpec] = []
         for k, result in enumerate(entry.region.results):
             type, depth = result.type, 0
             while isinstance(type, List) and type.store is None:
                 type, depth = type.elem, depth + 1
-            if not isinstance(type, Array):
-                if depth:
-                    raise UnsupportedError(
-                        "a list of objects or strings cannot be a result",
-                        entry.function.span,
-                        "return the numbers in them, or one object for each example",
-                    )
-                tables.append(None)
-                continue
             name = f"example:{k}"
-            definitions, sources = self.members(result, entry)
             lists = tuple(self.p.space(f"{name}.lists{n}", "elements") for n in range(depth - 1))
-            space = self.p.space(f"{name}.elements", "elements") if depth else example
-            variables.append(self.variable(type, space))
-            kind, elements = ("fold", space) if depth else ("pointer", None)
+            elements = self.p.space(f"{name}.elements", "elements") if depth else None
+            if not isinstance(type, Array):
+                tables.append(TableSpec(name, "structure", result, (), elements, lists))
+                continue
+            definitions, sources = self.members(result, entry)
+            variables.append(self.variable(type, elements or example))
+            kind = "fold" if depth else "pointer"
             tables.append(TableSpec(name, kind, result, definitions, elements, lists))
             self.equations.append(Gather(variables[-1], name, sources))
         return variables, tables

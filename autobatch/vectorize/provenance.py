@@ -127,7 +127,9 @@ class Provenance:
         if value not in self.definition or value not in self.facts.on_device:
             return False
         instruction, _ = self.definition[value]
-        return isinstance(instruction, Apply) and not is_load(instruction.op) and instruction.op.name not in LISTS
+        if not isinstance(instruction, Apply) or is_load(instruction.op) or instruction.op.name in LISTS:
+            return False
+        return not isinstance(value.type, List)  # an undefined list holds nothing
 
     def origin(self, x: Operand, region: RegionRows) -> frozenset[Source]:
         """The sources of an operand that `region` hands on."""
@@ -189,6 +191,8 @@ class Provenance:
             case Apply(op=op, operands=xs):
                 if op.name == "flatten" or (op.name == "item" and self.in_made_list(xs[0])):
                     return self.origin(xs[0], self.home[value])
+                if op.name == "undefined":
+                    return frozenset()
                 return frozenset([Source("data", self.data_column(instruction))])
             case If():
                 index = next(n for n, i in enumerate(self.home[value].region.body) if i is instruction)

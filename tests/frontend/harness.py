@@ -20,7 +20,7 @@ from autobatch.frontend import Lowered, lower
 from autobatch.frontend.statics import follow
 from autobatch.ir import jax_compat
 from autobatch.ir.interpret import ExampleFailure, interpret
-from autobatch.ir.template import Container, Fixed, Input, Output, Template
+from autobatch.ir.template import Container, Fixed, Input, Maybe, Output, Rows, Template
 from autobatch.ir.types import List, Ref
 from autobatch.ir.verifier import verify
 from autobatch.runtime.memory import ColumnMemory
@@ -104,23 +104,22 @@ def _read(variable: Any) -> Any:
 def value(template: Template, results: Sequence[Any]) -> Any:
     """The Python value that results stand for."""
     match template:
-        case Output(index=index, optional=optional, type=type):
-            if optional is not None and results[optional]:
-                return None
+        case Output(index=index, type=type):
             if isinstance(type, (Ref, List)) and isinstance(results[index], int):
                 return ...
             return results[index]
+        case Maybe(value=inner, missing=missing):
+            return None if results[missing] else value(inner, results)
         case Fixed(value=fixed):
             return fixed
-        case Container(kind="rows", children=(child,)):
-            lists = leaf_indices(child)
-            turns = range(len(results[lists[0]]))
-            return [value(child, {k: results[k][i] for k in lists}) for i in turns]
+        case Rows(element=element, length=length):
+            turns = range(len(results[length]))
+            return [value(element, _Turn(results, turn)) for turn in turns]
         case Container(kind=kind, children=children, keys=keys, cls=cls):
             items = [value(c, results) for c in children]
             if kind == "dict":
                 return dict(zip(keys, items, strict=True))
-            if kind in ("tuple", "list"):
+            if kind in ("tuple", "list", "mixture"):
                 return tuple(items) if kind == "tuple" else items
             if kind == "namedtuple":
                 return cls(*items)
@@ -130,12 +129,14 @@ def value(template: Template, results: Sequence[Any]) -> Any:
             return made
 
 
-def leaf_indices(template: Template) -> list[int]:
-    if isinstance(template, Output):
-        return [template.index]
-    if isinstance(template, Container):
-        return [i for c in template.children for i in leaf_indices(c)]
-    return []
+class _Turn:
+    """Results as one turn of a comprehension sees them."""
+
+    def __init__(self, results: Any, turn: int) -> None:
+        self.results, self.turn = results, turn
+
+    def __getitem__(self, index: int) -> Any:
+        return self.results[index][self.turn]
 
 
 def same(found: Any, expected: Any) -> None:
