@@ -291,7 +291,7 @@ class Batched(Generic[P, R]):
         if program.key.backend == "interpret":
             if ready.plan is None:
                 raise PlanError(f"{self._name}: the back end 'interpret' runs on the host; call it outside jax.jit")
-            computed = program.interpret(call.shared, ready.plan)
+            computed = program.interpret(call.shared, ready.plan, examples.arrays)
         else:
             computed = (run or program.execute)(call.shared, tables, ready.signature)
         outcome = Outcome(

@@ -1,7 +1,7 @@
 """Has a column changed since a batch was planned? Checksums of columns, the same on the host and on the device.
 
 A column is read as words of 32 bits. Each word is mixed with its position, and the results are added, so that a device
-may add them in any order. Floats that are equal have equal sums: -0.0 is 0.0, and NaN is NaN. (Mixing: Wellons 2018.)
+may add them in any order. Floats that are equal have equal sums: -0.0 is 0.0, and NaN is NaN.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from autobatch.errors import PlanError
 
-_POSITION, _FIRST, _SECOND = 0x9E3779B1, 0x7FEB352D, 0x846CA68B
+_POSITION, _MIX = 0x9E3779B1, 0x7FEB352D
 
 
 def checksum(column: Any) -> Any:
@@ -24,9 +24,8 @@ def checksum(column: Any) -> Any:
     xp: Any = np if isinstance(column, np.ndarray) else jnp
     words = _words(column, xp)
     words = words ^ (xp.arange(words.shape[0], dtype=np.uint32) * np.uint32(_POSITION))
-    words = (words ^ (words >> np.uint32(16))) * np.uint32(_FIRST)
-    words = (words ^ (words >> np.uint32(15))) * np.uint32(_SECOND)
-    return (words ^ (words >> np.uint32(16))).sum(dtype=np.uint32)
+    words = (words ^ (words >> np.uint32(16))) * np.uint32(_MIX)
+    return (words ^ (words >> np.uint32(15))).sum(dtype=np.uint32)
 
 
 def _words(column: Any, xp: Any) -> Any:

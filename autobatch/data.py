@@ -56,13 +56,14 @@ class Component:
 
 @dataclass
 class Examples:
-    """The batched leaves of a call. `arrays` are those given as arrays, by slot, examples leading. The others are the
-    components of `group`, or of a batch that is its leaves."""
+    """The batched leaves of a call, named for errors. `arrays` are those given as arrays, by slot, examples leading. The
+    others are the components of `group`, or of a batch that is its leaves."""
 
     function: str
     count: int
     schema: Schema
     components: tuple[Component, ...]
+    names: tuple[str, ...]
     arrays: Mapping[int, Any] = field(default_factory=dict)
     group: Group | None = None
     leaves: tuple[Leaves, Form] | None = None
@@ -96,8 +97,8 @@ class Examples:
         for k in sorted(program.on_host):
             if self.components[k].traced:
                 raise PlanError(
-                    f"{self.function}: batched argument {k} decides structure, but it is traced by JAX, so "
-                    "its values are not known; pass it in a Batch (ab.pack), or call outside jax.jit"
+                    f"{self.function}: {self.names[k]} decides structure, but it is an array that is traced by JAX, so "
+                    f"its values are not known; pass it in a Batch ({self.function}.pack), or call outside jax.jit"
                 )
 
     def _planned(self, program: Program) -> Ready:
@@ -227,11 +228,11 @@ def gather(
     has seen before, so that examples which show less run on the program that is there."""
     arrays = {s.index: s.leading() for s in slots if s.kind == "array"}
     rest = [s for s in slots if s.kind != "array"]
-    count = len(slots[0])
+    count, names = len(slots[0]), tuple(s.name for s in slots)
     given = {k: Component(_row_type(a), array=True, traced=isinstance(a, jax.core.Tracer)) for k, a in arrays.items()}
     if not rest:
         kinds = tuple(given[s.index] for s in slots)
-        return Examples(function, count, Schema(kinds[0].type), kinds, arrays)
+        return Examples(function, count, Schema(kinds[0].type), kinds, names, arrays)
     group, leaves, checks = _packed_before(rest)
     if group is None and leaves is None:
         group = _pack_together(function, rest, known, declared, planner)
@@ -244,7 +245,7 @@ def gather(
     check_known(schema, function)
     packed = iter(component_types(schema, len(rest)))
     kinds = tuple(given[s.index] if s.index in given else next(packed) for s in slots)
-    return Examples(function, count, schema, kinds, arrays, group, leaves, checks)
+    return Examples(function, count, schema, kinds, names, arrays, group, leaves, checks)
 
 
 def _to_be_cut(function: str, group: Group | None, reasons: Mapping[str, str]) -> Group:

@@ -185,9 +185,10 @@ class Program:
         made: Sequence[Any] = self._jit(list(shared), dict(tables), signature)
         return made
 
-    def interpret(self, shared: Sequence[Any], plan: Any) -> Sequence[Any]:
-        """Run row by row, by the reference back end."""
-        return self.compiled.interpret(shared, plan)
+    def interpret(self, shared: Sequence[Any], plan: Any, arrays: Mapping[int, Any]) -> Sequence[Any]:
+        """Run row by row, by the reference back end. `arrays` are the batched arguments that were given as arrays."""
+        given = {self.array_table(k): raw(array) for k, array in arrays.items()}
+        return self.compiled.interpret(shared, replace(plan, data={**plan.data, **given}))
 
     def lowered(self, shared: Sequence[Any], tables: Tables, signature: Hashable) -> Any:
         """The executable as JAX lowers it."""
@@ -305,7 +306,8 @@ class Specialisations:
                     return program
             self._log(key, candidates)
             fun: Callable[..., Any] = planner.__wrapped__  # type: ignore[attr-defined]
-            traced = frozenset(k for k, c in _parameters(examples.components) if c.traced)
+            parameters = zip(_parameters(examples.components), examples.names, strict=True)
+            traced = {k: name for (k, component), name in parameters if component.traced}
             compiled = compile_program(fun, args, kwargs, examples.schema, shared, options, traced)
             program = Program(self.name, planner, key, compiled, examples.components, options.cache_size)
             self._programs.put(key, [program, *candidates[:7]])

@@ -14,12 +14,17 @@ CURE = (
     "write the choice as data (`jnp.where(condition, a, b)`), or decide it from the example itself: "
     "its fields, lengths, classes and integers"
 )
+_AS_INTEGER = "pass {name} as a Python int: close over it, or name it in static_argnames of jax.jit"
+_AS_BATCH = "pass {name} in a Batch, which brings its plan along (f.pack), or call outside jax.jit"
 
 
-def refuse_numeric_control(module: Module, facts: Structure, traced: Mapping[int, str]) -> None:
+def refuse_numeric_control(
+    module: Module, facts: Structure, traced: Mapping[int, str], batched: Mapping[int, str]
+) -> None:
     """Raise UnsupportedError for the first instruction whose control or index is known to the device alone. `traced`
-    are the names of shared integers, by position, whose values the host would know if JAX did not trace them."""
-    check = _Check(module, facts, traced)
+    are the names of shared integers, by position, whose values the host would know if JAX did not trace them, and
+    `batched` those of the entry's parameters."""
+    check = _Check(module, facts, traced, batched)
     for function in module.functions:
         for instruction in walk(function.region):
             match instruction:
@@ -47,24 +52,28 @@ def refuse_numeric_control(module: Module, facts: Structure, traced: Mapping[int
 
 
 class _Check:
-    def __init__(self, module: Module, facts: Structure, traced: Mapping[int, str]) -> None:
+    def __init__(
+        self, module: Module, facts: Structure, traced: Mapping[int, str], batched: Mapping[int, str]
+    ) -> None:
         self.module, self.facts = module, facts
-        self.traced = {module.shared[k]: name for k, name in traced.items()}
+        self.traced = {module.shared[k]: (name, "an integer", _AS_INTEGER) for k, name in traced.items()}
+        entry = module.functions[0].region.args
+        self.traced |= {entry[k]: (name, "an array", _AS_BATCH) for k, name in batched.items()}
 
     def demand(self, x: Operand, span: Span, what: str, problem: str) -> None:
         """The host has to know `x`."""
         if self.facts.is_host(x):
             return
-        for name in self.traced_below(x):
+        for name, kind, cure in self.traced_below(x):
             raise UnsupportedError(
-                f"{what} depends on {name}, an integer that is traced by JAX here, so its value is not known",
+                f"{what} depends on {name}, {kind} that is traced by JAX here, so its value is not known",
                 span,
-                f"pass {name} as a Python int: close over it, or name it in static_argnames of jax.jit",
+                cure.format(name=name),
             )
         raise UnsupportedError(f"{what} {problem}", span, CURE)
 
-    def traced_below(self, x: Operand) -> list[str]:
-        """The traced integers that a value is computed from."""
+    def traced_below(self, x: Operand) -> list[tuple[str, str, str]]:
+        """The traced arguments that a value is computed from: name, what it is, and the cure."""
         if not self.traced:
             return []
         makers: dict[Value, Instruction] = {}
@@ -89,4 +98,4 @@ class _Check:
                 todo += [y for region in regions(made) for y in region.results]
                 if isinstance(made, Call):
                     todo += self.module.function(made.callee).region.results
-        return [name for value, name in self.traced.items() if value in seen]
+        return [words for value, words in self.traced.items() if value in seen]
