@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import math
+import operator
 import types
 from typing import Any
 
@@ -17,7 +19,7 @@ from autobatch.frontend.sources import LIBRARIES
 from autobatch.frontend.state import Fact, State
 from autobatch.frontend.statics import inputs
 from autobatch.frontend.tags import tag_attribute
-from autobatch.ir.core import Operand
+from autobatch.ir.core import Operand, Value
 from autobatch.ir.ops import own
 from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag
 from autobatch.runtime.schema import Class, Field
@@ -40,7 +42,7 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
         case v.Record(kind=kind, cls=cls):
             found = value.get(name) if kind in ("namedtuple", "object") else None
             return found if found is not None else _of_class(s, value, _RECORDS.get(kind, cls), name)
-        case v.Listing(array=True):
+        case v.Listing() | v.Leaf() if is_stack(s, value):
             return of_stack(s, value, name)
         case v.Listing() | v.Leaf() | v.Lazy():
             return _of_class(s, value, list, name)
@@ -129,18 +131,36 @@ def _of_array(s: State, value: v.Leaf, type: Array, name: str) -> v.Abstract:
             return v.Method(v.Static(array_method(name)), value, name)
 
 
-def of_stack(s: State, value: v.Listing, name: str) -> v.Abstract:
-    """An attribute of an array whose first axis is as long as a list."""
-    elem = value.elem
-    assert isinstance(elem, LeafLayout) and isinstance(elem.type, Array)
+def is_stack(s: State, value: v.Abstract) -> bool:
+    """Is it an array whose length is data: stacked by the function, or of the examples, where it differs in length?"""
+    match value:
+        case v.Listing(array=array):
+            return array
+        case v.Leaf(operand=Value(type=List(store=str(name)))):
+            return s.context.schema.list(name).from_array
+        case _:
+            return False
+
+
+def of_stack(s: State, value: v.Listing | v.Leaf, name: str) -> v.Abstract:
+    """An attribute of an array whose length is data."""
+    if isinstance(value, v.Leaf):
+        assert isinstance(value.type, List)
+        row, rows = value.type.elem, value.operand
+    else:
+        assert isinstance(value.elem, LeafLayout)
+        row, rows = value.elem.type, value.lists[0]
+    assert isinstance(row, Array)
     match name:
         case "shape":
-            count = v.Leaf(s.apply(own("length"), value.lists[:1], INT))
-            return v.Record("tuple", tuple(range(len(elem.type.shape) + 1)), (count, *map(v.Static, elem.type.shape)))
+            count = v.Leaf(s.apply(own("length"), (rows,), INT))
+            return v.Record("tuple", tuple(range(len(row.shape) + 1)), (count, *map(v.Static, row.shape)))
+        case "size":
+            return traced(s, operator.mul, v.Leaf(s.apply(own("length"), (rows,), INT)), v.Static(math.prod(row.shape)))
         case "ndim":
-            return v.Static(len(elem.type.shape) + 1)
+            return v.Static(len(row.shape) + 1)
         case "dtype":
-            return v.Static(np.dtype(elem.type.dtype))
+            return v.Static(np.dtype(row.dtype))
         case _:
             return v.Method(v.Static(array_method(name)), value, name)
 

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable, Sequence
 
 from autobatch.frontend import values as v
-from autobatch.frontend.attributes import is_none
+from autobatch.frontend.attributes import is_none, is_stack
 from autobatch.frontend.joins import arms, conditional, join
 from autobatch.frontend.needs import need
 from autobatch.frontend.numbers import combine, negate, present, traced
@@ -30,6 +30,8 @@ def truth(s: State, value: v.Abstract) -> bool | Operand:
     match value:
         case v.Static(value=held):
             return bool(held)
+        case v.Listing() | v.Leaf() if is_stack(s, value):
+            s.refuse("the truth of an array is ambiguous", "use jnp.any(...), jnp.all(...) or len(...)")
         case v.Optional(value=inner, missing=missing, unset="") if s.block.truth(missing) is not False:
             there = negate(s, missing)
             kept = conditional(s, there, lambda t: _as_value(truth(t, inner)), lambda t: v.Static(False))

@@ -11,7 +11,7 @@ from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.attributes import attribute, class_list, classes_of, is_class
+from autobatch.frontend.attributes import attribute, class_list, classes_of, is_class, is_stack
 from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.comprehensions import collect
 from autobatch.frontend.joins import conditional
@@ -146,6 +146,9 @@ def _dict(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return v.Record("dict", tuple(found), tuple(found.values()))
 
 
+_ARRAY_LIBRARIES = ("jax", "jaxlib", "numpy")
+
+
 def _isinstance(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     value, classes = args
     if not isinstance(classes, v.Static):
@@ -165,6 +168,8 @@ def is_instance(s: State, value: v.Abstract, classes: Any) -> v.Abstract:
         case v.Record(kind=kind, cls=cls):
             made = cls if cls is not None else {"tuple": tuple, "list": list, "dict": dict}[kind]
             return v.Static(any(issubclass(made, c) for c in members))
+        case v.Listing() | v.Leaf() if is_stack(s, value):
+            return v.Static(any(c.__module__.split(".")[0] in _ARRAY_LIBRARIES for c in members))
         case v.Listing() | v.Lazy():
             return v.Static(list in members)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
@@ -204,7 +209,7 @@ def _number_is(type_: Array, members: tuple[type, ...]) -> bool:
     python = bool if type_.is_bool else int if type_.is_integer else float
     if is_python(type_):
         return any(issubclass(python, c) for c in members)
-    return any(c.__module__.split(".")[0] in ("jax", "jaxlib", "numpy") for c in members)
+    return any(c.__module__.split(".")[0] in _ARRAY_LIBRARIES for c in members)
 
 
 def _int(s: State, args: Arguments, kwargs: Named) -> v.Abstract:

@@ -10,7 +10,7 @@ from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note, wrap
-from autobatch.frontend.attributes import At, attribute, class_list, classes_of, fields_of, is_none
+from autobatch.frontend.attributes import At, attribute, class_list, classes_of, fields_of, is_none, is_stack
 from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.numbers import (
@@ -22,7 +22,7 @@ from autobatch.frontend.numbers import (
     traced,
     unary,
 )
-from autobatch.frontend.selection import select
+from autobatch.frontend.selection import apply_choice, select
 from autobatch.frontend.sequences import arithmetic, item, sequence, sliced
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import inputs
@@ -78,7 +78,7 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
         return _fold(s, function, a.value, b.value)
     if is_number(a) and is_number(b):
         return binary(s, function, a, b)
-    if _is_stack(a) or _is_stack(b):
+    if is_stack(s, a) or is_stack(s, b):
         return s.context.rules.stacked(s, function, (a, b))
     left, right = expand(s, a), expand(s, b)
     if function is operator.add and _is_list(left) and _is_list(right):
@@ -89,10 +89,6 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
     if overloaded is not None:
         return overloaded
     s.refuse(f"the operator {_NAMES[function]!r} is not defined for these values", "check the types of both sides")
-
-
-def _is_stack(value: v.Abstract) -> bool:
-    return isinstance(value, v.Listing) and value.array
 
 
 def _fold(s: State, function: Callable[..., Any], *args: Any) -> v.Abstract:
@@ -186,7 +182,7 @@ def apply_unary(s: State, node: ast.unaryop, value: v.Abstract) -> v.Abstract:
         return _fold(s, function, value.value)
     if is_number(value):
         return unary(s, function, value)
-    if _is_stack(value):
+    if is_stack(s, value):
         return s.context.rules.stacked(s, function, (value,))
     method = f"__{_NAMES[function]}__"
     if _defines(s, value, method):
@@ -240,7 +236,7 @@ def _ordered(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstrac
         return _fold(s, function, a.value, b.value)
     if is_number(a) and is_number(b):
         return binary(s, function, a, b)
-    if _is_stack(a) or _is_stack(b):
+    if is_stack(s, a) or is_stack(s, b):
         return s.context.rules.stacked(s, function, (a, b))
     x, y = expand(s, a), expand(s, b)
     if isinstance(x, v.Record) and isinstance(y, v.Record) and x.kind == y.kind and x.kind in ("tuple", "list"):
@@ -273,6 +269,8 @@ def _lexicographic(
 def not_equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if is_number(a) and is_number(b) and not (isinstance(a, v.Static) and isinstance(b, v.Static)):
         return binary(s, operator.ne, a, b)
+    if (is_stack(s, a) or is_stack(s, b)) and v.Static(None) not in (a, b):
+        return s.context.rules.stacked(s, operator.ne, (a, b))
     return not_expression(s, equal(s, a, b))
 
 
@@ -287,6 +285,8 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         return _fold(s, operator.eq, a.value, b.value)
     if is_number(a) and is_number(b):
         return binary(s, operator.eq, a, b)
+    if is_stack(s, a) or is_stack(s, b):
+        return s.context.rules.stacked(s, operator.eq, (a, b))
     for x, y in ((a, b), (b, a)):
         if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
             return v.Leaf(tag_equal(s, x.operand, present(s, y)))
@@ -406,6 +406,8 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
 def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`value[index]`"""
     value, index = present(s, value), present(s, index)
+    if is_stack(s, value):
+        return s.context.rules.stacked(s, operator.getitem, (value, index))
     if isinstance(index, v.Static) and isinstance(index.value, slice) and not _is_array(value):
         held = index.value
         if not (isinstance(value, v.Static) and isinstance(value.value, (str, bytes))):
@@ -423,6 +425,8 @@ def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
             except TypeError as error:
                 s.refuse(str(error), "plain Python raises this too: check the index")
             return wrap(s.context, found, origin.child(("item", index.value)) if origin is not None else None)
+        case v.Choice():
+            return apply_choice(s, value, lambda t, chosen: subscript(t, chosen, index))
         case v.Record(cls=cls) if cls is At:
             return v.Record("object", ("array", "index"), (value.items[0], index), At)
         case v.Leaf(operand=operand) if isinstance(operand.type, Array):

@@ -9,7 +9,7 @@ from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.attributes import attribute
+from autobatch.frontend.attributes import attribute, is_stack
 from autobatch.frontend.branches import both, branch_on, condition, truth
 from autobatch.frontend.builtin_functions import is_instance
 from autobatch.frontend.numbers import combine
@@ -17,7 +17,7 @@ from autobatch.frontend.operators import compare_with, equal, identical
 from autobatch.frontend.sequences import arithmetic, length, sequence, sliced
 from autobatch.frontend.state import State
 from autobatch.ir.core import Operand
-from autobatch.ir.types import Array, List, Ref
+from autobatch.ir.types import List, Ref
 
 Truth = bool | Operand
 
@@ -178,7 +178,7 @@ def _is_sequence(s: State, subject: v.Abstract) -> bool:
             if isinstance(operand.type, Ref):
                 kinds = {c.kind for c in s.context.schema.store(operand.type.store).classes}
                 return bool(kinds & {"tuple", "namedtuple"})
-            return isinstance(operand.type, List) and not isinstance(operand.type, Array)
+            return isinstance(operand.type, List) and not is_stack(s, subject)
     return False
 
 

@@ -13,16 +13,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from autobatch.frontend import values as v
-from autobatch.frontend.attributes import array_method
+from autobatch.frontend.attributes import array_method, is_stack
 from autobatch.frontend.comprehensions import make_map
 from autobatch.frontend.joins import stored
 from autobatch.frontend.layouts import LeafLayout
 from autobatch.frontend.numbers import operand_of, traced
-from autobatch.frontend.operators import compare_with
+from autobatch.frontend.operators import compare_with, index_array
 from autobatch.frontend.reductions import reduce_sequence, sum_of
-from autobatch.frontend.sequences import length, sequence, zipped
+from autobatch.frontend.sequences import item, length, sequence, sliced, zipped
 from autobatch.frontend.state import State
 from autobatch.ir.ops import own
 from autobatch.ir.types import Array, List
@@ -146,7 +147,38 @@ def rowwise(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Listing:
 
 def operate(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Abstract:
     """An operator on such arrays."""
+    if function is operator.getitem:
+        return index_rows(s, args[0], args[1])
+    args = [_stack_of(s, a) if is_stack(s, a) else a for a in args]
     return matmul(s, args[0], args[1]) if function is operator.matmul else rowwise(s, function, args)
+
+
+def index_rows(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+    """`rows[i]`, a row; `rows[i, j]`, a part of one; `rows[a:b]`, such an array again."""
+    if isinstance(index, v.Static) and isinstance(index.value, tuple):
+        index = v.Record("tuple", tuple(range(len(index.value))), tuple(map(v.Static, index.value)))
+    match index:
+        case v.Static(value=slice(start=start, stop=stop, step=step)):
+            return stack(s, sliced(s, value, [v.Static(start), v.Static(stop), v.Static(step)]))
+        case v.Record(cls=cls, items=items) if cls is slice:
+            return stack(s, sliced(s, value, items))
+        case v.Record(kind="tuple", items=(first, *rest)) if is_scalar(first):
+            row = item(s, value, first)
+            return index_array(s, row, v.Record("tuple", tuple(range(len(rest))), tuple(rest))) if rest else row
+        case _ if is_scalar(index):
+            return item(s, value, index)
+        case _:
+            s.refuse(
+                "an array whose length is data is indexed by numbers, or cut by one slice",
+                "index its rows in a comprehension",
+            )
+
+
+def is_scalar(value: v.Abstract) -> bool:
+    """Is it one integer?"""
+    if isinstance(value, v.Static):
+        return isinstance(value.value, (int, np.integer))
+    return isinstance(value, v.Leaf) and isinstance(value.type, Array) and value.type.is_scalar
 
 
 def matmul(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
