@@ -15,6 +15,7 @@ from autobatch.frontend.access import wrap
 from autobatch.frontend.joins import conditional
 from autobatch.frontend.layouts import LeafLayout
 from autobatch.frontend.numbers import negate, present, traced
+from autobatch.frontend.selection import apply_choice
 from autobatch.frontend.sources import LIBRARIES
 from autobatch.frontend.state import Fact, State
 from autobatch.frontend.statics import inputs
@@ -42,6 +43,8 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
         case v.Record(kind=kind, cls=cls):
             found = value.get(name) if kind in ("namedtuple", "object") else None
             return found if found is not None else _of_class(s, value, _RECORDS.get(kind, cls), name)
+        case v.Choice():
+            return apply_choice(s, value, lambda t, chosen: attribute(t, chosen, name))
         case v.Listing() | v.Leaf() if is_stack(s, value):
             return of_stack(s, value, name)
         case v.Listing() | v.Leaf() | v.Lazy():

@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from autobatch.frontend import values as v
+from autobatch.frontend.access import expand
 from autobatch.frontend.joins import conditional
 from autobatch.frontend.layouts import Conflict, LeafLayout, NotStored, layout_of, unify
 from autobatch.frontend.numbers import coerce, operand_of, traced
@@ -19,9 +20,16 @@ from autobatch.ir.types import Array
 
 
 def select(s: State, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Abstract:
-    """`alternatives[index]`; the index is in range."""
+    """`alternatives[index]`; the index is in range. Containers of one shape are picked part by part, so that their
+    numbers are rows of columns; what differs in type stays a choice, whose parts and results are picked."""
     if len(alternatives) == 1 or all(a == alternatives[0] for a in alternatives):
         return alternatives[0]
+    containers = [expand(s, a) for a in alternatives]
+    first = containers[0]
+    if isinstance(first, v.Record) and all(_is_like(first, c) for c in containers):
+        parts = {k: [c.get(k) for c in containers if isinstance(c, v.Record)] for k in first.keys}
+        items = tuple(select(s, index, [x for x in xs if x is not None]) for xs in parts.values())
+        return v.Record(first.kind, first.keys, items, first.cls, first.treedef)
     try:
         layout = layout_of(alternatives[0])
         for other in alternatives[1:]:
@@ -31,6 +39,15 @@ def select(s: State, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Ab
     if isinstance(layout, LeafLayout) and isinstance(layout.type, Array) and not layout.type.dtype.startswith("key"):
         return gather(s, index, alternatives, layout.type)
     return chain(s, index, alternatives)
+
+
+def _is_like(record: v.Record, other: v.Abstract) -> bool:
+    """Is it a container of the same kind with the same parts?"""
+    return (
+        isinstance(other, v.Record)
+        and (record.kind, record.cls, record.treedef) == (other.kind, other.cls, other.treedef)
+        and set(record.keys) == set(other.keys)
+    )
 
 
 def gather(s: State, index: Operand, alternatives: Sequence[v.Abstract], type: Array) -> v.Abstract:
