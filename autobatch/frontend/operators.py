@@ -298,7 +298,7 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         return overloaded
     if isinstance(a, v.Leaf) and isinstance(b, v.Leaf) and isinstance(a.type, Ref) and a.type == b.type:
         return _equal_objects(s, a, b)
-    if type(a) is type(b):
+    if type(a) is type(b) and type(left) is type(right):
         s.refuse("these values cannot be compared with `==`", "compare their parts")
     return v.Static(False)
 
