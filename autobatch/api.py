@@ -42,7 +42,8 @@ from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.shapes import ragged_names
 from autobatch.shapes import ByShape, RaggedRefused
 from autobatch.sharing import Sharing
-from autobatch.specialise import Program, Specialisations
+from autobatch.specialisations import Request, Specialisations
+from autobatch.specialise import Program
 from autobatch.tools.explain import Explanation, backend_of, explain_call, explain_refusal, refuse_traced
 
 P = ParamSpec("P")
@@ -259,21 +260,25 @@ class Batched(Generic[P, R]):
         chosen = self.options()
         enable_compilation_cache(chosen.compilation_cache)
         examples = gather(self._name, bound.slots, self._known, self._declared, self.planner)
-        sharing = Sharing(self._name)
-        args, kwargs = bound.rebuild(lambda s: _input(s, examples), sharing.raw)
         _, backend = self._backend(chosen)
-        key = Key(
-            axes=repr(settings.in_axes),
-            arguments=(bound.key, tuple(sharing.keys), examples.components),
-            shared=tuple(sharing.types),
-            schema=examples.schema,
-            backend=backend,
-            on_error=settings.on_error,
-            options=chosen.key,
-            x64=transfer.x64(),
-        )
+
+        def request(static: frozenset[str]) -> Request:
+            sharing = Sharing(self._name, static)
+            args, kwargs = bound.rebuild(lambda s: _input(s, examples), sharing.raw)
+            key = Key(
+                axes=repr(settings.in_axes),
+                arguments=(bound.key, tuple(sharing.keys), examples.components),
+                shared=tuple(sharing.types),
+                schema=examples.schema,
+                backend=backend,
+                on_error=settings.on_error,
+                options=chosen.key,
+                x64=transfer.x64(),
+            )
+            return Request(key, args, kwargs, sharing)
+
         try:
-            program = self._cache.find(key, self.planner, args, kwargs, examples, sharing.types, chosen)
+            program, sharing = self._cache.find(request, self.planner, examples, chosen)
         except SourceError as error:
             if not (ragged := ragged_names(examples.schema)):
                 raise

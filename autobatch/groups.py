@@ -232,6 +232,11 @@ class Group:
                 self._tables[program.fingerprint] = program.bind(self.plan(program))
             return self._tables[program.fingerprint]
 
+    def has_plan(self, program: Specialised) -> bool:
+        """Was this group, or the data set that it was cut from, planned for a program?"""
+        held = [self] if self.origin is None else [self, self.origin[0]]
+        return any(program.fingerprint in g._plans for g in held)
+
     def failures(self, program: Specialised) -> tuple[Failure, ...]:
         """Failures that a call has to raise. Those of a function that masks them are one of its tables."""
         return () if program.masks else self.plan(program).failures

@@ -39,11 +39,12 @@ from autobatch.runtime.assemble import make_plan
 from autobatch.runtime.bind import SizeClasses, bind_plan
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.combine import combine
+from autobatch.runtime.decisions import Decisions
 from autobatch.runtime.failures import first_failures
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import element_type
 from autobatch.runtime.schema import Schema, columns_read
-from autobatch.runtime.spec import PlanSpec
+from autobatch.runtime.spec import Number, PlanSpec
 from autobatch.runtime.tables import Signature
 from autobatch.vectorize.divisors import check_divisors
 from autobatch.vectorize.frames import build_system
@@ -100,11 +101,13 @@ class Program:
         self._request = table_request(schedule, options.widths)
         self._emit = emit.Program(schedule, self._request, example.constants)
         self._sizes = SizeClasses(least=max(options.widths))
+        self._decisions = Decisions(example, tuple(spec.numbers))
+        self.deciding = self._decisions.deciding
+        """The shared inputs that decide structure: integers."""
 
-    def plan(self, columns: Sequence[Columns], max_rows: int | None = None, numbers: Sequence[int] = ()) -> DataPlan:
+    def plan(self, columns: Sequence[Columns], max_rows: int | None = None, numbers: Sequence[Number] = ()) -> DataPlan:
         """The tables of a data set: one `Columns` for each batched argument. Examples that fail are in `failures`.
-        `max_rows`: the option as it is now; that of the compilation by default. `numbers`: the values of the shared
-        integers at `deciding`."""
+        `max_rows`: the option as it is now; that of the compilation by default. `numbers`: what `decide` says."""
         limit = self.options.max_rows if max_rows is None else max_rows
         spec = replace(self.spec, numbers=dict(zip(self.spec.numbers, numbers, strict=True)))
         data, roots = combine(columns)
@@ -140,10 +143,9 @@ class Program:
 
         return bind_plan(plan, capacities)
 
-    @property
-    def deciding(self) -> tuple[int, ...]:
-        """The shared inputs that decide structure: integers, on whose values a plan depends."""
-        return tuple(self.example.shared.index(x) for x in self.spec.numbers)
+    def decide(self, integers: Sequence[int]) -> tuple[Number, ...]:
+        """What a plan depends on, for values of the shared inputs at `deciding`."""
+        return self._decisions.values(integers)
 
     @property
     def structural(self) -> frozenset[int]:
@@ -241,7 +243,7 @@ def compile(
     on_device = frozenset(traced)
     facts = analyse(functions, on_device, known)
     refuse_numeric_control(functions, facts, integers.unknown, traced)
-    functions = passes.after("divisors", check_divisors(functions, facts))
+    functions = passes.after("divisors", check_divisors(functions, facts, known))
     facts = analyse(functions, on_device, known)
     system, spec, values = build_system(functions, facts, schema)
     schedule = fission(share_rows(system))

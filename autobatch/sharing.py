@@ -1,6 +1,8 @@
-"""Shared arguments: their arrays and floats become inputs of the program, all the rest a key.
+"""Shared arguments: their arrays and numbers become inputs of the program, all the rest a key.
 
-{"W": array, "act": tanh, "n": 3}   ->   {"W": Input(0), "act": tanh, "n": 3}    leaves [array]
+{"W": array, "act": tanh, "n": 3}   ->   {"W": Input(0), "act": tanh, "n": Input(1)}    leaves [array, 3]
+
+A Python integer that the program has to know (`static` names it) stays, and its value is a part of the key.
 """
 
 from __future__ import annotations
@@ -15,15 +17,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from autobatch import transfer
 from autobatch.arguments import Raw, describe, is_array, one_level
 from autobatch.errors import BatchError
 from autobatch.ir import jax_compat
-from autobatch.ir.template import Input
-from autobatch.ir.types import Array
+from autobatch.ir.template import Input, Integers
+from autobatch.ir.types import BOOL, Array
 
 _PLAIN = (
-    bool,
-    int,
     str,
     bytes,
     type(None),
@@ -55,71 +56,94 @@ class ByIdentity:
 
 @dataclass
 class Sharing:
-    """Collects the run-time leaves of shared values: `leaves` and their `types`, in the order of `Input.index`."""
+    """Collects the run-time leaves of shared values: `leaves`, their `types` and `names`, in the order of
+    `Input.index`. `static`: names of integers that are no leaves."""
 
     function: str
+    static: frozenset[str] = frozenset()
     leaves: list[Any] = field(default_factory=list)
     types: list[Array] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
     keys: list[Any] = field(default_factory=list)
     _seen: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    _alive: list[Any] = field(default_factory=list)
+
+    @property
+    def integers(self) -> Integers:
+        """The leaves that are Python integers and bools, and those that would be if JAX did not trace them."""
+        known = {k: x for k, x in enumerate(self.leaves) if isinstance(x, int)}
+        small = (k for k, t in enumerate(self.types) if t.is_scalar and (t.is_integer or t.is_bool))
+        return Integers(known, {k: self.names[k] for k in small if k not in known})
 
     def raw(self, form: Raw) -> Any:
         """The shared value with `Input` leaves; its static part goes into `keys`."""
         if form.static:
             made, key = form.value, _static_key(form.value, form.name, self.function)
         else:
-            made, key = self.share(form.value)
+            made, key = self.share(form.value, form.name)
         self.keys.append(key)
         return made
 
-    def share(self, value: Any) -> tuple[Any, Any]:
-        """The value with `Input` leaves in the place of its arrays and floats, and a key of the rest."""
+    def share(self, value: Any, name: str) -> tuple[Any, Any]:
+        """The value with `Input` leaves in the place of its arrays and numbers, and a key of the rest."""
         if isinstance(value, _PLAIN):
             return value, _plain_key(value)
+        if isinstance(value, int):
+            # Python's own, of the width that the program's have; a subclass may mean more than its value
+            run_time = type(value) in (int, bool) and name not in self.static and _fits(value)
+            return self.leaf(value, name) if run_time else (value, _plain_key(value))
         if is_array(value) or isinstance(value, (float, complex)):
-            return self.leaf(value)
+            return self.leaf(value, name)
         if id(value) in self._seen:
             return self._seen[id(value)]
+        self._alive.append(value)
         result: tuple[Any, Any]
         children, key, rebuild = one_level(value)
         if children is not None:
-            parts = [self.share(child) for _, child in children]
+            parts = [self.share(child, name + place) for place, child in children]
             made = rebuild([p for p, _ in parts])
             # a container without run-time leaves is the user's own object: `is` keeps its meaning
             made = value if all(p is c for (p, _), (_, c) in zip(parts, children, strict=True)) else made
             result = made, (key, _order(value), *(k for _, k in parts))
         elif isinstance(value, types.MethodType):
-            receiver, inner = self.share(value.__self__)
+            receiver, inner = self.share(value.__self__, f"{name}.__self__")
             same = receiver is value.__self__
             result = value if same else types.MethodType(value.__func__, receiver), ("method", value.__func__, inner)
         elif isinstance(value, (set, frozenset)):
             result = value, (type(value).__name__, frozenset(value))
         elif attributes := _attributes(value):
-            result = self.instance(value, attributes)
+            result = self.instance(value, attributes, name)
         else:
             result = value, ByIdentity(value)
         self._seen[id(value)] = result
         return result
 
-    def instance(self, value: Any, attributes: dict[str, Any]) -> tuple[Any, Any]:
+    def instance(self, value: Any, attributes: dict[str, Any], name: str) -> tuple[Any, Any]:
         """A plain object: its attributes are shared one by one, in a copy made without calling `__init__`."""
         made = object.__new__(type(value))
         self._seen[id(value)] = made, ("again", len(self._seen))
-        parts = {name: self.share(item) for name, item in attributes.items()}
-        key = ("object", type(value), *((name, k) for name, (_, k) in parts.items()))
-        if all(part is attributes[name] for name, (part, _) in parts.items()):
+        parts = {attribute: self.share(item, f"{name}.{attribute}") for attribute, item in attributes.items()}
+        key = ("object", type(value), *((attribute, k) for attribute, (_, k) in parts.items()))
+        if all(part is attributes[attribute] for attribute, (part, _) in parts.items()):
             return value, key
-        for name, (part, _) in parts.items():
-            object.__setattr__(made, name, part)
+        for attribute, (part, _) in parts.items():
+            object.__setattr__(made, attribute, part)
         return made, key
 
-    def leaf(self, value: Any) -> tuple[Input, Any]:
+    def leaf(self, value: Any, name: str) -> tuple[Input, Any]:
         if isinstance(value, np.ndarray) and value.dtype.kind not in "biufcV":
             raise BatchError(f"{self.function}: a shared array of dtype {value.dtype} has no numbers in it")
-        type = jax_compat.type_of(jax.typeof(value))
+        type = BOOL if isinstance(value, bool) else jax_compat.type_of(jax.typeof(value))
         self.leaves.append(value)
         self.types.append(type)
+        self.names.append(name)
         return Input(len(self.leaves) - 1, type, shared=True), "array"
+
+
+def _fits(value: int) -> bool:
+    """Is it an integer that the program can hold?"""
+    limits = np.iinfo(np.int64 if transfer.x64() else np.int32)
+    return bool(limits.min <= value <= limits.max)
 
 
 def _order(value: Any) -> Any:
@@ -131,6 +155,11 @@ def _plain_key(value: Any) -> Any:
 
 
 def _static_key(value: Any, name: str, function: str) -> Any:
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
+        raise BatchError(
+            f"{function}: {name} is named in static, but JAX traces it here, so its value is not known; close over a "
+            f"Python value, or name {name} in static_argnames of jax.jit too"
+        )
     try:
         hash(value)
     except TypeError:

@@ -1,37 +1,36 @@
-"""Specialisations: one compiled program for one set of types, and the cache of them that each batched function has.
+"""A specialisation: one compiled program for one set of types.
 
-A specialisation is found by its `Key`. Its free variables (closures, globals, what they lead to) are known only after
-compiling; they are read again at every call: arrays enter as hidden shared arguments, everything else is a guard,
-and a guard that does not hold compiles anew.
+It is found by its `Key` (`specialisations.py`). Its free variables (closures, globals, what they lead to) are known
+only after compiling; they are read again at every call: arrays enter as hidden shared arguments, everything else is a
+guard, and a guard that does not hold compiles anew.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
-import threading
 import types
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from autobatch import pipeline, transfer
-from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
-from autobatch.data import FAILED, Component, Examples, array_columns, raw, zeros
+from autobatch.cache import Bounded, Key, logger
+from autobatch.data import FAILED, Component, array_columns, raw, zeros
 from autobatch.frontend.state import FreeVariable
 from autobatch.frontend.statics import follow, same_static
-from autobatch.groups import ARGUMENT, Group, Planner, Tables
+from autobatch.groups import ARGUMENT, Planner, Tables
 from autobatch.ir.core import Apply, Function, Module, Operand, Value, operands, regions, walk
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import STR, Array, List, Tag, Type
-from autobatch.options import Options
 from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
-from autobatch.pipeline import compile as compile_program
 from autobatch.ready import Ready
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.schema import Schema
+from autobatch.runtime.spec import Number
 from autobatch.runtime.together import root_columns
 
 jax.tree_util.register_dataclass(ArrayResult, ("values",), ())
@@ -41,9 +40,20 @@ jax.tree_util.register_dataclass(StructureResult, ("rows",), ("type",))
 _numbers = itertools.count()
 
 
+VALUES = 8
+"""A program remembers so many values of what its integers decide."""
+
+
+@dataclass
+class _Made:
+    """What has been made for a program, whatever its integers decide."""
+
+    plans: int = 0
+
+
 class Program:
     """One specialisation. `compiled` plans and runs; this class knows where a call's data goes. It keeps `most`
-    executables."""
+    executables. `deciding`: the shared inputs that are integers which decide structure; `numbers`: what they decide."""
 
     def __init__(
         self,
@@ -58,11 +68,14 @@ class Program:
         self.planner, self.key, self.compiled, self.components = planner, key, compiled, components
         self.masks = key.on_error == "mask"
         self.on_host = _host_components(compiled, components)
-        self.plans_made = 0
+        self.made = _Made()
         self.signatures: set[Any] = set()
+        self.deciding = compiled.deciding
+        self.numbers: tuple[Number, ...] = ()
+        self._at: Bounded[tuple[Number, ...], Program] = Bounded(VALUES)
         self._most = most
         free: Sequence[FreeVariable] = compiled.lowered.free
-        self._guards = tuple(f for f in free if f.shared is None)
+        self.guards = tuple(f for f in free if f.shared is None)
         self._arrays = tuple(sorted({f.shared: f for f in free if f.shared is not None}.items()))
         self._constants = _constant_words(compiled.lowered.module)
         results = compiled.lowered.module.functions[0].region.results
@@ -71,6 +84,27 @@ class Program:
         self._jit: Any = jax.jit(
             lambda shared, tables, signature: compiled.run(shared, tables, signature), static_argnums=2
         )
+
+    # -- integers that decide structure
+
+    def at(self, leaves: Sequence[Any]) -> Program:
+        """This program for what the integers among the shared leaves of a call decide: batches are planned for it. It
+        shares everything with this one but its plans."""
+        if not self.deciding:
+            return self
+        numbers = self.compiled.decide([leaves[k] for k in self.deciding])
+
+        def make() -> Program:
+            made = copy.copy(self)
+            made.fingerprint = f"{self.fingerprint}({', '.join(map(str, numbers))})"
+            made.numbers, made._array_tables = numbers, Bounded(32)
+            return made
+
+        return self._at.get_or_make(numbers, make)
+
+    def in_use(self) -> list[Program]:
+        """This program for all that its calls decided, the last call first."""
+        return [made for _, made in self._at.items()]
 
     @property
     def result(self) -> Any:
@@ -81,7 +115,7 @@ class Program:
 
     def is_current(self) -> bool:
         """Do all free variables still have the values that this was compiled with?"""
-        return all(same_static(read(g, g.value), g.value) for g in self._guards) and all(
+        return all(same_static(read(g, g.value), g.value) for g in self.guards) and all(
             _same_type(read(f, f.value), f.value) for _, f in self._arrays
         )
 
@@ -121,7 +155,7 @@ class Program:
     def argument_columns(self, schema: Schema) -> dict[str, str]:
         """The tables that hold packed arguments themselves, and the columns of the examples that these are."""
         made: dict[str, str] = {}
-        packed = [(p, c) for p, c in _parameters(self.components) if not c.array]
+        packed = [(p, c) for p, c in parameters(self.components) if not c.array]
         for k, (position, component) in enumerate(packed):
             column, missing = root_columns(schema, k, len(packed))
             made[f"{ARGUMENT}{position}"] = column
@@ -131,7 +165,7 @@ class Program:
 
     def array_table(self, index: int) -> str:
         """The table of a batched argument that is given as an array."""
-        return f"{ARGUMENT}{list(_parameters(self.components))[index][0]}"
+        return f"{ARGUMENT}{list(parameters(self.components))[index][0]}"
 
     def plan(self, components: tuple[Columns, ...]) -> Any:
         """Plan packed examples; arrays given beside them are not known yet, and not read."""
@@ -149,9 +183,9 @@ class Program:
             assert isinstance(component.type, Array)
             values = np.asarray(raw(arrays[k])) if k in arrays else zeros(component.type, count)
             whole.append(array_columns(component.type, values, like))
-        self.plans_made += 1
+        self.made.plans += 1
         parts = [replace(c, vocabularies=self._extended(c.vocabularies)) for c in whole]
-        return self.compiled.plan(parts, self.planner.options().max_rows)
+        return self.compiled.plan(parts, self.planner.options().max_rows, self.numbers)
 
     def bind(self, plan: Any, at_least: Sequence[Any] = ()) -> tuple[Tables, Hashable]:
         """The tables of a plan, in a size class that holds those of the signatures in `at_least`."""
@@ -228,11 +262,11 @@ def _host_components(compiled: pipeline.Program, components: tuple[Component, ..
     """The components whose values the host reads: they decide structure, or reach the device as a host column."""
     spec = compiled.spec
     args = spec.module.functions[0].region.args
-    positions = [position for position, _ in _parameters(components)]
+    positions = [position for position, _ in parameters(components)]
     return frozenset(k for k, p in enumerate(positions) if args[p] in spec.on_host or args[p] in spec.columns)
 
 
-def _parameters(components: tuple[Component, ...]) -> Iterator[tuple[int, Component]]:
+def parameters(components: tuple[Component, ...]) -> Iterator[tuple[int, Component]]:
     """Each component with its position among the parameters of the entry: an optional one takes two."""
     position = 0
     for component in components:
@@ -276,74 +310,3 @@ _GONE = object()
 
 def _same_type(a: Any, b: Any) -> bool:
     return all(getattr(a, name, None) == getattr(b, name, None) for name in ("shape", "dtype"))
-
-
-class Specialisations:
-    """The programs of one batched function. Safe under threads: a program is compiled once."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._programs: Bounded[Key, list[Program]] = Bounded(128)
-        self._lock = threading.RLock()
-        self._plans = 0
-
-    def find(
-        self,
-        key: Key,
-        planner: Planner,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        examples: Examples,
-        shared: Sequence[Array],
-        options: Options,
-    ) -> Program:
-        """The program for a key whose guards hold; compiles it when there is none, and logs why."""
-        with self._lock:
-            self._programs.size = options.cache_size
-            candidates = self._programs.get(key) or []
-            for program in candidates:
-                if program.is_current():
-                    return program
-            self._log(key, candidates)
-            fun: Callable[..., Any] = planner.__wrapped__  # type: ignore[attr-defined]
-            parameters = zip(_parameters(examples.components), examples.names, strict=True)
-            traced = {k: name for (k, component), name in parameters if component.traced}
-            compiled = compile_program(fun, args, kwargs, examples.schema, shared, options, traced)
-            program = Program(self.name, planner, key, compiled, examples.components, options.cache_size)
-            self._programs.put(key, [program, *candidates[:7]])
-            return program
-
-    def for_group(self, group: Group) -> tuple[Program, ...]:
-        """The programs, at most four, that take such packed examples and nothing else that is batched."""
-        with self._lock:
-            programs = [p for _, held in self._programs.items() for p in held]
-        fit = [
-            p
-            for p in programs
-            if p.key.schema == group.schema
-            and p.key.x64 == transfer.x64()
-            and p.key.backend != "interpret"
-            and len(p.components) == group.width
-            and not any(c.array for c in p.components)
-            and p.is_current()
-        ]
-        return tuple(sorted(fit[:4], key=lambda p: p.fingerprint))
-
-    def info(self) -> CacheInfo:
-        """What is kept, and how many plans were made."""
-        with self._lock:
-            programs = [p for _, held in self._programs.items() for p in held]
-        return CacheInfo(len(programs), sum(len(p.signatures) for p in programs), sum(p.plans_made for p in programs))
-
-    def _log(self, key: Key, candidates: Sequence[Program]) -> None:
-        if candidates:
-            changed = [g for p in candidates[:1] for g in p._guards if not same_static(read(g, g.value), g.value)]
-            words = "; ".join(f"{'.'.join([g.name, *(str(s) for s in g.path)])} changed" for g in changed[:3])
-            logger.info("recompiling %s: free variables: %s", self.name, words or "an array has another shape")
-            return
-        known = [k for k, _ in self._programs.items()]
-        if known:
-            nearest = min((differences(k, key) for k in known), key=len)
-            logger.info("recompiling %s: %s", self.name, "; ".join(nearest))
-        else:
-            logger.info("compiling %s", self.name)

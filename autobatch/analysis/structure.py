@@ -27,6 +27,7 @@ from autobatch.ir.core import (
     While,
     walk,
 )
+from autobatch.ir.host_ops import never_fails
 from autobatch.ir.ops import OWN, Op
 from autobatch.ir.types import Array, List
 
@@ -37,10 +38,11 @@ class Structure:
 
     `host`: computable there; `direct`: without waiting for the result of a call. `on_host` and `on_device`: needed
     there (a value can be needed in both places; a list needed on the device is one whose elements are; one needed on
-    the host may be needed for its length alone, when its elements are not computable there). `numbers`: the shared
-    integers that the host knows. `uniform`: computed from shared values alone, so once for the whole batch."""
+    the host may be needed for its length alone, when its elements are not computable there). `uniform`: computed from
+    shared values alone, so once for the whole batch. `numbers`: shared integers, and uniform values of such, that
+    decide structure: the host is told what they are."""
 
-    numbers: frozenset[Value] = frozenset()
+    numbers: set[Value] = field(default_factory=set)
     uniform: set[Value] = field(default_factory=set)
     host: set[Value] = field(default_factory=set)
     direct: set[Value] = field(default_factory=set)
@@ -52,8 +54,9 @@ class Structure:
 
     def is_column(self, operand: Operand) -> bool:
         """Does the device receive this value as a column that the host has computed?"""
-        column = isinstance(operand, Value) and operand in self.direct and operand not in self.uniform
-        return column and is_small(operand)
+        if not isinstance(operand, Value) or operand not in self.direct or operand in self.uniform:
+            return False
+        return is_small(operand)
 
 
 def is_small(value: Value) -> bool:
@@ -70,29 +73,37 @@ def is_host_only(op: Op) -> bool:
     return not op.is_jax and OWN[op.name].host and not is_load(op)
 
 
-def is_division(value: Value, op: Op) -> bool:
-    """An integer division: by zero, it fails its example wherever the host can know that."""
-    return op.name in ("floordiv", "mod") and is_small(value)
-
-
 def analyse(module: Module, traced: frozenset[int] = frozenset(), numbers: frozenset[int] = frozenset()) -> Structure:
     """Both facts, by fixpoint over the functions of the module. `traced` are parameters of the entry whose values the
-    host will not know: arrays that an outer `jax.jit` traces. `numbers` are shared values, by position, whose values it
-    may know: Python integers of the call. Those that decide structure it has to know, and a plan is for their values;
-    every other one is a number like a shared float, and a plan is for all its values."""
-    shared = frozenset(module.shared[k] for k in numbers)
-    asked = _Analysis(module, traced, shared, frozenset()).run().on_host & shared if shared else shared
+    host will not know: arrays that an outer `jax.jit` traces. `numbers` are shared values, by position, that the host
+    may be told: Python integers of the call. It asks for what decides structure (`n`, or `n > 0`), and a plan is for
+    these values; every other one is a number like a shared float, and a plan is for all its values."""
+    known = frozenset(module.shared[k] for k in numbers)
+    asked = frozenset(_Analysis(module, traced, known | decided(module, known), frozenset()).run().numbers)
     return _Analysis(module, traced, asked, asked).run()
 
 
+def decided(module: Module, shared: frozenset[Value]) -> frozenset[Value]:
+    """The scalars that operations compute from these shared values alone. What can fail is not among them (a division,
+    a sum that overflows): it fails for the examples that run it."""
+    found = set(shared)
+    for instruction in (i for f in module.functions for i in walk(f.region)):
+        if isinstance(instruction, Apply) and never_fails(instruction.op):
+            read = [x for x in instruction.operands if isinstance(x, Value)]
+            scalars = all(isinstance(r.type, Array) and r.type.is_scalar for r in instruction.results)
+            if read and scalars and all(x in found for x in read):
+                found.update(instruction.results)
+    return frozenset(found - shared)
+
+
 class _Analysis:
-    """`numbers`: the shared integers that structure may depend on; `columns`: those that columns of numbers may."""
+    """`numbers`: the uniform values that structure may depend on; `columns`: those that columns of numbers may."""
 
     def __init__(
         self, module: Module, traced: frozenset[int], numbers: frozenset[Value], columns: frozenset[Value]
     ) -> None:
-        self.module, self.traced, self.columns = module, traced, columns
-        self.facts = Structure(numbers)
+        self.module, self.traced, self.numbers, self.columns = module, traced, numbers, columns
+        self.facts = Structure()
         self.functions = {f.name: f for f in module.functions}
         self.sites: dict[str, list[Call]] = defaultdict(list)
         self.definition: dict[Value, tuple[Instruction, int]] = {}
@@ -127,7 +138,7 @@ class _Analysis:
 
     def find_host(self) -> None:
         self.everything = frozenset((*self.definition, *self.parameter, *self.turns))
-        self.facts.host = self._largest(set(self.everything), self.facts.numbers, through_calls=True)
+        self.facts.host = self._largest(set(self.everything), self.numbers, through_calls=True)
         self.facts.direct = self._largest(set(self.facts.host), self.columns, through_calls=False)
 
     def _largest(self, held: set[Value], numbers: frozenset[Value], *, through_calls: bool) -> set[Value]:
@@ -139,7 +150,7 @@ class _Analysis:
         def ok(operand: Operand) -> bool:
             return isinstance(operand, Literal) or operand in held or operand in numbers
 
-        if value in self.turns:
+        if value in self.turns or value in numbers:
             return True
         if isinstance(value.type, Array) and value.type.dtype.startswith("key<"):
             return False  # random bits are made on the device, from raw key data that the host never reads
@@ -209,8 +220,10 @@ class _Analysis:
 
     def need(self, operand: Operand, *, device: bool) -> None:
         """Note that `operand` is needed; a small host value that the device needs is needed on the host too."""
-        if operand in self.facts.numbers and not device:
-            self.facts.on_host.add(operand)  # type: ignore[arg-type]
+        if isinstance(operand, Value) and operand in self.numbers and not device:
+            self.facts.numbers.add(operand)
+            self.facts.on_host.add(operand)
+            return
         if not isinstance(operand, Value) or operand not in self.everything:
             return
         if device and self.facts.is_column(operand):
@@ -237,8 +250,6 @@ class _Analysis:
         instruction, k = self.definition[value]
         match instruction:
             case Apply(op=op, operands=xs):
-                if device and is_division(value, op) and self.facts.is_host(value):
-                    self.need(value, device=False)
                 for x in xs:
                     if op.name == "pack_list":
                         self.need_element(x, device)

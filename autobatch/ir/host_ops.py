@@ -7,6 +7,7 @@ and float64, and our own operations mean what Python means by them. `HOST` cover
     can_evaluate(op)               is there a row of `HOST` for it?
     evaluate(op, types, xs)        its results, by `HOST` or by JAX
     fails(op, *xs)                 the rows in which Python would raise, or None if it never does
+    never_fails(op)                does it never, for any operands?
     failure(op, *xs)               what it raises for one row: exception kind and message
 """
 
@@ -164,6 +165,11 @@ def _compile(op: Op, types: tuple[Array, ...], arity: int) -> Callable[..., Any]
 
 
 # ---- failures
+
+
+def never_fails(op: Op) -> bool:
+    """Has the operation a result for all operands?"""
+    return can_evaluate(op) and (op.is_jax, op.name) not in _FAILS
 
 
 def fails(op: Op, *xs: Rows) -> Bools | None:

@@ -37,6 +37,7 @@ from autobatch.ir.core import (
 )
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.scalar_ops import FailedError, scalar_operation
+from autobatch.runtime.spec import Number
 from autobatch.source import Span
 
 CYCLE = (
@@ -51,7 +52,7 @@ Frame = Generator[Request, tuple[Any, ...], tuple[Any, ...]]
 class ScalarProgram:
     """The functions of a structural slice over the data of one batch."""
 
-    def __init__(self, slice_: Module, columns: Columns, numbers: Mapping[Value, int]) -> None:
+    def __init__(self, slice_: Module, columns: Columns, numbers: Mapping[Value, Number]) -> None:
         self.columns = columns
         self.functions: dict[str, Callable[..., Frame]] = {}
         self.memo: dict[Request, tuple[Any, ...]] = {}
@@ -97,9 +98,9 @@ class ScalarProgram:
 
 
 class _Writer:
-    """One function as the source of a generator. `numbers` are shared integers: global names of the source."""
+    """One function as the source of a generator. `numbers` are global names of the source."""
 
-    def __init__(self, function: Function, columns: Columns, numbers: Mapping[Value, int]) -> None:
+    def __init__(self, function: Function, columns: Columns, numbers: Mapping[Value, Number]) -> None:
         self.function, self.columns = function, columns
         self.lines: list[str] = []
         self.names: dict[str, Any] = {self.name(x): number for x, number in numbers.items()}

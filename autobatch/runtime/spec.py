@@ -14,6 +14,9 @@ from autobatch.ir.core import Module, Operand, Value
 from autobatch.ir.system import Space
 
 
+Number = bool | int | float | complex
+
+
 @dataclass(frozen=True, slots=True)
 class Definition:
     """A place that numbers come from: `space` is None for a uniform value, which has one row."""
@@ -58,8 +61,9 @@ class PlanSpec:
     `failing` is the slice with all that can fail.
     `on_host`, `on_device`, `columns`: see `analysis/structure.py`. `uniform` names the definition of a value or literal
     that is the same for all rows; `data` that of a column of a store. `slots[f]` are the results of function f that
-    somebody reads as numbers. `outputs[j]`: a table in the example space for result j of the entry. `numbers`: the
-    shared integers that decide structure, with the values that a plan is made for (zeros where no plan is meant)."""
+    somebody reads as numbers. `outputs[j]`: a table in the example space for result j of the entry. `numbers`: shared
+    integers, and what is computed from them alone, that decide structure; with the values that a plan is made for (zeros
+    where no plan is meant)."""
 
     module: Module
     slice: Module
@@ -75,7 +79,7 @@ class PlanSpec:
     slots: Mapping[str, tuple[int, ...]]
     outputs: tuple[TableSpec, ...]
     spaces: tuple[Space, ...]
-    numbers: Mapping[Value, int]
+    numbers: Mapping[Value, Number]
 
     def region_tables(self) -> Iterator[tuple[int, TableSpec]]:
         """Every table that some region records, with the index of the region's space."""

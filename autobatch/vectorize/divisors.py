@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from jax import lax
 
-from autobatch.analysis.structure import Structure
+from autobatch.analysis.structure import Structure, decided
 from autobatch.ir.core import Apply, Instruction, Literal, Module, Operand, Region, Value
 from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import Fresh, with_regions
@@ -29,17 +29,18 @@ _DIVISIONS: dict[str, Callable[[float, float], object]] = {
 }
 
 
-def check_divisors(module: Module, facts: Structure) -> Module:
+def check_divisors(module: Module, facts: Structure, numbers: frozenset[int]) -> Module:
     """The module with a check before each division that only the device computes, by an integer of the host; the same
-    module when there is none."""
-    checker = _Checker(module, facts)
+    module when there is none. `numbers` are shared integers, by position, that the host may be told."""
+    shared = frozenset(module.shared[k] for k in numbers)
+    checker = _Checker(module, facts, shared | decided(module, shared))
     functions = tuple(replace(f, region=checker.region(f.region)) for f in module.functions)
     return replace(module, functions=functions) if checker.made else module
 
 
 class _Checker:
-    def __init__(self, module: Module, facts: Structure) -> None:
-        self.fresh, self.facts = Fresh(module), facts
+    def __init__(self, module: Module, facts: Structure, told: frozenset[Value]) -> None:
+        self.fresh, self.facts, self.told = Fresh(module), facts, told
         self.made = 0
 
     def region(self, region: Region) -> Region:
@@ -54,7 +55,7 @@ class _Checker:
         if division.op.is_jax or division.op.name not in _DIVISIONS or division.results[0] in self.facts.on_host:
             return False
         x, y = division.operands
-        known = isinstance(y, Value) and y in self.facts.direct
+        known = isinstance(y, Value) and (y in self.facts.direct or y in self.told)
         return known and _is_python(x) and _is_python(y) and not _is_float(y)
 
     def check(self, division: Apply) -> list[Instruction]:

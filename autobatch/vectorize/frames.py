@@ -96,7 +96,7 @@ class _Builder:
             self.slots(tables),
             tuple(tables),
             tuple(self.p.spaces),
-            {x: 0 for x in self.module.shared if x in self.facts.numbers},
+            {x: 0 for x in sorted(self.facts.numbers, key=lambda x: x.id)},
         )
         return System(tuple(self.p.spaces), tuple(self.equations), tuple(outputs), sites), spec
 

@@ -101,6 +101,8 @@ class _Slicer:
             case Apply(op=op, operands=xs, results=results) if op.name == "pack_list":
                 elements = tuple(map(self.element, xs))
                 return replace(instruction, operands=elements) if self.kept(results[0]) else None
+            case Apply(results=results) if any(r in self.facts.numbers for r in results):
+                return None  # told, not computed
             case Apply(op=op, results=results):
                 effect = not op.is_jax and OWN[op.name].effect
                 asked = effect or any(self.kept(r) for r in results) or (self.failing and self.can_fail(instruction))

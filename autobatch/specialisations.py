@@ -1,0 +1,193 @@
+"""The programs of one batched function: found by their key, compiled once, kept as long as they are used.
+
+A shared Python integer is a run-time value of a program until the compiler says that it needs the number itself
+(`frontend/needs.py`). Then it becomes static: the function is compiled again with its value in the key. Which integers
+are static is remembered by their names, so only the first call of a function pays for finding out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autobatch import transfer
+from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
+from autobatch.data import Examples
+from autobatch.errors import SourceError
+from autobatch.frontend.needs import Needed
+from autobatch.frontend.statics import same_static
+from autobatch.groups import Group, Planner
+from autobatch.options import Options
+from autobatch.pipeline import compile as compile_program
+from autobatch.sharing import Sharing
+from autobatch.specialise import Program, parameters, read
+
+TRIED_ONE_BY_ONE = 8
+"""So many integers at most are tried one by one, where the compiler cannot say which of them it needs."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call as the compiler sees it: `args` and `kwargs` hold the `Input` leaves that `sharing` has collected."""
+
+    key: Key
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    sharing: Sharing
+
+    @property
+    def integers(self) -> frozenset[str]:
+        """The names of the integers that are run-time values."""
+        return frozenset(self.sharing.names[k] for k in self.sharing.integers.known)
+
+
+Requests = Callable[[frozenset[str]], Request]
+"""A call, by the names of the shared integers that are static in it."""
+
+
+class Specialisations:
+    """The programs of one batched function. Safe under threads: a program is compiled once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._programs: Bounded[Key, list[Program]] = Bounded(128)
+        self._static: frozenset[str] = frozenset()
+        self._lock = threading.RLock()
+
+    def find(
+        self, request: Requests, planner: Planner, examples: Examples, options: Options
+    ) -> tuple[Program, Sharing]:
+        """The program for a call, for the values of its integers that decide structure; and the call's shared leaves.
+        Where there is none, it is compiled, and the log says why."""
+        with self._lock:
+            self._programs.size = options.cache_size
+            asked = request(self._static)
+            program = self._held(asked)
+            if program is None:
+                self._log(asked)
+                asked, program = self._settled(request, _Compiler(self.name, planner, examples, options))
+                self._programs.put(asked.key, [program, *(self._programs.get(asked.key) or [])[:7]])
+            return program.at(asked.sharing.leaves), asked.sharing
+
+    def _held(self, asked: Request) -> Program | None:
+        """A program with this key whose free variables are as they were, and whose structure the host can know."""
+        known = asked.sharing.integers.known
+        for program in self._programs.get(asked.key) or []:
+            if known.keys() >= set(program.deciding) and program.is_current():
+                return program
+        return None
+
+    def _settled(self, request: Requests, compiler: _Compiler) -> tuple[Request, Program]:
+        """A program with as few static integers as the function can do with."""
+        static = self._static
+        while True:
+            asked = request(static)
+            try:
+                made = self._held(asked) or compiler.compile(asked)
+                break
+            except Needed as needed:
+                static |= {asked.sharing.names[k] for k in needed.numbers}
+            except SourceError:
+                if not asked.integers:
+                    raise
+                asked, made = _fewest(request, compiler, static, asked.integers)
+                static |= asked.sharing.static
+                break
+        if static != self._static:
+            logger.info("static in %s from now on: %s", self.name, ", ".join(sorted(static - self._static)))
+            self._static = static
+        return asked, made
+
+    def for_group(self, group: Group) -> tuple[Program, ...]:
+        """The programs, at most four, that take such packed examples and nothing else that is batched."""
+        with self._lock:
+            programs = [p for _, held in self._programs.items() for p in held]
+        fit = [
+            planned
+            for p in programs
+            if p.key.schema == group.schema
+            and p.key.x64 == transfer.x64()
+            and p.key.backend != "interpret"
+            and len(p.components) == group.width
+            and not any(c.array for c in p.components)
+            and p.is_current()
+            for planned in _planned(p, group)
+        ]
+        return tuple(sorted(fit[:4], key=lambda p: p.fingerprint))
+
+    def info(self) -> CacheInfo:
+        """What is kept, and how many plans were made."""
+        with self._lock:
+            programs = [p for _, held in self._programs.items() for p in held]
+        executables = sum(len(p.signatures) for p in programs)
+        return CacheInfo(len(programs), executables, sum(p.made.plans for p in programs))
+
+    def _log(self, asked: Request) -> None:
+        if candidates := self._programs.get(asked.key):
+            changed = [g for g in candidates[0].guards if not same_static(read(g, g.value), g.value)]
+            words = "; ".join(f"{'.'.join([g.name, *(str(s) for s in g.path)])} changed" for g in changed[:3])
+            words = words or "an array has another shape, or an integer is traced"
+            logger.info("recompiling %s: free variables: %s", self.name, words)
+            return
+        known = [k for k, _ in self._programs.items()]
+        if known:
+            nearest = min((differences(k, asked.key) for k in known), key=len)
+            logger.info("recompiling %s: %s", self.name, "; ".join(nearest))
+        else:
+            logger.info("compiling %s", self.name)
+
+
+@dataclass(frozen=True)
+class _Compiler:
+    """What all attempts to compile one call have in common."""
+
+    name: str
+    planner: Planner
+    examples: Examples
+    options: Options
+
+    def compile(self, asked: Request) -> Program:
+        """Raises SourceError where the function does not compile, and Needed where an integer has to be static."""
+        fun: Callable[..., Any] = self.planner.__wrapped__  # type: ignore[attr-defined]
+        components, sharing = self.examples.components, asked.sharing
+        named = zip(parameters(components), self.examples.names, strict=True)
+        traced = {k: name for (k, component), name in named if component.traced}
+        compiled = compile_program(
+            fun,
+            asked.args,
+            asked.kwargs,
+            self.examples.schema,
+            sharing.types,
+            self.options,
+            traced,
+            sharing.integers,
+        )
+        return Program(self.name, self.planner, asked.key, compiled, components, self.options.cache_size)
+
+
+def _fewest(
+    request: Requests, compiler: _Compiler, static: frozenset[str], integers: frozenset[str]
+) -> tuple[Request, Program]:
+    """The program where all integers are static that have to be, when the compiler refuses the function without saying
+    which. Raises what it says where all of them are."""
+    static |= integers
+    asked = request(static)
+    made = compiler.compile(asked)
+    for name in sorted(integers) if len(integers) <= TRIED_ONE_BY_ONE else ():
+        fewer = request(static - {name})
+        try:
+            asked, made, static = fewer, compiler.compile(fewer), static - {name}
+        except (SourceError, Needed):
+            continue
+    return asked, made
+
+
+def _planned(program: Program, group: Group) -> Sequence[Program]:
+    """A program for the values of its integers that plans of these examples are for; where there is none, for those of
+    the last call."""
+    if not program.deciding:
+        return [program]
+    used = program.in_use()
+    return [p for p in used if group.has_plan(p)] or used[:1]
