@@ -62,8 +62,8 @@ def stack(results: Sequence[Any], function: str) -> Any:
         return None
     if any(isinstance(r, (list, range)) for r in results):
         return _stack_lists(results, function)
-    if all(_is_number(r) for r in results):
-        return _stack_numbers(results)
+    if all(_is_number(r) for r in results) and (stacked := _stack_numbers(results)) is not None:
+        return stacked
     if not isinstance(first, str) and all(type(r) is type(first) for r in results):
         leaves, tree = jax.tree.flatten(first, is_leaf=lambda x: x is not first)
         if not is_leaf(tree):
@@ -79,10 +79,14 @@ def _is_number(value: Any) -> bool:
 
 
 def _stack_numbers(results: Sequence[Any]) -> Any:
+    """One array, a number broadcast to the shape of the arrays beside it; None where their shapes differ."""
     if all(isinstance(r, (bool, int, float, complex)) for r in results):
         return jnp.asarray(np.array(list(results)))
     arrays = [jnp.asarray(r) for r in results]
-    shape = jnp.broadcast_shapes(*(a.shape for a in arrays))
+    try:
+        shape = jnp.broadcast_shapes(*(a.shape for a in arrays))
+    except ValueError:
+        return None  # a Batch of arrays
     return jnp.stack([jnp.broadcast_to(a, shape) for a in arrays])
 
 
