@@ -312,6 +312,7 @@ def _pack_together(
             parts.append(Part(slot.values.group(), slot.values.component))
         else:
             seen = [component_schema(s, k) for s in known.schemas.get(len(rest), ())]
+            seen = [s for s in seen if all(merged(s, b.values.schema) for b in rest if b.kind == "batch")]
             parts.append(Part(Group(pack_like(slot.values, seen, declared(slot), function)), None, fleeting=True))
     return join(parts, planner)
 
