@@ -351,3 +351,17 @@ def test_the_page_escapes_the_source():
     page = Page(text)
     assert not {"b", "i"} & {tag for tag, _ in page.tags}
     assert 'y = x if "</td><b>&amp;" else x  # <i>' in "".join(page.text)
+
+
+def test_in_a_notebook_the_page_is_apart():
+    explanation = rnn.explain(parameters(), [[0.5]])
+    page = Page(explanation._repr_html_())
+    ((tag, held),) = page.tags
+    assert tag == "iframe" and held["srcdoc"] == explanation.html()
+    assert repr(explanation) == str(explanation)
+
+
+def test_a_circle_through_one_of_several_loops():
+    """Only one of the loops leads back to the function."""
+    found = f.filtered.explain(f.params(), [draws.Many(0.5, [draws.Many(0.25)], "c")]).data["strategies"]
+    assert ("filtered", "it calls itself in a loop") in {(s["name"], s["why"]) for s in found}

@@ -12,6 +12,7 @@ text, page    shown in a terminal; as one HTML page, with a `picture` of the lev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from html import escape
 from typing import Any
 
 import jax
@@ -44,7 +45,12 @@ class Explanation:
         return as_text(self._facts)
 
     def __repr__(self) -> str:
-        return f"<explanation of {self._facts.function}>"
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """The page inside a notebook, apart from the notebook's own styles."""
+        page = escape(self.html())
+        return f'<iframe title="explanation" srcdoc="{page}" style="width: 100%; height: 40rem; border: 0"></iframe>'
 
     def html(self) -> str:
         """One HTML page, which needs nothing from outside: the source with a coloured margin, pictures of the levels

@@ -61,7 +61,8 @@ def _owner(name: str, left: Collection[str], lowered: Module) -> str:
 def _circle(graph: nx.DiGraph[str], name: str) -> str:
     if graph.has_edge(name, name):
         return "it calls itself"
-    others = [n for n in nx.shortest_path(graph, next(iter(graph.successors(name))), name) if n != name]
+    circle = graph.subgraph(next(c for c in nx.strongly_connected_components(graph) if name in c))
+    others = [n for n in nx.shortest_path(circle, next(iter(circle.successors(name))), name) if n != name]
     users = [n for n in others if not TURNS.fullmatch(n)]
     return f"it calls itself through {', '.join(users)}" if users else "it calls itself in a loop"
 
