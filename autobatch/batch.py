@@ -23,6 +23,7 @@ from autobatch.groups import TOKEN, Form, Group, Leaves, flatten, with_rows
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.columns import Columns, columns_of
 from autobatch.runtime.pack import pack as pack_columns
+from autobatch.runtime.plan import Share
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.storage import save as save_columns
 from autobatch.runtime.together import width_of
@@ -93,10 +94,12 @@ class Batch:
         if self._group is None:
             assert self._leaves is not None and self._form is not None
             form = self._form
-            columns = self._fetched()
-            if form.shares:  # entries of a batch have rows of their own
-                columns = pack_columns(unpack(columns), form.schema)
-            self._group = Group(columns, form.width, form.planners)
+            if self._leaves.fetched is None:
+                columns = self._fetched()
+                if form.shares:  # entries of a batch have rows of their own
+                    columns = pack_columns(unpack(columns), form.schema)
+                self._leaves.fetched = Group(columns, form.width, dict(form.planners))
+            self._group = self._leaves.fetched
         return self._group
 
     def _fetched(self) -> Columns:
@@ -164,21 +167,16 @@ class Batch:
         """The same examples, planned for batched functions, beside those they are planned for already.
 
         A function is planned at its first call, when the types of its shared arguments are known, once for the whole
-        data set; batches cut from this one use that plan. `share="batch"` lets equal rows of different examples be
-        one."""
-        if share != "batch":
-            raise PlanError(f"share={share!r} is not known; it takes 'batch'")
+        data set; batches cut from this one use that plan. With `share="batch"` rows that compute the same are computed
+        once for the whole batch, with `share="example"` once for each example, so that a row belongs to one example."""
         for f in functions:
             if not hasattr(f, "specialisations_for"):
                 raise PlanError(f"batch.plan takes functions made by ab.batched, not {f!r}")
         group = self.group()
-        same = Group(group.columns, group.width, group.planners)
+        planners = {**group.planners, **{f.planner: _share(share) for f in functions}}
+        same = Group(group.columns, group.width, planners)
         same._plans, same.profile = dict(group._plans), group.profile
-        same.mark(*(f.planner for f in functions))
-        made = Batch(same, self._component)
-        for f in functions:
-            made = f.planner.regrouped(made)
-        return made
+        return Batch(same, self._component)
 
     def epoch(self, order: Any) -> Batch:
         """Minibatches of one size class, stacked on a new first axis for `jax.lax.scan`.
@@ -253,6 +251,12 @@ def _objects(columns: Columns) -> list[Any]:
     """Examples as objects; arguments that were packed together as tuples."""
     made = list(unpack(columns))
     return [tuple(x) for x in made] if width_of(columns.schema) > 1 else made
+
+
+def _share(share: str) -> Share:
+    if share not in ("batch", "example"):
+        raise PlanError(f"share={share!r} is not known; it takes 'batch' or 'example'")
+    return share  # type: ignore[return-value]
 
 
 def index_on_host(index: Any) -> Any:

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import jax.numpy as jnp
@@ -24,6 +25,7 @@ from autobatch.errors import Failure, PlanError
 from autobatch.options import Options
 from autobatch.runtime.columns import Columns, positions
 from autobatch.runtime.conform import conform
+from autobatch.runtime.plan import Share
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.together import as_tuples, split
 
@@ -40,6 +42,8 @@ class Plan(Protocol):
     def nbytes(self) -> int: ...
 
     def take(self, indices: npt.NDArray[np.int64], /) -> Plan: ...
+
+    def sharing(self, share: Share, /) -> Plan: ...
 
 
 class Specialised(Protocol):
@@ -90,6 +94,9 @@ class Planner(Protocol):
         ...
 
 
+Planners = Mapping[Planner, Share]
+"""The functions that a batch is planned for, and which equal rows are one there."""
+
 ARGUMENT = "#argument"
 """The prefix of tables that hold the rows of a batched argument itself; its number follows."""
 
@@ -120,7 +127,7 @@ class Group:
         self,
         columns: Columns | None,
         width: int = 1,
-        planners: tuple[Planner, ...] = (),
+        planners: Planners = MappingProxyType({}),
         origin: tuple[Group, npt.NDArray[np.int64]] | None = None,
     ) -> None:
         assert columns is not None or origin is not None
@@ -211,14 +218,14 @@ class Group:
     def mark(self, *planners: Planner) -> None:
         """Remember functions: this group and what is cut from it will be planned for them."""
         with self._lock:
-            self.planners += tuple(p for p in dict.fromkeys(planners) if p not in self.planners)
+            self.planners = {**dict.fromkeys(planners, "batch"), **self.planners}
 
     def plan(self, program: Specialised) -> Plan:
         """The plan for a program: cut from that of the whole data set where this is planned for its function too."""
         with self._lock:
             if program.fingerprint not in self._plans:
                 self._plans[program.fingerprint] = self._made(program)
-            return self._plans[program.fingerprint]
+            return self._plans[program.fingerprint].sharing(self.planners.get(program.planner, "batch"))
 
     def _made(self, program: Specialised) -> Plan:
         if self.origin is not None and program.planner in self.origin[0].planners:
@@ -245,7 +252,7 @@ class Group:
         """This group as a pytree: computed again only when a function that it is planned for has a new program."""
         with self._lock:
             programs = tuple(s for p in self.planners for s in p.specialisations_for(self))
-            made_for = (self.planners, tuple(s.fingerprint for s in programs), transfer.x64())
+            made_for = (tuple(self.planners.items()), tuple(s.fingerprint for s in programs), transfer.x64())
             if self._flat is None or self._flat[0] != made_for:
                 self._flat = (made_for, *flatten(self, programs))
             _, leaves, form = self._flat
@@ -277,7 +284,7 @@ class Form:
     count: int
     width: int
     plans: tuple[Planned, ...] = ()
-    planners: tuple[Planner, ...] = ()
+    planners: tuple[tuple[Planner, Share], ...] = ()
     enums: tuple[tuple[str, type], ...] = ()
     component: int | None = None
     shares: bool = False
@@ -290,11 +297,12 @@ class Form:
 @dataclass
 class Leaves:
     """The leaves of a batch: its columns by name, and the tables of each plan. `checked`: fingerprints of plans whose
-    columns were found unchanged."""
+    columns were found unchanged. `fetched`: the same on the host, once somebody has asked for it."""
 
     columns: dict[str, Any]
     tables: tuple[Tables, ...] = ()
     checked: set[str] = field(default_factory=set)
+    fetched: Group | None = None
 
 
 def flatten(
@@ -321,7 +329,7 @@ def flatten(
         columns.count,
         group.width,
         tuple(plans),
-        group.planners,
+        tuple(group.planners.items()),
         enums,
         like=weakref.ref(group),
     )

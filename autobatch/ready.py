@@ -91,7 +91,7 @@ def at_run_time(leaves: Leaves, form: Form, program: Program) -> Ready | None:
     runs. From the next batch on they are leaves, and this executable is not used again."""
     like = form.like() if form.like is not None else None
     token = leaves.columns.get(TOKEN)
-    if like is None or not isinstance(token, jax.core.Tracer) or program.planner not in form.planners:
+    if like is None or not isinstance(token, jax.core.Tracer) or program.planner not in dict(form.planners):
         return None
     if token.ndim:
         return None  # under jax.vmap

@@ -26,8 +26,7 @@ def bind_plan(
 ) -> tuple[dict[str, Values], Signature]:
     """All integers in one array, and the data columns; and the signature of their shapes."""
     counts = {space: plan.rows(space) for space in plan.starts}
-    numbers = {**plan.numbers, **plan.equal}
-    distinct = {space: distinct_rows(n) for space, n in numbers.items()}
+    distinct = {space: distinct_rows(n) for space, n in plan.shared_rows().items()}
     counts.update((space, len(found[0])) for space, found in distinct.items())
     for k, spaces in plan.lists.items():
         counts.update((space, len(n)) for space, n in zip(spaces, plan.lengths[k][1:], strict=True))
@@ -143,12 +142,19 @@ class _Binder:
             tables[f"result{k}"] = np.full((rows, *found.shape[1:]), -1, np.int32)
             tables[f"result{k}"][: len(found)] = found
         for k, lengths in plan.lengths.items():
-            tables[f"offsets{k}"] = offsets_of(lengths[0]).astype(np.int32)
+            tables[f"offsets{k}"] = self.offsets(lengths[0], plan.lengths_space[k])
             for depth, (space, inner) in enumerate(zip(plan.lists.get(k, ()), lengths[1:], strict=True), 1):
-                offsets = np.full(self.signature.capacity[space] + 1, inner.sum(), np.int32)
-                offsets[: len(inner) + 1] = offsets_of(inner)
-                tables[f"offsets{k}.{depth}"] = offsets
+                tables[f"offsets{k}.{depth}"] = self.offsets(inner, space)
+        if plan.made is not None:
+            tables["made"] = plan.starts[plan.made].astype(np.int32)
         return tables
+
+    def offsets(self, lengths: Ints, space: int) -> Values:
+        """Where the lists of the rows of a space begin; those past the last row are empty."""
+        rows = self.plan.count if space == self.request.example else self.signature.capacity[space]
+        offsets = np.full(rows + 1, lengths.sum(), np.int32)
+        offsets[: len(lengths) + 1] = offsets_of(lengths)
+        return offsets
 
     def row_example(self, space: int) -> Ints:
         if space not in self.example:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from autobatch.runtime.tables import TableRequest
 
 Ints = NDArray[np.int64]
 Values = NDArray[Any]
+Share = Literal["batch", "example"]
+"""Which equal rows are one: all of them, or only those within one example."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,12 @@ class DataPlan:
 
     `starts[space]`: rows of example i are starts[i]:starts[i+1]. `columns[table]`: numbers. `pointers[table]`: (source,
     row within the example). `owners[table]`: of a fold's elements, the row that reads them. `levels[order]`: the level
-    of each row. `data[column]`: what the device reads of the examples. `structure[k]`: the host's values of a result
+    of each row. `data[column]`: what the device reads of the examples. `structure[k]`: the host's values of an output
     that is no number, one for each row of `structure_space[k]`; one that refers to rows of `targets[k]` counts from its
-    example's first row, whose places are `stores`. `numbers[space]`: for a space of distinct rows, which one each row of its base is. `equal[space]`: value
-    numbers, for spaces whose equal rows are one. `lengths[k]`: the lengths of a result that is a list, and of the
-    lists in it, whose rows are those of the spaces `lists[k]`.
+    example's first row, whose places are `stores`. `lengths[k]`: of an output that is a list, the lengths for each row
+    of `lengths_space[k]`, and of the lists in it, whose rows are those of the spaces `lists[k]`. `numbers[space]`: for a
+    space of distinct rows, which one each row of its base is. `equal[space]`: value numbers, for spaces whose equal
+    rows are one. `made`: the space of the objects that the program makes.
     """
 
     request: TableRequest
@@ -47,12 +50,15 @@ class DataPlan:
     structure: Mapping[int, Values]
     structure_space: Mapping[int, int]
     lengths: Mapping[int, tuple[Ints, ...]]
+    lengths_space: Mapping[int, int]
     lists: Mapping[int, tuple[int, ...]]
     stores: Mapping[str, Ints]
     numbers: Mapping[int, Ints]
     equal: Mapping[int, Ints]
     targets: Mapping[int, str]
+    made: int | None = None
     failures: tuple[Failure, ...] = ()
+    share: Share = "batch"
 
     @property
     def nbytes(self) -> int:
@@ -82,20 +88,37 @@ class DataPlan:
             levels={o: v[rows[self.request.orders[o].space]] for o, v in self.levels.items()},
             data={c: v[rows[data_space[c]]] for c, v in self.data.items()},
             structure={k: v[rows[self.structure_space[k]]] for k, v in self.structure.items()},
-            lengths={k: _cut_lengths(v, chosen) for k, v in self.lengths.items()},
+            lengths={k: _cut_lengths(v, rows[self.lengths_space[k]]) for k, v in self.lengths.items()},
             equal={s: self.equal[s][rows[s]] for s in self.equal},
             numbers={d.space: self.numbers[d.space][rows[d.base]] for d in self.request.distinct},
             stores={s: offsets_of(old[chosen + 1] - old[chosen]) for s, old in self.stores.items()},
             failures=failures,
         )
 
+    def sharing(self, share: Share) -> DataPlan:
+        """The same plan, which shares equal rows in this way when it is bound."""
+        return self if share == self.share else replace(self, share=share)
+
+    def shared_rows(self) -> dict[int, Ints]:
+        """By space: numbers that say which rows are one. Rows of different examples, also of copies of one, have
+        different numbers where rows are shared within examples only."""
+        held = {**self.numbers, **self.equal}
+        if self.share == "batch":
+            return held
+        base = {d.space: d.base for d in self.request.distinct}
+        made = {}
+        for space, numbers in held.items():
+            example = np.repeat(np.arange(self.count), np.diff(self.starts[base.get(space, space)]))
+            made[space] = numbers * max(1, self.count) + example
+        return made
+
     def rows(self, space: int) -> int:
         return int(self.starts[space][-1])
 
 
-def _cut_lengths(lengths: tuple[Ints, ...], chosen: Ints) -> tuple[Ints, ...]:
-    """The lengths of the lists of some examples, at every depth."""
-    rows, kept = chosen, []
+def _cut_lengths(lengths: tuple[Ints, ...], rows: Ints) -> tuple[Ints, ...]:
+    """The lengths of the lists of some rows, at every depth."""
+    kept = []
     for held in lengths:
         kept.append(held[rows])
         rows = ranges(offsets_of(held)[rows], kept[-1])
