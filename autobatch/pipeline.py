@@ -31,6 +31,7 @@ from autobatch.optimize.contractions import merge_contractions
 from autobatch.optimize.cse import eliminate_common
 from autobatch.optimize.fission import Schedule, fission, print_schedule
 from autobatch.optimize.inline import inline
+from autobatch.optimize.path_sums import sum_over_paths
 from autobatch.optimize.requests import table_request
 from autobatch.optimize.sharing import share_rows
 from autobatch.options import Options
@@ -251,8 +252,9 @@ def compile(
         functions = passes.after("specialise", moved)
         system, spec, values = build_system(functions, analyse(functions, on_device, known), schema)
         schedule = fission(share_rows(system))
-    if (merged := merge_contractions(schedule)) is not None:
-        schedule = fission(merged)
+    for improve in (sum_over_paths, merge_contractions):
+        if (better := improve(schedule)) is not None:
+            schedule = fission(better)
     stages = {
         "example": lambda: print_module(lowered.module),
         "functions": lambda: print_module(functions),

@@ -140,7 +140,37 @@ class Spread:
     source: Variable
 
 
-Equation = Shared | Constant | Column | Data | Compute | Gather | Fold | Spread
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A step of a path: a row of variable `reader` of a linear recurrence adds the entries of `table` that point to its
+    source `member` (`table` None: the same row; `fold`: all entries of its run). These are rows of variable `target`,
+    or, where that is negative, of the term `~target`; `sign` is -1 where they are subtracted. The reader -1 is the row
+    that wants the sum."""
+
+    reader: int
+    target: int
+    table: str | None
+    member: int = 0
+    fold: bool = False
+    sign: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PathSum:
+    """Each row adds up the terms that paths of links lead to, once for each path: what a linear recurrence adds up.
+
+    `variables` are those of the recurrence, `terms` what is added up, `elements` the space of (row, term) pairs."""
+
+    result: Variable
+    name: str
+    elements: Space
+    terms: tuple[Variable, ...]
+    variables: tuple[Variable, ...]
+    links: tuple[Link, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+Equation = Shared | Constant | Column | Data | Compute | Gather | Fold | Spread | PathSum
 """The closed set of equations."""
 
 
@@ -165,6 +195,8 @@ def reads(equation: Equation) -> Iterable[Variable]:
             return xs
         case Spread(source=source):
             return (source,)
+        case PathSum(terms=terms):
+            return terms
         case Shared() | Constant() | Column() | Data():
             return ()
         case _:
@@ -205,6 +237,8 @@ def print_equation(equation: Equation) -> str:
             right = f"gather[{table}]({', '.join(map(str, sources))})"
         case Spread(source=source):
             right = f"spread({source})"
+        case PathSum(name=name, terms=terms):
+            right = f"sum over paths[{name}]({', '.join(map(str, terms))})"
         case Fold(kind=kind, table=table, sources=sources):
             right = f"fold {kind}[{table}]({', '.join(map(str, sources))})"
         case _:

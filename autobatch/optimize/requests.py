@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
+
+from autobatch.ir import jax_compat
 from autobatch.ir.system import (
     Column,
     Compute,
@@ -9,6 +12,7 @@ from autobatch.ir.system import (
     Equation,
     Fold,
     Gather,
+    PathSum,
     Space,
     Spread,
     Variable,
@@ -26,6 +30,7 @@ from autobatch.runtime.tables import (
     GatherRequest,
     LoopRequest,
     OrderRequest,
+    PathRequest,
     TableRequest,
 )
 
@@ -36,16 +41,28 @@ def table_request(schedule: Schedule, widths: tuple[int, ...]) -> TableRequest:
 
 
 def gather_layout(
-    schedule: Schedule, equation: Gather | Fold, step: Stage | Recurrence
+    schedule: Schedule, equation: Gather | Fold | PathSum, step: Stage | Recurrence
 ) -> tuple[tuple[Variable, ...], tuple[int, ...]]:
     """The variables of the array that a gather reads, one behind the other, and where each of its sources stands.
 
     Inside a recurrence that makes one of the sources, it is the buffer they share; else it is the sources alone."""
+    sources = equation.terms if isinstance(equation, PathSum) else equation.sources
     if isinstance(step, Recurrence):
         for group in step.buffers:
-            if not set(equation.sources).isdisjoint(group):
-                return group, tuple(group.index(s) for s in equation.sources)
-    return equation.sources, tuple(range(len(equation.sources)))
+            if not set(sources).isdisjoint(group):
+                return group, tuple(group.index(s) for s in sources)
+    return sources, tuple(range(len(sources)))
+
+
+def weight_dtype(equation: PathSum) -> str:
+    """The dtype in which the weights of a sum travel: that of its numbers, in words of 32 bits."""
+    dtype = jnp.dtype(jax_compat.device_dtype(equation.result.type))
+    return dtype.name if dtype.itemsize >= 4 else "float32"
+
+
+def base_of(space: Space) -> int:
+    """The space that pointers to rows count in."""
+    return space.base if space.kind == "distinct" else space.index
 
 
 class _Requests:
@@ -56,6 +73,7 @@ class _Requests:
         self.folds: dict[tuple[str, int], FoldRequest] = {}
         self.permutations: dict[tuple[int, int], None] = {}
         self.data: dict[str, int] = {}
+        self.paths: list[PathRequest] = []
         self.keys = deciding_columns(schedule.system)
         self.readers: dict[Space, dict[int, None]] = {}
 
@@ -79,6 +97,7 @@ class _Requests:
             tuple(self.permutations),
             tuple(loops),
             tuple(DistinctRequest(s.index, s.base, s.keys, tuple(orders)) for s, orders in self.readers.items()),
+            tuple(self.paths),
             tuple(self.data.items()),
             widths,
             len(spaces),
@@ -119,12 +138,26 @@ class _Requests:
                 members = tuple(self.member(v) for v in layout)
                 keys = self.deciding(equation.sources)
                 self.folds.setdefault((table, home), FoldRequest(table, home, elements.index, place, members, keys))
+            case PathSum():
+                self.path_sum(equation, step, home)
             case Compute():
                 for variable in reads(equation):
                     if variable.space is not None and self.member(variable) != home:
                         self.permutations.setdefault((home, self.member(variable)))
             case _:
                 pass
+
+    def path_sum(self, equation: PathSum, step: Stage | Recurrence, home: int) -> None:
+        layout, place = gather_layout(self.schedule, equation, step)
+        members = tuple(self.member(v) for v in layout)
+        weight = weight_dtype(equation)
+        name, elements = equation.name, equation.elements.index
+        self.folds[name, home] = FoldRequest(
+            name, home, elements, place, members, self.deciding(equation.terms), weight
+        )
+        spaces = tuple(v.space.index for v in equation.variables if v.space is not None)
+        terms = tuple(UNIFORM if v.space is None else base_of(v.space) for v in equation.terms)
+        self.paths.append(PathRequest(name, elements, spaces, terms, equation.links, weight))
 
     def loop(self, step: Recurrence) -> LoopRequest:
         made = {r: n for n, task in enumerate(step.tasks) for e in task.equations for r in results(e)}

@@ -13,6 +13,7 @@ from autobatch.runtime.activations import Activations
 from autobatch.runtime.columns import Columns, offsets_of
 from autobatch.runtime.levels import longest_paths
 from autobatch.runtime.numbering import Rows, number_rows
+from autobatch.runtime.paths import add_paths
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import owners, relative, store_of
 from autobatch.runtime.scopes import ROW, SHIFT
@@ -116,7 +117,9 @@ class _Assembler:
             number_rows(self.request, Rows(self.starts, self.columns, self.pointers, self.owners)),
             targets,
         )
-        return _with_levels(plan)
+        plan, looping = add_paths(plan)
+        plan, waiting = _with_levels(plan)
+        return plan, np.union1d(looping, waiting)
 
     def value_numbers(self) -> dict[int, Ints]:
         """For spaces whose rows are shared: the same number for rows that are equal in all keys (hash-consing)."""

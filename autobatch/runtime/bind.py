@@ -196,6 +196,9 @@ class _Binder:
         lengths = np.bincount(at, minlength=self.signature.capacity[space])
         self.put(f"{name}.start", offsets_of(lengths))
         self.put(f"{name}.index", index[order])
+        if f.weight:
+            weights = self.plan.columns[f"{f.name}.weight"][order].astype(f.weight)
+            self.put(f"{name}.weight", weights.view(np.int32))
         self.put(f"{name}.owner", at[order])
 
     def loop(self, n: int, loop: LoopRequest) -> int:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from autobatch.ir.system import Link
+
 UNIFORM = -1
 
 
@@ -34,7 +38,9 @@ class GatherRequest:
 
 @dataclass(frozen=True, slots=True)
 class FoldRequest:
-    """As `GatherRequest`, for the runs of elements that rows of `order` read; `elements` is the space of elements."""
+    """As `GatherRequest`, for the runs of elements that rows of `order` read; `elements` is the space of elements.
+
+    `weight` is the dtype of the factors of the elements, "" where they have none."""
 
     name: str
     order: int
@@ -42,6 +48,25 @@ class FoldRequest:
     place: tuple[int, ...]
     layout: tuple[int, ...]
     keys: tuple[tuple[str, ...], ...]
+    weight: str = ""
+
+    @property
+    def words(self) -> int:
+        """The 32-bit words of a weight."""
+        return np.dtype(self.weight).itemsize // 4 if self.weight else 0
+
+
+@dataclass(frozen=True, slots=True)
+class PathRequest:
+    """The elements of fold `name`: what paths lead to, over rows of the `spaces` of a recurrence's variables, from the
+    examples on. The rows of term k lie in `terms[k]`, or are one (`UNIFORM`)."""
+
+    name: str
+    elements: int
+    spaces: tuple[int, ...]
+    terms: tuple[int, ...]
+    links: tuple[Link, ...]
+    weight: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +114,7 @@ class TableRequest:
     permutations: tuple[tuple[int, int], ...]
     loops: tuple[LoopRequest, ...]
     distinct: tuple[DistinctRequest, ...]
+    paths: tuple[PathRequest, ...]
     data: tuple[tuple[str, int], ...]
     widths: tuple[int, ...]
     spaces: int
@@ -128,6 +154,8 @@ def layout(request: TableRequest, signature: Signature) -> tuple[dict[str, tuple
         put(f"{f.name}@{f.order}.start", rows(f.order) + 1)
         put(f"{f.name}@{f.order}.index", capacity[f.elements])
         put(f"{f.name}@{f.order}.owner", capacity[f.elements])
+        if f.weight:
+            put(f"{f.name}@{f.order}.weight", capacity[f.elements] * f.words)
     for to, origin in request.permutations:
         put(f"perm{to}<{origin}", rows(to))
     for d in request.distinct:

@@ -102,7 +102,11 @@ def test_of_different_types_and_shapes():
     def mixed(p, x, n):
         return x @ p["A"] + n @ p["N"] + jnp.concatenate([x, x]) @ p["C"]
 
-    p = weights("A", columns=2 * SIZE) | weights("C", rows=2 * SIZE, columns=2 * SIZE) | {"N": jnp.arange(2 * SIZE * SIZE).reshape(SIZE, 2 * SIZE)}
+    p = (
+        weights("A", columns=2 * SIZE)
+        | weights("C", rows=2 * SIZE, columns=2 * SIZE)
+        | {"N": jnp.arange(2 * SIZE * SIZE).reshape(SIZE, 2 * SIZE)}
+    )
     x = np.random.default_rng(3).normal(size=(5, SIZE)).astype(np.float32)
     n = np.arange(5 * SIZE).reshape(5, SIZE)
     np.testing.assert_allclose(mixed(p, x, n), np.stack(mixed.loop(p, x, n)), rtol=1e-5)

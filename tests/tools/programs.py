@@ -69,8 +69,8 @@ def tree_lstm(p, t: Node):
         i, fl, fr, o, u = jnp.split(jnp.concatenate([hl, hr]) @ p["U"], 5)  # level r0
         c, below = sigmoid(i) * jnp.tanh(u) + sigmoid(fl) * cl + sigmoid(fr) * cr, a + b
     h = sigmoid(o) * jnp.tanh(c)
-    logits = h @ p["Wo"]  # frame after r0
-    loss = -log_softmax(logits)[t.word % 3]  # frame after r0
+    logits = h @ p["Wo"]
+    loss = -log_softmax(logits)[t.word % 3]
     return h, c, below + loss
 
 

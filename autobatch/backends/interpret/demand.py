@@ -24,6 +24,7 @@ from autobatch.ir.system import (
     Equation,
     Fold,
     Gather,
+    PathSum,
     Shared,
     Spread,
     System,
@@ -82,7 +83,7 @@ class Evaluation:
                 return [self.pointed(table, row, sources)]
             case Fold():
                 return self.elements(equation, row)
-            case Spread():
+            case Spread() | PathSum():
                 raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
             case Shared() | Constant() | Column() | Data():
                 return []
@@ -133,7 +134,7 @@ class Evaluation:
                 start = jnp.full(result.type.shape, NEUTRAL[kind](dtype), dtype)
                 values = [_cast(self.memo[c], result.type) for c in self.elements(equation, row)]
                 return [reduce(COMBINE[kind], values, start)]
-            case Spread():
+            case Spread() | PathSum():
                 raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
             case _:
                 assert_never(equation)

@@ -24,6 +24,7 @@ from autobatch.ir.system import (
     Equation,
     Fold,
     Gather,
+    PathSum,
     Shared,
     Spread,
     Variable,
@@ -31,7 +32,7 @@ from autobatch.ir.system import (
 )
 from autobatch.ir.types import Array
 from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage, Task
-from autobatch.optimize.requests import gather_layout
+from autobatch.optimize.requests import gather_layout, weight_dtype
 from autobatch.runtime.tables import Signature, TableRequest, layout
 
 
@@ -161,7 +162,9 @@ class Emission:
                 index = self.table(f"{table}@{self.schedule.home[result].index}")
                 return [take(self.joined(variables, jax_compat.device_dtype(result.type)), index)]
             case Fold():
-                return [self.segments(equation, step)]
+                return [self.segments(equation, equation.kind, equation.table, step)]
+            case PathSum():
+                return [self.segments(equation, "sum", equation.name, step)]
             case Spread(result=result, source=source):
                 assert source.space is not None
                 index = self.table(f"spread{source.space.index}@{self.schedule.home[result].index}")
@@ -180,16 +183,24 @@ class Emission:
             return self.in_order(x, order)
         return self.atom(x)
 
-    def segments(self, fold: Fold, step: Stage) -> Any:
+    def segments(self, fold: Fold | PathSum, kind: str, table: str, step: Stage) -> Any:
         """A fold over all rows: a reduction by sorted segments."""
         order = self.schedule.home[fold.result]
-        name, rows = f"{fold.table}@{order.index}", self.capacity(order)
+        name, rows = f"{table}@{order.index}", self.capacity(order)
         variables, _ = gather_layout(self.schedule, fold, step)
         dtype = jax_compat.device_dtype(fold.result.type)
         values = take(self.joined(variables, dtype), self.table(f"{name}.index"))
+        if isinstance(fold, PathSum):
+            values = values * self.weights(fold, name).reshape(-1, *(1,) * (values.ndim - 1)).astype(dtype)
         live = jnp.arange(values.shape[0]) < self.entry("counts", fold.elements.index)
         owner = jnp.where(live, self.table(f"{name}.owner"), rows)
-        return segment_reduce(fold.kind, values, owner, rows)
+        return segment_reduce(kind, values, owner, rows)
+
+    def weights(self, equation: PathSum, name: str) -> Any:
+        """How many paths lead to each element, from the words that the table holds."""
+        dtype = jnp.dtype(weight_dtype(equation))
+        words = self.table(f"{name}.weight")
+        return jax.lax.bitcast_convert_type(words.reshape(-1, 2) if dtype.itemsize == 8 else words, dtype)
 
     # ---- recurrences
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from autobatch.ir.core import Call, For, Function, Instruction, Module, regions, walk
 from autobatch.ir.core import Region as Block
-from autobatch.ir.system import Compute, Equation, Fold, Gather, Space, Variable, reads, results, space_of
+from autobatch.ir.system import Compute, Equation, Fold, Gather, PathSum, Space, Variable, reads, results, space_of
 from autobatch.optimize.fission import Recurrence, Schedule, Stage
 from autobatch.optimize.inline import recursive_functions
 from autobatch.runtime.spec import PlanSpec, RegionSpec
@@ -37,7 +37,7 @@ class Placed:
     @property
     def span(self) -> Span:
         match self.equation:
-            case Compute(span=span) | Gather(span=span) | Fold(span=span):
+            case Compute(span=span) | Gather(span=span) | Fold(span=span) | PathSum(span=span):
                 return span
             case _:
                 return NOWHERE
