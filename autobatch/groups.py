@@ -224,6 +224,7 @@ class Group:
         """The plan for a program: cut from that of the whole data set where this is planned for its function too."""
         with self._lock:
             if program.fingerprint not in self._plans:
+                _keep_newest(self._plans)
                 self._plans[program.fingerprint] = self._made(program)
             return self._plans[program.fingerprint].sharing(self.planners.get(program.planner, "batch"))
 
@@ -236,6 +237,7 @@ class Group:
         """What the executable reads of the plan."""
         with self._lock:
             if program.fingerprint not in self._tables:
+                _keep_newest(self._tables)
                 self._tables[program.fingerprint] = program.bind(self.plan(program))
             return self._tables[program.fingerprint]
 
@@ -257,6 +259,16 @@ class Group:
                 self._flat = (made_for, *flatten(self, programs))
             _, leaves, form = self._flat
             return leaves, form if component is None else replace(form, component=component)
+
+
+PLANS = 16
+"""A batch keeps so many plans: of programs, and of what shared integers decide in them."""
+
+
+def _keep_newest(held: dict[str, Any]) -> None:
+    """Make room for one more plan."""
+    while len(held) >= PLANS:
+        del held[next(iter(held))]
 
 
 # ---- the static part

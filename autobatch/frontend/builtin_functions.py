@@ -15,6 +15,7 @@ from autobatch.frontend.attributes import attribute, class_list, classes_of, is_
 from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.comprehensions import collect
 from autobatch.frontend.joins import conditional
+from autobatch.frontend.needs import need
 from autobatch.frontend.numbers import (
     integer,
     is_number,
@@ -82,7 +83,9 @@ def _enumerate(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _zip(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    return zipped(s, args, kwargs.get("strict") == v.Static(True))
+    strict = kwargs.get("strict", v.Static(False))
+    need(s, strict)
+    return zipped(s, args, strict == v.Static(True))
 
 
 def _reversed(s: State, args: Arguments, kwargs: Named) -> v.Abstract:

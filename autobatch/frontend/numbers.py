@@ -15,6 +15,7 @@ from jax import lax
 
 from autobatch.frontend import values as v
 from autobatch.frontend.layouts import static_type
+from autobatch.frontend.needs import need
 from autobatch.frontend.state import State
 from autobatch.frontend.tracing import Untraceable, trace
 from autobatch.ir import jax_compat, leaf
@@ -129,11 +130,13 @@ def _is_integer(x: Operand) -> bool:
 
 
 def _integer_power(s: State, x: Operand, y: Operand) -> v.Leaf:
-    """`int ** int` is an int in Python unless the exponent is negative, which only a constant may be."""
+    """`int ** int` is an int in Python unless the exponent is negative, which only a constant may be: a shared one
+    becomes such."""
     if isinstance(y, Literal) and isinstance(y.value, int) and y.constant < 0:
         if y.value < 0:
             return own_number(s, "pow", operand_of(s, to_float(s, v.Leaf(x))), s.scalar(float(y.value)))
         return own_number(s, "pow", x, y)
+    need(s, v.Leaf(y))
     positive = traced(s, operator.ge, v.Leaf(y), v.Static(0))
     s.check(
         positive.operand,
