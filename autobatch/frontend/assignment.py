@@ -11,7 +11,7 @@ from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.mutation import rebind
+from autobatch.frontend.mutation import rebind, refuse_change
 from autobatch.frontend.numbers import present, traced
 from autobatch.frontend.operators import BINARY, apply_binary
 from autobatch.frontend.sequences import length, sequence, sliced
@@ -38,7 +38,9 @@ def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
                 assert isinstance(made, v.Record)
                 rebind(s, name, put(made, attr, value))
             case ast.Attribute():
-                s.refuse(
+                refuse_change(
+                    s,
+                    target,
                     "attributes cannot be assigned: objects of the examples and of the function are not changed",
                     "build a new object, e.g. with dataclasses.replace",
                 )
@@ -109,12 +111,14 @@ def _check_count(s: State, count: v.Abstract, wanted: int, exact: bool) -> None:
 def _store(s: State, container: ast.expr, index: v.Abstract, value: v.Abstract) -> None:
     """`name[index] = value` for a list or dict that the function built."""
     if not isinstance(container, ast.Name) or container.id not in s.env:
-        s.refuse("only a list or dict built in this function can be changed", "build a new one")
+        refuse_change(s, container, "only a list or dict built in this function can be changed", "build a new one")
     old = expand(s, present(s, s.evaluate(container)))
     if isinstance(old, v.Leaf) and isinstance(old.type, Array):
         s.refuse("arrays are not changed in place", f"write {container.id} = {container.id}.at[...].set(...)")
     if not isinstance(old, v.Record) or old.kind not in ("list", "dict") or not isinstance(index, v.Static):
-        s.refuse(
+        refuse_change(
+            s,
+            container,
             "an item can be assigned only in a list or dict built in this function, at a constant key",
             "build the list with a comprehension",
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
@@ -34,10 +34,23 @@ def call_method(
     name, change = method.__name__, CHANGES.get(method)
     holder = node.func.value if isinstance(node.func, ast.Attribute) else node.func
     if change is None or kwargs or not isinstance(holder, ast.Name):
-        s.refuse(f"{name}() on this list or dict cannot be compiled", "build a new one: [*old, x], {**old, key: x}")
+        refuse_change(
+            s, holder, f"{name}() on this list or dict cannot be compiled", "build a new one: [*old, x], {**old, key: x}"
+        )
     result, new = change(s, function.receiver, args)
     rebind(s, holder.id, new)
     return result
+
+
+def refuse_change(s: State, changed: ast.expr, message: str, cure: str) -> NoReturn:
+    """Refuse to change what an expression stands for. Of what was made outside the function, a trace may not either."""
+    root = changed
+    while isinstance(root, ast.Attribute | ast.Subscript):
+        root = root.value
+    bound = s.env.get(root.id) if isinstance(root, ast.Name) and root.id not in s.frame.enclosing else None
+    if bound is not None and not any(_holds(x, bound.value) for x in s.frame.borrowed):
+        s.refuse(message, cure)
+    raise Impure(message, s.span, cure)
 
 
 def rebind(s: State, name: str, new: v.Abstract) -> None:
