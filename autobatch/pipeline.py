@@ -124,7 +124,7 @@ class Program:
                 if not len(cyclic):
                     return replace(plan, failures=tuple(failed[k] for k in sorted(failed)))
                 wrong = cyclic.tolist()
-            failed.update((f.index, f) for f in first_failures(spec, data, roots, wrong))
+            failed.update((f.index, f) for f in first_failures(spec, data, roots, wrong, inspection.of_device))
             examples = np.setdiff1d(examples, wrong)
 
     def _assemble(self, data: Columns, roots: Sequence[Any], found: Any) -> tuple[DataPlan, Any]:

@@ -279,14 +279,14 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "int": int,
     "round": round,
 }
-_TOO_LARGE = ("OverflowError", "an int needs more than 64 bits")
+TOO_LARGE = ("OverflowError", "an int needs more than 64 bits")
 
 
 def failure(op: Op, *xs: Any) -> tuple[str, str]:
     """What Python raises for operands (of one row) that fail: the name of the exception, and its message."""
     if op.is_jax:
         shifted_back = op.name == "shift_left" and bool(np.any(np.asarray(xs[1]) < 0))
-        return ("ValueError", "negative shift count") if shifted_back else _TOO_LARGE
+        return ("ValueError", "negative shift count") if shifted_back else TOO_LARGE
     arrays = np.broadcast_arrays(*map(np.asarray, xs))
     for values in zip(*(a.ravel().tolist() for a in arrays), strict=True):
         try:
@@ -297,4 +297,4 @@ def failure(op: Op, *xs: Any) -> tuple[str, str]:
             return "ValueError", "a negative number to a fractional power is complex"
         if op.name == "pow" and isinstance(result, float) and isinstance(values[0], int):
             return "ValueError", "an int to the power of a negative int is a float; write float(x) ** n"
-    return _TOO_LARGE
+    return TOO_LARGE

@@ -69,6 +69,7 @@ class _Requests:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.columns: dict[tuple[str, int], None] = {}
+        self.wide: set[str] = set()
         self.gathers: dict[tuple[str, int], GatherRequest] = {}
         self.folds: dict[tuple[str, int], FoldRequest] = {}
         self.permutations: dict[tuple[int, int], None] = {}
@@ -92,6 +93,7 @@ class _Requests:
         return TableRequest(
             tuple(OrderRequest(o.space.index, o.recurrence) for o in self.schedule.orders),
             tuple(self.columns),
+            frozenset(self.wide),
             tuple(self.gathers.values()),
             tuple(self.folds.values()),
             tuple(self.permutations),
@@ -120,8 +122,10 @@ class _Requests:
             return
         home = self.schedule.home[results(equation)[0]].index if order is None else order
         match equation:
-            case Column(table=table):
+            case Column(result=result, table=table):
                 self.columns.setdefault((table, home))
+                if jax_compat.device_dtype(result.type).itemsize > 4:
+                    self.wide.add(table)
             case Data(result=result, column=column):
                 assert result.space is not None
                 self.data[column] = result.space.index

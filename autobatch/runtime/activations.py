@@ -18,9 +18,10 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.errors import PlanError
-from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Operand, Region, Value, While
-from autobatch.ir.types import List
+from autobatch.errors import Failure, PlanError
+from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Operand, Region, Value, While, walk
+from autobatch.ir.jax_compat import device_dtype
+from autobatch.ir.types import Array, List
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.made_lists import MadeLists, Resolver
 from autobatch.runtime.returned import element_type, flat_lists
@@ -29,6 +30,7 @@ from autobatch.runtime.scopes import SHIFT, Ints, Kind, Pool, Scope, join, merge
 from autobatch.runtime.spec import PlanSpec, RegionSpec, TableSpec
 from autobatch.runtime.structural_results import StructuralResults
 from autobatch.runtime.structure_ops import StructureOps
+from autobatch.source import NOWHERE, Span
 
 
 @dataclass
@@ -60,6 +62,7 @@ class Inspection:
         self.spec, self.columns, self.roots, self.max_rows = spec, columns, roots, max_rows
         self.examples = np.arange(columns.count) if examples is None else examples
         self.failed: set[int] = set()
+        self.of_device: dict[int, Failure] = {}
         self.ops = StructureOps(columns, self.fail)
         self.tables: dict[str, Pool] = defaultdict(Pool)
         self.folded: dict[str, tuple[Pool, Pool]] = defaultdict(lambda: (Pool(), Pool()))
@@ -204,7 +207,9 @@ class Inspection:
 
     def record(self, table: TableSpec, scope: Scope, rows: Ints) -> None:
         if table.kind == "column":
-            self.tables[table.name].append(scope.host_value(table.value))
+            values = scope.host_value(table.value)
+            self.check_width(table.value, values, scope.example)
+            self.tables[table.name].append(values)
             return
         pointers = self.pointer(table.value, scope)
         if table.kind == "pointer":
@@ -213,6 +218,28 @@ class Inspection:
         owners, lists = self.folded[table.name]
         owners.append(rows)
         lists.append(pointers)
+
+    def check_width(self, value: Operand, column: NDArray[Any], example: Ints) -> None:
+        """The ints of the host have 64 bits; an example whose int the device cannot hold fails."""
+        if not isinstance(value.type, Array) or not value.type.is_integer:
+            return
+        wrong = np.flatnonzero(column != column.astype(device_dtype(value.type)))
+        for e in example[wrong].tolist():
+            text = (
+                f"an int does not fit into the {device_dtype(value.type)} of the device; jax_enable_x64 makes it wider"
+            )
+            self.of_device.setdefault(e, Failure(e, "OverflowError", text, self.place(value)))
+        self.fail(example[wrong])
+
+    def place(self, value: Operand) -> Span:
+        """Where a value is computed."""
+        for function in self.spec.module.functions:
+            if value in function.region.args:
+                return function.span
+            for instruction in walk(function.region):
+                if value in instruction.results:
+                    return instruction.span
+        return NOWHERE
 
     def pointer(self, x: Operand, scope: Scope) -> Ints:
         """Where `x` is, for every row of the scope. A uniform value that no gather reads has no definition."""
@@ -266,7 +293,7 @@ class Inspection:
         if op.name == "flatten":
             scope.pointer[instruction.results[0]] = self.lists.flatten(lists, scope.example)
         if op.name == "item":
-            scope.pointer[instruction.results[0]] = self.lists.item(lists, scope.host_value(xs[1]))
+            scope.pointer[instruction.results[0]] = self.lists.item(lists, scope.host_value(xs[1]), scope.example)
 
     def branch(self, instruction: If, arms: tuple[RegionSpec, RegionSpec], scope: Scope) -> None:
         condition = scope.host_value(instruction.condition).astype(bool)
@@ -334,7 +361,7 @@ class Inspection:
 
     def finish(self, entry: Kind) -> Activations:
         resolve = self.resolver()
-        self.fail(resolve.cyclic)
+        self.fail(np.concatenate([resolve.cyclic, *resolve.outside]))
         tables = {name: pool.array() for name, pool in self.tables.items()}
         pointers = {t.name for _, t in self.spec.region_tables() if t.kind == "pointer"}
         for name in pointers & tables.keys():

@@ -63,6 +63,7 @@ class _Binder:
         self.counts, self.distinct = counts, distinct
         self.places, size = layout(plan.request, signature)
         self.out = np.zeros(size, np.int32)
+        self.wide: dict[str, Values] = {}
         self.sorted: list[Ints] = []
         self.position: list[Ints] = []
         self.example: dict[int, Ints] = {}
@@ -110,13 +111,20 @@ class _Binder:
         assert len(values) <= length, (name, len(values), length)
         self.out[start : start + len(values)] = values
 
+    def column(self, name: str, values: Values, space: int, *, wide: bool) -> None:
+        if not wide:
+            self.put(name, values)
+            return
+        self.wide[name] = np.zeros(self.signature.capacity[space], np.int64)
+        self.wide[name][: len(values)] = values
+
     def bind(self) -> dict[str, Values]:
         plan, request = self.plan, self.request
         self.put("counts", np.array([self.counts[s] for s in range(request.spaces)]))
         for name, order in request.columns:
             space = request.orders[order].space
             rows = self.distinct[space][1] if space in plan.numbers else self.sorted[order]
-            self.put(f"{name}@{order}", plan.columns[name][rows])
+            self.column(f"{name}@{order}", plan.columns[name][rows], space, wide=name in request.wide)
         for d in request.distinct:
             for reader in d.readers:
                 self.put(f"spread{d.space}@{reader}", self.distinct[d.space][2][self.sorted[reader]])
@@ -128,7 +136,7 @@ class _Binder:
         for to, origin in request.permutations:
             self.put(f"perm{to}<{origin}", self.position[origin][self.sorted[to]])
         self.put("levels", np.array([self.loop(n, loop) for n, loop in enumerate(request.loops)], np.int64))
-        tables: dict[str, Values] = {"integers": self.out}
+        tables: dict[str, Values] = {"integers": self.out, **self.wide}
         for column, space in request.data:
             values = plan.data[column]
             padded = np.zeros((self.signature.capacity[space], *values.shape[1:]), values.dtype)

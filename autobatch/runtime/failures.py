@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from autobatch.errors import Failure
@@ -12,8 +13,15 @@ from autobatch.runtime.scalar import ScalarProgram
 from autobatch.runtime.spec import PlanSpec
 
 
-def first_failures(spec: PlanSpec, columns: Columns, roots: Sequence[Any], examples: Iterable[int]) -> list[Failure]:
-    """The first failure of each of the examples, as Python would raise it."""
+def first_failures(
+    spec: PlanSpec,
+    columns: Columns,
+    roots: Sequence[Any],
+    examples: Iterable[int],
+    of_device: Mapping[int, Failure] = MappingProxyType({}),
+) -> list[Failure]:
+    """The first failure of each of the examples, as Python would raise it. `of_device`: what examples fail with that
+    Python could run, because the device cannot hold their numbers."""
     program = ScalarProgram(spec.failing, columns, spec.numbers)
     entry = spec.failing.functions[0]
     whole = spec.module.functions[0].region.args
@@ -27,5 +35,5 @@ def first_failures(spec: PlanSpec, columns: Columns, roots: Sequence[Any], examp
             if isinstance(type, Tag):
                 value = columns.vocabularies[type.vocabulary][value]
             args.append(value.item() if getattr(value, "ndim", None) == 0 else value)
-        found.append(program.first_failure(entry.name, tuple(args), example))
+        found.append(program.first_failure(entry.name, tuple(args), example, of_device.get(example)))
     return found

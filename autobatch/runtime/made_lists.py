@@ -23,12 +23,14 @@ from autobatch.runtime.scopes import LENGTH, ROW, SHIFT, Ints, Pool, list_handle
 
 
 class MadeLists:
-    """The lists of one inspection. `first` is the definition of items that are cells, `first + 1` of joined lists."""
+    """The lists of one inspection. `first` is the definition of items that are cells, `first + 1` of joined lists.
+    `outside`: examples whose index is out of range."""
 
     def __init__(self, first: int) -> None:
         self.first = first
         self.pool = Pool()
-        self.item_list, self.item_index = Pool(), Pool()
+        self.item_list, self.item_index, self.item_example = Pool(), Pool(), Pool()
+        self.outside = Pool()
         self.joined, self.joined_example = Pool(), Pool()
 
     def pack(self, columns: Sequence[Ints], rows: int) -> Ints:
@@ -46,25 +48,28 @@ class MadeLists:
         self.joined_example.append(example)
         return ((self.first + 1) << SHIFT) | (self.joined.append(lists) + np.arange(len(lists)))
 
-    def item(self, lists: Ints, index: Ints) -> Ints:
-        """An item of each list, read at once where the list is a handle. The index has been checked."""
+    def item(self, lists: Ints, index: Ints, example: Ints) -> Ints:
+        """An item of each list, read at once where the list is a handle."""
         found = np.full(len(lists), -1)
         known = lists < 0
-        found[known] = element(self.pool.array(), lists[known], index[known])
+        found[known], outside = element(self.pool.array(), lists[known], index[known])
+        self.outside.append(example[known][outside])
         open_ = np.flatnonzero(~known)
         cells = self.item_list.append(lists[open_]) + np.arange(len(open_))
         self.item_index.append(index[open_])
+        self.item_example.append(example[open_])
         found[open_] = (self.first << SHIFT) | cells
         return found
 
 
-def element(pool: Ints, handles: Ints, index: Ints) -> Ints:
-    """What stands in the pool at an index of each list, negative from the end; anything where that is out of range."""
+def element(pool: Ints, handles: Ints, index: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """What stands in the pool at an index of each list, negative from the end; and where that is out of range."""
     start, length = list_run(handles)
-    if not len(pool):
-        return np.full(len(handles), -1)
-    at: Ints = pool[np.clip(start + np.where(index < 0, index + length, index), 0, len(pool) - 1)]
-    return at
+    outside = (index < -length) | (index >= length)
+    found = np.full(len(handles), -1)
+    inside = np.flatnonzero(~outside)
+    found[inside] = pool[(start + np.where(index < 0, index + length, index))[inside]]
+    return found, outside
 
 
 class Resolver:
@@ -72,12 +77,13 @@ class Resolver:
 
     `slots[d]` are the pointers that definition `base + d` holds, one an activation; behind them come the items and the
     joined lists that are cells. `cyclic`: examples with a list that contains itself, made by a recursion that follows a
-    cycle in the data; theirs are empty."""
+    cycle in the data; theirs are empty. `outside`: examples whose index is out of range."""
 
     def __init__(self, base: int, slots: Sequence[Ints], lists: MadeLists) -> None:
         self.base, self.lists = base, lists
         self.pool = lists.pool.array()
         self.item_list, self.item_index = lists.item_list.array(), lists.item_index.array()
+        self.outside = [lists.outside.array()]
         self.joined = lists.joined.array()
         cells = [(lists.first + k) << SHIFT | np.arange(len(p)) for k, p in enumerate((self.item_list, self.joined))]
         parts = [*slots, *cells]
@@ -152,7 +158,8 @@ class Resolver:
             if not ready.any():
                 return
             done = waiting[ready]
-            self.cells[first + done] = element(self.pool, lists[ready], self.item_index[done])
+            self.cells[first + done], outside = element(self.pool, lists[ready], self.item_index[done])
+            self.outside.append(self.lists.item_example.array()[done][outside])
             waiting = waiting[~ready]
 
     # ---- laying out joined lists

@@ -15,6 +15,7 @@ recursion 100,000 deep needs no Python stack. Results are remembered by (functio
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from types import GeneratorType
 from typing import Any, assert_never
 
 import numpy as np
@@ -83,18 +84,26 @@ class ScalarProgram:
             sent = memo.get(asked)
             if sent is None:
                 if asked in open_:
-                    raise FailedError("RecursionError", CYCLE, self.places[current[0]][frame.gi_frame.f_lineno])
+                    raise FailedError("RecursionError", CYCLE, self.places[current[0]][_line(frame)])
                 open_.add(asked)
                 stack.append((asked, self.functions[asked[0]](*asked[1])))
         return memo[request]
 
-    def first_failure(self, name: str, args: tuple[Any, ...], example: int) -> Failure:
-        """What the example fails with, in program order."""
+    def first_failure(
+        self, name: str, args: tuple[Any, ...], example: int, otherwise: Failure | None = None
+    ) -> Failure:
+        """What the example fails with, in program order; `otherwise` where Python itself would not fail."""
         try:
             self.call(name, args)
         except FailedError as error:
             return Failure(example, error.kind, error.message, error.span)
-        return Failure(example, "RecursionError", CYCLE)
+        return otherwise or Failure(example, "RecursionError", CYCLE)
+
+
+def _line(frame: Frame) -> int:
+    """The line at which a generator stands."""
+    assert isinstance(frame, GeneratorType) and frame.gi_frame is not None
+    return frame.gi_frame.f_lineno
 
 
 class _Writer:

@@ -69,7 +69,10 @@ def scalar_operation(instruction: Apply, columns: Columns) -> Operation:
 
     def guarded(*xs: Any) -> Any:
         try:
-            return operation(*xs)
+            found = operation(*xs)
+            if type(found) is int and not -(2**63) <= found < 2**63:
+                raise FailedError(*host_ops.TOO_LARGE, instruction.span)
+            return found
         except (ArithmeticError, LookupError, AttributeError, ValueError) as error:
             text = str(error.args[0]) if error.args else ""
             raise FailedError(type(error).__name__, text, instruction.span) from None

@@ -104,11 +104,13 @@ class DistinctRequest:
 class TableRequest:
     """Everything that `bind_plan` makes.
 
-    `columns`: (table, order). `permutations`: (to, from). `data`: columns of the examples that the device reads, with
+    `columns`: (table, order); those of `wide` columns hold 64 bits, under x64, and are arrays of their own.
+    `permutations`: (to, from). `data`: columns of the examples that the device reads, with
     their space. `spaces` counts the spaces; `example` is the one of examples."""
 
     orders: tuple[OrderRequest, ...]
     columns: tuple[tuple[str, int], ...]
+    wide: frozenset[str]
     gathers: tuple[GatherRequest, ...]
     folds: tuple[FoldRequest, ...]
     permutations: tuple[tuple[int, int], ...]
@@ -147,7 +149,8 @@ def layout(request: TableRequest, signature: Signature) -> tuple[dict[str, tuple
     put("counts", request.spaces)
     put("levels", len(request.loops))
     for name, order in request.columns:
-        put(f"{name}@{order}", rows(order))
+        if name not in request.wide:
+            put(f"{name}@{order}", rows(order))
     for g in request.gathers:
         put(f"{g.name}@{g.order}", rows(g.order))
     for f in request.folds:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import autobatch as ab
@@ -57,6 +59,19 @@ def item_of_a_list_of_lists(t):
     return rows[0][0]
 
 
+def item_of_a_list_that_is_not_there(t):
+    rows = [[k.x] for k in t.kids]
+    return rows[0][0]
+
+
+def values_of(t):
+    return [t.x] if t.left is None else values_of(t.left) + [t.x]
+
+
+def item_of_a_list_that_a_call_returns(t):
+    return values_of(t)[1]
+
+
 def most_of_nothing(t):
     return max(k.x for k in t.kids)
 
@@ -102,6 +117,8 @@ def in_a_loop(t):
         last_of_a_list_made,
         item_of_a_list_handed_down,
         item_of_a_list_of_lists,
+        item_of_a_list_that_is_not_there,
+        item_of_a_list_that_a_call_returns,
         most_of_nothing,
         least_of_nothing,
         best_of_nothing,
@@ -150,3 +167,33 @@ def test_a_cycle_is_named_with_the_example_and_the_call(function: Any) -> None:
     (failure,) = caught.value.failures
     assert failure.kind == "RecursionError" and "follows a cycle in the data" in failure.message
     assert f"{function.__name__}(k)" in str(caught.value), "the line of the call"
+
+
+@pytest.mark.parametrize("backend", ["xla", "interpret"])
+@pytest.mark.parametrize(
+    "function", [lambda n: n * n, lambda n: n + 0.5, lambda n: jnp.ones(2) * n, lambda n: [n] * 2, lambda n: {"a": n}]
+)
+def test_an_int_that_the_device_cannot_hold_fails_its_example(function: Callable[[int], Any], backend: str) -> None:
+    f = ab.batched(function, backend=backend, on_error="mask")
+    _, failures = f([3, 2**31 + 1])
+    assert failures.failed.tolist() == [False, True]
+    (failure,) = failures
+    assert failure.kind == "OverflowError" and "int32" in failure.message
+    with jax.enable_x64(True):
+        result, failures = f([3, 2**31 + 1, 2**20 + 1])
+        assert not failures.failed.any()
+        found_and_expected = list(zip(ab.unbatch(result), f.loop([3, 2**31 + 1, 2**20 + 1]), strict=True))
+    for found, expected in found_and_expected:
+        assert jax.tree.all(jax.tree.map(lambda a, b: np.all(a == b), found, expected))
+
+
+def test_an_int_of_the_host_that_overflows_fails_its_example() -> None:
+    f = ab.batched(lambda n: sum(range(n * n * n * n % 3)))
+    with pytest.raises(ab.ExampleError, match="OverflowError: an int needs more than 64 bits") as caught:
+        f([2, 2**40])
+    assert caught.value.failures[0].index == 1
+
+
+def test_ints_that_only_the_host_computes_with_may_be_wide() -> None:
+    f = ab.batched(lambda n: 1.0 if n * n % 7 == 4 else 0.0)
+    assert f([2**30, 5]).tolist() == f.loop([2**30, 5])

@@ -153,7 +153,8 @@ class Emission:
             case Constant(result=result, literal=literal):
                 return [jnp.asarray(self.literal(literal), jax_compat.device_dtype(result.type))]
             case Column(result=result, table=table):
-                values = self.table(f"{table}@{self.schedule.home[result].index}")
+                name = f"{table}@{self.schedule.home[result].index}"
+                values = self.tables[name] if table in self.request.wide else self.table(name)
                 return [values.astype(jax_compat.device_dtype(result.type))]
             case Data(result=result, column=column):
                 return [data_column(self.tables[column], result.type)]
