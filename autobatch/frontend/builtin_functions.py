@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Sequence
@@ -338,22 +337,6 @@ def _callable(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return v.Static(isinstance(value, v.LocalFunction | v.Method | v.Choice))
 
 
-def _replace(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    value = args[0]
-    if isinstance(value, v.Static) and inputs(value.value):
-        changed = {f.name: attribute(s, value, f.name) for f in dataclasses.fields(value.value)} | kwargs
-        return v.Record("object", tuple(changed), tuple(changed.values()), type(value.value))
-    if isinstance(value, v.Leaf) and isinstance(value.type, Ref) and len(classes_of(s, value)) == 1:
-        cls = class_list(s, value.type)[min(classes_of(s, value))].cls
-        assert cls is not None
-        fields = {f.name: attribute(s, value, f.name) for f in dataclasses.fields(cls)} | kwargs
-        return v.Record("object", tuple(fields), tuple(fields.values()), cls)
-    if not isinstance(value, v.Record):
-        s.refuse("replace() of this value cannot be compiled", "build a new object")
-    items = dict(zip(value.keys, value.items, strict=True)) | kwargs
-    return v.Record(value.kind, tuple(items), tuple(items.values()), value.cls)
-
-
 def _sorted(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     found = sequence(s, args[0])
     constants = [x.value for x in found.items if isinstance(x, v.Static)] if isinstance(found, v.Record) else []
@@ -408,7 +391,7 @@ BUILTINS: dict[Any, Builtin] = {
     list: _list, tuple: _tuple, dict: _dict, isinstance: _isinstance, int: _int, float: _float, bool: _bool,
     round: _round, abs: _abs, divmod: _divmod, pow: _pow, sum: _sum, any: _any, all: _all, min: _min, max: _max,
     sorted: _sorted, super: _super, getattr: _getattr, hasattr: _hasattr, type: _type, str: _str, callable: _callable,
-    dataclasses.replace: _replace, functools.partial: _partial,
+    functools.partial: _partial,
 }  # fmt: skip
 
 

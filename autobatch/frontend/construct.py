@@ -1,18 +1,19 @@
-"""Objects built inside the function: dataclasses, NamedTuples, plain classes. They exist only while compiling."""
+"""Objects built inside the function: of dataclasses, attrs and plain classes, NamedTuples. They exist only while
+compiling."""
 
 from __future__ import annotations
 
 import ast
-import dataclasses
 import enum
 import inspect
 import types
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.calls import bind_arguments, lookup
+from autobatch.frontend.fields import Parameter, is_attrs, parameters_of, validate
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.state import Frame, State
 from autobatch.frontend.statics import inputs, is_namedtuple
@@ -26,14 +27,15 @@ def construct(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract
     if is_namedtuple(cls):
         fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
         defaults: dict[str, Any] = cls._field_defaults  # type: ignore[attr-defined]
-        items = _bind(s, cls, fields, {k: wrap(s.context, d) for k, d in defaults.items()}, args, kwargs)
+        items = {k: wrap(s.context, d) for k, d in defaults.items()} | _bind(s, cls, fields, defaults, args, kwargs)
         return v.Record("namedtuple", fields, tuple(items[n] for n in fields), cls)
     static = all(isinstance(a, v.Static) and not inputs(a.value) for a in (*args, *kwargs.values()))
     if static and (issubclass(cls, enum.Enum) or not _is_plain(cls)):
         return _folded(s, cls, args, kwargs)
     initialiser = inspect.getattr_static(cls, "__init__")
-    if dataclasses.is_dataclass(cls) and not _is_written(initialiser):
-        return _dataclass(s, cls, args, kwargs)
+    parameters = parameters_of(cls)
+    if parameters is not None and not _is_written(initialiser):
+        return _by_fields(s, cls, parameters, args, kwargs)
     if _is_written(initialiser):
         return initialise(s, v.Record("object", (), (), cls), initialiser, args, kwargs)
     if initialiser is object.__init__:
@@ -42,8 +44,8 @@ def construct(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract
 
 
 def _is_written(function: Any) -> bool:
-    """Is it a function of the user, and not one that `dataclass` has made?"""
-    return is_user_function(function) and function.__code__.co_filename != "<string>"
+    """Is it a function of the user, and not one that `dataclass` or attrs has made?"""
+    return is_user_function(function) and not function.__code__.co_filename.startswith(("<string>", "<attrs"))
 
 
 def _is_plain(cls: type) -> bool:
@@ -60,9 +62,9 @@ def _folded(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _bind(
-    s: State, cls: type, names: Sequence[str], defaults: dict[str, v.Abstract], args: Arguments, kwargs: Named
+    s: State, cls: type, names: Sequence[str], optional: Collection[str], args: Arguments, kwargs: Named
 ) -> dict[str, v.Abstract]:
-    """Arguments by field name."""
+    """Arguments by name; those that are `optional` may be missing."""
     if len(args) > len(names):
         s.refuse(
             f"{cls.__name__}() takes {len(names)} arguments but {len(args)} were given",
@@ -77,32 +79,37 @@ def _bind(
             )
         bound[name] = value
     for name in names:
-        if name not in bound and name in defaults:
-            bound[name] = defaults[name]
-        elif name not in bound:
+        if name not in bound and name not in optional:
             s.refuse(f"{cls.__name__}() is called without {name!r}", "give the argument, or a default in the class")
     return bound
 
 
-def _dataclass(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
-    fields = [f for f in dataclasses.fields(cls) if f.init]
-    positional = [f.name for f in fields if not f.kw_only]
-    ordered = [*positional, *(f.name for f in fields if f.kw_only)]
+def _by_fields(s: State, cls: type, fields: Sequence[Parameter], args: Arguments, kwargs: Named) -> v.Abstract:
+    """An object of a class whose `__init__` is generated: fields in order, then what is to run after them."""
+    taken = [f for f in fields if f.init]
+    positional = [f.argument for f in taken if not f.keyword]
     if len(args) > len(positional):
         s.refuse(
             f"{cls.__name__}() takes {len(positional)} positional arguments but {len(args)} were given",
             "give one argument for each field",
         )
-    defaults: dict[str, v.Abstract] = {}
-    for f in dataclasses.fields(cls):
-        if f.default is not dataclasses.MISSING:
-            defaults[f.name] = wrap(s.context, f.default)
-        elif f.default_factory is not dataclasses.MISSING:
-            defaults[f.name] = s.call(v.Static(f.default_factory), [])
-    items = _bind(s, cls, ordered, defaults, args, kwargs)
-    items |= {f.name: defaults[f.name] for f in dataclasses.fields(cls) if not f.init and f.name in defaults}
-    made = v.Record("object", tuple(items), tuple(items.values()), cls)
-    after = inspect.getattr_static(cls, "__post_init__", None)
+    ordered = [*positional, *(f.argument for f in taken if f.keyword)]
+    optional = {f.argument for f in taken if f.default is not None}
+    given = _bind(s, cls, ordered, optional, args, kwargs)
+    made = v.Record("object", (), (), cls)
+    for f in fields:
+        value = given.get(f.argument) if f.init else None
+        if value is None and f.default is not None:
+            value = f.default(s, made)
+        if value is None:
+            continue  # `__post_init__` sets it
+        if f.convert is not None:
+            value = s.call(v.Static(f.convert), [value])
+        made = v.Record("object", (*made.keys, f.name), (*made.items, value), cls)
+    for f in fields:
+        if f.validator is not None:
+            validate(s, made, f.name, f.validator)
+    after = inspect.getattr_static(cls, "__attrs_post_init__" if is_attrs(cls) else "__post_init__", None)
     return initialise(s, made, after, [], {}) if _is_written(after) else made
 
 

@@ -18,6 +18,7 @@ from autobatch.frontend.attributes import attribute, bind, class_list, classes_o
 from autobatch.frontend.builtin_functions import BUILTINS, METHODS
 from autobatch.frontend.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.construct import construct
+from autobatch.frontend.fields import replaced
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.numbers import present
 from autobatch.frontend.numpy_names import OUTSIDE, REFUSED, jax_name
@@ -110,6 +111,8 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         raise Impure(message[0], s.span, message[1])
     if _hashable(held) and held in BUILTINS:
         return BUILTINS[held](s, args, kwargs)
+    if (made := replaced(s, held, args, kwargs)) is not None:
+        return made
     held = jax_name(held)
     if isinstance(held, type):
         return construct(s, held, args, kwargs)
