@@ -51,7 +51,7 @@ def of_call(
         refusal=None,
         texts=tuple(_text(w, lines, lowered.reached, lowered.traced) for w in texts),
         failed=tuple(_failed(f) for f in plan.failures),
-        strategies=strategies(lowered.module, spec, used),
+        strategies=strategies(lowered.module, spec, (p.equation for p in found)),
         rows=_rows(program, plan, counts, signature, used),
         recurrences=loops,
         products=products(found),

@@ -62,8 +62,8 @@ class Text:
 @dataclass(frozen=True)
 class Strategy:
     """How a function, or a loop that became one, is run. `strategy`: "frames" (a row for each activation or turn),
-    "example" (a row for each example), "inlined", "one operation" (a loop as a `scan`), "host" (it computes structure
-    alone, and has no rows on the device)."""
+    "example" (a row for each example), "inlined", "one operation" (a loop as a `scan`, a sum without levels), "host"
+    (it computes structure alone, and has no rows on the device)."""
 
     name: str
     strategy: str

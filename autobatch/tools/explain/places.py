@@ -104,8 +104,10 @@ class Lines:
         self.left = {f.name for f in spec.module.functions}
         self.texts: dict[str, set[Where]] = {}
         for function in lowered.functions:
-            self.inlined(function.region)
             self.fused(function.region, None)
+        own = {line: tuple(places) for line, places in self.places.items()}
+        for function in lowered.functions:
+            self.inlined(function.region, own)
 
     def add(self, span: Span, places: Sequence[Place]) -> None:
         if span.line:
@@ -121,12 +123,12 @@ class Lines:
             joined[key] = replace(old, operations=old.operations + p.operations, rows=rows)
         return tuple(sorted(joined.values(), key=_cost))
 
-    def inlined(self, region: Block) -> None:
+    def inlined(self, region: Block, own: Mapping[Where, Sequence[Place]]) -> None:
         """Calls of functions that were inlined: what the lines of those became."""
         for instruction in walk(region):
             if isinstance(instruction, Call) and instruction.callee not in self.left:
                 lines = sorted(self.text(self.functions[instruction.callee]))
-                self.add(instruction.span, [p for line in lines for p in self.places.get(line, ())])
+                self.add(instruction.span, [p for line in lines for p in own.get(line, ())])
 
     def text(self, function: Function) -> set[Where]:
         """The lines of a function's operations, and of those that it calls."""
@@ -139,11 +141,15 @@ class Lines:
         return self.texts[function.name]
 
     def fused(self, region: Block, loop: Instruction | None) -> None:
-        """Lines inside a loop that became one operation, which stands where the loop does."""
+        """Lines inside a loop that became one operation, which stands where the loop does; those of functions that were
+        inlined there too."""
         for instruction in region.body:
-            where = (instruction.span.file, instruction.span.line)
-            if loop is not None and where not in self.places:
-                self.add(instruction.span, self.places.get((loop.span.file, loop.span.line), ()))
+            lines = {(instruction.span.file, instruction.span.line)}
+            if isinstance(instruction, Call) and instruction.callee not in self.left:
+                lines |= self.text(self.functions[instruction.callee])
+            if loop is not None:
+                whole = self.places.get((loop.span.file, loop.span.line), ())
+                self.places.update((line, list(whole)) for line in lines if line not in self.places)
             for inner in regions(instruction):
                 self.fused(inner, instruction if isinstance(instruction, For) else loop)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import networkx as nx
 
 from autobatch.ir.core import For, Function, Literal, Module, walk
+from autobatch.ir.system import Equation, PathSum, space_of
 from autobatch.optimize.inline import call_graph, recursive_functions
 from autobatch.runtime.spec import PlanSpec
 from autobatch.source import Span
@@ -18,8 +19,10 @@ TURNS = re.compile(r"(.*)\.(for|while|map)\d+")
 """Names of loops that became functions, and of the functions that they stand in."""
 
 
-def strategies(lowered: Module, spec: PlanSpec, on_device: Collection[int]) -> tuple[Strategy, ...]:
-    """Functions in the order of the program, each with its loops. `on_device`: spaces that some equation runs over."""
+def strategies(lowered: Module, spec: PlanSpec, equations: Iterable[Equation]) -> tuple[Strategy, ...]:
+    """Functions in the order of the program, each with its loops; then sums that became one operation."""
+    equations = tuple(equations)
+    on_device = {space.index for e in equations if (space := space_of(e)) is not None}
     left = {f.name: f for f in spec.module.functions}
     graph = call_graph(spec.module)
     recursive = recursive_functions(lowered)
@@ -43,6 +46,10 @@ def strategies(lowered: Module, spec: PlanSpec, on_device: Collection[int]) -> t
         for loop in left.values():
             if _owner(loop.name, left, lowered) == name and loop.name != name:
                 found.append(_turns(loop, computes(loop.name)))
+    for equation in equations:
+        if isinstance(equation, PathSum):
+            why = "results of calls are only added up: the host knows which, so there are no levels"
+            found.append(_strategy(f"sum, line {equation.span.line}", "one operation", why, equation.span))
     return tuple(found)
 
 
