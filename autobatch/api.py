@@ -294,9 +294,7 @@ class Batched(Generic[P, R]):
         failed = tables.pop(FAILED, None)
         stale = refuse(ready.checks)
         if program.key.backend == "interpret":
-            if ready.plan is None:
-                raise PlanError(f"{self._name}: the back end 'interpret' runs on the host; call it outside jax.jit")
-            computed = program.interpret(call.shared, ready.plan, examples.arrays)
+            computed = program.interpret(call.shared, replace(ready, tables=tables), examples)
         else:
             computed = (run or program.execute)(call.shared, tables, ready.signature)
         outcome = Outcome(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -164,11 +165,26 @@ class Program:
                     found.update(columns_read(instruction, self._schema))
         return frozenset(found)
 
-    def interpret(self, shared: Sequence[Any], plan: DataPlan) -> list[Result]:
-        """The results by the reference back end, row by row."""
-        arrays = iter(demand.run(self._system, plan, shared, self.example.constants))
-        tables, _ = self.bind(plan)
-        return self._results(arrays, tables, plan.count)
+    def interpret(self, shared: Sequence[Any], plan: DataPlan, tables: Mapping[str, Any]) -> list[Result]:
+        """The results by the reference back end, row by row. `tables` are what `bind` made of the plan; columns of data
+        among them may hold other numbers than those that were planned."""
+        live = {column: tables[column][: plan.rows(space)] for column, space in self._request.data}
+        return self._results(iter(self.evaluate(shared, plan, live)), tables, plan.count)
+
+    def evaluate(self, shared: Sequence[Any], plan: DataPlan, data: Mapping[str, Any]) -> list[Any]:
+        """The arrays that the results are made of, by the reference back end; `data` replaces columns of the plan."""
+        return demand.run(self._system, replace(plan, data={**plan.data, **data}), shared, self.example.constants)
+
+    def interpret_later(
+        self,
+        shared: Sequence[Any],
+        tables: Mapping[str, Any],
+        signature: Signature,
+        evaluate: Callable[[Sequence[Any]], Sequence[Any]],
+    ) -> list[Result]:
+        """The results where the plan is not known yet: `evaluate` gives the arrays of these shapes."""
+        arrays = jax.eval_shape(lambda s, t: self._emit.run(s, t, signature), list(shared), dict(tables))
+        return self._results(iter(evaluate(arrays)), tables, signature.batch)
 
     def run(self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature) -> list[Result]:
         """The results of the entry, to be traced under `jax.jit` with `signature` static."""

@@ -101,7 +101,7 @@ class Specialisations:
         return asked, made
 
     def for_group(self, group: Group) -> tuple[Program, ...]:
-        """The programs, at most four, that take such packed examples and nothing else that is batched."""
+        """The programs, at most four, that take such packed examples, and beside them nothing that the host reads."""
         with self._lock:
             programs = [p for _, held in self._programs.items() for p in held]
         fit = [
@@ -109,9 +109,8 @@ class Specialisations:
             for p in programs
             if p.key.schema == group.schema
             and p.key.x64 == transfer.x64()
-            and p.key.backend != "interpret"
-            and len(p.components) == group.width
-            and not any(c.array for c in p.components)
+            and sum(not c.array for c in p.components) == group.width
+            and not any(p.components[k].array for k in p.on_host)
             and p.is_current()
             for planned in _planned(p, group)
         ]

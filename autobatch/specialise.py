@@ -28,6 +28,7 @@ from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import STR, Array, List, Tag, Type
 from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.ready import Ready
+from autobatch.reference import Reference
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.spec import Number
@@ -219,10 +220,13 @@ class Program:
         made: Sequence[Any] = self._jit(list(shared), dict(tables), signature)
         return made
 
-    def interpret(self, shared: Sequence[Any], plan: Any, arrays: Mapping[int, Any]) -> Sequence[Any]:
-        """Run row by row, by the reference back end. `arrays` are the batched arguments that were given as arrays."""
-        given = {self.array_table(k): raw(array) for k, array in arrays.items()}
-        return self.compiled.interpret(shared, replace(plan, data={**plan.data, **given}))
+    def interpret(self, shared: Sequence[Any], ready: Ready, examples: Examples) -> Sequence[Any]:
+        """Run row by row, by the reference back end; on the host when the computation runs, where the examples are not
+        known before."""
+        if ready.plan is not None:
+            return self.compiled.interpret(shared, ready.plan, ready.tables)  # type: ignore[arg-type]
+        reference = Reference(self, shared, ready, examples)
+        return self.compiled.interpret_later(shared, ready.tables, ready.signature, reference.evaluate)  # type: ignore[arg-type]
 
     def lowered(self, shared: Sequence[Any], tables: Tables, signature: Hashable) -> Any:
         """The executable as JAX lowers it."""

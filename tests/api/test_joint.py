@@ -325,6 +325,17 @@ def test_an_array_beside_batches():
         close(step(params(), planned[index], ys[index]), [expected[k] for k in index])
 
 
+def test_an_array_beside_batches_of_other_sizes_under_jit():
+    f = ab.batched(lambda p, t, y: total(p, t) - y, in_axes=(None, 0, 0))
+    examples, ys = [chain(n) for n in (1, 2, 60, 61)], np.arange(4, dtype=np.float32)
+    data, step = ab.pack(examples).plan(f), jax.jit(f)
+    expected = np.array(f.loop(params(), examples, ys))
+    for index in ([0, 1], [2, 3], [1, 2]):
+        close(step(params(), data[index], ys[index]), expected[index])
+    epoch, rows = data.epoch([[0, 1], [3, 2]]), jnp.array([[0.0, 1.0], [3.0, 2.0]])
+    close(jax.lax.scan(lambda c, x: (c, f(params(), *x)), 0, (epoch, rows))[1], expected[[[0, 1], [3, 2]]])
+
+
 def test_gradients_of_an_array_beside_a_batch():
     f = ab.batched(lambda p, t, y: (p["w"] * t.x - y) ** 2, in_axes=(None, 0, 0))
     data, ys = ab.pack(LEFT).plan(f), jnp.arange(3.0)
