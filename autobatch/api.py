@@ -30,7 +30,7 @@ from autobatch.batch import Batch, schema_like
 from autobatch.cache import CacheInfo, Key
 from autobatch.checks import refuse
 from autobatch.data import FAILED, Examples, Known, gather
-from autobatch.errors import BatchError, ExampleError, PlanError, SourceError
+from autobatch.errors import BatchError, ExampleError, PlanError, SourceError, UnsupportedError
 from autobatch.grouped import whole_arrays
 from autobatch.groups import Group
 from autobatch.inspection import Lowered
@@ -88,7 +88,7 @@ class Batched(Generic[P, R]):
         self.settings = settings
         self.planner: Batched[..., Any] = self  # what batches are planned for: methods of all instances are one
         self._receiver: tuple[Any, ...] = ()
-        self._signature = inspect.signature(fun)
+        self._signature = _signature(fun)
         self._is_method = False
         if not _in_class(fun):
             self._entries  # noqa: B018  wrong axes are refused here; those of a method at its first call
@@ -377,6 +377,16 @@ def _fixed_by(like: Any) -> Callable[[Slot], Declared]:
     """What a Batch or an annotation says about every argument."""
     schema = schema_like(like)
     return lambda slot: None if schema is None else lambda: schema
+
+
+def _signature(fun: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(fun)
+    except ValueError:
+        raise UnsupportedError(
+            f"{getattr(fun, '__name__', fun)!s} does not tell its parameters",
+            cure="batch a function that calls it: `lambda x: ...`",
+        ) from None
 
 
 def _in_class(fun: Callable[..., Any]) -> bool:

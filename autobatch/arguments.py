@@ -259,7 +259,10 @@ def bind(
 ) -> Bound:
     """Sort the arguments of a call into batched and shared; raises BatchError where sizes differ or one example was
     given, and TypeError like any call whose arguments do not fit the parameters."""
-    given = signature.bind(*args, **kwargs).arguments
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise TypeError(f"{function}(): {error}; its parameters are {signature}") from None
     binder = _Binder(function)
     forms = {n: binder.parameter(signature.parameters[n], v, entries, static) for n, v in given.items()}
     if not binder.slots:

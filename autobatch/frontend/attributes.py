@@ -292,6 +292,7 @@ def _by_class(s: State, value: v.Leaf, name: str, groups: list[tuple[frozenset[i
 
 def _load(s: State, operand: Operand, f: Field) -> v.Abstract:
     if f.always_none:
+        s.check(is_none(s, operand, negated=True), "AttributeError", f"'NoneType' object has no attribute {f.name!r}")
         return v.Static(None)
     result = s.apply(own("load", field=f.name), (operand,), f.type)
     if isinstance(f.type, Ref) and not f.nullable:

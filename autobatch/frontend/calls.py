@@ -97,7 +97,7 @@ def lookup(s: State, function: types.FunctionType) -> FunctionSource:
     """The source of a function, found once for each lowering."""
     cache = s.context.memory.sources
     if function not in cache:
-        cache[function] = source_of(function)
+        cache[function] = source_of(function, s.span)
     s.context.sources[function] = None
     return cache[function]
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from autobatch.errors import UnsupportedError
-from autobatch.source import Span
+from autobatch.source import NOWHERE, Span
 
 FunctionNode = ast.FunctionDef | ast.Lambda
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -74,14 +74,16 @@ def _characters(file: str, line: int, offset: int) -> int:
     return offset if text.isascii() else len(text.encode()[:offset].decode(errors="ignore"))
 
 
-def source_of(function: types.FunctionType) -> FunctionSource:
-    """The source of a Python function; raises UnsupportedError when its text cannot be found."""
+def source_of(function: types.FunctionType, caller: Span = NOWHERE) -> FunctionSource:
+    """The source of a Python function; raises UnsupportedError, at the place of its caller, when its text cannot be
+    found."""
     code = function.__code__
     file = code.co_filename
     text = "".join(linecache.getlines(file, function.__globals__))
     if not text:
         raise UnsupportedError(
             f"the source of {function.__qualname__} is not available ({file})",
+            caller,
             cure="write it in a file or a notebook cell; code made by exec or typed at a bare prompt has no text",
         )
     try:
