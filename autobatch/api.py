@@ -453,8 +453,13 @@ def batched(
       backend: "auto", "interpret" or "xla".
       on_error: "raise" raises `ExampleError` when examples fail; "mask" makes the function return
         `(result, failures)`, where the rows of failed examples are zero.
-      static: names of shared parameters whose values are part of the compiled program. Shared Python ints and bools,
-        strings, functions and None are so without being named; arrays and Python floats are run-time values.
+      static: names of shared parameters whose values are part of the compiled program. Strings, functions and None are
+        so without being named; arrays and Python floats are run-time values, and so are Python ints and bools: another
+        value is no other program. They may decide structure (`f(node.left, depth - 1)`, `range(n)`, `words[n]`): then
+        a batch keeps a plan for each of the values that it met last. An int becomes static by itself where a shape or
+        another constant needs it (`jnp.zeros(n)`), a bool where it decides a branch (`if train:`), which gives two
+        programs at most, each with its own arm. What `jax.jit` traces cannot decide structure: close over it there, or
+        name it in `static_argnames`. Ints that are free variables are part of the program.
       options: an `ab.options(...)` or a dict; wins over options of the context.
 
     Raises:

@@ -270,7 +270,7 @@ class _Analysis:
 
     def need_element(self, element: Operand, device: bool) -> None:
         """An element of a list that a `Map` made. A list may be needed on the host for its length alone."""
-        if device or self.facts.is_host(element) or self.is_made_list(element):
+        if device or self.facts.is_host(element) or element in self.numbers or self.is_made_list(element):
             self.need(element, device=device)
 
     def is_made_list(self, operand: Operand) -> bool:

@@ -25,7 +25,7 @@ from autobatch.frontend.numbers import (
 from autobatch.frontend.selection import apply_choice, select
 from autobatch.frontend.sequences import arithmetic, item, sequence, sliced
 from autobatch.frontend.state import Impure, State
-from autobatch.frontend.statics import inputs
+from autobatch.frontend.statics import container_kind, inputs
 from autobatch.frontend.tags import tag_equal
 from autobatch.frontend.tracing import Untraceable, trace
 from autobatch.ir.core import Operand
@@ -281,7 +281,7 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         return identical(s, a, b)
     if isinstance(a, v.Optional) or isinstance(b, v.Optional):
         return _equal_optional(s, a, b)
-    if isinstance(a, v.Static) and isinstance(b, v.Static) and not inputs(a.value):
+    if isinstance(a, v.Static) and isinstance(b, v.Static) and not inputs(a.value) and not inputs(b.value):
         return _fold(s, operator.eq, a.value, b.value)
     if is_number(a) and is_number(b):
         return binary(s, operator.eq, a, b)
@@ -381,7 +381,7 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
     """`value in container`"""
     container = present(s, container)
     if isinstance(container, v.Static):
-        if isinstance(value, v.Static):
+        if isinstance(value, v.Static) and not (inputs(container.value) and container_kind(container.value)):
             if container.origin is not None:
                 note(s.context, container.origin, container.value)
             return v.Static(value.value in container.value)
