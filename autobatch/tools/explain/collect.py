@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from autobatch.errors import Failure, SourceError
 from autobatch.ir import jax_compat
-from autobatch.ir.system import space_of
+from autobatch.ir.core import walk
+from autobatch.ir.system import Space, space_of
 from autobatch.ir.types import Array
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.tables import Signature, TableRequest
@@ -120,8 +122,30 @@ def _rows(
             base = space.base if space.kind == "distinct" else space.index
             found = plan.rows(base) if base in plan.starts else counts[space.index]
             room = signature.capacity[space.index]
-            made.append(Rows(space.name, space.kind, found, counts[space.index], room))
+            name = space.name if space.kind != "distinct" else _distinct(space, program)
+            made.append(Rows(name, space.kind, found, counts[space.index], room))
     return tuple(made)
+
+
+def _distinct(space: Space, program: Program) -> str:
+    """The name of rows that are distinct in some columns: by what is written there."""
+    compiled = program.compiled
+    base = next(s for s in compiled.schedule.system.spaces if s.index == space.base)
+    places = {
+        str(r.id): instruction.span
+        for function in compiled.spec.module.functions
+        for instruction in walk(function.region)
+        for r in instruction.results
+    }
+    keys = [key.rpartition(":")[2] for key in space.keys]
+    return f"{base.name} by {', '.join(_excerpt(places[k]) if k in places else k for k in keys)}"
+
+
+def _excerpt(span: Span) -> str:
+    """What is written at a place of one line."""
+    text = linecache.getline(span.file, span.line).rstrip()
+    last = span.end_column if span.end_line == span.line else len(text) + 1
+    return text[span.column - 1 : last - 1] or f"line {span.line}"
 
 
 def _bytes(program: Program, request: TableRequest, tables: Mapping[str, Any], loops: Sequence[Recurrence]) -> Bytes:

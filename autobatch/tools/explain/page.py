@@ -18,6 +18,7 @@ from autobatch.tools.explain.words import (
     products_title,
     row_name,
     rows_of,
+    rows_title,
     shapes,
     summary,
     windows_of,
@@ -177,7 +178,7 @@ def _rows(facts: Facts) -> str:
         [f"<code>{escape(row_name(r))}</code>", escape(r.kind), f"{r.found:,}", f"{r.computed:,}", f"{r.capacity:,}"]
         for r in facts.rows
     ]
-    return _table("Rows", ["of", "kind", "found", "computed", "capacity"], rows)
+    return _table(rows_title(facts).capitalize(), ["of", "kind", "found", "computed", "capacity"], rows)
 
 
 def _products(facts: Facts) -> str:

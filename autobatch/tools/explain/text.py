@@ -16,6 +16,7 @@ from autobatch.tools.explain.words import (
     products_title,
     row_name,
     rows_of,
+    rows_title,
     shapes,
     summary,
     windows_of,
@@ -34,7 +35,7 @@ def as_text(facts: Facts) -> str:
     parts.append(_failed(facts))
     parts.append(_table("strategies", [(s.name, s.strategy, s.why) for s in facts.strategies]))
     rows = [(row_name(r), f"{r.found:,}", f"{r.computed:,}", f"{r.capacity:,}") for r in facts.rows]
-    parts.append(_table("rows", [("", "found", "computed", "capacity"), *rows] if rows else []))
+    parts.append(_table(rows_title(facts), [("", "found", "computed", "capacity"), *rows] if rows else []))
     parts += [_levels(loop) for loop in facts.recurrences]
     loops = len(facts.recurrences)
     products = [

@@ -49,6 +49,12 @@ def row_name(rows: Rows) -> str:
     return rows.name
 
 
+def rows_title(facts: Facts) -> str:
+    """Whether equal rows were found."""
+    shared = any(r.computed < r.found for r in facts.rows)
+    return "rows: equal ones are computed once" if shared else "rows"
+
+
 def products_title(facts: Facts) -> str:
     """How many products are in no level loop."""
     outside = sum(p.place.kind != "level" for p in facts.products)
