@@ -21,7 +21,7 @@ from autobatch import pipeline, transfer
 from autobatch.cache import Bounded, Key, logger
 from autobatch.data import FAILED, Component, array_columns, raw, zeros
 from autobatch.frontend.state import FreeVariable
-from autobatch.frontend.statics import follow, same_static
+from autobatch.frontend.statics import MISSING, follow, same_static
 from autobatch.groups import ARGUMENT, Planner, Tables
 from autobatch.ir.core import Apply, Function, Module, Operand, Value, operands, regions, walk
 from autobatch.ir.rewrite import free_values
@@ -297,19 +297,18 @@ def read(free: FreeVariable, otherwise: Any) -> Any:
     if isinstance(owner, types.FunctionType):
         names = owner.__code__.co_freevars
         try:
-            if free.name in names and owner.__closure__ is not None:
+            if free.name in ("__defaults__", "__kwdefaults__"):
+                held = getattr(owner, free.name)
+            elif free.name in names and owner.__closure__ is not None:
                 held = owner.__closure__[names.index(free.name)].cell_contents
             else:
                 held = owner.__globals__[free.name]
         except (ValueError, KeyError):
-            return otherwise if not free.path else _GONE
+            return otherwise if not free.path else MISSING
     try:
         return follow(held, free.path)
     except (AttributeError, KeyError, IndexError, TypeError):
-        return _GONE
-
-
-_GONE = object()
+        return MISSING
 
 
 def _same_type(a: Any, b: Any) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 
 from autobatch.frontend import values as v
 from autobatch.frontend.state import Context, FreeVariable, State
-from autobatch.frontend.statics import KEYS, children, container_kind, inputs, is_array, keys_of
+from autobatch.frontend.statics import CONTENTS, KEYS, children, container_kind, contents, inputs, is_array, keys_of
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal, Operand
 from autobatch.ir.template import Input
@@ -44,6 +44,12 @@ def note(context: Context, origin: v.Origin, value: Any, shared: int | None = No
     context.keep(origin.owner)
     if key not in context.free:
         context.free[key] = FreeVariable(origin.owner, origin.name, origin.path, value, shared)
+
+
+def note_contents(context: Context, value: v.Static) -> None:
+    """Remember that the function has looked at all that a container holds."""
+    if value.origin is not None and (container_kind(value.value) is not None or isinstance(value.value, set)):
+        note(context, value.origin.child(CONTENTS), contents(value.value))
 
 
 def hidden(context: Context, array: Any, origin: v.Origin) -> Operand:

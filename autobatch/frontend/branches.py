@@ -11,6 +11,7 @@ import ast
 from collections.abc import Callable, Sequence
 
 from autobatch.frontend import values as v
+from autobatch.frontend.access import note_contents
 from autobatch.frontend.attributes import is_none, is_stack
 from autobatch.frontend.joins import arms, conditional, join
 from autobatch.frontend.needs import need
@@ -29,6 +30,7 @@ def truth(s: State, value: v.Abstract) -> bool | Operand:
     """The truth of a value: known, or a bool operand."""
     match value:
         case v.Static(value=held):
+            note_contents(s.context, value)
             return bool(held)
         case v.Listing() | v.Leaf() if is_stack(s, value):
             s.refuse("the truth of an array is ambiguous", "use jnp.any(...), jnp.all(...) or len(...)")

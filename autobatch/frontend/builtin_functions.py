@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.frontend import values as v
-from autobatch.frontend.access import expand
+from autobatch.frontend.access import expand, note
 from autobatch.frontend.attributes import attribute, class_list, classes_of, is_class, is_stack
 from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.comprehensions import collect
@@ -36,7 +36,7 @@ from autobatch.frontend.sequences import (
     zipped,
 )
 from autobatch.frontend.state import Impure, State
-from autobatch.frontend.statics import inputs
+from autobatch.frontend.statics import MISSING, inputs
 from autobatch.ir.types import Array, Ref
 
 Arguments = Sequence[v.Abstract]
@@ -299,7 +299,10 @@ def _hasattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     if not isinstance(name, v.Static):
         s.refuse("hasattr() needs a constant name", "write the name as a string")
     if isinstance(value, v.Static):
-        return v.Static(hasattr(value.value, name.value))
+        there = hasattr(value.value, name.value)
+        if not there and value.origin is not None:
+            note(s.context, value.origin.child(("attribute", name.value)), MISSING)
+        return v.Static(there)
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
         store = s.context.schema.store(value.type.store)
         fit = frozenset(

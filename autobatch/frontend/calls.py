@@ -15,7 +15,7 @@ from typing import Any
 
 from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend import values as v
-from autobatch.frontend.access import enclosing_value
+from autobatch.frontend.access import enclosing_value, wrap
 from autobatch.frontend.joins import convert, stored
 from autobatch.frontend.layouts import (
     Conflict,
@@ -85,11 +85,14 @@ def call_function(
 ) -> v.Abstract:
     """A call of a Python function of the user."""
     source = lookup(s, function)
-    names = [n for n, p in inspect.signature(function).parameters.items() if p.default is not p.empty]
-    defaults: dict[str, v.Abstract] = {}
-    for name in names:
-        default = inspect.signature(function).parameters[name].default
-        defaults[name] = v.Static(default)
+    code = function.__code__
+    named = code.co_varnames[: code.co_argcount][code.co_argcount - len(function.__defaults__ or ()) :]
+    defaults = {
+        name: wrap(s.context, default, v.Origin(function, "__defaults__", (("item", k),)))
+        for k, (name, default) in enumerate(zip(named, function.__defaults__ or (), strict=True))
+    }
+    for name, default in (function.__kwdefaults__ or {}).items():
+        defaults[name] = wrap(s.context, default, v.Origin(function, "__kwdefaults__", (("item", name),)))
     return activate(s, source, bind_arguments(s, source, args, kwargs, defaults), {})
 
 

@@ -98,15 +98,16 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
     """A call of a Python object known while compiling."""
     held = function.value
     if isinstance(held, functools.partial):
-        given = [wrap(s.context, a) for a in held.args]
-        named = {k: wrap(s.context, a) for k, a in held.keywords.items()}
-        return s.call(wrap(s.context, held.func), [*given, *args], {**named, **kwargs})
+        given = [_part(s, function, a, ("attribute", "args"), ("item", k)) for k, a in enumerate(held.args)]
+        named = {k: _part(s, function, a, ("attribute", "keywords"), ("item", k)) for k, a in held.keywords.items()}
+        return s.call(_part(s, function, held.func, ("attribute", "func")), [*given, *args], {**named, **kwargs})
     if inner := getattr(held, "__autobatch_function__", None):
         return s.call(v.Static(inner), args, kwargs)
     if isinstance(held, functools._lru_cache_wrapper):
         return s.call(wrap(s.context, held.__wrapped__), args, kwargs)
     if isinstance(held, types.MethodType):
-        return s.call(v.Static(held.__func__), [wrap(s.context, held.__self__), *args], kwargs)
+        receiver = _part(s, function, held.__self__, ("attribute", "__self__"))
+        return s.call(v.Static(held.__func__), [receiver, *args], kwargs)
     if (message := _refused(held)) is not None and not (held in FOLDED and _all_static(args, kwargs)):
         raise Impure(message[0], s.span, message[1])
     if _hashable(held) and held in BUILTINS:
@@ -121,6 +122,12 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
     if inspect.isfunction(held) or inspect.isbuiltin(held) or callable(held):
         return _other(s, function, held, args, kwargs)
     s.refuse(f"{type(held).__name__!r} object is not callable", "call a function, a class, or an object with __call__")
+
+
+def _part(s: State, whole: v.Static, part: Any, *steps: tuple[str, Any]) -> v.Abstract:
+    """Something that a Python object holds, with the way there."""
+    origin = functools.reduce(v.Origin.child, steps, whole.origin) if whole.origin is not None else None
+    return wrap(s.context, part, origin)
 
 
 def _other(s: State, function: v.Static, held: Any, args: Arguments, kwargs: Named) -> v.Abstract:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.frontend import values as v
-from autobatch.frontend.access import expand, note, wrap
+from autobatch.frontend.access import expand, note_contents, wrap
 from autobatch.frontend.attributes import At, attribute, class_list, classes_of, fields_of, is_none, is_stack
 from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.joins import as_listing, conditional
@@ -382,8 +382,7 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
     container = present(s, container)
     if isinstance(container, v.Static):
         if isinstance(value, v.Static) and not (inputs(container.value) and container_kind(container.value)):
-            if container.origin is not None:
-                note(s.context, container.origin, container.value)
+            note_contents(s.context, container)
             return v.Static(value.value in container.value)
         if isinstance(container.value, str):
             s.refuse("`in` of a string cannot be compiled", "compare with `==`, or test before packing")

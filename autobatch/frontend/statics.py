@@ -69,6 +69,22 @@ KEYS = ("keys",)
 """The last step of a free variable's path that stands for the keys (or the length) of a container."""
 
 
+CONTENTS = ("contents",)
+"""The same for all that a container holds, at any depth."""
+
+MISSING = object()
+"""What is found at the end of a path that leads nowhere."""
+
+
+def contents(value: Any) -> Any:
+    """All that a container of scalars holds, hashable."""
+    if isinstance(value, set | frozenset):
+        return frozenset(map(contents, value))
+    if container_kind(value) is not None:
+        return (type(value), *((static_key(k), contents(x)) for k, x in children(value)))
+    return static_key(value)
+
+
 def keys_of(value: Any) -> tuple[Any, ...]:
     """The keys of a plain container: positions, field names or dict keys."""
     return tuple(k for k, _ in children(value))
@@ -79,6 +95,8 @@ def follow(value: Any, path: tuple[Any, ...]) -> Any:
     for step in path:
         if step == KEYS:
             value = keys_of(value)
+        elif step == CONTENTS:
+            value = contents(value)
         elif step[0] == "attribute":
             value = getattr(value, step[1])
         else:

@@ -20,13 +20,14 @@ import numpy as np
 
 from autobatch.errors import SourceError
 from autobatch.frontend import values as v
-from autobatch.frontend.access import hidden, wrap
+from autobatch.frontend.access import wrap
+from autobatch.frontend.closures import Copier
 from autobatch.frontend.layouts import NotStored, layout_of
 from autobatch.frontend.needs import need_of_trace
 from autobatch.frontend.rebuild import rebuild_function
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.state import Context, State
-from autobatch.frontend.statics import is_array, is_namedtuple, make_object, substitute
+from autobatch.frontend.statics import is_namedtuple, make_object
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Literal, Operand
 from autobatch.ir.types import Array
@@ -46,13 +47,12 @@ class Untraceable(Exception):
 class _Traced(NamedTuple):
     closed: Any
     shapes: Any
-    arrays: dict[int, v.Origin]
 
 
 def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
     """The result of `fun(*args, **kwargs)`, traced. Raises Untraceable."""
     operands: list[Operand] = []
-    _note_function(s, fun)
+    to_python(s, v.Static(fun), operands.append)
     _arguments(s, args, kwargs, operands.append)
     used = list(dict.fromkeys(x for x in operands if not _is_scalar_literal(x)))
     try:
@@ -65,7 +65,7 @@ def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs:
         traced.closed,
         used,
         lambda type: s.context.value(_plain(type)),
-        lambda array: _constant(s, array, traced.arrays),
+        s.context.constant,
         folder.emit,
         s.span,
     )
@@ -124,7 +124,7 @@ def _cached(
     key = (id(fun), layouts, places, jax.config.jax_enable_x64)  # type: ignore[attr-defined]
     if key not in memory.traces:
         memory.alive.append((fun, args, kwargs))
-        memory.traces[key] = _Traced(*_run(s, fun, args, kwargs, used, {}), _free_arrays(fun, args))
+        memory.traces[key] = _Traced(*_run(s, fun, args, kwargs, used, {}))
     result: _Traced = memory.traces[key]
     return result
 
@@ -158,8 +158,11 @@ def _run(
 
     def run(*tracers: Any) -> Any:
         env = {**known, **dict(zip(rest, tracers, strict=True))}
-        given, named = _arguments(s, args, kwargs, lambda x: env[x] if x in env else _concrete(x))
-        return fun(*given, **named)
+        def take(x: Operand) -> Any:
+            return env[x] if x in env else _concrete(x)
+
+        given, named = _arguments(s, args, kwargs, take)
+        return to_python(s, v.Static(fun), take)(*given, **named)
 
     types_ = [x.type for x in rest]
     if not all(isinstance(t, Array) for t in types_):
@@ -191,12 +194,6 @@ def _plain(type: Array) -> Array:
     return Array("bool", type.shape) if type.is_bool else type
 
 
-def _constant(s: State, array: Any, arrays: dict[int, v.Origin]) -> Any:
-    """An array that a traced function closed over: a hidden shared value if the user's variable is known."""
-    origin = arrays.get(id(array))
-    return hidden(s.context, array, origin) if origin is not None else s.context.constant(array)
-
-
 def _arguments(
     s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], take: Take
 ) -> tuple[list[Any], dict[str, Any]]:
@@ -208,7 +205,7 @@ def to_python(s: State, value: v.Abstract, take: Take) -> Any:
     match value:
         case v.Static(value=held):
             _note_function(s, held)
-            return substitute(held, lambda x: to_python(s, wrap(s.context, x), take))
+            return Copier(s.context, lambda x: to_python(s, wrap(s.context, x), take), take).copy(held, value.origin)
         case v.Leaf(operand=operand):
             return take(operand)
         case v.Record(kind, keys, items, cls, treedef):
@@ -268,34 +265,3 @@ def from_python(context: Context, shapes: Any, operands: Iterator[Operand]) -> v
         return v.Record("dict", tuple(shapes), tuple(items[k] for k in shapes))
     leaves, tree = jax.tree.flatten(shapes)
     return v.Record("pytree", tuple(range(len(leaves))), many(leaves), type(shapes), tree)
-
-
-def _free_arrays(fun: Callable[..., Any], args: Sequence[v.Abstract]) -> dict[int, v.Origin]:
-    """Arrays that Python functions among the callee and the arguments read from closures and globals, by identity."""
-    found: dict[int, v.Origin] = {}
-    todo: list[tuple[Any, int]] = [(fun, 0)]
-    todo += [(a.value, 0) for a in args if isinstance(a, v.Static) and callable(a.value)]
-    while todo:
-        function, depth = todo.pop()
-        function = getattr(function, "__wrapped__", function)
-        if not isinstance(function, types.FunctionType) or depth > 8:
-            continue
-        if (function.__module__ or "").split(".")[0] in ("jax", "numpy"):
-            continue
-        for name, value in _free_values(function):
-            if is_array(value):
-                found[id(value)] = v.Origin(function, name)
-            elif callable(value) and not isinstance(value, type) and depth < 4:
-                todo.append((value, depth + 1))
-    return found
-
-
-def _free_values(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:
-            continue
-    for name in function.__code__.co_names:
-        if name in function.__globals__:
-            yield name, function.__globals__[name]
