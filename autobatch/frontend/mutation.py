@@ -34,9 +34,8 @@ def call_method(
     name, change = method.__name__, CHANGES.get(method)
     holder = node.func.value if isinstance(node.func, ast.Attribute) else node.func
     if change is None or kwargs or not isinstance(holder, ast.Name):
-        refuse_change(
-            s, holder, f"{name}() on this list or dict cannot be compiled", "build a new one: [*old, x], {**old, key: x}"
-        )
+        message = f"{name}() on this list or dict cannot be compiled"
+        refuse_change(s, holder, message, "build a new one: [*old, x], {**old, key: x}")
     result, new = change(s, function.receiver, args)
     rebind(s, holder.id, new)
     return result

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from tests.api.nodes import Node, close, trees
+from tests.api.nodes import close, trees
 from tests.api.page.oracle import agrees
 
 X = np.arange(6.0, dtype=np.float32).reshape(3, 2)
