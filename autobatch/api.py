@@ -292,7 +292,7 @@ class Batched(Generic[P, R]):
             raise ExampleError(ready.failures)
         tables = dict(ready.tables)
         failed = tables.pop(FAILED, None)
-        stale = refuse(ready.checks)
+        stale = refuse(ready.checks, self.options().check_plans)
         if program.key.backend == "interpret":
             computed = program.interpret(call.shared, replace(ready, tables=tables), examples)
         else:
