@@ -70,6 +70,15 @@ def device_dtype(type: Array) -> Any:
     return jax.dtypes.canonicalize_dtype(_DOUBLE_WIDTH[type.dtype]) if _is_python(type) else dtype_of(type.dtype)
 
 
+def zeros(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array of zeros; for a key dtype, of keys whose words are zero."""
+    if not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+        return jnp.zeros(shape, dtype)
+    kind = key_implementation(str(dtype))
+    words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=kind)))
+    return jax.random.wrap_key_data(jnp.zeros((*shape, *words.shape), words.dtype), impl=kind)
+
+
 def _is_python(type: Array) -> bool:
     return type.weak and type.dtype in _DOUBLE_WIDTH
 

@@ -231,7 +231,7 @@ class LevelLoop:
             if variable not in self.place and variable in wanted:
                 shape = (emission.capacity(task.order), *variable.type.shape)
                 self.place[variable] = (len(self.initial), 0)
-                self.initial.append(jnp.zeros(shape, jax_compat.device_dtype(variable.type)))
+                self.initial.append(jax_compat.zeros(shape, jax_compat.device_dtype(variable.type)))
 
     def prepare(self) -> None:
         """What the loop reads and does not change is put in place before it."""
@@ -251,10 +251,11 @@ class LevelLoop:
 
     def shared_buffer(self, group: tuple[Variable, ...]) -> None:
         parts, at = [], 0
-        dtype = jnp.result_type(*(jax_compat.device_dtype(v.type) for v in group))
+        dtypes = {jax_compat.device_dtype(v.type) for v in group}
+        dtype = jnp.result_type(*dtypes) if len(dtypes) > 1 else dtypes.pop()
         for v in group:
             if v in self.made:
-                part = jnp.zeros((self.e.capacity(self.made[v].order), *v.type.shape), dtype)
+                part = jax_compat.zeros((self.e.capacity(self.made[v].order), *v.type.shape), dtype)
             else:
                 part = self.e.joined([v], dtype)
             self.place[v] = (len(self.initial), at)
@@ -397,7 +398,7 @@ def compute_live(equation: Compute, xs: Sequence[Any], rows: int, live: Any) -> 
         return list(compute(equation, [take(x, chosen) if v else x for v, x in zip(varying, xs, strict=True)]))
 
     def skip() -> list[Any]:
-        return [jnp.zeros(a.shape, a.dtype) for a in jax.eval_shape(run)]
+        return [jax_compat.zeros(a.shape, a.dtype) for a in jax.eval_shape(run)]
 
     found: Sequence[Any] = jax.lax.cond(live > 0, run, skip)
     return found
