@@ -6,7 +6,8 @@ import inspect
 import math
 import operator
 import types
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -229,6 +230,8 @@ def _field(s: State, value: v.Leaf, name: str) -> v.Abstract:
         if found is not None:
             _group(groups, frozenset({position}), None, found)
     if not groups and (parts := fields_of(s, value)) is not None:
+        if name in ("keys", "values", "items"):
+            refuse_unordered(s, value)
         return attribute(s, parts, name)
     if not groups:
         names = " or ".join(sorted(store.classes[c].name for c in possible))
@@ -257,21 +260,49 @@ def fields_of(s: State, value: v.Leaf) -> v.Record | None:
     """A tuple, NamedTuple or dict of the examples as a record of its fields; None for other objects."""
     assert isinstance(value.type, Ref)
     classes = class_list(s, value.type)
-    kinds = {(classes[c].kind, classes[c].name) for c in classes_of(s, value)}
+    possible, fields = sorted(classes_of(s, value)), s.context.schema.store(value.type.store).fields
+    kinds = {(classes[c].kind, classes[c].cls) for c in possible}
     if len(kinds) != 1 or next(iter(kinds))[0] == "object":
         return None
-    position = min(classes_of(s, value))
-    cls = classes[position]
-    store = s.context.schema.store(value.type.store)
-    names = [f.name for f in store.fields if position in f.classes]
+    forms = [tuple(sorted(f.name for f in fields if c in f.classes)) for c in possible]
+    cls, names = classes[possible[0]], list(forms[0])
+    if len(set(forms)) > 1:
+        _refuse_forms(s, cls, forms)
     if cls.kind == "namedtuple":
         order = {n: k for k, n in enumerate(cls.cls._fields)}  # type: ignore[union-attr]
         names.sort(key=lambda n: order[n])
-    elif cls.kind == "tuple":
+    elif cls.kind in ("tuple", "list"):
         names.sort(key=int)
+    elif cls.keys:
+        names = list(cls.keys)
     items = tuple(field(s, value, n) for n in names)
-    keys = tuple(range(len(names))) if cls.kind == "tuple" else tuple(names)
+    keys = tuple(range(len(names))) if cls.kind in ("tuple", "list") else tuple(names)
     return v.Record(cls.kind, keys, items, cls.cls)
+
+
+def _refuse_forms(s: State, cls: Class, forms: Sequence[Sequence[str]]) -> NoReturn:
+    distinct = list(dict.fromkeys(forms))
+    if cls.kind == "dict":
+        words = " and ".join("{" + ", ".join(map(repr, form)) + "}" for form in distinct[:3])
+        s.refuse(
+            f"the dicts here have different keys in different examples: {words}",
+            "give all of them the same keys, None where there is no value; or use a list of pairs",
+        )
+    lengths = " and ".join(str(len(form)) for form in distinct[:3])
+    s.refuse(f"the tuples here have different lengths in different examples: {lengths}", "use a list")
+
+
+def refuse_unordered(s: State, value: v.Abstract) -> None:
+    """Refuse to go through the keys of dicts that have them in different orders."""
+    if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
+        fields = s.context.schema.store(value.type.store).fields
+        for c in classes_of(s, value):
+            cls = class_list(s, value.type)[c]
+            if cls.kind == "dict" and not cls.keys and sum(c in f.classes for f in fields) > 1:
+                s.refuse(
+                    "the keys of these dicts come in different orders in different examples",
+                    "pack them in one order: dict(sorted(d.items()))",
+                )
 
 
 def _by_class(s: State, value: v.Leaf, name: str, groups: list[tuple[frozenset[int], Field | None, Any]]) -> v.Abstract:

@@ -386,6 +386,8 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
             return v.Static(value.value in container.value)
         if isinstance(container.value, str):
             s.refuse("`in` of a string cannot be compiled", "compare with `==`, or test before packing")
+    if isinstance(container, v.Leaf) and isinstance(container.type, Ref):
+        container = fields_of(s, container) or container
     found = sequence(s, container)
     if isinstance(found, v.Lazy):
         hits = s.context.rules.materialise(s, v.Lazy(found.length, lambda t, i: equal(t, found.item(t, i), value)))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note, wrap
-from autobatch.frontend.attributes import fields_of
+from autobatch.frontend.attributes import fields_of, refuse_unordered
 from autobatch.frontend.joins import as_listing
 from autobatch.frontend.layouts import rebuild
 from autobatch.frontend.numbers import binary, operand_of, present, traced
@@ -67,7 +67,9 @@ def _length(s: State, operand: Operand) -> v.Leaf:
 
 def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     """What a loop runs over: a container whose items are named one by one, or a length with a function."""
-    value = expand(s, present(s, value))
+    value = present(s, value)
+    refuse_unordered(s, value)
+    value = expand(s, value)
     match value:
         case v.Record(kind="dict", keys=keys):
             return v.Record("tuple", tuple(range(len(keys))), tuple(v.Static(k) for k in keys))

@@ -128,6 +128,8 @@ class _Reader:
         names = tuple(sorted(hints)) if kind == "dict" else tuple(hints)
         signature = tuple(_sort(hints[n]) for n in names) if cls is None else ()
         record = self.inference.record(kind, cls, names, signature)
+        if kind == "dict":
+            record.see_keys(tuple(hints))
         self.inference.see_record(place, record, none=False)
         if (id(record), source) not in self.done:
             self.done.add((id(record), source))

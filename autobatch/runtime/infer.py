@@ -76,13 +76,15 @@ class Place:
 @dataclass(eq=False)
 class Record:
     """A class, or one of its forms: instances of a plain class with other attributes, tuples and dicts whose elements
-    are of other sorts (`signature`), are other records of the same name."""
+    are of other sorts (`signature`), are other records of the same name. `keys`: the order of the keys of a dict, empty
+    where two were seen."""
 
     kind: RecordKind
     name: str
     cls: type | None
     places: dict[str, Place]
     signature: Signature = ()
+    keys: tuple[str, ...] | None = None
     parent: Record | None = None
 
     def find(self) -> Record:
@@ -93,6 +95,10 @@ class Record:
                 record.parent = record.parent.parent
             record = record.parent
         return record
+
+    def see_keys(self, keys: tuple[str, ...]) -> None:
+        """A dict has its keys in this order."""
+        self.keys = keys if self.keys in (None, keys) else ()
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -242,6 +248,8 @@ class Inference:
             names = tuple(f.name for f in fields)
             signature = tuple(sort_of_type(f.type, schema) for f in fields) if cls.cls is None else ()
             made.append(self.record(cls.kind, cls.cls, names, signature))
+            if cls.kind == "dict":
+                made[-1].see_keys(cls.keys)
         return made
 
 

@@ -79,7 +79,7 @@ class _Builder:
             positions |= {id(m): (name, k) for k, m in enumerate(members)}
             fields = self.fields(name, members)
             columns |= {(id(members[k]), f.name): f for f in fields for k in f.classes}
-            classes = tuple(Class(class_names[id(m)], m.kind, m.cls) for m in members)
+            classes = tuple(Class(class_names[id(m)], m.kind, m.cls, m.keys or ()) for m in members)
             stores.append(Store(name, classes, tuple(fields)))
         optional = place.none and place.kind in ("leaf", "unknown")
         schema = Schema(root, tuple(stores), tuple(self.list_stores), optional)
@@ -152,13 +152,6 @@ def _store_name(names: list[str]) -> str:
 
 
 def _class_names(records: Iterable[Record]) -> dict[int, str]:
-    """A name for each class, unique but for the forms of one class and for tuples and dicts."""
-    made: dict[int, str] = {}
-    owner: dict[str, type | None] = {}
-    for record in records:
-        count, name = 1, record.name
-        while owner.setdefault(name, record.cls) is not record.cls:
-            count += 1
-            name = f"{record.name}_{count}"
-        made[id(record)] = name
-    return made
+    """A name for each class: `is_class` tests for names. Forms of one class are classes of their own."""
+    taken: set[str] = set()
+    return {id(record): _unique(record.name, taken) for record in records}

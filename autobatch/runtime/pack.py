@@ -106,7 +106,10 @@ class _Packer:
         forms = sorted(tables, key=lambda t: (t.signature.count(None), t.names, tuple(s or "" for s in t.signature)))
         for table in forms:
             assert table.kind is not None
-            self.records[table.index] = self.inference.record(table.kind, table.cls, table.names, table.signature)
+            record = self.inference.record(table.kind, table.cls, table.names, table.signature)
+            for keys in table.orders:
+                record.see_keys(keys)
+            self.records[table.index] = record
         roots = self.walked.roots
         self.see(_Cells(self.inference.root, roots.values, roots.targets, self.walked.starts))
         for table in tables:

@@ -22,11 +22,13 @@ are all empty. No value of JAX or Python has it (a weak bool does not exist)."""
 @dataclass(frozen=True, slots=True)
 class Class:
     """A class of records. `cls` is the Python class (None for tuples and dicts); `kind` says how to rebuild one.
-    A "list" is one of fixed length whose elements differ in type: a result `[1, "a"]`."""
+    A "list" is one of fixed length whose elements differ in type: a result `[1, "a"]`. `keys`: those of a dict in their
+    order, where all dicts agree on it."""
 
     name: str
     kind: Literal["object", "namedtuple", "tuple", "list", "dict"]
     cls: type | None = None
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def _schema_to_json(schema: Schema) -> dict[str, Any]:
         "stores": [
             {
                 "name": s.name,
-                "classes": [[c.name, c.kind, None if c.cls is None else _name_of(c.cls)] for c in s.classes],
+                "classes": [[c.name, c.kind, None if c.cls is None else _name_of(c.cls), c.keys] for c in s.classes],
                 "fields": [
                     [f.name, _type_to_json(f.type), f.column, f.classes, f.optional, f.always_none, f.nullable]
                     for f in s.fields
@@ -123,7 +123,9 @@ def _schema_to_json(schema: Schema) -> dict[str, Any]:
 def _schema_from_json(text: dict[str, Any], path: str) -> Schema:
     stores = []
     for s in text["stores"]:
-        classes = [Class(n, kind, None if c is None else _class_of(c, path)) for n, kind, c in s["classes"]]
+        classes = [
+            Class(n, kind, None if c is None else _class_of(c, path), tuple(keys)) for n, kind, c, keys in s["classes"]
+        ]
         fields = [Field(n, _type_from_json(t), column, tuple(ks), *flags) for n, t, column, ks, *flags in s["fields"]]
         stores.append(Store(s["name"], tuple(classes), tuple(fields)))
     lists = [ListStore(name, _type_from_json(elem), *flags) for name, elem, *flags in text["lists"]]

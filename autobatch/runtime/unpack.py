@@ -200,7 +200,7 @@ def _names(cls: Class) -> tuple[str, ...]:
 def _maker(cls: Class) -> Callable[[], Any]:
     """A function that makes an empty object of a class."""
     if cls.cls is None:
-        return list if cls.kind == "list" else dict
+        return list if cls.kind == "list" else partial(dict.fromkeys, cls.keys)
     return cls.cls if is_graph_class(cls.cls) else partial(_bare, cls.cls)
 
 

@@ -50,6 +50,8 @@ class Table:
     names: tuple[str, ...]
     extract: Callable[[Any], _Values]
     signature: Signature = ()
+    orders: set[tuple[str, ...]] = field(default_factory=set)
+    """The orders in which dicts have their keys."""
     pending: list[_Values] = field(default_factory=list)
     chunks: list[list[Chunk]] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
@@ -258,6 +260,7 @@ class _Walker:
         form = (dict, names, *self.form(values))
         if (known := self.forms.get(form)) is None:
             known = self.forms[form] = self.table("dict", None, names, list, self.signature(values))
+        known.orders.add(tuple(x))
         return known, values
 
     def plain_table(self, x: Any) -> tuple[Table, _Values]:
