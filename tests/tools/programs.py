@@ -137,6 +137,19 @@ def head(p, t: Node):
     return best, scaled(loss)
 
 
+@ab.batched(in_axes=(None, 0))
+def nested(p, xs: list[float]):
+    h = p["b"]  # -
+    for x in xs:  # frame before
+        unread = h * 2  # -
+        del unread  # -
+        for _ in range(2):  # level r0
+            for _ in range(3):  # level r0
+                k = h + 1  # level r0
+                h = turned(k) * x  # level r0
+    return h  # -
+
+
 def words() -> dict[int, str]:
     """The words that the comments of this file ask for, by line."""
     found = {}

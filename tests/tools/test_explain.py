@@ -20,7 +20,7 @@ from autobatch.tools.explain.facts import PLACES
 from tests.properties import functions as f
 from tests.properties import strategies as draws
 from tests.tools import programs
-from tests.tools.programs import Many, Node, all_kinds, head, parameters, refused, rnn, tree, tree_lstm
+from tests.tools.programs import Many, Node, all_kinds, head, nested, parameters, refused, rnn, tree, tree_lstm
 
 TREES = [tree(5), tree(3, seed=1), tree(1, seed=2)]
 NARROW = ab.options(widths=(8, 4))
@@ -54,6 +54,7 @@ def margins(explanation):
         (rnn, [[0.5, 0.25], [], [1.0]]),
         (all_kinds, [Many(1.0, [Many(2.0)]), Many(3.0)]),
         (head, TREES),
+        (nested, [[0.5, 0.25], [1.0]]),
     ],
     ids=lambda x: getattr(x, "__name__", ""),
 )

@@ -46,7 +46,7 @@ class Placed:
 def placed(schedule: Schedule, spec: PlanSpec, rows: Mapping[int, int]) -> list[Placed]:
     """Every equation of a schedule with its place; `rows` by space."""
     examples = spaces_of_examples(spec)
-    several = bool(schedule.recurrences())
+    has_levels = bool(schedule.recurrences())
     last: dict[Variable, int] = {}
     found: list[Placed] = []
 
@@ -54,7 +54,7 @@ def placed(schedule: Schedule, spec: PlanSpec, rows: Mapping[int, int]) -> list[
         if space is None:
             return Place("once", operations=1)
         kind = "example" if space.index in examples else "frame"
-        when = ("before" if behind < 0 else "after") if several else None
+        when = ("before" if behind < 0 else "after") if has_levels else None
         return Place(kind, when, behind if behind >= 0 else None, 1, rows.get(space.index, 0))
 
     for step in schedule.steps:
@@ -102,6 +102,7 @@ class Lines:
                 self.add(instruction.span, [Place("host", operations=1)])
         self.functions = {f.name: f for f in lowered.functions}
         self.left = {f.name for f in spec.module.functions}
+        self.turns = {f.span for f in spec.module.functions}
         self.texts: dict[str, set[Where]] = {}
         for function in lowered.functions:
             self.fused(function.region, None)
@@ -151,7 +152,8 @@ class Lines:
                 whole = self.places.get((loop.span.file, loop.span.line), ())
                 self.places.update((line, list(whole)) for line in lines if line not in self.places)
             for inner in regions(instruction):
-                self.fused(inner, instruction if isinstance(instruction, For) else loop)
+                whole_loop = isinstance(instruction, For) and instruction.span not in self.turns
+                self.fused(inner, instruction if whole_loop else loop)
 
 
 def _cost(place: Place) -> tuple[int, int, int]:
