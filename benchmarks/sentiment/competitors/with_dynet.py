@@ -1,0 +1,51 @@
+"""The model with DyNet and its automatic batching. `python with_dynet.py WORKLOAD [batched|single]`; Python 3.8."""
+
+import os
+import sys
+
+form = sys.argv[2] if len(sys.argv) > 2 else "batched"
+file = sys.argv[1]
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.argv = [sys.argv[0], "--dynet-mem", "2048", "--dynet-seed", "1"]
+sys.argv += ["--dynet-autobatch", "1"] if form == "batched" else []
+import dynet as dy  # noqa: E402  (reads its options from the command line)
+import worker  # noqa: E402
+import workload  # noqa: E402
+
+trees, w, H = workload.load(file)
+model = dy.ParameterCollection()
+emb = model.lookup_parameters_from_numpy(w.pop("emb"))
+p = {k: model.parameters_from_numpy(v) for k, v in w.items()}
+
+
+def gates(z, parts):
+    """Inner nodes have a forget gate for each part, between the input gate and the output gate."""
+    n = 3 + len(parts)
+    i, o, u = (dy.pick_range(z, k * H, (k + 1) * H) for k in (0, n - 2, n - 1))
+    terms = [dy.cmult(dy.logistic(i), dy.tanh(u))]
+    for k, c in enumerate(parts, 1):
+        terms.append(dy.cmult(dy.logistic(dy.pick_range(z, k * H, (k + 1) * H)), c))
+    c = dy.esum(terms) if parts else terms[0]
+    return dy.cmult(dy.logistic(o), dy.tanh(c)), c
+
+
+def loss(tree):
+    states, losses = {}, []
+    for node in workload.nodes(tree):
+        if workload.is_leaf(node):
+            state = gates(dy.affine_transform([p["leaf_bias"], p["leaf"], emb[node[1]]]), [])
+        else:
+            (hl, cl), (hr, cr) = (states[id(k)] for k in node[1:])
+            state = gates(dy.affine_transform([p["bias"], p["left"], hl, p["right"], hr]), [cl, cr])
+        states[id(node)] = state
+        logits = dy.affine_transform([p["out_bias"], p["out"], state[0]])
+        losses.append(dy.pickneglogsoftmax(logits, node[0]))
+    return losses
+
+
+def run(chosen):
+    dy.renew_cg()
+    return dy.esum([x for k in chosen for x in loss(trees[k])]).value()
+
+
+worker.serve(trees, run, {"name": "dynet " + form, "version": dy.__version__})

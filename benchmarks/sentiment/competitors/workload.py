@@ -1,0 +1,81 @@
+"""What every competitor computes: trees, weights and the model in words. NumPy alone, for Python 3.8 and later.
+
+A tree is `[label, word]` or `[label, left, right]`. Leaf gates are i, o, u of the word's embedding, inner gates
+i, f_left, f_right, o, u of both states (Tai, Socher and Manning, ACL 2015, section 3.2); every node has a softmax over
+five classes, and the loss is the sum of the cross entropies of all nodes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CLASSES = 5
+VOCABULARY = 20000
+
+
+def is_leaf(tree: Any) -> bool:
+    return len(tree) == 2
+
+
+def size(tree: Any) -> int:
+    """The number of nodes."""
+    return sum(1 for _ in nodes(tree))
+
+
+def nodes(tree: Any) -> Iterator[Any]:
+    """All nodes, parts before wholes."""
+    out, stack = [], [tree]
+    while stack:
+        node = stack.pop()
+        out.append(node)
+        if not is_leaf(node):
+            stack += node[1:]
+    return iter(out[::-1])
+
+
+def random_trees(count: int, seed: int = 0) -> list[Any]:
+    """Trees as long as sentences of the treebank, split at random places, with words as frequent as in language."""
+    rng = np.random.RandomState(seed)
+    frequency = 1.0 / (np.arange(VOCABULARY) + 2.7)
+    frequency /= frequency.sum()
+
+    def grow(leaves: int) -> Any:
+        label = int(rng.randint(CLASSES))
+        if leaves == 1:
+            return [label, int(rng.choice(VOCABULARY, p=frequency))]
+        left = int(rng.randint(1, leaves))
+        return [label, grow(left), grow(leaves - left)]
+
+    lengths = np.clip(np.round(rng.gamma(4.2, 4.6, size=count)), 3, 52).astype(int)
+    return [grow(int(n)) for n in lengths]
+
+
+def weights(embedding: int, hidden: int, seed: int = 1) -> dict[str, Any]:
+    """Matrices as (outputs, inputs); gates in the order of the module's text, forget biases one."""
+    rng = np.random.RandomState(seed)
+
+    def matrix(outputs: int, inputs: int) -> Any:
+        return (rng.uniform(-1, 1, size=(outputs, inputs)) / np.sqrt(inputs)).astype(np.float32)
+
+    w = {"emb": (rng.randn(VOCABULARY, embedding) * 0.3).astype(np.float32)}
+    w["leaf"], w["leaf_bias"] = matrix(3 * hidden, embedding), np.zeros(3 * hidden, np.float32)
+    w["left"], w["right"] = matrix(5 * hidden, hidden), matrix(5 * hidden, hidden)
+    w["bias"] = np.zeros(5 * hidden, np.float32)
+    w["out"], w["out_bias"] = matrix(CLASSES, hidden), np.zeros(CLASSES, np.float32)
+    w["bias"][hidden : 3 * hidden] = 1.0
+    return w
+
+
+def save(path: Path, trees: list[Any], embedding: int, hidden: int) -> None:
+    Path(path).write_text(json.dumps({"trees": trees, "embedding": embedding, "hidden": hidden}))
+
+
+def load(path: str) -> tuple[list[Any], dict[str, Any], int]:
+    """(trees, weights, hidden size)"""
+    held = json.loads(Path(path).read_text())
+    return held["trees"], weights(held["embedding"], held["hidden"]), held["hidden"]
