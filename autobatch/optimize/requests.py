@@ -20,6 +20,7 @@ from autobatch.ir.system import (
     results,
     space_of,
 )
+from autobatch.optimize.costs import window_costs
 from autobatch.optimize.fission import Recurrence, Schedule, Stage
 from autobatch.optimize.sharing import deciding_columns
 from autobatch.runtime.tables import (
@@ -85,7 +86,7 @@ class _Requests:
                 for task in step.tasks:
                     for equation in task.equations:
                         self.visit(equation, step, task.order.index)
-                loops.append(self.loop(step))
+                loops.append(self.loop(step, widths))
             else:
                 for equation in step.equations:
                     self.visit(equation, step, None)
@@ -163,7 +164,7 @@ class _Requests:
         terms = tuple(UNIFORM if v.space is None else base_of(v.space) for v in equation.terms)
         self.paths.append(PathRequest(name, elements, spaces, terms, equation.links, weight))
 
-    def loop(self, step: Recurrence) -> LoopRequest:
+    def loop(self, step: Recurrence, widths: tuple[int, ...]) -> LoopRequest:
         made = {r: n for n, task in enumerate(step.tasks) for e in task.equations for r in results(e)}
         edges: dict[Edge, None] = {}
         for n, task in enumerate(step.tasks):
@@ -177,4 +178,5 @@ class _Requests:
                         for variable in reads(equation):
                             if variable in made and made[variable] != n:
                                 edges.setdefault(Edge(n, made[variable], None))
-        return LoopRequest(tuple(t.order.index for t in step.tasks), tuple(edges))
+        costs = tuple(window_costs(t, widths) for t in step.tasks)
+        return LoopRequest(tuple(t.order.index for t in step.tasks), tuple(edges), costs)

@@ -213,10 +213,10 @@ class _Binder:
         """The windows of one level loop; returns the number of levels."""
         plan = self.plan
         deepest = max((int(plan.levels[t].max()) + 1 for t in loop.tasks if len(plan.levels[t])), default=0)
-        for task in loop.tasks:
+        for task, costs in zip(loop.tasks, loop.costs, strict=True):
             level = plan.levels[task][self.sorted[task]]
             self.put(f"loop{n}.{task}.end", np.searchsorted(level, np.arange(deepest), side="right"))
-            for width, (starts, firsts) in cut(level, self.request.widths, deepest).items():
+            for width, (starts, firsts) in cut(level, self.request.widths, deepest, costs).items():
                 self.put(f"loop{n}.{task}.{width}.start", starts)
                 self.put(f"loop{n}.{task}.{width}.first", firsts)
         return deepest

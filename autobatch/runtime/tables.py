@@ -83,10 +83,12 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class LoopRequest:
-    """A level loop: the order of each task, in static order, and what its rows wait for."""
+    """A level loop: the order of each task, in static order, and what its rows wait for. `costs[task]`: the cost of one
+    window of each width (`optimize/costs.py`)."""
 
     tasks: tuple[int, ...]
     edges: tuple[Edge, ...]
+    costs: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

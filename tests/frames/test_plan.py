@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
+from autobatch.optimize.costs import window_costs, work_of
 from autobatch.runtime.levels import longest_paths
-from autobatch.runtime.windows import FIXED_COST, cover, cut
+from autobatch.runtime.windows import cover, cut
 from tests.frames.programs import child_sum, parameters, prepared, random_many, random_tree, tree_lstm
 from tests.properties import functions
 from tests.properties import strategies as draws
@@ -145,11 +146,19 @@ def test_the_levels_of_trees_are_heights(leaves):
 # ---- windows
 
 
-@given(st.lists(st.integers(0, 40), max_size=8), st.sampled_from([(8,), (8, 4), (16, 8, 4), (128, 64, 16, 8)]))
-def test_windows_cover_each_level(sizes, widths):
+def costs_of(widths, fixed):
+    return tuple(fixed + w for w in widths)
+
+
+@given(
+    st.lists(st.integers(0, 40), max_size=8),
+    st.sampled_from([(8,), (8, 4), (16, 8, 4), (128, 64, 16, 8)]),
+    st.sampled_from([0.5, 8.0, 100.0]),
+)
+def test_windows_cover_each_level(sizes, widths, fixed):
     """Every row is computed in its level; a window reaches back over finished rows only, and forward over none."""
     level = np.repeat(np.arange(len(sizes)), sizes)
-    tables = cut(level, widths, len(sizes))
+    tables = cut(level, widths, len(sizes), costs_of(widths, fixed))
     ends = np.cumsum([0, *sizes])
     for k, size in enumerate(sizes):
         seen = np.zeros(ends[-1] + max(widths), int)
@@ -162,15 +171,35 @@ def test_windows_cover_each_level(sizes, widths):
         assert size or not seen.any(), "an empty level has no window"
 
 
-@given(st.integers(1, 60), st.sampled_from([(8,), (8, 4), (16, 8, 4)]))
-def test_covers_are_the_cheapest(rows, widths):
-    found = cover(rows, widths)
+@given(st.integers(1, 60), st.sampled_from([(8,), (8, 4), (16, 8, 4)]), st.data())
+def test_covers_are_the_cheapest(rows, widths, data):
+    costs = tuple(sorted((data.draw(st.floats(0.1, 100.0)) for _ in widths), reverse=True))
+    found = cover(rows, widths, costs)
     assert sum(found) >= rows and list(found) == sorted(found, reverse=True)
     best = [0.0]
     for n in range(1, rows + 1):
-        best.append(min(best[max(0, n - w)] + w + FIXED_COST for w in widths))
+        best.append(min(best[max(0, n - w)] + c for w, c in zip(widths, costs)))
     if rows <= 2 * widths[0]:
-        assert sum(w + FIXED_COST for w in found) == best[rows]
+        price = dict(zip(widths, costs))
+        assert sum(price[w] for w in found) == pytest.approx(best[rows])
+
+
+def test_windows_follow_the_work_of_a_row():
+    """Rows of much work are not wasted; rows of little work go in few wide windows."""
+    heavy, light = (9.0, 17.0, 65.0, 129.0)[::-1], (8.1, 8.2, 8.6, 9.0)[::-1]
+    assert cover(20, (128, 64, 16, 8), heavy) == (16, 8)
+    assert cover(20, (128, 64, 16, 8), light) == (64,)
+
+
+def test_costs_come_from_the_operations_of_a_task():
+    trees = [random_tree(np.random.default_rng(0), 9)]
+    schedule = prepared(tree_lstm, parameters(), trees).program.compiled.schedule
+    (task,) = schedule.recurrences()[0].tasks
+    work = work_of(task)
+    assert work.flops == 2 * 16 * 40 and work.operations == len(task.equations)
+    costs = window_costs(task, (128, 64, 16, 8))
+    assert list(costs) == sorted(costs, reverse=True)
+    assert costs[0] / 128 < costs[-1] / 8, "a row is cheaper in a wide window"
 
 
 # ---- size classes

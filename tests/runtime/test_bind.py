@@ -29,7 +29,7 @@ def test_stable_order_is_a_stable_argsort(keys):
 
 @given(st.integers(0, 700), st.sampled_from([(8,), (16, 4), (128, 64, 16, 8)]))
 def test_a_cover_holds_every_row_and_wastes_less_than_its_narrowest_window_needs(rows, widths):
-    windows = cover(rows, widths)
+    windows = cover(rows, widths, tuple(8.0 + w for w in widths))
     assert sum(windows) >= rows
     assert not windows or sum(windows) - windows[-1] < rows
     assert list(windows) == sorted(windows, reverse=True)
@@ -39,7 +39,7 @@ def test_a_cover_holds_every_row_and_wastes_less_than_its_narrowest_window_needs
 def test_windows_of_a_level_write_it_whole_and_nothing_behind_it_where_rows_allow(counts):
     widths = (16, 4)
     level = np.repeat(np.arange(len(counts)), counts)
-    windows = cut(level, widths, len(counts))
+    windows = cut(level, widths, len(counts), (24.0, 12.0))
     ends = np.cumsum(counts)
     for k, end in enumerate(ends):
         written: set[int] = set()
