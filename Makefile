@@ -5,7 +5,7 @@ WORKERS ?= 2
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-long check static lint types imports bench check-jax-latest format clean
+.PHONY: demo test test-long check static lint types imports bench bench-trees check-jax-latest format clean
 
 demo: $(VENV)/.examples
 	$(BIN)/python -m examples.trees.demo
@@ -33,6 +33,26 @@ imports: $(VENV)/.dev
 
 bench: $(VENV)/.examples
 	$(BIN)/python -m benchmarks.trees
+
+# The binary tree-LSTM beside PyTorch and DyNet, each in an environment of its own; DyNet has wheels for Python 3.8 only,
+# and is left out where there is none. `make bench-trees SST=FOLDER` takes the trees of the treebank there.
+PYTHON38 ?= python3.8
+SST ?=
+
+bench-trees: $(VENV)/.examples .venv-torch/.installed .venv-dynet/.installed
+	$(BIN)/python -m benchmarks.sentiment $(SST) --torch .venv-torch/bin/python --dynet .venv-dynet/bin/python \
+		--json sentiment.json --picture sentiment.png
+
+.venv-torch/.installed:
+	$(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/python -m pip install --quiet torch==2.13.0 numpy
+	touch $@
+
+.venv-dynet/.installed:
+	mkdir -p .venv-dynet
+	if command -v $(PYTHON38) > /dev/null; then $(PYTHON38) -m venv .venv-dynet && \
+		.venv-dynet/bin/python -m pip install --quiet dyNET38==2.2 numpy; fi
+	touch $@
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -62,4 +82,4 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-jax-latest .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-jax-latest .venv-torch .venv-dynet .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -119,7 +119,7 @@ def measure(found: Sequence[Competitor], batches: Sequence[int], rounds: int, se
     for batch in batches:
         turns = [c for c in running if c.largest is None or batch <= c.largest]
         for c in turns:
-            c.ask({"batch": batch, "seconds": seconds / 2})
+            c.ask({"warm": batch})
         for _ in range(rounds):
             for c in turns:
                 c.rates.setdefault(batch, []).append(c.ask({"batch": batch, "seconds": seconds})["trees_per_second"])

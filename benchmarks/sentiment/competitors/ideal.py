@@ -50,9 +50,6 @@ def main() -> None:
     def run(chosen: range) -> float:
         return float(jax.block_until_ready(forward(p, *operands(chosen)))[0])
 
-    for size in (1, 16, 64, 256):
-        for k in range(0, len(trees) - size + 1, size) if size > 1 else range(8):
-            run(range(k, k + size))
     worker.serve(trees, run, {"name": "ideal", "jax": jax.__version__})
 
 

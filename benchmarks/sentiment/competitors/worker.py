@@ -1,7 +1,8 @@
 """The protocol of a competitor: a process that answers one line of JSON with one line of JSON.
 
-    {"batch": 64, "seconds": 0.4}   ->   {"trees_per_second": 5180.2}      batches of consecutive trees, one by one
     {"loss": true}                  ->   {"loss": 29968.3}                 over all trees, in batches of 64
+    {"warm": 64}                    ->   {"batches": 8}                    every batch of 64 once: all is compiled
+    {"batch": 64, "seconds": 0.4}   ->   {"trees_per_second": 5180.2}      batches of consecutive trees, one by one
 
 The rate is that of trees of mean size: nodes per second over the mean number of nodes. Python 3.8 and later.
 """
@@ -25,11 +26,18 @@ def serve(trees, run, info):
     position = {}
     print(json.dumps(info), flush=True)
 
+    def starts(batch):
+        return range(0, len(trees) - batch + 1, batch)
+
+    def warm(batch):
+        for at in starts(batch):
+            run(range(at, at + batch))
+        return len(starts(batch))
+
     def rate(batch, seconds):
-        starts = list(range(0, len(trees) - batch + 1, batch))
         work, begin = 0, time.perf_counter()
         while True:
-            at = starts[position.get(batch, 0) % len(starts)]
+            at = starts(batch)[position.get(batch, 0) % len(starts(batch))]
             position[batch] = position.get(batch, 0) + 1
             run(range(at, at + batch))
             work += sum(sizes[at : at + batch])
@@ -43,6 +51,8 @@ def serve(trees, run, info):
         gc.disable()  # a collection in the middle of a batch would hit whoever happens to run
         if "loss" in asked:
             answer = {"loss": sum(run(range(k, min(k + 64, len(trees)))) for k in range(0, len(trees), 64))}
+        elif "warm" in asked:
+            answer = {"batches": warm(asked["warm"])}
         else:
             answer = {"trees_per_second": rate(asked["batch"], asked["seconds"])}
         gc.enable()
