@@ -19,7 +19,7 @@ import numpy as np
 
 from autobatch import pipeline, transfer
 from autobatch.cache import Bounded, Key, logger
-from autobatch.data import FAILED, Component, array_columns, raw, zeros
+from autobatch.data import FAILED, Component, Examples, array_columns, raw, zeros
 from autobatch.frontend.state import FreeVariable
 from autobatch.frontend.statics import MISSING, follow, same_static
 from autobatch.groups import ARGUMENT, Planner, Tables
