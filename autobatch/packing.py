@@ -13,7 +13,6 @@ from autobatch.runtime.layout import merge
 from autobatch.runtime.pack import pack
 from autobatch.runtime.schema import UNKNOWN, Schema
 
-
 Declared = Callable[[], Schema] | None
 """What annotations say about the types of examples; read only where examples do not show them."""
 

@@ -16,10 +16,10 @@ from autobatch.frontend import values as v
 from autobatch.frontend.assignment import assign
 from autobatch.frontend.branches import condition
 from autobatch.frontend.comprehensions import make_map
+from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import stored
 from autobatch.frontend.layouts import RecordLayout, list_types
-from autobatch.frontend.mutation import rebind
-from autobatch.frontend.operators import concatenate
+from autobatch.frontend.rebinding import rebind
 from autobatch.frontend.sources import changed, stores
 from autobatch.frontend.state import Ended, State
 from autobatch.ir.core import Operand

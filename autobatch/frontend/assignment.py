@@ -11,10 +11,11 @@ from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.mutation import rebind, refuse_change
+from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.numbers import present, traced
 from autobatch.frontend.operators import BINARY, apply_binary
-from autobatch.frontend.sequences import length, sequence, sliced
+from autobatch.frontend.rebinding import rebind, refuse_change
+from autobatch.frontend.sequences import in_range, length, sequence, sliced
 from autobatch.frontend.state import State
 from autobatch.ir.types import Array
 
@@ -115,12 +116,15 @@ def _store(s: State, container: ast.expr, index: v.Abstract, value: v.Abstract) 
     old = expand(s, present(s, s.evaluate(container)))
     if isinstance(old, v.Leaf) and isinstance(old.type, Array):
         s.refuse("arrays are not changed in place", f"write {container.id} = {container.id}.at[...].set(...)")
+    if _is_list(old) and not (isinstance(old, v.Record) and isinstance(index, v.Static)):
+        rebind(s, container.id, _with_item(s, old, index, value))
+        return
     if not isinstance(old, v.Record) or old.kind not in ("list", "dict") or not isinstance(index, v.Static):
         refuse_change(
             s,
             container,
-            "an item can be assigned only in a list or dict built in this function, at a constant key",
-            "build the list with a comprehension",
+            "an item can be assigned only in a list or dict built in this function, in a dict at a constant key",
+            "use a list, whose indices may be computed from the example",
         )
     key = index.value
     if old.kind == "list":
@@ -130,6 +134,23 @@ def _store(s: State, container: ast.expr, index: v.Abstract, value: v.Abstract) 
             return
         key %= len(old.items)
     rebind(s, container.id, put(old, key, value))
+
+
+def _is_list(value: v.Abstract) -> bool:
+    return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind == "list")
+
+
+def _with_item(s: State, items: v.Abstract, index: v.Abstract, value: v.Abstract) -> v.Abstract:
+    """A copy of a list with one item set; the position, or the length, is known only when the program runs."""
+    position = in_range(s, present(s, index), length(s, items))
+    found = sequence(s, as_listing(s, items) if isinstance(items, v.Record) else items)
+    assert isinstance(found, v.Lazy)
+
+    def at(t: State, i: v.Abstract) -> v.Abstract:
+        here = traced(t, operator.eq, i, position).operand
+        return conditional(t, here, lambda u: value, lambda u: found.item(u, i))
+
+    return s.context.rules.materialise(s, v.Lazy(found.length, at))
 
 
 def put(record: v.Record, key: Any, value: v.Abstract) -> v.Record:

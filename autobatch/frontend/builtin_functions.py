@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,7 +27,8 @@ from autobatch.frontend.numbers import (
     traced,
 )
 from autobatch.frontend.operators import apply_binary, compare, equal, lookup
-from autobatch.frontend.reductions import extreme, reduce_sequence, sum_of
+from autobatch.frontend.ordering import ordered
+from autobatch.frontend.reductions import extreme, product_of, reduce_sequence, sum_of
 from autobatch.frontend.sequences import (
     enumerated,
     length,
@@ -35,7 +37,7 @@ from autobatch.frontend.sequences import (
     sequence,
     zipped,
 )
-from autobatch.frontend.state import Impure, State
+from autobatch.frontend.state import State
 from autobatch.frontend.statics import MISSING, inputs
 from autobatch.ir.types import Array, Ref
 
@@ -272,6 +274,14 @@ def _sum(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return sum_of(s, args[0], start)
 
 
+def _float_sum(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return to_float(s, sum_of(s, args[0], v.Static(0.0)))
+
+
+def _product(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return product_of(s, args[0], kwargs.get("start", v.Static(1)))
+
+
 def _any(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return reduce_sequence(s, args[0], "any")
 
@@ -341,17 +351,7 @@ def _callable(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _sorted(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    found = sequence(s, args[0])
-    constants = [x.value for x in found.items if isinstance(x, v.Static)] if isinstance(found, v.Record) else []
-    named = {k: x.value for k, x in kwargs.items() if isinstance(x, v.Static)}
-    if not isinstance(found, v.Record) or len(constants) < len(found.items) or len(named) < len(kwargs):
-        raise Impure(
-            "sorted() of values of the program cannot be compiled",
-            s.span,
-            "sort before packing, or use jnp.sort on an array",
-        )
-    made = sorted(constants, **named)
-    return v.Record("list", tuple(range(len(made))), tuple(map(v.Static, made)))
+    return s.context.rules.materialise(s, ordered(s, args[0], kwargs))
 
 
 def _super(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -394,7 +394,7 @@ BUILTINS: dict[Any, Builtin] = {
     list: _list, tuple: _tuple, dict: _dict, isinstance: _isinstance, int: _int, float: _float, bool: _bool,
     round: _round, abs: _abs, divmod: _divmod, pow: _pow, sum: _sum, any: _any, all: _all, min: _min, max: _max,
     sorted: _sorted, super: _super, getattr: _getattr, hasattr: _hasattr, type: _type, str: _str, callable: _callable,
-    functools.partial: _partial,
+    math.fsum: _float_sum, math.prod: _product, functools.partial: _partial,
 }  # fmt: skip
 
 

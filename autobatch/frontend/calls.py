@@ -279,7 +279,7 @@ def run(state: State, source: FunctionSource) -> Layout | None:
         state.dead = True
     if state.dead:
         return None if state.frame.unknown else layout_of(NEVER)
-    if state.flag(RETURNED) != v.Static(True):
+    if not state.is_set(RETURNED):
         return None
     return layout_of(stored(state, state.env[RESULT].value), state.context.shared_values)
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
 from autobatch.frontend.assignment import assign
 from autobatch.frontend.branches import condition, harmless
+from autobatch.frontend.joined import flatten
 from autobatch.frontend.joins import arms, as_listing, stored
-from autobatch.frontend.layouts import Layout, ListingLayout, layout_of, leaf_types, leaves, list_types
+from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
 from autobatch.frontend.numbers import operand_of, undefined
-from autobatch.frontend.operators import concatenate
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import Ended, State, Unknown
 from autobatch.ir.core import Apply, If, Map, Operand, Region
-from autobatch.ir.ops import own
 from autobatch.ir.types import INT, List
 
 Body = Callable[[State, v.Abstract], tuple[bool | Operand, Callable[[State], v.Abstract]]]
@@ -47,7 +47,7 @@ def _generate(s: State, generators: Sequence[ast.comprehension], element: ast.ex
         assign(t, first.target, x)
         return _filters(t, first.ifs), inner
 
-    result = collect(s, found, body)
+    result = collect(s, found, body, listed=bool(rest))
     return flatten(s, result) if rest else result
 
 
@@ -58,14 +58,24 @@ def _filters(s: State, tests: Sequence[ast.expr]) -> bool | Operand:
     return condition(s, tests[0] if len(tests) == 1 else ast.copy_location(ast.BoolOp(ast.And(), [*tests]), tests[0]))
 
 
-def collect(s: State, found: v.Record | v.Lazy, body: Body) -> v.Record | v.Listing:
-    """A list of `body` over a sequence."""
+def collect(s: State, found: v.Record | v.Lazy, body: Body, *, listed: bool = False) -> v.Record | v.Listing:
+    """A list of `body` over a sequence. `listed`: its elements are lists, of any length even where it is fixed."""
     if isinstance(found, v.Record):
         unrolled = _unroll(s, found, body)
         if unrolled is not None:
             return unrolled
         found = _lazy(s, found)
-    return make_map(s, found, body)
+    return make_map(s, found, partial(_listed, body) if listed else body)
+
+
+def _listed(body: Body, s: State, x: v.Abstract) -> tuple[bool | Operand, Callable[[State], v.Abstract]]:
+    kept, element = body(s, x)
+
+    def made(t: State) -> v.Abstract:
+        value = element(t)
+        return as_listing(t, value) if isinstance(value, v.Record) and value.items else value
+
+    return kept, made
 
 
 def _lazy(s: State, found: v.Record) -> v.Lazy:
@@ -163,29 +173,6 @@ def materialise(s: State, value: v.Abstract) -> v.Abstract:
     if not isinstance(value, v.Lazy):
         return value
     return make_map(s, value, lambda t, x: (True, lambda u: stored(u, x)))
-
-
-def flatten(s: State, value: v.Abstract) -> v.Abstract:
-    """A list of lists, the result of two `for` in one comprehension, as one list."""
-    assert isinstance(value, v.Record | v.Listing)
-    if isinstance(value, v.Record):
-        result: v.Abstract = v.Record("list", (), ())
-        for x in value.items:
-            result = concatenate(s, result, x)
-        return result
-    if isinstance(value.elem, ListingLayout) and not value.elem.array:
-        lists = tuple(_flattened(s, x) for x in value.lists)
-        return v.Listing(lists, value.elem.elem)
-    s.refuse(
-        "a list comprehension with two `for` whose inner lists have a fixed length cannot be compiled",
-        "nest two comprehensions, which gives a list of lists; sum(), any() and all() of it may have two `for`",
-    )
-
-
-def _flattened(s: State, lists: Operand) -> Operand:
-    outer = lists.type
-    assert isinstance(outer, List) and isinstance(outer.elem, List)
-    return s.apply(own("flatten"), (lists,), List(outer.elem.elem))
 
 
 def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:

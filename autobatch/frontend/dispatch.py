@@ -22,6 +22,7 @@ from autobatch.frontend.fields import replaced
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.numbers import present
 from autobatch.frontend.numpy_names import OUTSIDE, REFUSED, jax_name
+from autobatch.frontend.prelude import LIBRARY, index_of
 from autobatch.frontend.selection import apply_choice
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.stacking import stacking
@@ -53,6 +54,8 @@ def call(s: State, function: v.Abstract, args: Arguments, kwargs: Named, span: S
         case v.Method(function=v.Static(value=None), receiver=v.Leaf() as receiver):
             return _by_class(s, receiver, function.name, args, kwargs)
         case v.Method(function=inner, receiver=receiver):
+            if isinstance(inner, v.Static) and inner.value in (list.index, tuple.index):
+                return index_of(s, receiver, args, kwargs)
             if isinstance(inner, v.Static) and inner.value in METHODS:
                 return METHODS[inner.value](s, receiver, args, kwargs)
             return call(s, inner, [receiver, *args], kwargs, span)
@@ -110,6 +113,8 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         return s.call(v.Static(held.__func__), [receiver, *args], kwargs)
     if (message := _refused(held)) is not None and not (held in FOLDED and _all_static(args, kwargs)):
         raise Impure(message[0], s.span, message[1])
+    if _hashable(held) and held in LIBRARY:
+        return LIBRARY[held](s, args, kwargs)
     if _hashable(held) and held in BUILTINS:
         return BUILTINS[held](s, args, kwargs)
     if (made := replaced(s, held, args, kwargs)) is not None:

@@ -15,10 +15,12 @@ from autobatch.frontend.branches import bool_expression, conditional_expression
 from autobatch.frontend.comprehensions import comprehension, dict_comprehension, nested_reduction
 from autobatch.frontend.failures import text
 from autobatch.frontend.functions import define
+from autobatch.frontend.joined import concatenate
 from autobatch.frontend.mutation import call_method
 from autobatch.frontend.numbers import present
 from autobatch.frontend.operators import BINARY, apply_binary, apply_unary, comparison, subscript
 from autobatch.frontend.refusals import EXPRESSION_REFUSALS
+from autobatch.frontend.searching import first_element
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import Ended, State
 
@@ -54,35 +56,53 @@ def _attribute(s: State, node: ast.Attribute) -> v.Abstract:
     return attribute(s, s.evaluate(node.value), node.attr)
 
 
-def _elements(s: State, nodes: list[ast.expr]) -> v.Abstract | list[v.Abstract]:
+def _elements(s: State, nodes: list[ast.expr]) -> list[v.Abstract]:
     """The elements of a display; `*x` spreads a sequence of known length."""
-    items: list[v.Abstract] = []
+    found = _parts(s, nodes)
+    if any(not isinstance(part, v.Record) for part in found):
+        s.refuse("`*` spreads only a sequence of known length here", "pass the list itself")
+    return [x for part in found if isinstance(part, v.Record) for x in part.items]
+
+
+def _parts(s: State, nodes: list[ast.expr]) -> list[v.Abstract]:
+    """The elements of a display as lists behind one another: those written out, and those that `*` spreads."""
+    parts: list[v.Abstract] = []
     for node in nodes:
         if not isinstance(node, ast.Starred):
-            items.append(s.evaluate(node))
+            parts.append(_record("list", [s.evaluate(node)]))
             continue
-        found = sequence(s, s.evaluate(node.value))
+        value = s.evaluate(node.value)
+        found = sequence(s, value)
         if isinstance(found, v.Lazy) and isinstance(found.length, v.Static):
-            items += [found.item(s, v.Static(k)) for k in range(found.length.value)]
-        elif isinstance(found, v.Record):
-            items += found.items
+            parts.append(_record("list", [found.item(s, v.Static(k)) for k in range(found.length.value)]))
         else:
-            s.refuse("`*` spreads only a sequence of known length", "join lists with `+`")
-    return items
+            parts.append(found if isinstance(found, v.Record) else value)
+    return parts
 
 
 def _tuple(s: State, node: ast.Tuple) -> v.Abstract:
-    return _record(s, "tuple", node.elts)
+    return _display(s, "tuple", node.elts)
 
 
 def _list(s: State, node: ast.List) -> v.Abstract:
-    return _record(s, "list", node.elts)
+    return _display(s, "list", node.elts)
 
 
-def _record(s: State, kind: Any, nodes: list[ast.expr]) -> v.Abstract:
-    items = _elements(s, nodes)
-    assert isinstance(items, list)
+def _display(s: State, kind: Any, nodes: list[ast.expr]) -> v.Abstract:
+    made = concatenate(s, v.Record(kind, (), ()), *_parts(s, nodes))
+    return made if isinstance(made, v.Record | v.Listing) else s.context.rules.materialise(s, sequence(s, made))
+
+
+def _record(kind: Any, items: list[v.Abstract]) -> v.Record:
     return v.Record(kind, tuple(range(len(items))), tuple(items))
+
+
+def _set(s: State, node: ast.Set) -> v.Abstract:
+    """A set of constants, to look something up in."""
+    items = _elements(s, node.elts)
+    if not all(isinstance(x, v.Static) for x in items):
+        s.refuse(*EXPRESSION_REFUSALS[ast.Set])
+    return v.Static(frozenset(x.value for x in items if isinstance(x, v.Static)))
 
 
 def _dict(s: State, node: ast.Dict) -> v.Abstract:
@@ -126,9 +146,10 @@ def _slice(s: State, node: ast.Slice) -> v.Abstract:
 def _call(s: State, node: ast.Call) -> v.Abstract:
     if (nested := nested_reduction(s, node)) is not None:
         return s.evaluate(nested)
+    if (element := first_element(s, node)) is not None:
+        return element
     function = s.evaluate(node.func)
-    items = _elements(s, node.args)
-    assert isinstance(items, list)
+    items = _arguments(s, function, node.args)
     named: dict[str, v.Abstract] = {}
     for keyword in node.keywords:
         value = s.evaluate(keyword.value)
@@ -143,6 +164,13 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
         raise Ended
     changed = call_method(s, node, function, items, named)
     return changed if changed is not None else s.call(function, items, named)
+
+
+def _arguments(s: State, function: v.Abstract, nodes: list[ast.expr]) -> list[v.Abstract]:
+    """Positional arguments. `max(*xs, y)` is `max([*xs, y])`, whatever the length of `xs`."""
+    if function in (v.Static(min), v.Static(max)) and any(isinstance(n, ast.Starred) for n in nodes):
+        return [concatenate(s, *_parts(s, nodes))]
+    return _elements(s, nodes)
 
 
 def _walrus(s: State, node: ast.NamedExpr) -> v.Abstract:
@@ -165,6 +193,7 @@ EXPRESSIONS: dict[type[ast.expr], Callable[[State, Any], v.Abstract]] = {
     ast.Tuple: _tuple,
     ast.List: _list,
     ast.Dict: _dict,
+    ast.Set: _set,
     ast.BinOp: _binary,
     ast.UnaryOp: _unary,
     ast.BoolOp: bool_expression,

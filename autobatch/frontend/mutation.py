@@ -6,19 +6,23 @@ out = [a]; out.append(b)      ->      out is (a, b) from here on
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.operators import concatenate
-from autobatch.frontend.sequences import sequence
+from autobatch.frontend.joined import concatenate
+from autobatch.frontend.ordering import ordered
+from autobatch.frontend.rebinding import rebind, refuse_change
+from autobatch.frontend.sequences import arithmetic, in_range, item, length, reverse, sequence, sliced
 from autobatch.frontend.sources import MUTATORS
-from autobatch.frontend.state import Impure, State
+from autobatch.frontend.state import State
 
 Arguments = Sequence[v.Abstract]
-Change = Callable[[State, v.Abstract, Arguments], tuple[v.Abstract, v.Abstract]]
+Named = dict[str, v.Abstract]
+Change = Callable[[State, v.Abstract, Arguments, Named], tuple[v.Abstract, v.Abstract]]
 NONE = v.Static(None)
 
 
@@ -33,46 +37,12 @@ def call_method(
         return None
     name, change = method.__name__, CHANGES.get(method)
     holder = node.func.value if isinstance(node.func, ast.Attribute) else node.func
-    if change is None or kwargs or not isinstance(holder, ast.Name):
+    if change is None or (kwargs and method is not list.sort) or not isinstance(holder, ast.Name):
         message = f"{name}() on this list or dict cannot be compiled"
         refuse_change(s, holder, message, "build a new one: [*old, x], {**old, key: x}")
-    result, new = change(s, function.receiver, args)
+    result, new = change(s, function.receiver, args, kwargs)
     rebind(s, holder.id, new)
     return result
-
-
-def refuse_change(s: State, changed: ast.expr, message: str, cure: str) -> NoReturn:
-    """Refuse to change what an expression stands for. Of what was made outside the function, a trace may not either."""
-    root = changed
-    while isinstance(root, ast.Attribute | ast.Subscript):
-        root = root.value
-    bound = s.env.get(root.id) if isinstance(root, ast.Name) and root.id not in s.frame.enclosing else None
-    if bound is not None and not any(_holds(x, bound.value) for x in s.frame.borrowed):
-        s.refuse(message, cure)
-    raise Impure(message, s.span, cure)
-
-
-def rebind(s: State, name: str, new: v.Abstract) -> None:
-    """Let every variable that holds a container hold the changed one; refuse where another object holds it too."""
-    bound = s.env.get(name)
-    old = bound.value if bound is not None else None
-    if old is None or name in s.frame.enclosing or any(_holds(x, old) for x in s.frame.borrowed):
-        raise Impure(
-            f"{name} is changed, but was made outside this function",
-            s.span,
-            "lists, dicts and objects of arguments and of enclosing functions are not changed: return a new one",
-        )
-    others = [n for n, b in s.env.items() if b.value is old]
-    if any(_holds(b.value, old) for n, b in s.env.items() if n not in others):
-        s.refuse(f"{name} is changed while another container holds it", "build the outer container afterwards")
-    for other in others:
-        s.bind(other, new)
-
-
-def _holds(outer: v.Abstract, inner: v.Abstract) -> bool:
-    if outer is inner:
-        return True
-    return isinstance(outer, v.Record) and any(_holds(x, inner) for x in outer.items)
 
 
 def _list(s: State, receiver: v.Abstract) -> v.Record | v.Listing:
@@ -86,51 +56,45 @@ def _made(items: Sequence[v.Abstract]) -> v.Record:
     return v.Record("list", tuple(range(len(items))), tuple(items))
 
 
-def _items(s: State, receiver: v.Abstract) -> list[v.Abstract]:
-    found = _list(s, receiver)
-    if not isinstance(found, v.Record):
-        s.refuse("this list has a length known only when the program runs", "use a comprehension, or `+`")
-    return list(found.items)
-
-
-def _append(s: State, receiver: v.Abstract, args: Arguments) -> tuple[v.Abstract, v.Abstract]:
+def _append(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     return NONE, concatenate(s, _list(s, receiver), _made(args))
 
 
-def _extend(s: State, receiver: v.Abstract, args: Arguments) -> tuple[v.Abstract, v.Abstract]:
+def _extend(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     more = sequence(s, args[0])
     return NONE, concatenate(s, _list(s, receiver), replace(more, kind="list") if isinstance(more, v.Record) else more)
 
 
-def _position(s: State, args: Arguments, default: int) -> int:
-    index = args[0] if args else v.Static(default)
-    if not isinstance(index, v.Static):
-        s.refuse("the position must be a constant", "build a new list with slices")
-    return int(index.value)
+def _part(s: State, items: v.Abstract, start: v.Abstract, stop: v.Abstract) -> v.Abstract:
+    return sliced(s, items, [start, stop, NONE])
 
 
-def _insert(s: State, receiver: v.Abstract, args: Arguments) -> tuple[v.Abstract, v.Abstract]:
-    items = _items(s, receiver)
-    items.insert(_position(s, args, 0), args[1])
-    return NONE, _made(items)
+def _insert(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    items, (position, new) = _list(s, receiver), args
+    return NONE, concatenate(s, _part(s, items, NONE, position), _made([new]), _part(s, items, position, NONE))
 
 
-def _pop(s: State, receiver: v.Abstract, args: Arguments) -> tuple[v.Abstract, v.Abstract]:
-    items, position = _items(s, receiver), _position(s, args, -1)
-    if not -len(items) <= position < len(items):
-        s.check(s.scalar(False), "IndexError", "pop from an empty list")
-        s.dead = True
-        return NONE, receiver
-    result = items.pop(position)
-    return result, _made(items)
+def _pop(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    items, position = _list(s, receiver), args[0] if args else v.Static(-1)
+    result = item(s, items, position)
+    if position == v.Static(-1):
+        return result, s.context.rules.materialise(s, _part(s, items, NONE, position))
+    first = in_range(s, position, length(s, items))
+    behind = _part(s, items, arithmetic(s, operator.add, first, v.Static(1)), NONE)
+    return result, concatenate(s, _part(s, items, NONE, first), behind)
 
 
-def _clear(s: State, receiver: v.Abstract, args: Arguments) -> tuple[v.Abstract, v.Abstract]:
+def _sort(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    return NONE, s.context.rules.materialise(s, ordered(s, _list(s, receiver), named))
+
+
+def _clear(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     return NONE, _made([])
 
 
-def _reverse(s: State, receiver: v.Abstract, args: Arguments) -> tuple[v.Abstract, v.Abstract]:
-    return NONE, _made(_items(s, receiver)[::-1])
+def _reverse(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    found = reverse(s, _list(s, receiver))
+    return NONE, replace(found, kind="list") if isinstance(found, v.Record) else s.context.rules.materialise(s, found)
 
 
 def _table(s: State, receiver: v.Abstract) -> dict[Any, v.Abstract]:
@@ -144,7 +108,7 @@ def _dict(table: dict[Any, v.Abstract]) -> v.Record:
     return v.Record("dict", tuple(table), tuple(table.values()))
 
 
-def _update(s: State, receiver: v.Abstract, args: Arguments) -> tuple[v.Abstract, v.Abstract]:
+def _update(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     return NONE, _dict(_table(s, receiver) | _table(s, args[0]))
 
 
@@ -154,13 +118,13 @@ def _key(s: State, key: v.Abstract) -> Any:
     return key.value
 
 
-def _set_default(s: State, receiver: v.Abstract, args: Arguments) -> tuple[v.Abstract, v.Abstract]:
+def _set_default(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     table = _table(s, receiver)
     value = table.setdefault(_key(s, args[0]), args[1] if len(args) > 1 else NONE)
     return value, _dict(table)
 
 
-def _pop_key(s: State, receiver: v.Abstract, args: Arguments) -> tuple[v.Abstract, v.Abstract]:
+def _pop_key(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     table = _table(s, receiver)
     key = _key(s, args[0])
     if key not in table and len(args) < 2:
@@ -178,6 +142,7 @@ CHANGES: dict[Any, Change] = {
     list.pop: _pop,
     list.clear: _clear,
     list.reverse: _reverse,
+    list.sort: _sort,
     dict.update: _update,
     dict.setdefault: _set_default,
     dict.pop: _pop_key,

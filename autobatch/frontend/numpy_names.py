@@ -20,7 +20,6 @@ _MATH: dict[Any, Any] = {
     math.erf: special.erf, math.erfc: special.erfc, math.lgamma: special.gammaln, math.gamma: special.gamma,
     math.degrees: jnp.degrees, math.radians: jnp.radians, math.copysign: jnp.copysign, math.fmod: jnp.fmod,
     math.log: lambda x, base=None: jnp.log(x) if base is None else jnp.log(x) / jnp.log(base),
-    math.prod: lambda xs, start=1: jnp.prod(jnp.asarray(xs)) * start,
     math.floor: lambda x: jnp.floor(x).astype(int), math.ceil: lambda x: jnp.ceil(x).astype(int),
     math.trunc: lambda x: jnp.trunc(x).astype(int),
     operator.matmul: operator.matmul,

@@ -12,6 +12,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note_contents, wrap
 from autobatch.frontend.attributes import At, attribute, class_list, classes_of, fields_of, is_none, is_stack
 from autobatch.frontend.branches import not_expression, truth
+from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.numbers import (
     binary,
@@ -112,37 +113,31 @@ def _is_list(value: v.Abstract) -> bool:
             return False
 
 
-def concatenate(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
-    """`a + b` of lists."""
-    if isinstance(a, v.Record) and isinstance(b, v.Record):
-        items = (*a.items, *b.items)
-        return v.Record(a.kind, tuple(range(len(items))), items)
-    if isinstance(a, v.Record) and not a.items:
-        return b
-    if isinstance(b, v.Record) and not b.items:
-        return a
-    first, second = (as_listing(s, x) if isinstance(x, v.Record) else x for x in (a, b))
-    x, y = sequence(s, first), sequence(s, second)
-    assert isinstance(x, v.Lazy) and isinstance(y, v.Lazy)
-
-    def at(t: State, i: v.Abstract) -> v.Abstract:
-        inside = traced(t, operator.lt, i, x.length).operand
-        return conditional(
-            t, inside, lambda u: x.item(u, i), lambda u: y.item(u, arithmetic(u, operator.sub, i, x.length))
-        )
-
-    return s.context.rules.materialise(s, v.Lazy(arithmetic(s, operator.add, x.length, y.length), at))
-
-
 def _repeat(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     found, times = (a, b) if _is_list(a) else (b, a)
+    if not _is_whole(times):
+        s.refuse("a list is multiplied by an int alone", "write [x * y for x in xs] to multiply its elements")
     if isinstance(found, v.Record) and isinstance(times, v.Static):
         items = found.items * times.value
         return v.Record(found.kind, tuple(range(len(items))), items)
+    if isinstance(found, v.Record) and not found.items:
+        return found
+    turns = v.Static(max(0, times.value)) if isinstance(times, v.Static) else traced(s, _not_negative, times)
     if isinstance(found, v.Record) and len(found.items) == 1:
-        from_zero = traced(s, _not_negative, times)
-        return s.context.rules.materialise(s, v.Lazy(from_zero, lambda t, i: found.items[0]))
-    s.refuse("a list is repeated only a constant number of times", "use a comprehension")
+        return s.context.rules.materialise(s, v.Lazy(turns, lambda t, i: found.items[0]))
+    whole = sequence(s, as_listing(s, found) if isinstance(found, v.Record) else found)
+    assert isinstance(whole, v.Lazy)
+    count = arithmetic(s, operator.mul, whole.length, turns)
+    again = v.Lazy(count, lambda t, i: whole.item(t, arithmetic(t, operator.mod, i, whole.length)))
+    return s.context.rules.materialise(s, again)
+
+
+def _is_whole(value: v.Abstract) -> bool:
+    if isinstance(value, v.Static):
+        return isinstance(value.value, int)
+    return (
+        isinstance(value, v.Leaf) and isinstance(value.type, Array) and value.type.is_scalar and value.type.is_integer
+    )
 
 
 def _not_negative(n: Any) -> Any:

@@ -9,9 +9,10 @@ from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.attributes import attribute, is_stack
+from autobatch.frontend.attributes import attribute, fields_of, is_stack
 from autobatch.frontend.branches import both, branch_on, condition, truth
 from autobatch.frontend.builtin_functions import is_instance
+from autobatch.frontend.joins import conditional
 from autobatch.frontend.numbers import combine
 from autobatch.frontend.operators import compare_with, equal, identical
 from autobatch.frontend.sequences import arithmetic, length, sequence, sliced
@@ -208,6 +209,8 @@ def _fits_mapping(s: State, keys: Sequence[ast.expr], patterns: Sequence[ast.pat
 
 def _mapping(s: State, subject: v.Abstract) -> v.Record | None:
     table = expand(s, subject)
+    if isinstance(table, v.Leaf) and isinstance(table.type, Ref):
+        table = fields_of(s, table) or table
     if isinstance(table, v.Record) and table.kind == "dict":
         return table
     return None
@@ -239,12 +242,45 @@ def _bind(s: State, pattern: ast.pattern, subject: v.Abstract) -> None:
                 left = {k: x for k, x in zip(table.keys, table.items, strict=True) if k not in names}
                 s.bind(rest, v.Record("dict", tuple(left), tuple(left.values())))
         case ast.MatchOr(patterns=patterns):
-            if any(map(_binds, patterns)):
-                s.refuse("alternatives of a pattern that bind names cannot be compiled", "write one case for each")
+            _bind_one(s, patterns, subject)
+
+
+def _bind_one(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) -> None:
+    """Bind the names of the first alternative that fits; all alternatives bind the same names."""
+    names = sorted(n for n in map(_name, ast.walk(patterns[0])) if n is not None)
+    if not names:
+        return
+
+    def bound(t: State, pattern: ast.pattern) -> v.Record:
+        before = dict(t.env)
+        _bind(t, pattern, subject)
+        values = tuple(t.env[n].value for n in names)
+        t.env = before
+        return v.Record("tuple", tuple(range(len(names))), values)
+
+    def at(t: State, k: int) -> v.Abstract:
+        hit = True if k == len(patterns) - 1 else fits(t, patterns[k], subject)
+        if isinstance(hit, bool):
+            return bound(t, patterns[k]) if hit else at(t, k + 1)
+        return conditional(t, hit, lambda u: bound(u, patterns[k]), lambda u: at(u, k + 1))
+
+    found = at(s, 0)
+    assert isinstance(found, v.Record)
+    for name, value in zip(names, found.items, strict=True):
+        s.bind(name, value)
+
+
+def _name(node: ast.AST) -> str | None:
+    """The variable that this part of a pattern binds."""
+    match node:
+        case ast.MatchAs(name=name) | ast.MatchStar(name=name) | ast.MatchMapping(rest=name):
+            return name
+        case _:
+            return None
 
 
 def _binds(pattern: ast.pattern) -> bool:
-    return any(isinstance(n, ast.MatchAs | ast.MatchStar) and n.name is not None for n in ast.walk(pattern))
+    return any(_name(n) is not None for n in ast.walk(pattern))
 
 
 def _bind_sequence(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) -> None:

@@ -11,15 +11,17 @@ import jax.numpy as jnp
 from autobatch.frontend import values as v
 from autobatch.frontend.branches import truth
 from autobatch.frontend.comprehensions import collect
-from autobatch.frontend.joins import conditional
+from autobatch.frontend.joined import concatenate, flatten
+from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.layouts import LeafLayout
 from autobatch.frontend.numbers import combine, integer, is_number, operand_of, present, traced
 from autobatch.frontend.operators import apply_binary, compare_with
-from autobatch.frontend.sequences import length, listing_item, sequence
+from autobatch.frontend.ordering import keys_of, order_of
+from autobatch.frontend.sequences import item, length, listing_item, sequence
 from autobatch.frontend.state import State
 from autobatch.ir.core import For, Operand, Region
 from autobatch.ir.ops import own
-from autobatch.ir.types import BOOL, INT
+from autobatch.ir.types import INT, Array
 
 Comparison = Callable[[Any, Any], Any]
 
@@ -27,29 +29,53 @@ Comparison = Callable[[Any, Any], Any]
 def sum_of(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
     """`sum(value, start)`"""
     found = sequence(s, value)
+    if _is_list(start):
+        lists = collect(s, found, lambda t, x: (True, lambda u: stored(u, x)), listed=True)
+        return concatenate(s, start, flatten(s, lists))
     if isinstance(found, v.Record):
-        total = start
-        for x in found.items:
-            total = apply_binary(s, operator.add, total, x)
-        return total
-    listing = collect(s, found, lambda t, x: (True, lambda u: _summand(u, x)))
+        return _combined(s, operator.add, found.items, start)
+    listing = collect(s, found, lambda t, x: (True, lambda u: _term(u, x, "sum() adds")))
     if isinstance(listing, v.Record):
         return start
-    if not isinstance(listing.elem, LeafLayout):
-        s.refuse("sum() adds numbers and arrays", "sum the parts one by one")
-    total = _reduce(s, listing, "sum", listing.elem)
+    total = _reduce(s, listing, "sum")
     return total if start == v.Static(0) else apply_binary(s, operator.add, start, total)
 
 
-def _summand(s: State, value: v.Abstract) -> v.Abstract:
+def product_of(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
+    """`math.prod(value, start=start)`"""
+    found = sequence(s, value)
+    if isinstance(found, v.Record):
+        return _combined(s, operator.mul, found.items, start)
+    listing = collect(s, found, lambda t, x: (True, lambda u: _term(u, x, "prod() multiplies")))
+    if isinstance(listing, v.Record):
+        return start
+    total = _reduce(s, listing, "prod")
+    return total if start == v.Static(1) else apply_binary(s, operator.mul, start, total)
+
+
+def _is_list(value: v.Abstract) -> bool:
+    if isinstance(value, v.Static):
+        return isinstance(value.value, (list, tuple))
+    return isinstance(value, v.Listing | v.Lazy) or (isinstance(value, v.Record) and value.kind in ("list", "tuple"))
+
+
+def _combined(s: State, function: Comparison, items: Sequence[v.Abstract], start: v.Abstract) -> v.Abstract:
+    total = start
+    for x in items:
+        total = apply_binary(s, function, total, x)
+    return total
+
+
+def _term(s: State, value: v.Abstract, does: str) -> v.Abstract:
     value = present(s, value)
     if not is_number(value):
-        s.refuse("sum() adds numbers and arrays", "sum the parts one by one")
+        s.refuse(f"{does} numbers and arrays", "take the parts one by one")
     return v.Leaf(integer(s, operand_of(s, value)))
 
 
-def _reduce(s: State, listing: v.Listing, kind: str, elem: LeafLayout) -> v.Leaf:
-    return v.Leaf(s.apply(own("reduce", kind=kind), listing.lists, elem.type))
+def _reduce(s: State, listing: v.Listing, kind: str) -> v.Leaf:
+    assert isinstance(listing.elem, LeafLayout)
+    return v.Leaf(s.apply(own("reduce", kind=kind), listing.lists, listing.elem.type))
 
 
 def reduce_sequence(s: State, value: v.Abstract, kind: str) -> v.Abstract:
@@ -64,7 +90,7 @@ def reduce_sequence(s: State, value: v.Abstract, kind: str) -> v.Abstract:
     listing = collect(s, found, body)
     if isinstance(listing, v.Record):
         return v.Static(kind == "all")
-    return _reduce(s, listing, kind, LeafLayout(BOOL))
+    return _reduce(s, listing, kind)
 
 
 def as_operand(s: State, condition: bool | Operand) -> Operand:
@@ -153,34 +179,34 @@ def _extreme_of_list(
 ) -> v.Abstract:
     """Of a list that has an element; `checked` fails the examples whose list is empty."""
     kind = "min" if better is operator.lt else "max"
-    keys = collect(s, found, lambda t, x: (True, lambda u: _number(u, x if key is None else u.call(key, [x]))))
-    if isinstance(keys, v.Record) or not isinstance(keys.elem, LeafLayout):
-        s.refuse(f"{kind}() compares numbers here", "give a key that is a number")
+    keys = keys_of(s, found, key)
+    if keys is None:
+        s.refuse(
+            f"{kind}() of a list whose elements are not known", "annotate the list, or give an example that has one"
+        )
     count = length(s, keys)
     if checked:
         some = compare_with(s, operator.gt, count, v.Static(0))
         s.check(operand_of(s, some), "ValueError", f"{kind}() of an empty sequence")
-    if key is None:
-        return _reduce(s, keys, kind, keys.elem)
-    best = _position(s, keys, count, better)
-    return found.item(s, best)
+    if isinstance(keys.elem, LeafLayout) and isinstance(keys.elem.type, Array):
+        if key is None:
+            return _reduce(s, keys, kind)
+        items = collect(s, found, lambda t, x: (True, lambda u: stored(u, present(u, x))))
+        if isinstance(items, v.Listing) and isinstance(items.elem, LeafLayout) and isinstance(items.elem.type, Array):
+            return _carried(s, keys, items, count, better)
+    positions = order_of(s, keys, reverse=better is operator.gt)
+    return found.item(s, item(s, positions, v.Static(0)))
 
 
-def _number(s: State, value: v.Abstract) -> v.Abstract:
-    value = present(s, value)
-    if not is_number(value):
-        s.refuse("min() and max() compare numbers here", "give a key that is a number")
-    return v.Leaf(operand_of(s, value))
-
-
-def _position(s: State, keys: v.Listing, count: v.Abstract, better: Comparison) -> v.Abstract:
-    """The position of the first best key: a loop that carries it."""
-    t = s.fork()
-    turn, best = s.context.value(INT, "turn"), s.context.value(INT, "best")
-    here, there = listing_item(t, keys, v.Leaf(turn)), listing_item(t, keys, v.Leaf(best))
-    hit = traced(t, better, here, there)
-    chosen = traced(t, jnp.where, hit, v.Leaf(turn), v.Leaf(best))
-    region = Region((turn, best), tuple(t.block.body), (chosen.operand,))
-    result = s.context.value(INT)
-    s.emit(For((result,), operand_of(s, count), (s.scalar(0),), region, s.span))
-    return v.Leaf(result)
+def _carried(s: State, keys: v.Listing, items: v.Listing, count: v.Abstract, better: Comparison) -> v.Abstract:
+    """The number with the first best key: a loop that carries it, so that keys may be computed in the batch."""
+    t, first = s.fork(), v.Static(0)
+    start = [operand_of(s, listing_item(s, x, first)) for x in (keys, items)]
+    turn, best_key, best = (s.context.value(x, "turn" if x is INT else "best") for x in (INT, *(o.type for o in start)))
+    key, found = (listing_item(t, x, v.Leaf(turn)) for x in (keys, items))
+    hit = traced(t, better, key, v.Leaf(best_key))
+    chosen = [traced(t, jnp.where, hit, x, v.Leaf(y)).operand for x, y in ((key, best_key), (found, best))]
+    region = Region((turn, best_key, best), tuple(t.block.body), tuple(chosen))
+    results = tuple(s.context.value(o.type) for o in start)
+    s.emit(For(results, operand_of(s, count), tuple(start), region, s.span))
+    return v.Leaf(results[1])

@@ -20,11 +20,11 @@ from autobatch.frontend.appending import appended_lists, run_turn
 from autobatch.frontend.assignment import assign
 from autobatch.frontend.branches import run
 from autobatch.frontend.carrying import Layouts, Turn, carried_names, enter_turn, leave, settle, yields_of
+from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import stored
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
-from autobatch.frontend.mutation import rebind
 from autobatch.frontend.numbers import operand_of, traced, undefined
-from autobatch.frontend.operators import concatenate
+from autobatch.frontend.rebinding import rebind
 from autobatch.frontend.state import Block, Frame, State
 from autobatch.ir.core import Call, Function, If, Map, Operand, Region, Value
 from autobatch.ir.rewrite import copy_region, free_values

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import jax.numpy as jnp
@@ -56,12 +57,24 @@ def length(s: State, value: v.Abstract) -> v.Abstract:
     s.refuse("this value has no len()", "len() takes a list, a tuple, a dict, a string or an array")
 
 
-def _length(s: State, operand: Operand) -> v.Leaf:
-    key = ("length", operand)
-    known = s.block.recall(key)
-    if not isinstance(known, v.Leaf):
+def _length(s: State, operand: Operand) -> v.Abstract:
+    known = known_length(s, operand)
+    if known is None:
         known = v.Leaf(s.apply(own("length"), (operand,), INT))
-        s.block.memo[key] = known
+        s.block.memo["length", operand] = known
+    return known
+
+
+def known_length(s: State, operand: Operand) -> v.Abstract | None:
+    """The length of a list where the program has it already: of a comprehension, of lists joined from such lists."""
+    known, parts = s.block.recall(("length", operand)), s.block.recall(("joined", operand))
+    if known is not None or not isinstance(parts, v.Record):
+        return known
+    counts = [known_length(s, x.operand) for x in parts.items if isinstance(x, v.Leaf)]
+    if None in counts:
+        return None
+    known = reduce(lambda a, b: arithmetic(s, operator.add, a, b), (c for c in counts if c is not None))
+    s.block.memo["length", operand] = known
     return known
 
 
@@ -159,8 +172,10 @@ def _static_item(s: State, found: v.Record | v.Lazy, index: Any, count: int) -> 
 
 def in_range(s: State, index: v.Abstract, count: v.Abstract) -> v.Abstract:
     """An index from the start, after a check that it lies in the sequence."""
+    if isinstance(index, v.Static) and isinstance(count, v.Static) and -count.value <= index.value < count.value:
+        return v.Static(index.value % count.value)
     inside = traced(s, _inside, index, count)
-    s.check(inside.operand, "IndexError", "index out of range")
+    s.check(inside.operand, "IndexError", "list index out of range")
     return traced(s, _from_start, index, count)
 
 

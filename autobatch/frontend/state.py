@@ -307,7 +307,12 @@ class State:
     @property
     def left(self) -> bool:
         """Does every path leave the statements at hand, by return, break, continue or failure?"""
-        return self.dead or any(self.flag(name) == v.Static(True) for name in FLAGS)
+        return self.dead or any(self.is_set(name) for name in FLAGS)
+
+    def is_set(self, name: str) -> bool:
+        """Is this flag known to be set here? Where every other path has failed, a test of it tells."""
+        flag = self.flag(name)
+        return flag == v.Static(True) or (isinstance(flag, v.Leaf) and self.block.truth(flag.operand) is True)
 
     def emit(self, instruction: Instruction) -> None:
         self.block.body.append(instruction)

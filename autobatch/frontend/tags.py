@@ -55,6 +55,12 @@ def enum_class(type: Tag) -> Any:
     return next((c for c in _enums(enum.Enum) if f"{c.__module__}.{c.__qualname__}" == type.vocabulary), None)
 
 
+def is_ordered(type: Tag) -> bool:
+    """Have these strings or enum members an order?"""
+    cls = enum_class(type)
+    return cls is None or issubclass(cls, (int, str))
+
+
 def _enums(root: type[enum.Enum]) -> Iterator[type[enum.Enum]]:
     for cls in reversed(root.__subclasses__()):
         yield cls

@@ -440,6 +440,17 @@ def _undefined(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: 
     return lambda: [None if isinstance(type, Tag) else -1]
 
 
+def _sort_order(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+    def part(x: Any) -> Any:
+        return x.item() if isinstance(x, np.ndarray) else x
+
+    def apply(*keys: Any) -> Sequence[Any]:
+        order = sorted(range(len(keys[0])), key=lambda k: tuple(part(x[k]) for x in keys), reverse=op["reverse"])
+        return [[np.array([k]) for k in order]]
+
+    return apply
+
+
 def _bool(value: bool) -> Any:
     return np.array([value])
 
@@ -459,6 +470,7 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "item": _item,
     "pack_list": lambda op, operands, results, memory: lambda *xs: [list(xs)],
     "flatten": lambda op, operands, results, memory: lambda lists: [[x for items in lists for x in items]],
+    "sort_order": _sort_order,
     "tag": lambda op, operands, results, memory: lambda: [op["value"]],
     "tag_equal": lambda op, operands, results, memory: lambda a, b: [_bool(a == b)],
     "tag_index": _tag_index,

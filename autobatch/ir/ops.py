@@ -57,6 +57,10 @@ OWN: dict[str, OwnOp] = {
     "item": OwnOp("item(list, int): Python's indexing, negative from the end; IndexError", fails=True),
     "pack_list": OwnOp("pack_list(x, ...): a list of as many elements, all of one type"),
     "flatten": OwnOp("flatten(list of lists): the elements of all of them, in order"),
+    "sort_order": OwnOp(
+        "sort_order[reverse](list, ...): the positions of elements in ascending order, as sorted() has it; the lists "
+        "are the parts of their keys"
+    ),
     "tag": OwnOp("tag[value](): a string or enum member"),
     "tag_equal": OwnOp("tag_equal(tag, tag): bool"),
     "tag_index": OwnOp("tag_index[keys](tag): int position among `keys`; KeyError when it is none of them", fails=True),

@@ -193,6 +193,7 @@ OWN_RULES: Mapping[str, Rule] = {
     "item": Rule(("a list", "an int"), _element),
     "pack_list": Rule(("a value",), _packed, repeat=True),
     "flatten": Rule(("a list",), _flat),
+    "sort_order": Rule(("a list",), _always(List(INT)), frozenset({"reverse"}), repeat=True),
     "tag": Rule((), _one_of("a tag"), frozenset({"value"})),
     "tag_equal": Rule(("a tag", "a tag"), _tags),
     "tag_index": Rule(("a tag",), _always(INT), frozenset({"keys"})),

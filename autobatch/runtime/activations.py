@@ -256,11 +256,11 @@ class Inspection:
         effect = op.name == "check"
         on_host = effect or any(r in self.spec.on_host for r in instruction.results)
         device = result is not None and result in self.spec.on_device and result not in self.spec.columns
-        if isinstance(xs[0].type if xs else None, List) and xs[0].type.store is None:  # type: ignore[union-attr]
-            self.made_list(instruction, scope, on_host, device)
-            return
         if op.name == "pack_list":
             self.packed_list(instruction, scope, on_host, device)
+            return
+        if isinstance(xs[0].type if xs else None, List) and xs[0].type.store is None:  # type: ignore[union-attr]
+            self.made_list(instruction, scope, on_host, device)
             return
         if on_host:
             values = self.ops.apply(instruction, [scope.host_value(x) for x in xs], scope.example)

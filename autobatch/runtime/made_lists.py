@@ -119,7 +119,8 @@ class Resolver:
         return which, self.pool[start[which] + within]
 
     def cell(self, pointers: Ints) -> Ints:
-        return self.start[(pointers >> SHIFT) - self.base] + (pointers & ROW)
+        where: Ints = self.start[(pointers >> SHIFT) - self.base] + (pointers & ROW)
+        return where
 
     def compress(self) -> None:
         """Let every cell hold the end of its chain (pointer doubling); a chain that runs in a circle ends nowhere."""
@@ -165,7 +166,8 @@ class Resolver:
     # ---- laying out joined lists
 
     def is_joined(self, pointers: Ints) -> NDArray[np.bool_]:
-        return pointers >> SHIFT == self.lists.first + 1
+        joined: NDArray[np.bool_] = pointers >> SHIFT == self.lists.first + 1
+        return joined
 
     def lay_out(self, pointers: Ints) -> None:
         """Make handles of the joined lists among `pointers`, except those of which some part is not known yet."""
@@ -227,7 +229,8 @@ class _Level:
         """How many elements stand before each node in the list above it; siblings follow each other."""
         ends = np.cumsum(self.size)
         first = np.searchsorted(self.parent, self.parent)
-        return ends - self.size - (ends - self.size)[first]
+        before: Ints = ends - self.size
+        return before - before[first]
 
 
 def _measure(levels: list[_Level]) -> None:

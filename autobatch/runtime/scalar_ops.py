@@ -103,6 +103,8 @@ def _operation(instruction: Apply, columns: Columns) -> Operation:
             return lambda *xs: xs
         case "flatten":
             return lambda lists: tuple(x for items in lists for x in items)
+        case "sort_order":
+            return _sort_order(op["reverse"])
         case "reduce":
             return REDUCE[op["kind"]]
         case "tag":
@@ -129,6 +131,14 @@ def _operation(instruction: Apply, columns: Columns) -> Operation:
         return _plain(host_ops.evaluate(op, types_of_results, arrays)[0][0])
 
     return general
+
+
+def _sort_order(reverse: bool) -> Operation:
+    def order(*keys: Any) -> tuple[int, ...]:
+        positions = range(len(keys[0]))
+        return tuple(sorted(positions, key=lambda k: tuple(x[k] for x in keys), reverse=reverse))
+
+    return order
 
 
 def _plain(value: Any) -> Any:

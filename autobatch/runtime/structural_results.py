@@ -92,13 +92,17 @@ class StructuralResults:
         return [results is not None and bool(results[flag]) for results in found]
 
     def list_operation(self, instruction: Apply, operands: list[Values], example: Ints) -> Values:
-        """`length`, `item` or `reduce` on lists of structural values."""
+        """`length`, `item`, `reduce`, `sort_order` on lists of structural values."""
         operation = scalar_operation(instruction, self.columns)
         found: list[Any] = []
         for row, items in enumerate(operands[0]):
             try:
-                found.append(operation(items, *(x[row].item() for x in operands[1:])))
+                found.append(operation(items, *(_scalar(x[row]) for x in operands[1:])))
             except FailedError:
                 self.fail(example[row : row + 1])
                 found.append(0)
         return self.as_column(found, instruction.results[0].type)
+
+
+def _scalar(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

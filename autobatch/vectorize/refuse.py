@@ -41,6 +41,9 @@ def refuse_numeric_control(
                             check.demand(x, span, "this object", "depends on numbers that are computed in the batch")
                     if op.name == "item":
                         check.demand(xs[1], span, "this index", "depends on numbers that are computed in the batch")
+                    if op.name == "sort_order":
+                        for x in xs:
+                            check.demand(x, span, "this order", "depends on numbers that are computed in the batch")
                     if op.name == "stack":
                         raise UnsupportedError(
                             "a list whose length differs between examples cannot become an array",

@@ -198,15 +198,11 @@ def recursion_types(n):
 
 
 def starred_list(xs):
-    return max(*xs)
-
-
-def two_fors(rows):
-    return [x for row in rows for x in (row[0], 1)]
+    return divmod(*xs)
 
 
 def sorts(xs):
-    return sorted(xs)
+    return sorted(xs, reverse=len(xs) > 1)
 
 
 def deletes_item(t):
@@ -240,13 +236,6 @@ def raises_nothing(n):
     if n > 0:
         raise
     return n
-
-
-def matches_or_with_names(t):
-    match t:
-        case (1, x) | (x, 1):
-            return x
-    return 0
 
 
 def lambda_in_result(n):

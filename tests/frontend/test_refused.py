@@ -37,7 +37,7 @@ def message(error: SourceError) -> str:
 def test_message(name, golden):
     function = FUNCTIONS[name]
     (parameter,) = inspect.signature(function).parameters
-    examples = [(1, 2), (3, 1)] if name == "matches_or_with_names" else EXAMPLES[parameter]
+    examples = EXAMPLES[parameter]
     with pytest.raises(SourceError) as refusal:
         Lowering(function, examples)
     assert refusal.value.span.line > 0 and refusal.value.cure

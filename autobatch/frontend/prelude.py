@@ -1,0 +1,164 @@
+"""Functions of Python's library, in Python: they are lowered like a function of the user, at the place of the call."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from autobatch.frontend import values as v
+from autobatch.frontend.calls import activate, bind_arguments
+from autobatch.frontend.comprehensions import collect
+from autobatch.frontend.joined import EMPTY, concatenate, flatten
+from autobatch.frontend.joins import stored
+from autobatch.frontend.sequences import sequence, sliced
+from autobatch.frontend.sources import FunctionSource, source_of
+from autobatch.frontend.state import State
+from autobatch.source import NOWHERE, Span
+
+Arguments = Sequence[v.Abstract]
+Named = dict[str, v.Abstract]
+
+
+def _index(items: Any, value: Any) -> Any:
+    for position, item in enumerate(items):
+        if item == value:
+            return position
+    raise ValueError("the value is not in the list")
+
+
+def _reduce(function: Any, items: Any) -> Any:
+    found = list(items)
+    if len(found) == 0:
+        raise TypeError("reduce() of empty iterable with no initial value")
+    result = found[0]
+    for item in found[1:]:
+        result = function(result, item)
+    return result
+
+
+def _reduce_from(function: Any, items: Any, initial: Any) -> Any:
+    for item in items:
+        initial = function(initial, item)
+    return initial
+
+
+def _add(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _accumulate(items: Any, function: Any = _add) -> Any:
+    found = list(items)
+    if len(found) == 0:
+        return found
+    total = found[0]
+    totals = [total]
+    for item in found[1:]:
+        total = function(total, item)
+        totals.append(total)
+    return totals
+
+
+def _accumulate_from(items: Any, function: Any = _add, *, initial: Any) -> Any:
+    totals = [initial]
+    for item in items:
+        initial = function(initial, item)
+        totals.append(initial)
+    return totals
+
+
+def _pairwise(items: Any) -> Any:
+    found = list(items)
+    return [(found[k], found[k + 1]) for k in range(len(found) - 1)]
+
+
+def _product(xs: Any, ys: Any) -> Any:
+    return [(x, y) for x in xs for y in ys]
+
+
+def _combinations(items: Any, size: Any) -> Any:
+    found = list(items)
+    return [(found[i], found[j]) for i in range(len(found)) for j in range(i + 1, len(found))]
+
+
+@dataclass(frozen=True, eq=False)
+class _Lent(FunctionSource):
+    """The text of a function of this module; all of it stands where the user called it."""
+
+    place: Span = NOWHERE
+
+    def at(self, node: Any) -> Span:
+        return self.place
+
+
+def run(s: State, function: types.FunctionType, args: Arguments, kwargs: Named) -> v.Abstract:
+    """A call of a function of this module."""
+    cache = s.context.memory.sources
+    key: Any = (function, s.span)
+    if key not in cache:
+        source = source_of(function)
+        cache[key] = _Lent(**{f.name: getattr(source, f.name) for f in fields(source)}, place=s.span)
+    defaults = {"function": v.Static(_add)}
+    return activate(s, cache[key], bind_arguments(s, cache[key], args, kwargs, defaults), {})
+
+
+def _text(function: Any) -> Callable[[State, Arguments, Named], v.Abstract]:
+    return lambda s, args, kwargs: run(s, function, args, kwargs)
+
+
+def _reduced(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return run(s, _reduce if len(args) == 2 else _reduce_from, args, kwargs)
+
+
+def _accumulated(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    named = {"function" if k == "func" else k: x for k, x in kwargs.items() if k != "initial" or x != v.Static(None)}
+    return run(s, _accumulate_from if "initial" in named else _accumulate, args, named)
+
+
+def _chain(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return concatenate(s, EMPTY, *args)
+
+
+def _chain_of(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    lists = collect(s, sequence(s, args[0]), lambda t, x: (True, lambda u: stored(u, x)), listed=True)
+    return flatten(s, lists)
+
+
+def _islice(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    bounds = [v.Static(None), args[1], v.Static(None)] if len(args) == 2 else [*args[1:], v.Static(None)][:3]
+    return sliced(s, args[0], bounds)
+
+
+def _pairs(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if len(args) != 2 or kwargs:
+        s.refuse("itertools.product() of two lists can be compiled", "write a comprehension with several `for`")
+    return run(s, _product, args, kwargs)
+
+
+def _choose(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if len(args) != 2 or args[1] != v.Static(2):
+        s.refuse("itertools.combinations() of two elements can be compiled", "write a comprehension with several `for`")
+    return run(s, _combinations, args, kwargs)
+
+
+LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
+    functools.reduce: _reduced,
+    itertools.accumulate: _accumulated,
+    itertools.chain: _chain,
+    itertools.chain.from_iterable: _chain_of,
+    itertools.combinations: _choose,
+    itertools.islice: _islice,
+    itertools.pairwise: _text(_pairwise),
+    itertools.product: _pairs,
+}
+"""Functions of `functools` and `itertools`."""
+
+
+def index_of(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    """`receiver.index(value)` of a list or tuple."""
+    if len(args) != 1:
+        s.refuse("index() takes a value alone here", "look it up in a slice of the list")
+    return run(s, _index, [receiver, *args], kwargs)
