@@ -53,7 +53,7 @@ from autobatch.vectorize.frames import build_system
 from autobatch.vectorize.kinds import loops_to_functions
 from autobatch.vectorize.refuse import refuse_numeric_control
 from autobatch.vectorize.specialise import in_recurrences, specialise
-from autobatch.vectorize.uniform_loops import fuse_uniform_loops
+from autobatch.vectorize.uniform_loops import Turns, fuse_uniform_loops
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,7 @@ class Program:
         schedule: Schedule,
         schema: Schema,
         options: Options,
+        turns: Turns,
     ) -> None:
         self._schema, self._system = schema, system
         self.lowered, self.spec, self.schedule, self.options = lowered, spec, schedule, options
@@ -103,6 +104,8 @@ class Program:
         self._request = table_request(schedule, options.widths)
         self._emit = emit.Program(schedule, self._request, example.constants)
         self._sizes = SizeClasses(least=max(options.widths))
+        self.turns = turns
+        """Room for the turns of loops that shared integers count."""
         self._decisions = Decisions(example, tuple(spec.numbers))
         self.deciding = self._decisions.deciding
         """The shared inputs that decide structure: integers."""
@@ -254,7 +257,8 @@ def compile(
     passes.after("example", lowered.module)
     module = passes.after("inline", inline(lowered.module))
     module = passes.after("cse", eliminate_common(module))
-    module = passes.after("uniform-loops", fuse_uniform_loops(module))
+    module, turns = fuse_uniform_loops(module, integers.known)
+    module = passes.after("uniform-loops", module)
     functions = passes.after("functions", loops_to_functions(module))
     known = frozenset(integers.known)
     on_device = frozenset(traced)
@@ -279,7 +283,7 @@ def compile(
     }
     passes.write("system", lambda: print_system(system))
     passes.write("fission", lambda: print_schedule(schedule))
-    return Program(lowered, stages, functions, system, spec, schedule, schema, options)
+    return Program(lowered, stages, functions, system, spec, schedule, schema, options, turns)
 
 
 class _Passes:

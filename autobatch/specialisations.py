@@ -72,10 +72,12 @@ class Specialisations:
             return program.at(asked.sharing.leaves), asked.sharing
 
     def _held(self, asked: Request) -> Program | None:
-        """A program with this key whose free variables are as they were, and whose structure the host can know."""
+        """A program with this key whose free variables are as they were, whose structure the host can know, and which
+        has room for the turns of its loops."""
         known = asked.sharing.integers.known
         for program in self._programs.get(asked.key) or []:
-            if known.keys() >= set(program.deciding) and program.is_current():
+            fits = known.keys() >= set(program.deciding) and program.compiled.turns.enough(known)
+            if fits and program.is_current():
                 return program
         return None
 
@@ -127,7 +129,7 @@ class Specialisations:
         if candidates := self._programs.get(asked.key):
             changed = [g for g in candidates[0].guards if not same_static(read(g, g.value), g.value)]
             words = "; ".join(f"{'.'.join([g.name, *(str(s) for s in g.path)])} changed" for g in changed[:3])
-            words = words or "an array has another shape, or an integer is traced"
+            words = words or "an array has another shape, or an integer is traced or counts more turns"
             logger.info("recompiling %s: free variables: %s", self.name, words)
             return
         known = [k for k, _ in self._programs.items()]

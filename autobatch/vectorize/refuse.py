@@ -55,9 +55,7 @@ def refuse_numeric_control(
 
 
 class _Check:
-    def __init__(
-        self, module: Module, facts: Structure, traced: Mapping[int, str], batched: Mapping[int, str]
-    ) -> None:
+    def __init__(self, module: Module, facts: Structure, traced: Mapping[int, str], batched: Mapping[int, str]) -> None:
         self.module, self.facts = module, facts
         self.traced = {module.shared[k]: (name, "an integer", _AS_INTEGER) for k, name in traced.items()}
         entry = module.functions[0].region.args

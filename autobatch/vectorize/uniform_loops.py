@@ -7,11 +7,13 @@
 
 Such a loop needs no frames: its rows are affine, it is the same for all lanes, and JAX batches it as one primitive.
 Inner loops come first, so a nest of them becomes one operation.
+
+A loop that shared integers count is a scan over as many turns as a size class holds; those past the count do nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,20 +21,55 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.ir import jax_compat, leaf
-from autobatch.ir.core import Apply, For, If, Instruction, Literal, Map, Module, Operand, Region, Value, While
+from autobatch.ir.core import Apply, For, If, Instruction, Literal, Map, Module, Operand, Region, Value, While, walk
 from autobatch.ir.rewrite import Fresh, copy_region, free_values
 from autobatch.ir.types import Array
+from autobatch.runtime.decisions import Decisions
 
 
-def fuse_uniform_loops(module: Module) -> Module:
-    """Replace every `For` with a literal count and a body of arithmetic by the scan it is."""
-    fuser = _Fuser(module)
+FEWEST = 16
+"""A scan whose count is not in the program has room for so many turns at least."""
+
+
+class Turns:
+    """Room for turns: `counts` of a module, which shared integers decide, and the turns that the program has for each."""
+
+    def __init__(self, module: Module, counts: Sequence[Value], integers: Mapping[int, int]) -> None:
+        self.decisions = Decisions(module, counts)
+        self.room = [_size_class(n) for n in self.found(integers)]
+
+    def found(self, integers: Mapping[int, int]) -> list[int]:
+        return [int(n.real) for n in self.decisions.values([integers[k] for k in self.decisions.deciding])]
+
+    def enough(self, integers: Mapping[int, int]) -> bool:
+        """Is there room for what these values of shared inputs count? False where one of them is not known."""
+        if not self.decisions.asked:
+            return True
+        known = all(k in integers for k in self.decisions.deciding)
+        return known and all(n <= room for n, room in zip(self.found(integers), self.room, strict=True))
+
+
+def _size_class(turns: int) -> int:
+    return max(FEWEST, 1 << max(turns - 1, 0).bit_length())
+
+
+def fuse_uniform_loops(module: Module, integers: Mapping[int, int]) -> tuple[Module, Turns]:
+    """Replace every `For` with a body of arithmetic by the scan it is, where its count is a literal or what shared
+    `integers` decide."""
+    fuser = _Fuser(module, integers)
     functions = tuple(replace(f, region=fuser.run(f.region)) for f in module.functions)
-    return replace(module, functions=functions, constants=tuple(fuser.constants))
+    return replace(module, functions=functions, constants=tuple(fuser.constants)), fuser.turns()
 
 
 class _Fuser:
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, integers: Mapping[int, int]) -> None:
+        self.module, self.integers = module, integers
+        self.uniform = {module.shared[k] for k in integers}
+        for instruction in (i for f in module.functions for i in walk(f.region)):
+            if isinstance(instruction, Apply) and instruction.op.is_jax and instruction.operands:
+                if all(isinstance(x, Literal) or x in self.uniform for x in instruction.operands):
+                    self.uniform.update(instruction.results)
+        self.counts: list[Value] = []
         self.fresh = Fresh(module)
         self.constants = list(module.constants)
         self.renamed: dict[Value, Operand] = {}
@@ -62,9 +99,12 @@ class _Fuser:
             case _:
                 return [instruction]
 
+    def turns(self) -> Turns:
+        return Turns(self.module, self.counts, self.integers)
+
     def is_uniform(self, loop: For) -> bool:
-        """A literal count, and arithmetic on arrays only."""
-        if not isinstance(loop.count, Literal) or not isinstance(loop.count.value, int):
+        """A count that is the same everywhere, and arithmetic on arrays only."""
+        if not (loop.count in self.uniform if isinstance(loop.count, Value) else isinstance(loop.count.value, int)):
             return False
         reads = [*loop.init, *free_values(loop.body)]
         arithmetic = all(
@@ -77,9 +117,14 @@ class _Fuser:
 
     def scan(self, loop: For) -> list[Instruction]:
         captured = free_values(loop.body)
-        assert isinstance(loop.count, Literal) and isinstance(loop.count.value, int)
-        count = loop.count.value
         carried = loop.body.args[1:]
+        if isinstance(loop.count, Value):
+            self.counts.append(loop.count)
+            (room,) = Turns(self.module, [loop.count], self.integers).room
+        else:
+            assert isinstance(loop.count.value, int)
+            room = loop.count.value
+        counted = (loop.count,) if isinstance(loop.count, Value) else ()
 
         def turn(index: Any, state: tuple[Any, ...], outer: Sequence[Any]) -> tuple[Any, ...]:
             env: dict[Value, Any] = dict(zip(captured, outer, strict=True))
@@ -93,16 +138,23 @@ class _Fuser:
             return tuple(self.cast(self.value(r, env), c) for r, c in zip(loop.body.results, carried, strict=True))
 
         def whole(*operands: Any) -> tuple[Any, ...]:
+            count, operands = operands[: len(counted)], operands[len(counted) :]
             init, outer = operands[: len(carried)], operands[len(carried) :]
             start = tuple(self.cast(x, c) for x, c in zip(init, carried, strict=True))
-            final: tuple[Any, ...] = jax.lax.fori_loop(0, count, lambda i, state: turn(i, state, outer), start)
+
+            def step(index: Any, state: tuple[Any, ...]) -> Any:
+                if not count:
+                    return turn(index, state, outer)
+                return jax.lax.cond(index < count[0], lambda s: turn(index, s, outer), lambda s: s, state)
+
+            final: tuple[Any, ...] = jax.lax.fori_loop(0, room, step, start)
             return final
 
-        types = [x.type for x in (*carried, *captured) if isinstance(x.type, Array)]
+        types = [x.type for x in (*counted, *carried, *captured) if isinstance(x.type, Array)]
         closed, _ = jax_compat.trace(whole, *types)
         made: list[Instruction] = []
         found = jax_compat.inline(
-            closed, (*loop.init, *captured), self.fresh.value, self.constant, made.append, loop.span
+            closed, (*counted, *loop.init, *captured), self.fresh.value, self.constant, made.append, loop.span
         )
         self.renamed.update(zip(loop.results, found, strict=True))
         return made

@@ -55,3 +55,18 @@ def params(w: float = 2.0):
 
 def close(a, b):
     np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
+
+
+def agrees(f, *args, rtol=1e-5):
+    """The batched call gives what plain Python gives for each example."""
+    found, expected = ab.unbatch(f(*args)), f.loop(*args)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=1e-6)
+
+
+@ab.batched(in_axes=(None, 0, None))
+def limited(p, t, depth):
+    """A sum over the upper levels of a tree, weighted by how many levels are left."""
+    if t is None or depth == 0:
+        return 0.0
+    return p * t.x * depth + limited(p, t.left, depth - 1) + limited(p, t.right, depth - 1)
