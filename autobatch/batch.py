@@ -168,15 +168,16 @@ class Batch:
 
         A function is planned at its first call, when the types of its shared arguments are known, once for the whole
         data set; batches cut from this one use that plan. With `share="batch"` rows that compute the same are computed
-        once for the whole batch, with `share="example"` once for each example, so that a row belongs to one example."""
+        once for the whole batch, with `share="example"` once for each example, so that a row belongs to one example.
+        One of several arguments that were packed together is planned alone."""
         for f in functions:
             if not hasattr(f, "specialisations_for"):
                 raise PlanError(f"batch.plan takes functions made by ab.batched, not {f!r}")
-        group = self.group()
+        group = self.group() if self._component is None else self.group().alone(self._component)
         planners = {**group.planners, **{f.planner: _share(share) for f in functions}}
         same = Group(group.columns, group.width, planners)
         same._plans, same.profile = dict(group._plans), group.profile
-        return Batch(same, self._component)
+        return Batch(same)
 
     def epoch(self, order: Any) -> Batch:
         """Minibatches of one size class, stacked on a new first axis for `jax.lax.scan`.

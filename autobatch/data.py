@@ -37,7 +37,7 @@ from autobatch.ready import Program, Ready, at_run_time, from_leaves, one_batch
 from autobatch.runtime.columns import ROOT, Columns, has_mask, host_dtype, host_shape
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.shapes import ragged_names
-from autobatch.runtime.together import arguments_class, component_field, component_schema, schema_together
+from autobatch.runtime.together import arguments_class, component_field, component_schema, root_columns, schema_together
 
 FAILED = "#failed"
 """The table that says which examples failed while planning, for functions with `on_error="mask"`."""
@@ -164,17 +164,23 @@ class Known:
             self.remember(columns.schema, width)
             return columns
 
-    def remember(self, schema: Schema, width: int) -> Schema:
-        """The schema joined with what was seen before, where the types join."""
+    def remember(self, schema: Schema, width: int, declared: Declared = None) -> Schema:
+        """The schema joined with what was seen before, where the types join. `declared` says what lists hold that are
+        empty in all examples."""
         with self.lock:
             seen = self.schemas.setdefault(width, [])
-            if schema in seen or unknown_lists(schema) or self.needs_whole(schema, width):
+            if schema in seen or self.needs_whole(schema, width):
                 return schema
             for k, old in enumerate(seen):
                 joined = merged(old, schema)
-                if joined is not None and not self.needs_whole(joined, width):
+                if joined is not None and not unknown_lists(joined) and not self.needs_whole(joined, width):
                     seen[k] = joined
                     return joined
+            if unknown_lists(schema):
+                wider = None if declared is None else merged(schema, declared())
+                if wider is None or unknown_lists(wider):
+                    return schema
+                schema = wider
             seen.append(schema)
             del seen[:-16]
             return schema
@@ -207,10 +213,12 @@ class NeedsWhole(Exception):
         super().__init__(*reasons.values())
 
 
-def check_known(schema: Schema, function: str) -> None:
-    """Refuse examples whose lists are all empty where nothing says what they hold."""
+def check_known(schema: Schema, function: str, names: Sequence[str]) -> None:
+    """Refuse examples whose lists are all empty where nothing says what they hold. `names` are those of the packed
+    arguments."""
     if found := unknown_lists(schema):
-        where = "the lists" if found[0].startswith(ROOT) else f"the lists {found[0]}"
+        columns = {root_columns(schema, k, len(names))[0]: name for k, name in enumerate(names)}
+        where = f"the lists {columns.get(found[0], found[0])}"
         raise BatchError(
             f"{function}: {where} are empty in all examples, so the type of their elements is unknown; "
             "annotate the parameter or the field (list[int]), or pack with ab.pack(examples, like=...)"
@@ -233,16 +241,16 @@ def gather(
     if not rest:
         kinds = tuple(given[s.index] for s in slots)
         return Examples(function, count, Schema(kinds[0].type), kinds, names, arrays)
-    group, leaves, checks = _packed_before(rest)
+    group, leaves, checks = _packed_before(function, rest)
     if group is None and leaves is None:
         group = _pack_together(function, rest, known, declared, planner)
     schema = group.schema if group is not None else leaves[1].schema  # type: ignore[index]
     if reasons := known.needs_whole(schema, len(rest)):
         raise NeedsWhole(_to_be_cut(function, group, reasons), reasons)
-    wider = known.remember(schema, len(rest))
-    if group is not None and wider != schema and planner not in group.planners:
+    wider = known.remember(schema, len(rest), _declared_together([declared(s) for s in rest]))
+    if group is not None and wider != schema and (planner not in group.planners or unknown_lists(schema)):
         group, schema = group.conformed(wider), wider
-    check_known(schema, function)
+    check_known(schema, function, [s.name for s in rest])
     packed = iter(component_types(schema, len(rest)))
     kinds = tuple(given[s.index] if s.index in given else next(packed) for s in slots)
     return Examples(function, count, schema, kinds, names, arrays, group, leaves, checks)
@@ -258,13 +266,13 @@ def _to_be_cut(function: str, group: Group | None, reasons: Mapping[str, str]) -
     return group
 
 
-def _packed_before(rest: Sequence[Slot]) -> Before:
+def _packed_before(function: str, rest: Sequence[Slot]) -> Before:
     """Batches that belong together; nothing where they do not."""
     batches = [s.values for s in rest if s.kind == "batch"]
     if len(batches) < len(rest):
         return _NOTHING
     if len(batches) == 1:
-        return _alone(batches[0])
+        return _alone(function, batches[0])
     if [b.component for b in batches] != list(range(len(batches))):
         return _NOTHING
     groups = [b.on_host for b in batches]
@@ -281,12 +289,17 @@ def _packed_before(rest: Sequence[Slot]) -> Before:
     return _NOTHING if found is None else (None, (found[0], form), found[1])
 
 
-def _alone(batch: Batch) -> Before:
+def _alone(function: str, batch: Batch) -> Before:
     """One batch. Of several arguments that were packed together it is one, or all of them as a tuple."""
     if batch.on_host is None:
         leaves, form = batch.parts()
         if form.width == 1 and (batch.is_traced or not form.shares):
             return None, (leaves, form), ()
+    if batch.is_traced:
+        raise PlanError(
+            f"{function}: this batch is one of several arguments that were packed together, and under jax.jit it has no "
+            f"plan of its own; plan it before: pairs.args[k].plan({function})"
+        )
     return batch.group().alone(batch.component), None, ()
 
 
@@ -331,6 +344,8 @@ def _refuse_apart(function: str, rest: Sequence[Slot]) -> None:
 
 def _declared_together(parts: Sequence[Declared]) -> Declared:
     """What annotations say about arguments that are packed together; nothing where one has none."""
+    if len(parts) == 1:
+        return parts[0]
     known = [p for p in parts if p is not None]
     return (lambda: schema_together([p() for p in known])) if len(known) == len(parts) else None
 

@@ -387,3 +387,40 @@ def test_arguments_packed_together_in_a_file(tmp_path):
     assert list(ab.load(tmp_path / "3.npz")) == RIGHT
     assert sim.cache_info().specialisations == 1
     same(jax.jit(lambda b: sim(params(), *b.args))(again.plan(sim)), expected)
+
+
+# ---- lists that are empty in all examples
+
+
+def test_what_empty_lists_hold_is_known_from_annotations_and_earlier_calls():
+    @ab.batched
+    def declared(a: list[int], b: list[float]):
+        return len(a) + sum(b)
+
+    for a, b in (([[]], [[]]), (ab.pack([[]]), [[]]), (ab.pack([[]]), ab.pack([[]])), ([[]], ab.pack([[2.0]]))):
+        assert declared(a, b).tolist() == [float(sum(b[0]))]
+    assert declared(*declared.pack(ab.pack([[]]), [[]]).args).tolist() == [0]
+
+    @ab.batched
+    def one(words: list[int]):
+        return sum(words)
+
+    assert one(ab.pack([[], []])).tolist() == [0, 0]
+    plain = ab.batched(lambda a, b: len(a) + len(b))
+    with pytest.raises(ab.BatchError, match="the lists a are empty in all examples"):
+        plain(ab.pack([[]]), ab.pack([[1]]))
+    plain([[1]], [[1]])
+    assert plain(ab.pack([[]]), ab.pack([[1]])).tolist() == [1]
+    assert plain(ab.pack([[]]).plan(plain), [[]]).tolist() == [0]
+
+
+def test_one_of_several_arguments_is_planned_alone():
+    sim = _similarity()
+    pairs = sim.pack(LEFT, RIGHT)
+    total(params(), RIGHT)
+    with pytest.raises(ab.PlanError, match=r"pairs\.args\[k\]\.plan\(total\)"):
+        jax.jit(total)(params(), pairs.args[1])
+    alone = pairs.args[1].plan(total)
+    expected = total.loop(params(), RIGHT)
+    close(jax.jit(total)(params(), alone), expected)
+    close(jax.jit(total)(params(), alone[[2, 0]]), [expected[2], expected[0]])
