@@ -21,6 +21,7 @@ from autobatch.frontend.sources import LIBRARIES
 from autobatch.frontend.state import Fact, State
 from autobatch.frontend.statics import inputs
 from autobatch.frontend.tags import tag_attribute
+from autobatch.frontend.views import refuse_unknown, viewed
 from autobatch.ir.core import Operand, Value
 from autobatch.ir.ops import own
 from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag
@@ -31,7 +32,7 @@ _ARRAY_PROPERTIES = {name: (lambda x, name=name: getattr(x, name)) for name in (
 
 def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
     """`value.name`"""
-    value = present(s, value)
+    value = viewed(s, present(s, value))
     match value:
         case v.Static():
             return _of_object(s, value, name)
@@ -42,6 +43,7 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
         case v.Leaf(operand=operand) if isinstance(operand.type, Array):
             return _of_array(s, value, operand.type, name)
         case v.Record(kind=kind, cls=cls):
+            refuse_unknown(s, value, name)
             found = value.get(name) if kind in ("namedtuple", "object") else None
             return found if found is not None else _of_class(s, value, _RECORDS.get(kind, cls), name)
         case v.Choice():
@@ -278,6 +280,20 @@ def fields_of(s: State, value: v.Leaf) -> v.Record | None:
     items = tuple(field(s, value, n) for n in names)
     keys = tuple(range(len(names))) if cls.kind in ("tuple", "list") else tuple(names)
     return v.Record(cls.kind, keys, items, cls.cls)
+
+
+def written(s: State, value: v.Abstract, method: str) -> bool:
+    """Do the classes of the user that an object may have define this method?"""
+    classes: list[type | None] = []
+    match value:
+        case v.Record(kind="object" | "namedtuple", cls=cls):
+            classes = [cls]
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
+            classes = [class_list(s, operand.type)[c].cls for c in sorted(classes_of(s, value))]
+        case v.Static(value=held) if inputs(held):
+            classes = [type(held)]
+    found = [inspect.getattr_static(c, method, None) if c is not None else None for c in classes]
+    return bool(found) and all(inspect.isfunction(f) for f in found)
 
 
 def _refuse_forms(s: State, cls: Class, forms: Sequence[Sequence[str]]) -> NoReturn:

@@ -11,9 +11,10 @@ from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note
-from autobatch.frontend.attributes import attribute, class_list, classes_of, is_class, is_stack
+from autobatch.frontend.attributes import attribute, class_list, classes_of, field, is_class, is_stack
 from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.comprehensions import collect
+from autobatch.frontend.indexing import lookup
 from autobatch.frontend.joins import conditional
 from autobatch.frontend.needs import need
 from autobatch.frontend.numbers import (
@@ -26,7 +27,7 @@ from autobatch.frontend.numbers import (
     to_float,
     traced,
 )
-from autobatch.frontend.operators import apply_binary, compare, equal, lookup
+from autobatch.frontend.operators import apply_binary, compare, equal
 from autobatch.frontend.ordering import ordered
 from autobatch.frontend.reductions import extreme, product_of, reduce_sequence, sum_of
 from autobatch.frontend.sequences import (
@@ -39,6 +40,7 @@ from autobatch.frontend.sequences import (
 )
 from autobatch.frontend.state import State
 from autobatch.frontend.statics import MISSING, inputs
+from autobatch.frontend.views import packed_field, viewed
 from autobatch.ir.types import Array, Ref
 
 Arguments = Sequence[v.Abstract]
@@ -62,7 +64,7 @@ def _range(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _len(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    (value,) = args
+    value = viewed(s, args[0])
     if (isinstance(value, v.Leaf) and isinstance(value.type, Ref)) or (isinstance(value, v.Record) and value.cls):
         kind = value.kind if isinstance(value, v.Record) else "object"
         if kind == "object" and _has(s, value, "__len__"):
@@ -304,6 +306,25 @@ def _getattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return attribute(s, args[0], args[1].value)
 
 
+def packed(s: State, function: Any, args: Arguments) -> v.Abstract | None:
+    """What `graphs.py` reads of a packed graph or matrix; None for other functions."""
+    return packed_field(s, function, args, field, _has_field)
+
+
+def _has_field(s: State, value: v.Leaf, name: str) -> v.Abstract:
+    """Do the objects of the examples that it may be have the attribute?"""
+    assert isinstance(value.type, Ref)
+    store = s.context.schema.store(value.type.store)
+    fit = frozenset(
+        k
+        for k, c in enumerate(store.classes)
+        if any(f.name == name and k in f.classes for f in store.fields) or hasattr(c.cls, name)
+    )
+    result = is_class(s, value.operand, fit)
+    known = s.block.truth(result)
+    return v.Leaf(result) if known is None else v.Static(known)
+
+
 def _hasattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     value, name = args
     if not isinstance(name, v.Static):
@@ -314,13 +335,7 @@ def _hasattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
             note(s.context, value.origin.child(("attribute", name.value)), MISSING)
         return v.Static(there)
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
-        store = s.context.schema.store(value.type.store)
-        fit = frozenset(
-            k
-            for k, c in enumerate(store.classes)
-            if any(f.name == name.value and k in f.classes for f in store.fields) or hasattr(c.cls, name.value)
-        )
-        return v.Leaf(is_class(s, value.operand, fit))
+        return _has_field(s, value, name.value)
     if isinstance(value, v.Record):
         return v.Static(name.value in value.keys or hasattr(value.cls, name.value))
     return v.Static(False)

@@ -15,7 +15,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_class
-from autobatch.frontend.builtin_functions import BUILTINS, METHODS
+from autobatch.frontend.builtin_functions import BUILTINS, METHODS, packed
 from autobatch.frontend.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.construct import construct
 from autobatch.frontend.fields import replaced
@@ -117,6 +117,8 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         return LIBRARY[held](s, args, kwargs)
     if _hashable(held) and held in BUILTINS:
         return BUILTINS[held](s, args, kwargs)
+    if (made := packed(s, held, args)) is not None:
+        return made
     if (made := replaced(s, held, args, kwargs)) is not None:
         return made
     held = jax_name(held)

@@ -15,10 +15,11 @@ from autobatch.frontend.branches import bool_expression, conditional_expression
 from autobatch.frontend.comprehensions import comprehension, dict_comprehension, nested_reduction
 from autobatch.frontend.failures import text
 from autobatch.frontend.functions import define
+from autobatch.frontend.indexing import subscript
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.mutation import call_method
 from autobatch.frontend.numbers import present
-from autobatch.frontend.operators import BINARY, apply_binary, apply_unary, comparison, subscript
+from autobatch.frontend.operators import BINARY, apply_binary, apply_unary, comparison
 from autobatch.frontend.refusals import EXPRESSION_REFUSALS
 from autobatch.frontend.searching import first_element
 from autobatch.frontend.sequences import sequence

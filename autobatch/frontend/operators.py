@@ -1,4 +1,4 @@
-"""Operators: arithmetic, comparison, membership, identity, indexing; on numbers, containers, tags and objects."""
+"""Operators: arithmetic, comparison, membership, identity, on numbers, containers, tags and objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note_contents, wrap
-from autobatch.frontend.attributes import At, attribute, class_list, classes_of, fields_of, is_none, is_stack
+from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack, written
 from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import as_listing, conditional
@@ -18,20 +18,18 @@ from autobatch.frontend.numbers import (
     binary,
     combine,
     is_number,
-    operand_of,
     present,
     traced,
     unary,
 )
-from autobatch.frontend.selection import apply_choice, select
-from autobatch.frontend.sequences import arithmetic, item, sequence, sliced
+from autobatch.frontend.sequences import arithmetic, sequence
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import container_kind, inputs
 from autobatch.frontend.tags import tag_equal
-from autobatch.frontend.tracing import Untraceable, trace
+from autobatch.frontend.views import viewed
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
-from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag
+from autobatch.ir.types import BOOL, Array, List, Ref, Tag
 
 BINARY: dict[type[ast.operator], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -149,22 +147,9 @@ def _overloaded(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abst
     name = _NAMES[function]
     mirrored = _MIRRORED.get(function)
     for method, x, y in ((f"__{name}__", a, b), (f"__{mirrored}__" if mirrored else f"__r{name}__", b, a)):
-        if _defines(s, x, method):
+        if written(s, x, method):
             return s.call(attribute(s, x, method), [y])
     return None
-
-
-def _defines(s: State, value: v.Abstract, method: str) -> bool:
-    classes: list[type | None] = []
-    match value:
-        case v.Record(kind="object" | "namedtuple", cls=cls):
-            classes = [cls]
-        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
-            classes = [class_list(s, operand.type)[c].cls for c in sorted(classes_of(s, value))]
-        case v.Static(value=held) if inputs(held):
-            classes = [type(held)]
-    found = [inspect.getattr_static(c, method, None) if c is not None else None for c in classes]
-    return bool(found) and all(inspect.isfunction(f) for f in found)
 
 
 def apply_unary(s: State, node: ast.unaryop, value: v.Abstract) -> v.Abstract:
@@ -180,7 +165,7 @@ def apply_unary(s: State, node: ast.unaryop, value: v.Abstract) -> v.Abstract:
     if is_stack(s, value):
         return s.context.rules.stacked(s, function, (value,))
     method = f"__{_NAMES[function]}__"
-    if _defines(s, value, method):
+    if written(s, value, method):
         return s.call(attribute(s, value, method), [])
     s.refuse(
         f"the operator {_NAMES[function]!r} is not defined for this value",
@@ -264,15 +249,14 @@ def _lexicographic(
 def not_equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if is_number(a) and is_number(b) and not (isinstance(a, v.Static) and isinstance(b, v.Static)):
         return binary(s, operator.ne, a, b)
-    if (is_stack(s, a) or is_stack(s, b)) and v.Static(None) not in (a, b):
+    if (is_stack(s, a) or is_stack(s, b)) and not _is_nothing(a) and not _is_nothing(b):
         return s.context.rules.stacked(s, operator.ne, (a, b))
     return not_expression(s, equal(s, a, b))
 
 
 def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a == b`"""
-    none = v.Static(None)
-    if a == none or b == none:
+    if _is_nothing(a) or _is_nothing(b):
         return identical(s, a, b)
     if isinstance(a, v.Optional) or isinstance(b, v.Optional):
         return _equal_optional(s, a, b)
@@ -293,9 +277,35 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         return overloaded
     if isinstance(a, v.Leaf) and isinstance(b, v.Leaf) and isinstance(a.type, Ref) and a.type == b.type:
         return _equal_objects(s, a, b)
+    if _is_list(a) and _is_list(b):
+        return _equal_lists(s, a, b)
     if type(a) is type(b) and type(left) is type(right):
         s.refuse("these values cannot be compared with `==`", "compare their parts")
     return v.Static(False)
+
+
+def _is_list(value: v.Abstract) -> bool:
+    match value:
+        case v.Listing() | v.Lazy() | v.Record(kind="list"):
+            return True
+        case v.Leaf():
+            return isinstance(value.type, List)
+        case v.Static(value=held):
+            return type(held) is list
+        case _:
+            return False
+
+
+def _equal_lists(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    for x, y in ((a, b), (b, a)):
+        if (isinstance(x, v.Record) and not x.items) or x == v.Static([]):
+            return not_expression(s, y)
+    return s.call(v.Static(_same_items), [a, b])
+
+
+def _same_items(xs: list[Any], ys: list[Any]) -> bool:
+    """What `==` of lists means: lowered like a function of the user."""
+    return len(xs) == len(ys) and all(x == y for x, y in zip(xs, ys))  # noqa: B905  they are equally long
 
 
 def _equal_optional(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
@@ -309,7 +319,7 @@ def _equal_optional(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
 def _equal_records(s: State, x: v.Record, y: v.Record) -> v.Abstract:
     if x.kind == "object" and not (x.cls is not None and hasattr(x.cls, "__dataclass_fields__")):
         return v.Static(x is y)
-    if x.cls is not y.cls or len(x.items) != len(y.items) or set(x.keys) != set(y.keys):
+    if {x.kind, y.kind} == {"list", "tuple"} or x.cls is not y.cls or set(x.keys) != set(y.keys):
         return v.Static(False)
     result: v.Abstract = v.Static(True)
     for key, value in zip(x.keys, x.items, strict=True):
@@ -337,9 +347,8 @@ def _equal_objects(s: State, a: v.Leaf, b: v.Leaf) -> v.Abstract:
 
 def identical(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a is b`"""
-    none = v.Static(None)
-    if b == none or a == none:
-        return _is_none(s, a if b == none else b)
+    if _is_nothing(a) or _is_nothing(b):
+        return _is_none(s, a if _is_nothing(b) else b)
     a, b = present(s, a), present(s, b)
     if isinstance(a, v.Static) and isinstance(b, v.Static):
         return v.Static(a.value is b.value)
@@ -353,6 +362,11 @@ def identical(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if is_number(a) or is_number(b):
         raise Impure("`is` compares objects, not numbers", s.span, "compare numbers with `==`")
     return v.Static(a is b)
+
+
+def _is_nothing(value: v.Abstract) -> bool:
+    """The constant None; objects are not asked, whose `__eq__` may expect something else."""
+    return isinstance(value, v.Static) and value.value is None
 
 
 def _is_none(s: State, value: v.Abstract) -> v.Abstract:
@@ -381,6 +395,9 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
             return v.Static(value.value in container.value)
         if isinstance(container.value, str):
             s.refuse("`in` of a string cannot be compiled", "compare with `==`, or test before packing")
+    container = viewed(s, container)
+    if written(s, container, "__contains__"):
+        return s.call(attribute(s, container, "__contains__"), [value])
     if isinstance(container, v.Leaf) and isinstance(container.type, Ref):
         container = fields_of(s, container) or container
     found = sequence(s, container)
@@ -397,95 +414,3 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
             continue
         result = hit if isinstance(result, bool) else combine(s, "or", result, hit)
     return v.Static(result) if isinstance(result, bool) else v.Leaf(result)
-
-
-def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
-    """`value[index]`"""
-    value, index = present(s, value), present(s, index)
-    if is_stack(s, value):
-        return s.context.rules.stacked(s, operator.getitem, (value, index))
-    if isinstance(index, v.Static) and isinstance(index.value, slice) and not _is_array(value):
-        held = index.value
-        if not (isinstance(value, v.Static) and isinstance(value.value, (str, bytes))):
-            return sliced(s, value, [v.Static(held.start), v.Static(held.stop), v.Static(held.step)])
-    if isinstance(index, v.Record) and index.cls is slice and not _is_array(value):
-        return sliced(s, value, index.items)
-    match value:
-        case v.Static(value=held, origin=origin) if isinstance(index, v.Static) and not isinstance(held, type):
-            try:
-                found = held[index.value]
-            except (KeyError, IndexError) as error:
-                s.check(s.scalar(False), type(error).__name__, str(error).replace("{", "{{").replace("}", "}}"))
-                s.dead = True
-                return v.Static(None)
-            except TypeError as error:
-                s.refuse(str(error), "plain Python raises this too: check the index")
-            return wrap(s.context, found, origin.child(("item", index.value)) if origin is not None else None)
-        case v.Choice():
-            return apply_choice(s, value, lambda t, chosen: subscript(t, chosen, index))
-        case v.Record(cls=cls) if cls is At:
-            return v.Record("object", ("array", "index"), (value.items[0], index), At)
-        case v.Leaf(operand=operand) if isinstance(operand.type, Array):
-            return index_array(s, value, index)
-        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
-            return _of_object(s, value, index)
-    found_ = expand(s, value)
-    if isinstance(found_, v.Record) and found_.kind == "dict":
-        return lookup(s, found_, index)
-    if _defines(s, value, "__getitem__"):
-        return s.call(attribute(s, value, "__getitem__"), [index])
-    return item(s, found_, index)
-
-
-def _is_array(value: v.Abstract) -> bool:
-    return (isinstance(value, v.Leaf) and isinstance(value.type, Array)) or (
-        isinstance(value, v.Record) and value.cls is At
-    )
-
-
-def _of_object(s: State, value: v.Leaf, index: v.Abstract) -> v.Abstract:
-    parts = fields_of(s, value)
-    if parts is not None:
-        return lookup(s, parts, index) if parts.kind == "dict" else item(s, parts, index)
-    return s.call(attribute(s, value, "__getitem__"), [index])
-
-
-def index_array(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
-    """`array[index]`, as JAX does it."""
-    try:
-        return trace(s, operator.getitem, [value, index], {})
-    except Untraceable as error:
-        s.refuse(f"this index of an array cannot be compiled: {str(error).splitlines()[0]}", "check index and shape")
-
-
-def lookup(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
-    """`table[key]` of a dict: a constant key, or a string, enum member or number of the examples."""
-    if isinstance(key, v.Static):
-        found = table.get(key.value)
-        if found is None:
-            s.check(s.scalar(False), "KeyError", repr(key.value).replace("{", "{{").replace("}", "}}"))
-            s.dead = True
-            return v.Static(None)
-        return found
-    return select(s, position_of(s, table, key), table.items)
-
-
-def position_of(s: State, table: v.Record, key: v.Abstract) -> Operand:
-    """The position of a key of the program among the keys of a dict; KeyError when it is none of them."""
-    operand = operand_of(s, key)
-    if isinstance(operand.type, Tag):
-        return s.apply(own("tag_index", keys=table.keys), (operand,), INT)
-    if not all(isinstance(k, int) for k in table.keys):
-        s.refuse("a dict is indexed by a number, but its keys are no integers", "use integer keys")
-    hit: Operand = s.scalar(False)
-    index: v.Abstract = v.Static(0)
-    for k, name in enumerate(table.keys):
-        same = traced(s, operator.eq, key, v.Static(name)).operand
-        index = traced(s, _choose, v.Leaf(same), v.Static(k), index)
-        hit = same if k == 0 else combine(s, "or", hit, same)
-    s.check(hit, "KeyError", "{}", (operand,))
-    return operand_of(s, index)
-
-
-def _choose(hit: Any, k: Any, other: Any) -> Any:
-    return other + hit * (k - other)

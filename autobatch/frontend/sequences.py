@@ -15,13 +15,14 @@ import jax.numpy as jnp
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note, wrap
-from autobatch.frontend.attributes import fields_of, refuse_unordered
+from autobatch.frontend.attributes import attribute, fields_of, refuse_unordered, written
 from autobatch.frontend.joins import as_listing
 from autobatch.frontend.layouts import rebuild
 from autobatch.frontend.numbers import binary, operand_of, present, traced
 from autobatch.frontend.selection import select
 from autobatch.frontend.state import Fact, State
 from autobatch.frontend.statics import KEYS, container_kind
+from autobatch.frontend.views import viewed
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
 from autobatch.ir.types import INT, Array, List, Ref
@@ -80,8 +81,10 @@ def known_length(s: State, operand: Operand) -> v.Abstract | None:
 
 def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     """What a loop runs over: a container whose items are named one by one, or a length with a function."""
-    value = present(s, value)
+    value = viewed(s, present(s, value))
     refuse_unordered(s, value)
+    if written(s, value, "__iter__"):
+        return sequence(s, s.call(attribute(s, value, "__iter__"), []))
     value = expand(s, value)
     match value:
         case v.Record(kind="dict", keys=keys):

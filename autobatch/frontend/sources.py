@@ -245,12 +245,16 @@ def is_user_function(value: Any) -> bool:
     """Is it a Python function whose text is lowered? Functions of libraries are traced."""
     if not isinstance(value, types.FunctionType):
         return False
-    root = (value.__module__ or "").split(".")[0]
-    if root in LIBRARIES:
+    module = value.__module__ or ""
+    if module == _COMPILED:
+        return True
+    if module.split(".")[0] in LIBRARIES:
         return False
     file = value.__code__.co_filename
     return "site-packages" not in file and not file.startswith(_STANDARD_LIBRARY) and not file.startswith("<frozen")
 
 
+_COMPILED = "autobatch.frontend.graphs"
+"""What stands for methods of other libraries is lowered wherever this package is installed."""
 LIBRARIES = frozenset({"jax", "jaxlib", "numpy", "scipy", "equinox", "flax", "haiku", "optax", "math", "networkx"})
 _STANDARD_LIBRARY = inspect.__file__.removesuffix("inspect.py")

@@ -18,10 +18,11 @@ import numpy as np
 from autobatch.frontend import values as v
 from autobatch.frontend.attributes import array_method, is_stack
 from autobatch.frontend.comprehensions import make_map
+from autobatch.frontend.indexing import index_array
 from autobatch.frontend.joins import stored
 from autobatch.frontend.layouts import LeafLayout
 from autobatch.frontend.numbers import operand_of, traced
-from autobatch.frontend.operators import compare_with, index_array
+from autobatch.frontend.operators import compare_with
 from autobatch.frontend.reductions import reduce_sequence, sum_of
 from autobatch.frontend.sequences import item, length, sequence, sliced, zipped
 from autobatch.frontend.state import State

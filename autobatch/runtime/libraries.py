@@ -1,11 +1,17 @@
 """Objects of other libraries, as records of plain fields: networkx graphs and scipy sparse matrices.
 
-A graph of class G has the fields
-    nodes       the node labels
-    adjacency   for each node the positions of its neighbours (its successors, in a directed graph)
-    edges       pairs of positions, in networkx's order
-    node_<a>    for each node its attribute a, None where it has none; likewise edge_<a> for each edge
-and, for a multigraph, edge_keys. A sparse matrix has data, indices, indptr and shape, by rows.
+A graph of class G has the fields, nodes and edges being positions in networkx's order,
+    size          the number of nodes
+    labels        the node labels, where they are not 0, 1, ..., size - 1
+    adjacency     for each node its neighbours (its successors, in a directed graph)
+    incidence     for each of them the edge to it, the last one in a multigraph
+    predecessors  likewise, in a directed graph
+    degrees       for each node; in_degrees and out_degrees in a directed graph
+    edges         pairs of nodes; edge_keys in a multigraph
+    node_<a>      for each node its attribute a, None where it has none; likewise edge_<a> for each edge
+    graph_<a>     the attribute a of the graph
+
+A sparse matrix has data, indices, indptr and shape, by rows. What functions see of both is in `frontend/graphs.py`.
 """
 
 from __future__ import annotations
@@ -34,21 +40,33 @@ def describe_library_object(x: Any) -> dict[str, Any]:
 
 def _describe_graph(graph: Any) -> dict[str, Any]:
     position = {label: i for i, label in enumerate(graph)}
+    edges = list(graph.edges(keys=True)) if graph.is_multigraph() else list(graph.edges)
+    number: dict[tuple[int, int], int] = {}
+    for k, (u, v, *_) in enumerate(edges):
+        number[position[u], position[v]] = k
+        if not graph.is_directed():
+            number[position[v], position[u]] = k
+    adjacency = [[position[v] for v in graph.adj[u]] for u in graph]
     described: dict[str, Any] = {
-        "nodes": list(graph),
-        "adjacency": [[position[v] for v in graph.adj[u]] for u in graph],
+        "size": len(position),
+        "adjacency": adjacency,
+        "incidence": [[number[u, v] for v in near] for u, near in enumerate(adjacency)],
+        "degrees": [d for _, d in graph.degree],
+        "edges": [(position[e[0]], position[e[1]]) for e in edges],
     }
+    if any(type(label) is not int or label != i for i, label in enumerate(graph)):
+        described["labels"] = list(graph)
+    if graph.is_directed():
+        described["predecessors"] = [[position[v] for v in graph.pred[u]] for u in graph]
+        described["in_degrees"] = [d for _, d in graph.in_degree]
+        described["out_degrees"] = [d for _, d in graph.out_degree]
     if graph.is_multigraph():
-        edges = list(graph.edges(keys=True, data=True))
-        described["edge_keys"] = [k for _, _, k, _ in edges]
-    else:
-        edges = list(graph.edges(data=True))
-    described["edges"] = [(position[e[0]], position[e[1]]) for e in edges]
-    node_data = [held for _, held in graph.nodes(data=True)]
-    for prefix, data in (("node", node_data), ("edge", [e[-1] for e in edges])):
+        described["edge_keys"] = [e[2] for e in edges]
+    node_data, edge_data = [graph.nodes[u] for u in graph], [graph.edges[e] for e in edges]
+    for prefix, data in (("node", node_data), ("edge", edge_data)):
         for name in sorted({n for held in data for n in held}, key=str):
             described[f"{prefix}_{name}"] = [held.get(name) for held in data]
-    return described
+    return described | {f"graph_{name}": value for name, value in graph.graph.items()}
 
 
 def _describe_sparse(matrix: Any) -> dict[str, Any]:
@@ -73,10 +91,12 @@ def is_sparse_class(cls: type) -> bool:
 
 def fill_graph(graph: Any, fields: dict[str, Any]) -> None:
     """Give an empty graph the nodes, edges and attributes that were described."""
-    nodes, edges = fields["nodes"], fields["edges"]
+    nodes, edges = fields.get("labels", range(fields["size"])), fields["edges"]
     attributes: dict[str, list[dict[str, Any]]] = {"node": [{} for _ in nodes], "edge": [{} for _ in edges]}
     for name, column in fields.items():
         prefix, _, attribute = name.partition("_")
+        if prefix == "graph":
+            graph.graph[attribute] = column
         if prefix in attributes and name != "edge_keys":
             for held, value in zip(attributes[prefix], column, strict=True):
                 if value is not None:
@@ -96,3 +116,8 @@ def rebuild_sparse(cls: type, fields: dict[str, Any]) -> Any:
     sparse = sys.modules["scipy.sparse"]  # imported, since its class is
     arrays = fields["data"], fields["indices"], fields["indptr"]
     return cls(sparse.csr_array(arrays, shape=tuple(fields["shape"])))
+
+
+def is_row_matrix(cls: type) -> bool:
+    """Does a class of scipy keep sparse matrices by rows?"""
+    return is_sparse_class(cls) and cls.__name__.startswith("csr")

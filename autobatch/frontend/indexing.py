@@ -1,0 +1,111 @@
+"""Indexing: `value[index]` of sequences, dicts, arrays and objects."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from autobatch.frontend import values as v
+from autobatch.frontend.access import expand, wrap
+from autobatch.frontend.attributes import At, attribute, fields_of, is_stack, written
+from autobatch.frontend.numbers import combine, operand_of, present, traced
+from autobatch.frontend.selection import apply_choice, select
+from autobatch.frontend.sequences import item, sliced
+from autobatch.frontend.state import State
+from autobatch.frontend.tracing import Untraceable, trace
+from autobatch.frontend.views import viewed
+from autobatch.ir.core import Operand
+from autobatch.ir.ops import own
+from autobatch.ir.types import INT, Array, Ref, Tag
+
+
+def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+    """`value[index]`"""
+    value, index = viewed(s, present(s, value)), present(s, index)
+    if is_stack(s, value):
+        return s.context.rules.stacked(s, operator.getitem, (value, index))
+    if isinstance(index, v.Static) and isinstance(index.value, slice) and not _is_array(value):
+        held = index.value
+        if not (isinstance(value, v.Static) and isinstance(value.value, (str, bytes))):
+            return sliced(s, value, [v.Static(held.start), v.Static(held.stop), v.Static(held.step)])
+    if isinstance(index, v.Record) and index.cls is slice and not _is_array(value):
+        return sliced(s, value, index.items)
+    match value:
+        case v.Static(value=held, origin=origin) if isinstance(index, v.Static) and not isinstance(held, type):
+            try:
+                found = held[index.value]
+            except (KeyError, IndexError) as error:
+                s.check(s.scalar(False), type(error).__name__, str(error).replace("{", "{{").replace("}", "}}"))
+                s.dead = True
+                return v.Static(None)
+            except TypeError as error:
+                s.refuse(str(error), "plain Python raises this too: check the index")
+            return wrap(s.context, found, origin.child(("item", index.value)) if origin is not None else None)
+        case v.Choice():
+            return apply_choice(s, value, lambda t, chosen: subscript(t, chosen, index))
+        case v.Record(cls=cls) if cls is At:
+            return v.Record("object", ("array", "index"), (value.items[0], index), At)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Array):
+            return index_array(s, value, index)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
+            return _of_object(s, value, index)
+    found_ = expand(s, value)
+    if isinstance(found_, v.Record) and found_.kind == "dict":
+        return lookup(s, found_, index)
+    if written(s, value, "__getitem__"):
+        return s.call(attribute(s, value, "__getitem__"), [index])
+    return item(s, found_, index)
+
+
+def _is_array(value: v.Abstract) -> bool:
+    return (isinstance(value, v.Leaf) and isinstance(value.type, Array)) or (
+        isinstance(value, v.Record) and value.cls is At
+    )
+
+
+def _of_object(s: State, value: v.Leaf, index: v.Abstract) -> v.Abstract:
+    parts = fields_of(s, value)
+    if parts is not None:
+        return lookup(s, parts, index) if parts.kind == "dict" else item(s, parts, index)
+    return s.call(attribute(s, value, "__getitem__"), [index])
+
+
+def index_array(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+    """`array[index]`, as JAX does it."""
+    try:
+        return trace(s, operator.getitem, [value, index], {})
+    except Untraceable as error:
+        s.refuse(f"this index of an array cannot be compiled: {str(error).splitlines()[0]}", "check index and shape")
+
+
+def lookup(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
+    """`table[key]` of a dict: a constant key, or a string, enum member or number of the examples."""
+    if isinstance(key, v.Static):
+        found = table.get(key.value)
+        if found is None:
+            s.check(s.scalar(False), "KeyError", repr(key.value).replace("{", "{{").replace("}", "}}"))
+            s.dead = True
+            return v.Static(None)
+        return found
+    return select(s, position_of(s, table, key), table.items)
+
+
+def position_of(s: State, table: v.Record, key: v.Abstract) -> Operand:
+    """The position of a key of the program among the keys of a dict; KeyError when it is none of them."""
+    operand = operand_of(s, key)
+    if isinstance(operand.type, Tag):
+        return s.apply(own("tag_index", keys=table.keys), (operand,), INT)
+    if not all(isinstance(k, int) for k in table.keys):
+        s.refuse("a dict is indexed by a number, but its keys are no integers", "use integer keys")
+    hit: Operand = s.scalar(False)
+    index: v.Abstract = v.Static(0)
+    for k, name in enumerate(table.keys):
+        same = traced(s, operator.eq, key, v.Static(name)).operand
+        index = traced(s, _choose, v.Leaf(same), v.Static(k), index)
+        hit = same if k == 0 else combine(s, "or", hit, same)
+    s.check(hit, "KeyError", "{}", (operand,))
+    return operand_of(s, index)
+
+
+def _choose(hit: Any, k: Any, other: Any) -> Any:
+    return other + hit * (k - other)

@@ -1,0 +1,50 @@
+"""Objects of other libraries among the examples, seen through the classes of `graphs.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autobatch.frontend import graphs
+from autobatch.frontend import values as v
+from autobatch.frontend.state import State
+from autobatch.ir.types import Ref
+from autobatch.runtime.libraries import is_graph_class, is_row_matrix, is_sparse_class
+
+
+def viewed(s: State, value: v.Abstract) -> v.Abstract:
+    """A graph or sparse matrix of the examples as the object that the compiler takes it for; other values as they
+    are."""
+    if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref):
+        return value
+    classes = [c.cls for c in s.context.schema.store(value.type.store).classes]
+    if all(c is not None and is_graph_class(c) for c in classes):
+        return v.Record("object", ("raw",), (value,), graphs.Graph)
+    if all(c is not None and is_sparse_class(c) for c in classes):
+        by_rows = v.Static(all(c is not None and is_row_matrix(c) for c in classes))
+        return v.Record("object", ("raw", "by_rows"), (value, by_rows), graphs.Sparse)
+    return value
+
+
+def refuse_unknown(s: State, value: v.Record, name: str) -> None:
+    """Refuse what networkx or scipy has, and this compiler does not."""
+    if value.cls in (graphs.Graph, graphs.Sparse) and not hasattr(value.cls, name) and name not in value.keys:
+        if value.cls is graphs.Graph:
+            s.refuse(f"{name!r} of a networkx graph cannot be compiled", graphs.PRECOMPUTE)
+        s.refuse(f"{name!r} of a scipy sparse matrix cannot be compiled", "compute it before packing, or use its data")
+
+
+Field = Callable[[State, v.Leaf, str], v.Abstract]
+
+
+def packed_field(s: State, function: Any, args: Sequence[v.Abstract], load: Field, there: Field) -> v.Abstract | None:
+    """`graphs.field(raw, name)` and the like; None for other functions."""
+    if function not in (graphs.field, graphs.has_field, graphs.unsupported):
+        return None
+    first, second = args
+    assert isinstance(second, v.Static)
+    if function is graphs.unsupported:
+        assert isinstance(first, v.Static)
+        s.refuse(f"{first.value} cannot be compiled", second.value)
+    assert isinstance(first, v.Leaf)
+    return (load if function is graphs.field else there)(s, first, second.value)
