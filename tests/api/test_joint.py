@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import autobatch as ab
 from tests.api.nodes import Node, chain, close, params, total, trees
@@ -200,6 +202,33 @@ def test_results_of_one_function_are_arguments_of_another():
     inner, right = lower(trees()[1:]), ab.pack(RIGHT[1:])
     for _ in range(2):
         close(f(inner, right), [3 * 2, 6 * 5])
+
+
+SIM, POOL = _similarity(), [chain(n) for n in (1, 2, 4, 5)] + trees()
+WHOLE = [ab.pack(POOL), ab.pack(POOL[::-1]), ab.pack(POOL).plan(SIM)]
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data(), st.lists(st.integers(0, 6), min_size=1, max_size=3))
+def test_however_two_arguments_are_given(data, index):
+    """Lists, batches, and cuts of batches by the same or other indices, in every combination."""
+
+    def argument():
+        kind = data.draw(st.sampled_from(["list", "packed", "cut", "reversed", "planned", "through jit"]))
+        chosen = data.draw(st.sampled_from([index, index[::-1]]))
+        nodes = [(POOL[::-1] if kind == "reversed" else POOL)[k] for k in chosen]
+        match kind:
+            case "list":
+                return nodes, nodes
+            case "packed":
+                return nodes, ab.pack(nodes)
+            case "through jit":
+                return nodes, jax.tree.map(lambda x: x, WHOLE[0][chosen])
+            case _:
+                return nodes, WHOLE[["cut", "reversed", "planned"].index(kind)][chosen]
+
+    (left, a), (right, b) = argument(), argument()
+    same(SIM(params(), a, b), SIM.loop(params(), left, right))
 
 
 # ---- packed together
