@@ -25,7 +25,7 @@ import jax.numpy as jnp
 
 from autobatch import plain, results, transfer
 from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, read_axes
-from autobatch.assembly import Outcome
+from autobatch.outcome import Outcome
 from autobatch.batch import Batch, schema_like
 from autobatch.cache import CacheInfo, Key
 from autobatch.checks import refuse
@@ -300,12 +300,13 @@ class Batched(Generic[P, R]):
         outcome = Outcome(
             self._name,
             examples.count,
-            computed,
+            program.returned(computed),
             examples.schema,
             examples.host_or_leaves,
             (*examples.enums, *program.enums),
             ready.words,
             program.is_uniform,
+            made=program.objects(computed),
         )
         outcome = results.poisoned(outcome, stale) if stale is not None else outcome
         if program.masks:

@@ -10,92 +10,24 @@ A list in an object is a list store; its elements are rows of their own, with th
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, assert_never
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, assert_never
 
 import jax.numpy as jnp
 
 from autobatch import transfer
 from autobatch.batch import Batch
-from autobatch.groups import Form, Leaves
+from autobatch.groups import LIVE, Form, Leaves
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
 from autobatch.ir.types import STR, List, Ref, Tag, Type
+from autobatch.made_store import MadeStore, is_made
+from autobatch.outcome import Cell, Level, Outcome, Result, class_kind
 from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.runtime.columns import ROOT, ROOT_MISSING
 from autobatch.runtime.returned import element_type
 from autobatch.runtime.schema import UNKNOWN, Class, Field, ListStore, Schema, Store
-
-Result = ArrayResult | RaggedResult | StructureResult
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a call has computed, and what its structure refers to: `leaves` gives the columns of the examples, for
-    results that are nodes of the input. `uniform(k)`: does no batched argument reach result k?
-
-    `results` have one row for each of `count` entries: the examples, or the elements of all lists of a result; then
-    `live` of them are elements, and the others capacity."""
-
-    function: str
-    count: int
-    results: Sequence[Result]
-    schema: Schema
-    leaves: Callable[[], dict[str, Any]]
-    enums: tuple[tuple[str, type], ...]
-    words: Mapping[str, Any]
-    uniform: Callable[[int], bool]
-    live: Any = None
-
-    def inside(self, held: RaggedResult) -> Outcome:
-        """The same, one row for each element of the lists of a result."""
-        inner = [r.values if isinstance(r, RaggedResult) else r for r in self.results]
-        return replace(self, count=capacity(held.values), results=inner, live=held.offsets[-1])
-
-    @property
-    def firsts(self) -> Any:
-        """int32[count + 1]: the number of entries before each one; capacity adds none."""
-        whole = jnp.arange(self.count + 1, dtype=jnp.int32)
-        return whole if self.live is None else jnp.minimum(whole, self.live)
-
-
-def capacity(values: Result) -> int:
-    """The number of rows of a result."""
-    match values:
-        case ArrayResult(values=array):
-            return int(array.shape[0])
-        case StructureResult(rows=rows):
-            return int(rows.shape[0])
-        case RaggedResult(offsets=offsets):
-            return int(offsets.shape[0]) - 1
-        case _:
-            assert_never(values)
-
-
-@dataclass
-class _Cell:
-    """A column under construction. `missing`: where it is None; a reference or list is -1 there."""
-
-    type: Type
-    values: Any
-    missing: Any = None
-
-
-@dataclass(frozen=True)
-class _Level:
-    """Rows of results: those of the entries of the Batch themselves, or of the elements of a list in each of them.
-    `starts`: where the rows of each entry begin."""
-
-    outcome: Outcome
-    starts: Any
-
-    @property
-    def count(self) -> int:
-        return self.outcome.count
-
-    def inside(self, held: RaggedResult) -> _Level:
-        return _Level(self.outcome.inside(held), held.offsets[self.starts])
 
 
 @dataclass
@@ -110,16 +42,21 @@ class Assembler:
     words: dict[str, list[Any]] = field(default_factory=dict)
     enums: dict[str, type] = field(default_factory=dict)
     reads_input: bool = False
+    made: MadeStore | None = None
 
     def batch(self, template: Template) -> Batch:
         """A Batch of one object an entry."""
         count = self.outcome.count
-        root = self.cell(template, _Level(self.outcome, jnp.arange(count + 1, dtype=jnp.int32)))
+        root = self.cell(template, Level(self.outcome, jnp.arange(count + 1, dtype=jnp.int32)))
         leaves: dict[str, Any] = {}
+        adopted = self.made.assemble() if self.made is not None else None
         stores, lists = tuple(self.stores), tuple(self.lists)
         if self.reads_input:
-            leaves |= {k: v for k, v in self.outcome.leaves().items() if k not in (ROOT, ROOT_MISSING)}
-            stores, lists = (*self.outcome.schema.stores, *stores), (*self.outcome.schema.lists, *lists)
+            held, known = self.input, self.outcome.schema
+            if adopted is not None:
+                held, known = adopted.leaves(held), adopted.schema
+            leaves |= {k: v for k, v in held.items() if k not in (ROOT, ROOT_MISSING)}
+            stores, lists = (*known.stores, *stores), (*known.lists, *lists)
             self.enums |= dict(self.outcome.enums)
         leaves |= self.columns
         leaves[ROOT] = root.values
@@ -128,10 +65,13 @@ class Assembler:
         for name, words in self.words.items():
             leaves[transfer.VOCABULARY + name] = transfer.encode(words)
         schema = Schema(root.type, stores, lists, root.missing is not None)
-        shares = self.reads_input and self.outcome.live is not None
-        return Batch.from_leaves(Leaves(leaves), Form(schema, count, 1, enums=tuple(self.enums.items()), shares=shares))
+        elements = self.outcome.live is not None
+        if elements:
+            leaves[LIVE] = self.outcome.live
+        form = Form(schema, count, 1, enums=tuple(self.enums.items()), elements=elements)
+        return Batch.from_leaves(Leaves(leaves), form)
 
-    def cell(self, template: Template, level: _Level) -> _Cell:
+    def cell(self, template: Template, level: Level) -> Cell:
         match template:
             case Output(index=index, type=type):
                 return self.result(level.outcome.results[index], type, level)
@@ -150,28 +90,41 @@ class Assembler:
             case _:
                 assert_never(template)
 
-    def result(self, held: Result, type: Type, level: _Level) -> _Cell:
+    def result(self, held: Result, type: Type, level: Level) -> Cell:
         """A result whose innermost elements are of that type."""
         match held:
             case ArrayResult(values=values):
-                return _Cell(element_type(type), values)
+                return Cell(element_type(type), values)
             case StructureResult(rows=rows, type=type):
                 if isinstance(type, Tag):
                     self.vocabulary(type)
-                else:
-                    self.reads_input = True
-                return _Cell(type, rows)
+                    return Cell(type, rows)
+                if self.outcome.made is not None and is_made(type, self.outcome.made.adopted):
+                    return self.objects().cell(type, rows)
+                self.reads_input = True
+                return Cell(type, rows, nullable=True)
             case RaggedResult(values=values, offsets=offsets):
                 return self.list_store(level, offsets, self.result(values, type, level.inside(held)))
             case _:
                 assert_never(held)
 
-    def optional(self, cell: _Cell, flag: Result) -> _Cell:
+    @cached_property
+    def input(self) -> dict[str, Any]:
+        """The columns of the examples."""
+        return self.outcome.leaves()
+
+    def objects(self) -> MadeStore:
+        """The store of the objects that the call has made."""
+        if self.made is None:
+            self.made = MadeStore(self)
+        return self.made
+
+    def optional(self, cell: Cell, flag: Result) -> Cell:
         """None where the flag is true."""
         assert isinstance(flag, ArrayResult)
         if isinstance(cell.type, Ref | List):
-            return _Cell(cell.type, jnp.where(flag.values, -1, cell.values))
-        return _Cell(cell.type, cell.values, flag.values if cell.missing is None else flag.values | cell.missing)
+            return Cell(cell.type, jnp.where(flag.values, -1, cell.values), nullable=True)
+        return Cell(cell.type, cell.values, flag.values if cell.missing is None else flag.values | cell.missing)
 
     def vocabulary(self, type: Tag) -> None:
         """Tags are positions in the vocabulary of the input, and behind it the constants of the program."""
@@ -179,18 +132,18 @@ class Assembler:
         self.columns[name] = self.outcome.words[name]
         self.enums |= {n: c for n, c in self.outcome.enums if n == type.vocabulary}
 
-    def fixed(self, value: Any, level: _Level) -> _Cell:
+    def fixed(self, value: Any, level: Level) -> Cell:
         count = level.count
         if value is None:
-            return _Cell(UNKNOWN, jnp.zeros(count, bool), jnp.ones(count, bool))
+            return Cell(UNKNOWN, jnp.zeros(count, bool), jnp.ones(count, bool))
         if isinstance(value, (str, enum.Enum)):  # the whole result: strings inside of others are computed
             kind = Tag(_enum_name(type(value)) if isinstance(value, enum.Enum) else STR.vocabulary)
             self.words[kind.vocabulary] = [value]
             if isinstance(value, enum.Enum):
                 self.enums[kind.vocabulary] = type(value)
-            return _Cell(kind, jnp.zeros(count, jnp.int32))
+            return Cell(kind, jnp.zeros(count, jnp.int32))
         whole = jnp.asarray(value)
-        return _Cell(type_of(value), jnp.broadcast_to(whole, (count, *whole.shape)))
+        return Cell(type_of(value), jnp.broadcast_to(whole, (count, *whole.shape)))
 
     def name(self, wanted: str) -> str:
         taken = {s.name for s in (*self.outcome.schema.stores, *self.stores)}
@@ -201,14 +154,9 @@ class Assembler:
             made = f"{wanted}_{number}"
         return made
 
-    def record(self, template: Container, level: _Level) -> _Cell:
+    def record(self, template: Container, level: Level) -> Cell:
         """An object of every row, in a store of its own."""
-        kind: Literal["object", "namedtuple", "tuple", "list", "dict"] = "object"
-        match template.kind:
-            case "tuple" | "dict" | "namedtuple":
-                kind = template.kind
-            case "mixture":
-                kind = "list"
+        kind = class_kind(template)
         name = self.name(template.cls.__name__ if template.cls is not None else f"{kind}{len(template.keys)}")
         position = len(self.stores)
         self.stores.append(Store(name, (), ()))  # reserves the name while the children are built
@@ -218,33 +166,34 @@ class Assembler:
             self.columns[column] = cell.values
             if cell.missing is not None:
                 self.columns[f"{column}?"] = cell.missing
-            fields.append(Field(str(key), cell.type, column, (0,), cell.missing is not None, cell.type == UNKNOWN))
-        self.stores[position] = Store(name, (Class(name, kind, template.cls),), tuple(fields))
+            optional, unknown = cell.missing is not None, cell.type == UNKNOWN
+            fields.append(Field(str(key), cell.type, column, (0,), optional, unknown, cell.has_none))
+        self.stores[position] = Store(name, (Class(name, kind, template.cls, template.keys if kind == "dict" else ()),), tuple(fields))
         self.columns[f"{name}.#tag"] = jnp.zeros(level.count, jnp.int32)
         self.columns[transfer.STARTS + name] = level.starts
-        return _Cell(Ref(name), jnp.arange(level.count, dtype=jnp.int32))
+        return Cell(Ref(name), jnp.arange(level.count, dtype=jnp.int32))
 
-    def written_out(self, template: Container, level: _Level) -> _Cell:
+    def written_out(self, template: Container, level: Level) -> Cell:
         """A list of as many numbers in every row."""
         cells = [self.cell(c, level) for c in template.children]
         length = len(cells)
         if not cells:
-            return self.list_store(level, level.outcome.firsts * 0, _Cell(UNKNOWN, jnp.zeros(0, bool)))
+            return self.list_store(level, level.outcome.firsts * 0, Cell(UNKNOWN, jnp.zeros(0, bool)))
         values = jnp.stack([c.values for c in cells], 1)
-        woven = _Cell(cells[0].type, values.reshape(level.count * length, *values.shape[2:]))
+        woven = Cell(cells[0].type, values.reshape(level.count * length, *values.shape[2:]))
         return self.list_store(level, level.outcome.firsts * length, woven)
 
-    def list_store(self, level: _Level, offsets: Any, elements: _Cell) -> _Cell:
+    def list_store(self, level: Level, offsets: Any, elements: Cell) -> Cell:
         """A list of every row."""
         name = self.name("list")
-        self.lists.append(ListStore(name, elements.type, optional=elements.missing is not None))
+        self.lists.append(ListStore(name, elements.type, False, elements.missing is not None, elements.has_none))
         self.columns[f"{name}.#values"] = elements.values
         if elements.missing is not None:
             self.columns[f"{name}.#values?"] = elements.missing
         self.columns[f"{name}.#offsets"] = offsets
         self.columns[transfer.STARTS + name] = level.starts
         self.columns[transfer.STARTS + f"{name}.#values"] = offsets[level.starts]
-        return _Cell(List(elements.type, name), jnp.arange(level.count, dtype=jnp.int32))
+        return Cell(List(elements.type, name), jnp.arange(level.count, dtype=jnp.int32))
 
 
 def _enum_name(cls: type) -> str:

@@ -19,7 +19,8 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.errors import BatchError, PlanError
-from autobatch.groups import TOKEN, Form, Group, Leaves, flatten, with_rows
+from autobatch.groups import LIVE, TOKEN, Form, Group, Leaves, flatten, with_rows
+from autobatch.packing import with_declared
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.columns import Columns, columns_of
 from autobatch.runtime.pack import pack as pack_columns
@@ -96,9 +97,9 @@ class Batch:
             form = self._form
             if self._leaves.fetched is None:
                 columns = self._fetched()
-                if form.shares:  # entries of a batch have rows of their own
-                    columns = pack_columns(unpack(columns), form.schema)
-                self._leaves.fetched = Group(columns, form.width, dict(form.planners))
+                if form.elements:  # entries of a batch have rows of their own
+                    columns = pack_columns(unpack(columns)[: len(self)], form.schema)
+                self._leaves.fetched = Group(with_declared(columns), form.width, dict(form.planners))
             self._group = self._leaves.fetched
         return self._group
 
@@ -126,7 +127,12 @@ class Batch:
         return self.group().nbytes
 
     def __len__(self) -> int:
-        return self._group.count if self._group is not None else self.parts()[1].count
+        if self._group is not None:
+            return self._group.count
+        leaves, form = self.parts()
+        if not form.elements or isinstance(leaves.columns[LIVE], jax.core.Tracer):
+            return form.count
+        return int(leaves.columns[LIVE])
 
     def __repr__(self) -> str:
         return f"Batch({len(self)} examples of {self.schema.root})"
@@ -136,8 +142,8 @@ class Batch:
 
     def to_list(self) -> list[Any]:
         """The examples, as new objects; those of classes are made without calling `__init__`."""
-        if self._leaves is not None and self._form is not None and self._form.shares:
-            return _objects(self._fetched())  # what several entries refer to is one object
+        if self._leaves is not None and self._form is not None and self._form.elements:
+            return _objects(self._fetched())[: len(self)]  # what several entries refer to is one object
         return _objects(self.columns())
 
     def __getitem__(self, index: Any) -> Any:

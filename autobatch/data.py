@@ -293,7 +293,7 @@ def _alone(function: str, batch: Batch) -> Before:
     """One batch. Of several arguments that were packed together it is one, or all of them as a tuple."""
     if batch.on_host is None:
         leaves, form = batch.parts()
-        if form.width == 1 and (batch.is_traced or not form.shares):
+        if form.width == 1 and (batch.is_traced or form.plans):
             return None, (leaves, form), ()
     if batch.is_traced:
         raise PlanError(

@@ -100,6 +100,9 @@ Planners = Mapping[Planner, Share]
 ARGUMENT = "#argument"
 """The prefix of tables that hold the rows of a batched argument itself; its number follows."""
 
+LIVE = "#live"
+"""The leaf that says how many entries of a batch are elements of lists, and no capacity."""
+
 TOKEN = "#token"
 """The leaf that says at run time which group a batch is, while that lives."""
 
@@ -288,9 +291,9 @@ class Planned:
 
 @dataclass(frozen=True)
 class Form:
-    """The static part of a batch as a pytree. `shares`: several of its entries refer to the same rows, because they
-    were the elements of one list of objects. `like` is a group of this form: no part of what the form says, but an
-    example of the size class for a function that is planned while it is traced."""
+    """The static part of a batch as a pytree. `elements`: its entries are the elements of lists; several of them may refer
+    to the same rows, and those past the leaf `LIVE` are capacity. `like` is a group of this form: no part of what the
+    form says, but an example of the size class for a function that is planned while it is traced."""
 
     schema: Schema
     count: int
@@ -299,7 +302,7 @@ class Form:
     planners: tuple[tuple[Planner, Share], ...] = ()
     enums: tuple[tuple[str, type], ...] = ()
     component: int | None = None
-    shares: bool = False
+    elements: bool = False
     like: weakref.ref[Group] | None = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:

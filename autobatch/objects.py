@@ -26,10 +26,15 @@ def unbatch(result: Any) -> list[Any]:
     >>> unbatch((np.arange(2), np.ones((2, 3))))
     [(0, array([1., 1., 1.])), (1, array([1., 1., 1.]))]
     """
-    leaves, tree = jax.tree.flatten(result, is_leaf=lambda x: isinstance(x, (Batch, Ragged)))
-    if not leaves:
+    if not jax.tree.leaves(result, is_leaf=lambda x: isinstance(x, (Batch, Ragged))):
         raise BatchError("nothing in this result is batched, so its number of examples is unknown")
-    columns = [_rows(leaf) for leaf in leaves]
+    return _entries(result, None)
+
+
+def _entries(result: Any, count: int | None) -> list[Any]:
+    """The entries of all parts of a result side by side: the first `count` of them."""
+    leaves, tree = jax.tree.flatten(result, is_leaf=lambda x: isinstance(x, (Batch, Ragged)))
+    columns = [_rows(leaf)[:count] for leaf in leaves]
     if len({len(c) for c in columns}) > 1:
         raise BatchError(f"the parts of this result have different numbers of examples: {[len(c) for c in columns]}")
     return [jax.tree.unflatten(tree, row) for row in zip(*columns, strict=True)]
@@ -41,7 +46,7 @@ def _rows(leaf: Any) -> list[Any]:
     if isinstance(leaf, Ragged):
         bounds = np.asarray(leaf.offsets).tolist()
         packed = jax.tree.leaves(leaf.values, is_leaf=lambda x: isinstance(x, (Batch, Ragged)))
-        rows = unbatch(leaf.values) if packed else [leaf.values] * bounds[-1]
+        rows = _entries(leaf.values, bounds[-1]) if packed else [leaf.values] * bounds[-1]
         return [rows[a:b] for a, b in pairwise(bounds)]
     if isinstance(leaf, jax.core.Tracer):
         raise BatchError("ab.unbatch needs known values; call it outside jax.jit")

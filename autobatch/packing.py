@@ -9,6 +9,7 @@ from typing import Any
 from autobatch.errors import BatchError
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.columns import Columns
+from autobatch.runtime.conform import conform
 from autobatch.runtime.layout import merge
 from autobatch.runtime.pack import pack
 from autobatch.runtime.schema import UNKNOWN, Schema
@@ -46,6 +47,13 @@ def pack_fresh(examples: Sequence[Any], declared: Declared = None) -> Columns:
 def unknown_lists(schema: Schema) -> list[str]:
     """Lists that are empty in all examples, so that the type of their elements is unknown."""
     return [s.name for s in schema.lists if s.elem == UNKNOWN and not s.optional]
+
+
+def with_declared(columns: Columns) -> Columns:
+    """The same columns; what the lists hold that are all empty, the annotations of the examples' classes say."""
+    if not unknown_lists(columns.schema) or (wider := _from_classes(columns.schema)) is None:
+        return columns
+    return conform(columns, wider)
 
 
 def _from_classes(schema: Schema) -> Schema | None:

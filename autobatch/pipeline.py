@@ -26,7 +26,7 @@ from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
 from autobatch.ir.system import System, print_system
 from autobatch.ir.template import NO_INTEGERS, Integers
-from autobatch.ir.types import Array, Type
+from autobatch.ir.types import INT, Array, Type
 from autobatch.ir.verifier import verify
 from autobatch.optimize.contractions import merge_contractions
 from autobatch.optimize.cse import eliminate_common
@@ -38,7 +38,7 @@ from autobatch.optimize.sharing import share_rows
 from autobatch.options import Options
 from autobatch.runtime.activations import Inspection
 from autobatch.runtime.assemble import make_plan
-from autobatch.runtime.bind import SizeClasses, bind_plan
+from autobatch.runtime.bind import SizeClasses, bind_plan, exact_outputs
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.combine import combine
 from autobatch.runtime.decisions import Decisions
@@ -73,7 +73,8 @@ class RaggedResult:
 
 @dataclass(frozen=True)
 class StructureResult:
-    """Rows of the input, one an example or element: references, tags or lists (-1 is null)."""
+    """Rows of the input, one an example or element: references, tags or lists (-1 is null); or rows of the objects that
+    the program has made, and which class they are."""
 
     rows: Any
     type: Type
@@ -172,7 +173,8 @@ class Program:
         """The results by the reference back end, row by row. `tables` are what `bind` made of the plan; columns of data
         among them may hold other numbers than those that were planned."""
         live = {column: tables[column][: plan.rows(space)] for column, space in self._request.data}
-        return self._results(iter(self.evaluate(shared, plan, live)), tables, plan.count)
+        arrays = iter(self.evaluate(shared, plan, live))
+        return self._results(arrays, {**tables, **exact_outputs(plan, tables)}, plan.count)
 
     def evaluate(self, shared: Sequence[Any], plan: DataPlan, data: Mapping[str, Any]) -> list[Any]:
         """The arrays that the results are made of, by the reference back end; `data` replaces columns of the plan."""
@@ -195,15 +197,18 @@ class Program:
 
     def _results(self, arrays: Iterator[Any], tables: Mapping[str, Any], batch: int) -> list[Result]:
         results: list[Result] = []
-        for k, (table, value) in enumerate(zip(self.spec.outputs, self._entry_results(), strict=True)):
+        for k, table in enumerate(self.spec.outputs):
             depth = 0 if table.elements is None else 1 + len(table.lists)
             if table.kind == "structure":
-                found = StructureResult(tables[f"result{k}"], element_type(value))
+                found = StructureResult(tables[f"result{k}"], element_type(table.value.type))
                 results.append(self._ragged(k, found, tables, depth) if depth else found)
             elif depth:
                 results.append(self._ragged(k, _masked(next(arrays), tables, k, depth), tables, depth))
             else:
-                results.append(ArrayResult(next(arrays)[:batch]))
+                rows = next(arrays)
+                results.append(ArrayResult(rows[:batch] if table.owner is None else rows))
+        if self.spec.made is not None:
+            results.append(StructureResult(tables["made"], INT))
         return results
 
     def _ragged(
@@ -215,9 +220,6 @@ class Program:
             made = RaggedResult(made, _offsets(tables, k, d))
         assert isinstance(made, RaggedResult)
         return made
-
-    def _entry_results(self) -> list[Type]:
-        return [r.type for r in self.example.functions[0].region.results]
 
     def as_text(self, stage: str) -> str:
         """The program after a stage: "example", "functions", "spmd" or "fissioned"."""

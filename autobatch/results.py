@@ -18,11 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.arguments import is_leaf
-from autobatch.assembly import Assembler, Outcome, Result
+from autobatch.assembly import Assembler
 from autobatch.errors import BatchError, Failure
 from autobatch.frontend.statics import make_object
 from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
-from autobatch.ir.types import List, Ref
+from autobatch.ir.types import Tag
+from autobatch.outcome import Outcome, Result
 from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.runtime.ragged import Ragged
 
@@ -55,7 +56,7 @@ def without_failed(outcome: Outcome, failed: Any) -> Outcome:
             case ArrayResult(values=values):
                 return ArrayResult(_zeroed(values, failed))
             case StructureResult(rows=rows, type=type):
-                return StructureResult(jnp.where(failed, -1 if isinstance(type, (Ref, List)) else 0, rows), type)
+                return StructureResult(jnp.where(failed, 0 if isinstance(type, Tag) else -1, rows), type)
             case RaggedResult():
                 return held  # a failed example has no rows
             case _:

@@ -26,6 +26,7 @@ from autobatch.groups import ARGUMENT, Planner, Tables
 from autobatch.ir.core import Apply, Function, Module, Operand, Value, operands, regions, walk
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import STR, Array, List, Tag, Type
+from autobatch.outcome import MadeRows
 from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.ready import Ready
 from autobatch.reference import Reference
@@ -79,8 +80,8 @@ class Program:
         self.guards = tuple(f for f in free if f.shared is None)
         self._arrays = tuple(sorted({f.shared: f for f in free if f.shared is not None}.items()))
         self._constants = _constant_words(compiled.lowered.module)
-        results = compiled.lowered.module.functions[0].region.results
-        self._returned = tuple(sorted({v for r in results for v in _vocabularies(r.type)}))
+        outputs = compiled.spec.outputs
+        self._returned = tuple(sorted({v for t in outputs for v in _vocabularies(t.value.type)}))
         self._array_tables: Bounded[int, Ready] = Bounded(32)
         self._jit: Any = jax.jit(
             lambda shared, tables, signature: compiled.run(shared, tables, signature), static_argnums=2
@@ -111,6 +112,19 @@ class Program:
     def result(self) -> Any:
         """The template of the result."""
         return self.compiled.lowered.result
+
+    def returned(self, results: Sequence[Any]) -> Sequence[Any]:
+        """The results of the function among what the program has computed."""
+        return results[: len(self.compiled.lowered.module.functions[0].region.results)]
+
+    def objects(self, results: Sequence[Any]) -> MadeRows | None:
+        """The objects among what the program has computed."""
+        held = self.compiled.spec.made
+        if held is None:
+            return None
+        templates = {t.name: t for t in self.compiled.lowered.made}
+        classes = tuple((templates[c.name], c.first) for c in held.classes)
+        return MadeRows(classes, tuple(s for s, _ in held.adopted), held.kinds, results)
 
     # -- free variables
 

@@ -29,7 +29,8 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.host_ops import never_fails
 from autobatch.ir.ops import OWN, Op
-from autobatch.ir.types import Array, List
+from autobatch.ir.types import Array, List, Made
+from autobatch.runtime.returned import element_type
 
 
 @dataclass
@@ -152,6 +153,8 @@ class _Analysis:
 
         if value in self.turns or value in numbers:
             return True
+        if isinstance(element_type(value.type), Made):
+            return False  # known when everything has run
         if isinstance(value.type, Array) and value.type.dtype.startswith("key<"):
             return False  # random bits are made on the device, from raw key data that the host never reads
         if value in self.parameter:
@@ -212,11 +215,8 @@ class _Analysis:
         return reached
 
     def is_numeric(self, operand: Operand) -> bool:
-        """Does this result leave through the device (an array or a list of arrays), not as structure?"""
-        type = operand.type
-        while isinstance(type, List):
-            type = type.elem
-        return isinstance(type, Array)
+        """Does this result leave as pointers (to numbers of the device, made objects), not as what the host computed?"""
+        return isinstance(element_type(operand.type), Array | Made)
 
     def need(self, operand: Operand, *, device: bool) -> None:
         """Note that `operand` is needed; a small host value that the device needs is needed on the host too."""
@@ -251,7 +251,9 @@ class _Analysis:
         match instruction:
             case Apply(op=op, operands=xs):
                 for x in xs:
-                    if op.name == "pack_list":
+                    if op.name in ("make", "adopt"):
+                        self.need(x, device=self.is_numeric(x))
+                    elif op.name == "pack_list":
                         self.need_element(x, device)
                     else:
                         self.need(x, device=device and (self.is_made_list(x) or not is_load(op)))

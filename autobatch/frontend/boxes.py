@@ -19,7 +19,7 @@ from dataclasses import replace
 from autobatch.errors import TypeConflictError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.joins import arms, attempt, convert, join
+from autobatch.frontend.joins import conditional, convert
 from autobatch.frontend.layouts import (
     Conflict,
     HeldLayout,
@@ -41,6 +41,7 @@ from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
 from autobatch.ir.types import MADE, Made, Ref
 
+
 def boxed(s: State, value: v.Abstract) -> Operand:
     """A value as a made object."""
     value = expand(s, value)
@@ -54,9 +55,8 @@ def boxed(s: State, value: v.Abstract) -> Operand:
         case v.Record():
             return _make(s, value)
         case v.Optional(value=inner, missing=missing, unset=""):
-            a, b = arms(s, missing)
-            pair = [(attempt(a, lambda t: v.Leaf(boxed(t, v.Static(None)))), attempt(b, lambda t: v.Leaf(boxed(t, inner))))]
-            (made,) = join(s, missing, a, b, pair)
+            none = v.Static(None)
+            made = conditional(s, missing, lambda t: v.Leaf(boxed(t, none)), lambda t: v.Leaf(boxed(t, inner)))
             assert isinstance(made, v.Leaf)
             return made.operand
         case _:
@@ -111,7 +111,7 @@ def _as_fields(layout: Layout, memory: Memory, outermost: bool = False) -> Layou
         case SharedLayout(operand=operand):
             return LeafLayout(operand.type)
         case HeldLayout(value=value):
-            return LeafLayout(kind) if (kind := static_type(value.value)) is not None else layout
+            return LeafLayout(found) if (found := static_type(value.value)) is not None else layout
         case LeafLayout(type=type):
             return LeafLayout(type)
         case _:

@@ -8,7 +8,6 @@ lowered uses the result that the round before found (`lower.py` repeats rounds u
 from __future__ import annotations
 
 import ast
-import inspect
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import enclosing_value, wrap
+from autobatch.frontend.growth import settled
 from autobatch.frontend.joins import convert, stored
 from autobatch.frontend.layouts import (
     Conflict,
@@ -291,7 +291,7 @@ def _results(state: State, made: Specialisation, key: Any) -> list[Any]:
     if made.result is None:
         return []
     if promised is not None and promised != made.result:
-        made.result = _join_results(state, promised, made.result)
+        made.result = settled(state.context.memory, key, promised, _join_results(state, promised, made.result))
     if promised != made.result:
         memory.assumed[key] = made.result
         if key in state.context.recursive:

@@ -35,7 +35,7 @@ from autobatch.frontend.numbers import coerce, negate, operand_of, present, unde
 from autobatch.frontend.state import FLAGS, RESULT, RETURNED, Ended, State, Unknown
 from autobatch.ir.core import Apply, If, Instruction, Map, Operand, Region, Value
 from autobatch.ir.ops import OWN, own
-from autobatch.ir.types import INT, List
+from autobatch.ir.types import INT, List, Made
 from autobatch.source import Span
 
 LEFT = "<left>"
@@ -193,7 +193,8 @@ def stored(s: State, value: v.Abstract) -> v.Abstract:
 
 def level(s: State, value: v.Abstract, other: v.Abstract) -> v.Abstract:
     """Static containers meet containers built in the function: take them apart."""
-    if isinstance(value, v.Static) and isinstance(other, v.Record | v.Listing):
+    made = isinstance(other, v.Leaf) and isinstance(other.type, Made)
+    if isinstance(value, v.Static) and (made or isinstance(other, v.Record | v.Listing)):
         return expand(s, value)
     if isinstance(value, v.Static) and isinstance(other, v.Static) and value.value is not other.value:
         return expand(s, value)
@@ -232,6 +233,8 @@ def convert(s: State, value: v.Abstract, layout: Layout) -> list[Operand]:
     if isinstance(value, v.Unset) and not isinstance(layout, OptionalLayout):
         return [undefined(s, t) for t in leaf_types(layout)]
     match layout:
+        case LeafLayout(type=Made()):
+            return [s.context.rules.boxed(s, value)]
         case LeafLayout(type=type):
             if isinstance(value, v.Static) and value.value is None:
                 return [undefined(s, type)]

@@ -16,7 +16,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.statics import same_static, static_key
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Operand, Value
-from autobatch.ir.types import BOOL, Array, List, Ref, Tag, Type
+from autobatch.ir.types import BOOL, INT, MADE, Array, List, Made, Ref, Tag, Type
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,19 +264,18 @@ def unify(a: Layout, b: Layout) -> Layout:
                 return other
             return OptionalLayout(other, name)
         case (OptionalLayout(value=x, unset=m), OptionalLayout(value=y, unset=n)) if m == n:
-            return OptionalLayout(unify(x, y), m)
+            return OptionalLayout(unify(x, y), m) if m else optional(unify(x, y))
         case (OptionalLayout(value=x, unset=n), other) | (other, OptionalLayout(value=x, unset=n)) if n:
             return OptionalLayout(unify(x, other), n)
         case (OptionalLayout(value=x), other) | (other, OptionalLayout(value=x)):
-            return OptionalLayout(x if is_none(other) else unify(x, other), "")
+            return optional(x if is_none(other) else unify(x, other))
         case (HeldLayout(), other) | (other, HeldLayout()) if is_none(a) or is_none(b):
             other = b if is_none(a) else a
-            other = _dynamic(other) if isinstance(other, HeldLayout) else other
-            if isinstance(other, LeafLayout | SharedLayout) and isinstance(_type(other), Ref | List):
-                return LeafLayout(_type(other))
-            return OptionalLayout(other)
+            return optional(_dynamic(other) if isinstance(other, HeldLayout) else other)
         case (HeldLayout(value=x), HeldLayout(value=y)) if same_static(x.value, y.value):
             return a
+        case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):
+            return _unify_objects(a, b)
         case (RecordLayout(), RecordLayout()):
             return _unify_records(a, b)
         case (HeldLayout(), RecordLayout()) | (RecordLayout(), HeldLayout()):
@@ -303,6 +302,38 @@ def unify(a: Layout, b: Layout) -> Layout:
     for one, other in ((x, y), (y, x)):
         if isinstance(one, LeafLayout) and isinstance(one.type, List) and _is_list_layout(other):
             return unify(ListingLayout(LeafLayout(one.type.elem)), other)
+    raise Conflict(f"{describe(a)} and {describe(b)}")
+
+
+def optional(layout: Layout) -> Layout:
+    """A value of that layout, or None."""
+    if isinstance(layout, LeafLayout | SharedLayout) and isinstance(_type(layout), Ref | List | Made):
+        return LeafLayout(_type(layout))
+    return layout if isinstance(layout, OptionalLayout) and not layout.unset else OptionalLayout(layout)
+
+
+def is_object(layout: Layout) -> bool:
+    """An object of a class: of the examples, or made in the function."""
+    if isinstance(layout, RecordLayout):
+        return layout.kind in ("object", "namedtuple")
+    return isinstance(leaf_type(layout), Ref | Made)
+
+
+def leaf_type(layout: Layout) -> Type | None:
+    """The type of a leaf; None for what is not one."""
+    return _type(layout) if isinstance(layout, LeafLayout | SharedLayout) else None
+
+
+def _unify_objects(a: Layout, b: Layout) -> Layout:
+    """Objects of one class stay what they are, field by field; of several classes, they are only handed on."""
+    if isinstance(a, RecordLayout) and isinstance(b, RecordLayout):
+        same = (a.kind, a.cls, a.keys) == (b.kind, b.cls, b.keys)
+        return _unify_records(a, b) if same else LeafLayout(MADE)
+    x, y = leaf_type(a), leaf_type(b)
+    if x == y and x is not None:
+        return LeafLayout(x)
+    if all(is_object(k) or isinstance(k, RecordLayout) for k in (a, b)):
+        return LeafLayout(MADE)
     raise Conflict(f"{describe(a)} and {describe(b)}")
 
 
@@ -353,6 +384,8 @@ def static_type(value: Any) -> Type | None:
         return Tag(vocabulary)
     if isinstance(value, bool):
         return BOOL
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+        return INT
     if isinstance(value, (int, float, complex)):
         return jax_compat.type_of(value)
     return None

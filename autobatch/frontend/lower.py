@@ -18,13 +18,14 @@ from autobatch.errors import Error, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import enter
 from autobatch.frontend.attributes import attribute
+from autobatch.frontend.boxes import boxed
 from autobatch.frontend.calls import Never, lookup
 from autobatch.frontend.comprehensions import materialise
 from autobatch.frontend.dispatch import call
 from autobatch.frontend.expressions import evaluate
 from autobatch.frontend.joins import stored
 from autobatch.frontend.needs import Needed
-from autobatch.frontend.results import Outputs
+from autobatch.frontend.results import Outputs, made_classes
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.stacking import operate
 from autobatch.frontend.state import (
@@ -43,21 +44,21 @@ from autobatch.frontend.statements import execute
 from autobatch.frontend.statics import inputs
 from autobatch.ir.core import Call, Function, Module, Region, Value
 from autobatch.ir.rewrite import Fresh, calls, copy_region
-from autobatch.ir.template import Input, Template
+from autobatch.ir.template import Input, MadeTemplate, Template
 from autobatch.ir.types import BOOL, Array
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 
-RULES = Rules(evaluate, execute, call, materialise, attribute, operate)
+RULES = Rules(evaluate, execute, call, materialise, attribute, operate, boxed)
 ROUNDS = 24
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """`module.functions[0]` is the entry; `result` says how its results become Python values. `free` are the free
-    variables read, so that a caller can read them again; `sources` every Python function whose text was lowered, and
-    `reached` the lines of them (file, number) that lowering came to. `traced`: functions that were handed to JAX whole,
-    with the place that did so."""
+    """`module.functions[0]` is the entry; `result` says how its results become Python values, and `made` what the
+    objects are that it makes. `free` are the free variables read, so that a caller can read them again; `sources` every
+    Python function whose text was lowered, and `reached` the lines of them (file, number) that lowering came to.
+    `traced`: functions that were handed to JAX whole, with the place that did so."""
 
     module: Module
     result: Template
@@ -65,6 +66,7 @@ class Lowered:
     sources: tuple[Callable[..., Any], ...]
     reached: frozenset[tuple[str, int]] = frozenset()
     traced: tuple[tuple[Span, Span], ...] = ()
+    made: tuple[MadeTemplate, ...] = ()
 
 
 def lower(
@@ -193,7 +195,7 @@ def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwa
     module = _finish(context, entry)
     traced = tuple(sorted(context.traced, key=str))
     free, sources = tuple(context.free.values()), tuple(context.sources)
-    return Lowered(module, template, free, sources, frozenset(context.reached), traced)
+    return Lowered(module, template, free, sources, frozenset(context.reached), traced, made_classes(state))
 
 
 class _Renumbered(Fresh):

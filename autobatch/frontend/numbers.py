@@ -21,7 +21,7 @@ from autobatch.frontend.tracing import Untraceable, trace
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Literal, Operand
 from autobatch.ir.ops import Op, own
-from autobatch.ir.types import BOOL, Array, Ref, Tag, Type
+from autobatch.ir.types import BOOL, Array, Made, Ref, Tag, Type
 
 OWN_ARITHMETIC: dict[Any, str] = {
     operator.truediv: "truediv",
@@ -225,6 +225,6 @@ def _coercion(type: Array) -> Callable[[Any], Any]:
 
 def undefined(s: State, type: Type) -> Operand:
     """A value of a type that is never read."""
-    if isinstance(type, Ref):
+    if isinstance(type, Ref | Made):
         return s.apply(own("none"), (), type)
     return s.apply(own("undefined", type=type), (), type)

@@ -21,6 +21,7 @@ from autobatch.frontend.layouts import (
     SharedLayout,
     describe,
     layout_of,
+    leaf_types,
     static_type,
     unify,
 )
@@ -29,8 +30,8 @@ from autobatch.frontend.numbers import is_python, operand_of, present
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import State
 from autobatch.frontend.statics import inputs
-from autobatch.ir.core import Literal, Operand
-from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
+from autobatch.ir.core import Apply, Literal, Operand, Region, walk
+from autobatch.ir.template import Container, Fixed, MadeTemplate, Maybe, Output, Rows, Template
 from autobatch.ir.types import Array, List, Type
 
 
@@ -43,7 +44,7 @@ class Outputs:
 
     def template(self, value: v.Abstract) -> Template:
         """The template of a result."""
-        return self._template(_prepared(self.state, value, inside=False))
+        return self._template(prepared(self.state, value, inside=False))
 
     def _template(self, value: v.Abstract) -> Template:
         match value:
@@ -73,7 +74,30 @@ class Outputs:
         return len(self.operands) - 1
 
 
-def _prepared(s: State, value: v.Abstract, inside: bool) -> v.Abstract:
+class _Fields(Outputs):
+    """The operands that objects of a class are made of, by position."""
+
+    def __init__(self, state: State, operands: Sequence[Operand]) -> None:
+        super().__init__(state)
+        self.operands = list(operands)
+
+    def _output(self, operand: Operand) -> int:
+        return self.operands.index(operand)
+
+
+def made_classes(state: State) -> tuple[MadeTemplate, ...]:
+    """What the classes of objects are that the module makes."""
+    found = []
+    for held in state.context.memory.made.values():
+        assert held.layout is not None
+        values = [state.context.value(t) for t in leaf_types(held.layout)]
+        fields = _Fields(state, values)._template(rebuild_value(held.layout, iter(values)))
+        assert isinstance(fields, Container)
+        found.append(MadeTemplate(held.name, fields))
+    return tuple(found)
+
+
+def prepared(s: State, value: v.Abstract, inside: bool) -> v.Abstract:
     """The same value as it leaves the program: lists that are written out have elements of one type, or are mixtures.
 
     `inside`: it is part of something that becomes columns. There strings and numbers are values of the program, and a
@@ -83,29 +107,43 @@ def _prepared(s: State, value: v.Abstract, inside: bool) -> v.Abstract:
         case v.Static(value=held) if inside and static_type(held) is not None:
             return v.Leaf(operand_of(s, value))
         case v.Static(value=held) if inputs(held):
-            return _prepared(s, take_apart(s.context, held), inside)
+            return prepared(s, take_apart(s.context, held), inside)
         case v.Leaf(operand=operand) if not inside and _is_whole_list(s, operand):
-            return _prepared(s, sequence(s, value), inside)
+            return prepared(s, sequence(s, value), inside)
         case v.Optional(unset=unset) if unset:
-            return _prepared(s, present(s, value), inside)
+            return prepared(s, present(s, value), inside)
         case v.Optional(value=inner):
-            return replace(value, value=_prepared(s, inner, inside=True))
+            return replace(value, value=prepared(s, inner, inside=True))
         case v.Record(kind="list", items=items):
             return _written_out(s, [stored(s, i) for i in items], inside)
         case v.Record(kind=kind, items=items):
             inside = inside or kind == "object"
-            return replace(value, items=tuple(_prepared(s, x, inside) for x in items))
+            return replace(value, items=tuple(prepared(s, x, inside) for x in items))
         case v.Listing(elem=elem) if not _is_prepared(elem):
             found = sequence(s, value)
             assert isinstance(found, v.Lazy)
-            return make_map(s, found, lambda t, x: (True, lambda u: _prepared(u, x, inside=True)))
+            return make_map(s, found, lambda t, x: (True, lambda u: prepared(u, x, inside=True)))
         case _:
             return value
 
 
 def _is_whole_list(s: State, operand: Operand) -> bool:
-    """A list of the examples that is never None: it is returned as any other list."""
-    return isinstance(operand.type, List) and not s.block.fact(operand).null
+    """A list of the examples that is never None: it is returned as any other list. None comes from the examples, or
+    from a place in the program that makes it."""
+    type, schema = operand.type, s.context.schema
+    if not isinstance(type, List) or type == schema.root:
+        return False
+    places = [
+        *((f.type, f.nullable) for r in schema.stores for f in r.fields),
+        *((x.elem, x.nullable) for x in schema.lists),
+    ]
+    bodies = [s.block.body, *(f.region.body for f in s.context.functions.values())]
+    makes = any(
+        isinstance(i, Apply) and i.op.name == "none" and i.results[0].type == type
+        for body in bodies
+        for i in walk(Region((), tuple(body), ()))
+    )
+    return not makes and not any(nullable for held, nullable in places if held == type)
 
 
 def _is_prepared(elem: Layout) -> bool:
@@ -131,13 +169,13 @@ def _written_out(s: State, items: Sequence[v.Abstract], inside: bool) -> v.Abstr
     keys = tuple(range(len(items)))
     layout = _common(items)
     if layout is None and items:
-        return v.Record("mixture", keys, tuple(_prepared(s, i, inside=True) for i in items))
+        return v.Record("mixture", keys, tuple(prepared(s, i, inside=True) for i in items))
     if layout is None:
         return v.Record("list", (), ())
     if _is_numeric(layout) and not (inside and isinstance(layout, RecordLayout)):
         alike = (rebuild_value(layout, iter(convert(s, i, layout))) for i in items)
-        return v.Record("list", keys, tuple(_prepared(s, x, inside) for x in alike))
-    return _prepared(s, as_listing(s, v.Record("list", keys, tuple(items))), inside)
+        return v.Record("list", keys, tuple(prepared(s, x, inside) for x in alike))
+    return prepared(s, as_listing(s, v.Record("list", keys, tuple(items))), inside)
 
 
 def _common(items: Sequence[v.Abstract]) -> Layout | None:

@@ -81,6 +81,7 @@ class Rules:
     materialise: Callable[[State, v.Abstract], v.Abstract]
     attribute: Callable[[State, v.Abstract, str], v.Abstract]
     stacked: Callable[[State, Any, Sequence[v.Abstract]], v.Abstract]
+    boxed: Callable[[State, v.Abstract], Operand]
 
 
 @dataclass
@@ -94,10 +95,22 @@ class Specialisation:
 
 
 @dataclass
+class MadeClass:
+    """A class of objects that exist when the program runs (`boxes.py`). `layout`: what all of them have in common, None
+    while the first one is looked at."""
+
+    name: str
+    layout: Layout | None = None
+
+
+@dataclass
 class Memory:
-    """What rounds of one lowering remember: assumed results, arguments made dynamic, traced functions."""
+    """What rounds of one lowering remember: assumed results, the classes of objects that are made, how often the
+    result of a recursion has nested deeper, arguments made dynamic, traced functions."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
+    made: dict[Any, MadeClass] = field(default_factory=dict)
+    grown: dict[Any, int] = field(default_factory=dict)
     widened: set[tuple[Any, Any]] = field(default_factory=set)
     traces: dict[Any, Any] = field(default_factory=dict)
     sources: dict[Any, FunctionSource] = field(default_factory=dict)

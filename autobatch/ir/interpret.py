@@ -10,6 +10,7 @@ Values, by their type:
     Ref     the row in its store, -1 for None
     List    the row in its list store, or a Python list that a `Map` or `pack_list` has made
     Tag     the string or enum member
+    Made    `MadeObject`, the row of an object of the examples, -1 for None
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Liter
 from autobatch.ir.host_primitives import host_dtype
 from autobatch.ir.memory import Memory
 from autobatch.ir.ops import Op
-from autobatch.ir.types import Array, List, Ref, Tag, Type
+from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
 from autobatch.source import NOWHERE, Span
 
 MAX_DEPTH = 1_000_000
@@ -48,6 +49,13 @@ class ExampleFailure(Error):
     def failure(self, index: int) -> Failure:
         """The same as a value, for the example with that index."""
         return Failure(index, self.kind, self.message, self.span)
+
+
+class MadeObject(NamedTuple):
+    """An object that the program has made: its class and what its columns hold."""
+
+    name: str
+    values: tuple[Any, ...]
 
 
 class _Request(NamedTuple):
@@ -210,7 +218,7 @@ def _stored(value: Any, type: Type, memory: Memory) -> Any:
             if not isinstance(value, np.integer) and value.__class__ is not int:
                 return value
             return memory.tag_value(vocabulary, int(value)) if value >= 0 else None
-        case Ref():
+        case Ref() | Made():
             return -1 if value is None else int(value)
         case List():
             return value if isinstance(value, list) else -1 if value is None else int(value)
@@ -224,7 +232,7 @@ def _literal(value: Any, type: Type) -> Any:
             return _host(value, type)
         case Tag():
             return value
-        case Ref() | List():
+        case Ref() | List() | Made():
             return -1
         case _:
             assert_never(type)
@@ -238,7 +246,7 @@ def _result(value: Any, type: Type) -> Any:
             return value[0].item() if type.is_scalar and (weak or type.is_bool) else value[0]
         case List(elem=elem):
             return [_result(x, elem) for x in value] if isinstance(value, list) else value
-        case Tag() | Ref():
+        case Tag() | Ref() | Made():
             return value
         case _:
             assert_never(type)
@@ -470,6 +478,8 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "item": _item,
     "pack_list": lambda op, operands, results, memory: lambda *xs: [list(xs)],
     "flatten": lambda op, operands, results, memory: lambda lists: [[x for items in lists for x in items]],
+    "make": lambda op, operands, results, memory: lambda *xs: [MadeObject(op["of"], xs)],
+    "adopt": lambda op, operands, results, memory: lambda ref: [ref],
     "sort_order": _sort_order,
     "tag": lambda op, operands, results, memory: lambda: [op["value"]],
     "tag_equal": lambda op, operands, results, memory: lambda a, b: [_bool(a == b)],

@@ -57,6 +57,8 @@ OWN: dict[str, OwnOp] = {
     "item": OwnOp("item(list, int): Python's indexing, negative from the end; IndexError", fails=True),
     "pack_list": OwnOp("pack_list(x, ...): a list of as many elements, all of one type"),
     "flatten": OwnOp("flatten(list of lists): the elements of all of them, in order"),
+    "make": OwnOp("make[of](x, ...): a new object of the class `of`, whose columns hold these values"),
+    "adopt": OwnOp("adopt(ref): an object of the examples as one that may stand beside those that are made"),
     "sort_order": OwnOp(
         "sort_order[reverse](list, ...): the positions of elements in ascending order, as sorted() has it; the lists "
         "are the parts of their keys"

@@ -33,7 +33,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import OWN, Op
 from autobatch.ir.printer import NAMED, SAFE_NAME, Dump
-from autobatch.ir.types import Array, List, Ref, Tag, Type
+from autobatch.ir.types import MADE, Array, List, Ref, Tag, Type
 
 T = TypeVar("T")
 
@@ -272,7 +272,7 @@ class _Parser(_Scanner):
             store = self.name() if self.accept("in") else None
             self.expect(">")
             return List(elem, store)
-        return None
+        return MADE if self.accept("made<>") else None
 
     def name(self) -> str:
         if (quoted := self.take(_STRING)) is not None:

@@ -47,7 +47,7 @@ from autobatch.ir.core import (
     While,
 )
 from autobatch.ir.ops import OWN, Op
-from autobatch.ir.types import Array, List, Ref, Tag, Type
+from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
 
 NAMED: dict[str, Any] = {
     name: cls
@@ -106,7 +106,7 @@ def print_function(function: Function, note: Note | None = None) -> str:
 def print_type(type: Type) -> str:
     """A type as it is written in modules."""
     match type:
-        case Array():
+        case Array() | Made():
             return str(type)
         case Tag(vocabulary=vocabulary):
             return f"tag<{print_name(vocabulary)}>"
@@ -200,7 +200,7 @@ class _Printer:
             return repr(value)
         if type(value) is complex:
             return f"complex({value.real!r}, {value.imag!r})"
-        if isinstance(value, (Array, Tag, Ref, List)):
+        if isinstance(value, (Array, Tag, Ref, List, Made)):
             return print_type(value)
         if isinstance(value, np.dtype) and value.name.isidentifier():
             return value.name

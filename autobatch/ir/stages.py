@@ -16,7 +16,7 @@ import jax
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Call, For, If, Literal, Map, While
 from autobatch.ir.ops import OWN, Op
-from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag, Type
+from autobatch.ir.types import BOOL, INT, MADE, Array, List, Made, Ref, Tag, Type
 
 Scalar = bool | int | float | complex | None
 
@@ -36,6 +36,7 @@ KINDS: Mapping[str, Callable[[Type], bool]] = {
     "a reference": lambda t: isinstance(t, Ref),
     "a list": lambda t: isinstance(t, List),
     "a reference or list": lambda t: isinstance(t, Ref | List),
+    "a reference, list or made object": lambda t: isinstance(t, Ref | List | Made),
     "a tag": lambda t: isinstance(t, Tag),
     "an int": _is_int,
     "a bool": lambda t: t == BOOL,
@@ -186,7 +187,9 @@ OWN_RULES: Mapping[str, Rule] = {
     "load": Rule(("a reference",), _one_of("a value"), frozenset({"field"})),
     "load_is_none": Rule(("a reference",), _always(BOOL), frozenset({"field", "type"})),
     "is_none": Rule(("a reference or list",), _always(BOOL)),
-    "none": Rule((), _one_of("a reference or list")),
+    "none": Rule((), _one_of("a reference, list or made object")),
+    "make": Rule(("a value",), _always(MADE), frozenset({"of"}), repeat=True),
+    "adopt": Rule(("a reference",), _always(MADE)),
     "is_class": Rule(("a reference",), _always(BOOL), frozenset({"names"})),
     "same": Rule(("a reference or list", "a reference or list"), _references),
     "length": Rule(("a list",), _always(INT)),

@@ -85,4 +85,13 @@ class Fixed:
     value: Any
 
 
+@dataclass(frozen=True, slots=True)
+class MadeTemplate:
+    """What the objects of a class that the program makes are. Each output in `fields` counts the operands of the
+    operation `make` whose class this is."""
+
+    name: str
+    fields: Container
+
+
 Template = Output | Container | Rows | Maybe | Fixed

@@ -1,4 +1,4 @@
-"""Types of the per-example IR: arrays, tags, references into column stores, and lists."""
+"""Types of the per-example IR: arrays, tags, references into column stores, lists, and objects that are made."""
 
 from __future__ import annotations
 
@@ -62,7 +62,17 @@ class List:
         return f"list<{self.elem}{where}>"
 
 
-Type = Array | Tag | Ref | List
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An object that the program has made, one of the examples that stands beside such objects, or None.
+
+    It is handed on and stored; what it holds is known when everything has run, and leaves the program as columns."""
+
+    def __str__(self) -> str:
+        return "made<>"
+
+
+Type = Array | Tag | Ref | List | Made
 """The closed set of types."""
 
 BOOL = Array("bool")
@@ -71,3 +81,4 @@ INT = Array("int32", weak=True)
 FLOAT = Array("float32", weak=True)
 """A Python float."""
 STR = Tag("str")
+MADE = Made()

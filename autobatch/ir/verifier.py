@@ -38,7 +38,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.printer import Marked, Note, print_function, print_type
 from autobatch.ir.stages import EXAMPLE, RuleError, Stage
-from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag, Type
+from autobatch.ir.types import BOOL, INT, Array, List, Made, Ref, Tag, Type
 from autobatch.source import NOWHERE
 
 
@@ -225,7 +225,7 @@ def _is_literal_of(value: object, type: Type) -> bool:
             return False
         case Tag():
             return isinstance(value, str)
-        case Ref() | List():
+        case Ref() | List() | Made():
             return value is None
         case _:
             assert_never(type)

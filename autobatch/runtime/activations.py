@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from autobatch.errors import Failure, PlanError
 from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Operand, Region, Value, While, walk
 from autobatch.ir.jax_compat import device_dtype
-from autobatch.ir.types import Array, List
+from autobatch.ir.types import Array, List, Ref
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.made_lists import MadeLists, Resolver
-from autobatch.runtime.returned import element_type, flat_lists
+from autobatch.runtime.outgoing import Outgoing
 from autobatch.runtime.scalar import as_column
 from autobatch.runtime.scopes import SHIFT, Ints, Kind, Pool, Scope, join, merge
 from autobatch.runtime.spec import PlanSpec, RegionSpec, TableSpec
@@ -39,13 +39,15 @@ class Activations:
 
     `tables[name]` holds numbers, or resolved pointers; `elements[name]` of a fold, for each element: the row that reads
     it and the pointer. `example[space]` is the example of each row. `outputs[k]`: the pointer, or the structural value,
-    of result k of each example; `lengths[k]`: of a result that is a list, the lengths at each depth."""
+    of output k of each row; `lengths[k]`: of an output that is a list, the lengths at each depth. `made`: the objects
+    that each example has made."""
 
     example: dict[int, Ints]
     tables: dict[str, NDArray[Any]]
     elements: dict[str, tuple[Ints, Ints]]
     outputs: dict[int, NDArray[Any]]
     lengths: dict[int, tuple[Ints, ...]]
+    made: Ints | None
 
 
 class Inspection:
@@ -211,8 +213,11 @@ class Inspection:
             self.check_width(table.value, values, scope.example)
             self.tables[table.name].append(values)
             return
+        if table.kind == "kept":
+            self.tables[table.name].append(scope.host_value(table.value))
+            return
         pointers = self.pointer(table.value, scope)
-        if table.kind == "pointer":
+        if table.kind in ("pointer", "field"):
             self.tables[table.name].append(pointers)
             return
         owners, lists = self.folded[table.name]
@@ -225,9 +230,7 @@ class Inspection:
             return
         wrong = np.flatnonzero(column != column.astype(device_dtype(value.type)))
         for e in example[wrong].tolist():
-            text = (
-                f"an int does not fit into the {device_dtype(value.type)} of the device; jax_enable_x64 makes it wider"
-            )
+            text = f"an int does not fit into the {device_dtype(value.type)} of the device; jax_enable_x64 makes it wider"
             self.of_device.setdefault(e, Failure(e, "OverflowError", text, self.place(value)))
         self.fail(example[wrong])
 
@@ -256,6 +259,10 @@ class Inspection:
         effect = op.name == "check"
         on_host = effect or any(r in self.spec.on_host for r in instruction.results)
         device = result is not None and result in self.spec.on_device and result not in self.spec.columns
+        if op.name in ("make", "adopt"):
+            if device and op.name == "adopt":
+                self.adopt(instruction, scope)
+            return  # the object that `make` makes is the row itself
         if op.name == "pack_list":
             self.packed_list(instruction, scope, on_host, device)
             return
@@ -269,6 +276,15 @@ class Inspection:
             assert result is not None
             column, rows = self.ops.locate(instruction, [scope.host_value(x) for x in xs], scope.example)
             scope.pointer[result] = (np.int64(self.spec.data[column]) << SHIFT) | rows
+
+    def adopt(self, instruction: Apply, scope: Scope) -> None:
+        """An object of the examples, as a pointer to its row."""
+        assert self.spec.made is not None
+        (x,), (result,) = instruction.operands, instruction.results
+        assert isinstance(x.type, Ref)
+        definition = dict(self.spec.made.adopted)[x.type.store]
+        rows = scope.host_value(x)
+        scope.pointer[result] = np.where(rows >= 0, (np.int64(definition) << SHIFT) | rows, -1)
 
     def packed_list(self, instruction: Apply, scope: Scope, on_host: bool, device: bool) -> None:
         """A list of a fixed number of values; on the host, those that are computed there."""
@@ -370,48 +386,22 @@ class Inspection:
         for name, (owners, lists) in self.folded.items():
             which, found = resolve.expand(lists.array())
             elements[name] = owners.array()[which], found
-        rows, count = len(self.examples), self.columns.count
-        outputs: dict[int, NDArray[Any]] = {}
-        lengths: dict[int, tuple[Ints, ...]] = {}
-        for k, table in enumerate(self.spec.outputs):
-            if table.kind == "structure":
-                held = entry.host_results[k].array()[:rows]
-                if table.elements is not None:
-                    outputs[k], lengths[k] = self.returned_lists(table, held)
-                    continue
-                outputs[k] = np.full((count, *held.shape[1:]), -1, held.dtype)
-                outputs[k][self.examples] = held
-                continue
-            slot = resolve((np.int64(entry.slots[k]) << SHIFT) | np.arange(rows))
-            if table.kind == "pointer":
-                outputs[k] = np.full(count, -1)
-                outputs[k][self.examples] = slot
-                continue
-            elements[table.name], lengths[k] = self.nested(slot, 1 + len(table.lists), resolve)
         example = {space: pool.array() for space, pool in self.example.items()}
-        return Activations(example, tables, elements, outputs, lengths)
-
-    def returned_lists(self, table: TableSpec, held: NDArray[Any]) -> tuple[NDArray[Any], tuple[Ints, ...]]:
-        """A result that is a list of structure: its innermost elements, and the lengths of the lists of each depth."""
-        values, (own, *inner) = flat_lists(held, 1 + len(table.lists))
-        whole = np.zeros(self.columns.count, np.int64)
-        whole[self.examples] = own
-        found = self.waiting_for.as_column(values, element_type(table.value.type))
-        return found.astype(np.int64, copy=False), (whole, *inner)
-
-    def nested(self, slot: Ints, depth: int, resolve: Resolver) -> tuple[tuple[Ints, Ints], tuple[Ints, ...]]:
-        """A result that is a list, or a list of lists: the innermost elements with their examples, and the lengths of
-        the lists of each depth, those of the examples first."""
-        owner = self.examples
-        lengths: list[Ints] = []
-        for _ in range(depth):
-            which, found = resolve.expand(slot)
-            if lengths:
-                lengths.append(np.bincount(which, minlength=len(slot)))
+        outgoing = Outgoing(resolve, self.waiting_for.as_column)
+        made = self.spec.made
+        if made is not None:
+            outgoing.number(made, example, self.columns)
+            outgoing.fields(made, self.spec.outputs, tables)
+        rows = len(self.examples)
+        for k in range(len(entry.function.region.results)):
+            table = self.spec.outputs[k]
+            if table.is_pointed:
+                held: NDArray[Any] = (np.int64(entry.slots[k]) << SHIFT) | np.arange(rows)
             else:
-                lengths.append(np.bincount(owner[which], minlength=self.columns.count))
-            owner, slot = owner[which], found
-        return (owner, slot), tuple(lengths)
+                held = entry.host_results[k].array()[:rows]
+            outgoing.put(k, table, self.examples, held, self.columns.count)
+        elements |= outgoing.elements
+        return Activations(example, tables, elements, outgoing.values, outgoing.lengths, outgoing.starts)
 
     def resolver(self) -> Resolver:
         """Follows result slots, and what lies in lists, to what they hold."""

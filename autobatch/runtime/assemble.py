@@ -15,7 +15,7 @@ from autobatch.runtime.levels import longest_paths
 from autobatch.runtime.numbering import Rows, number_rows
 from autobatch.runtime.paths import add_paths
 from autobatch.runtime.plan import DataPlan
-from autobatch.runtime.returned import owners, relative, store_of
+from autobatch.runtime.returned import MADE_STORE, owners, relative, store_of
 from autobatch.runtime.scopes import ROW, SHIFT
 from autobatch.runtime.spec import PlanSpec, TableSpec
 from autobatch.runtime.tables import Edge, LoopRequest, TableRequest
@@ -89,12 +89,19 @@ class _Assembler:
         return member, out
 
     def assemble(self) -> tuple[DataPlan, Ints]:
-        outputs = [(self.request.example, t) for t in self.spec.outputs if t.kind != "structure"]
-        for space, table in [*self.spec.region_tables(), *outputs]:
+        if self.spec.made is not None:
+            assert self.found.made is not None
+            self.starts[self.spec.made.space.index] = self.found.made
+        for space, table in self.spec.region_tables():
             if table.kind == "fold":
                 self.fold(space, table)
-            else:
-                self.rows(space, table)
+            elif table.kind in ("column", "pointer"):
+                self.rows(space, table, self.found.tables.get(table.name, np.zeros(0, np.int64)))
+        for k, table in enumerate(self.spec.outputs):
+            if table.kind == "fold":
+                self.fold(self.owner(table), table)
+            elif table.kind == "pointer":
+                self.rows(self.owner(table), table, self.found.outputs[k])
         structure, targets = self.results()
         for index in range(self.request.spaces):
             self.starts.setdefault(index, np.zeros(self.count + 1, np.int64))
@@ -109,13 +116,15 @@ class _Assembler:
             {},
             {c: values for c, (_, values) in self.data.items()},
             structure,
-            {k: self.space_of_result(t) for k, t in enumerate(self.spec.outputs) if t.kind == "structure"},
+            {k: self.space_of_rows(t) for k, t in enumerate(self.spec.outputs) if t.kind == "structure"},
             self.found.lengths,
+            {k: self.owner(self.spec.outputs[k]) for k in self.found.lengths},
             {k: tuple(s.index for s in t.lists) for k, t in enumerate(self.spec.outputs) if t.lists},
-            {s: self.source.starts[s] for s in targets.values()},
+            {s: self.starts_of(s) for s in targets.values()},
             self.value_numbers(),
             number_rows(self.request, Rows(self.starts, self.columns, self.pointers, self.owners)),
             targets,
+            None if self.spec.made is None else self.spec.made.space.index,
         )
         plan, looping = add_paths(plan)
         plan, waiting = _with_levels(plan)
@@ -132,8 +141,7 @@ class _Assembler:
             numbers[d.space] = joined
         return numbers
 
-    def rows(self, space: int, table: TableSpec) -> None:
-        raw = _recorded(self.found, table, space, self.request.example)
+    def rows(self, space: int, table: TableSpec, raw: Values) -> None:
         self.table_space[table.name] = space
         by_example = self.order.get(space, np.arange(len(raw)))
         if table.kind == "column":
@@ -154,32 +162,36 @@ class _Assembler:
         self.owners[table.name] = (at - self.starts[space][example])[by_owner]
         self.table_space[table.name] = table.elements.index
 
-    def space_of_result(self, table: TableSpec) -> int:
-        """The space whose rows a result that is structure has: the examples, or the elements of its lists."""
-        return self.request.example if table.elements is None else table.elements.index
+    def owner(self, table: TableSpec) -> int:
+        """The space whose rows have an output: the examples, or the objects that were made."""
+        return self.request.example if table.owner is None else table.owner.index
+
+    def space_of_rows(self, table: TableSpec) -> int:
+        """The space of the rows of an output: those of its owner, or the elements of its lists."""
+        return self.owner(table) if table.elements is None else table.elements.index
+
+    def starts_of(self, store: str) -> Ints:
+        if store == MADE_STORE:
+            assert self.found.made is not None
+            return self.found.made
+        return self.source.starts[store]
 
     def results(self) -> tuple[dict[int, Values], dict[int, str]]:
-        """The entry's results that are structure, and the stores that they refer to."""
+        """The outputs that are structure, and the stores that they refer to."""
         structure: dict[int, Values] = {}
         targets: dict[int, str] = {}
         for k, table in enumerate(self.spec.outputs):
             if table.kind != "structure":
                 continue
-            owner = np.arange(self.count)
+            example = np.repeat(np.arange(self.count), np.diff(self.starts[self.owner(table)]))
             if table.elements is not None:
-                owner = owners(self.found.lengths[k])
-                self.starts[table.elements.index] = offsets_of(np.bincount(owner, minlength=self.count))
+                example = example[owners(self.found.lengths[k])]
+                self.starts[table.elements.index] = offsets_of(np.bincount(example, minlength=self.count))
             structure[k], store = self.found.outputs[k], store_of(table.value.type)
             if store is not None:
                 targets[k] = store
-                structure[k] = relative(structure[k], owner, self.source.starts[store])
+                structure[k] = relative(structure[k], example, self.starts_of(store))
         return structure, targets
-
-
-def _recorded(found: Activations, table: TableSpec, space: int, example: int) -> Values:
-    if space == example:
-        return found.outputs[int(table.name.removeprefix("example:"))]
-    return found.tables.get(table.name, np.zeros(0, np.int64))
 
 
 def _with_levels(plan: DataPlan) -> tuple[DataPlan, Ints]:

@@ -34,6 +34,15 @@ def bind_plan(
     return _Binder(plan, signature, counts, distinct).bind(), signature
 
 
+def exact_outputs(plan: DataPlan, tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of the outputs without capacity: as many rows as there are."""
+    sizes = {f"result{k}": plan.rows(space) for k, space in plan.structure_space.items()}
+    for k, (_, *inner) in plan.lengths.items():
+        sizes[f"offsets{k}"] = plan.rows(plan.lengths_space[k]) + 1
+        sizes.update((f"offsets{k}.{depth}", len(held) + 1) for depth, held in enumerate(inner, 1))
+    return {name: tables[name][:rows] for name, rows in sizes.items()}
+
+
 def stable_order(keys: Ints) -> Ints:
     """A stable argsort of non-negative integers: by radix where they are small, as levels are."""
     small = len(keys) > 0 and int(keys.max()) <= np.iinfo(np.uint16).max

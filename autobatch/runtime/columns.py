@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from autobatch.errors import BatchError
 from autobatch.ir import jax_compat
-from autobatch.ir.types import FLOAT, INT, Array, List, Ref, Tag, Type
+from autobatch.ir.types import FLOAT, INT, Array, List, Made, Ref, Tag, Type
 from autobatch.runtime.schema import Field, ListStore, Schema
 
 Ints = npt.NDArray[np.int64]
@@ -177,7 +177,7 @@ def host_dtype(type: Type) -> np.dtype[Any]:
                 return np.dtype(np.complex128)
             dtype: np.dtype[Any] = np.dtype(jax_compat.dtype_of(name))
             return dtype
-        case Tag() | Ref() | List():
+        case Tag() | Ref() | List() | Made():
             return np.dtype(np.int32)
 
 

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from autobatch.errors import BatchError
-from autobatch.ir.types import BOOL, Array, List, Ref, Tag, Type
+from autobatch.ir.types import BOOL, Array, List, Made, Ref, Tag, Type
 from autobatch.runtime.leaves import describe_type, join, ragged_elem
 from autobatch.runtime.schema import UNKNOWN, Schema
 
 MAX_NESTING = 64
 """Lists in lists, at most: their type names every level. Deeper structure needs a class, which names itself."""
 
-RecordKind = Literal["object", "namedtuple", "tuple", "dict"]
+RecordKind = Literal["object", "namedtuple", "tuple", "list", "dict"]
 Signature = tuple[str | None, ...]
 
 
@@ -119,13 +119,13 @@ class Inference:
         for known in self.records:
             if known.kind != kind or known.cls is not cls or known.places.keys() != set(names):
                 continue
-            if kind in ("tuple", "dict"):
+            if cls is None:
                 pairs = list(zip(known.signature, signature, strict=True))
                 if not all(a == b or a is None or b is None for a, b in pairs):
                     continue
                 known.signature = tuple(a if a is not None else b for a, b in pairs)
             return known
-        name = cls.__name__ if cls is not None else (f"tuple{len(names)}" if kind == "tuple" else "dict")
+        name = cls.__name__ if cls is not None else ("dict" if kind == "dict" else f"{kind}{len(names)}")
         made = Record(kind, name, cls, {n: Place(_in_words(name, kind, n)) for n in names}, signature)
         self.records.append(made)
         return made
@@ -243,8 +243,8 @@ class Inference:
         made: list[Record] = []
         for k, cls in enumerate(held.classes):
             fields = [f for f in held.fields if k in f.classes]
-            if cls.kind in ("tuple", "dict"):
-                fields.sort(key=lambda f: (len(f.name), f.name) if cls.kind == "tuple" else (0, f.name))
+            if cls.cls is None:
+                fields.sort(key=lambda f: (0, f.name) if cls.kind == "dict" else (len(f.name), f.name))
             names = tuple(f.name for f in fields)
             signature = tuple(sort_of_type(f.type, schema) for f in fields) if cls.cls is None else ()
             made.append(self.record(cls.kind, cls.cls, names, signature))
@@ -254,7 +254,9 @@ class Inference:
 
 
 def _in_words(name: str, kind: RecordKind, field: str) -> str:
-    return f"{name}[{field if kind == 'tuple' else repr(field)}]" if kind in ("tuple", "dict") else f"{name}.{field}"
+    if kind in ("tuple", "list"):
+        return f"{name}[{field}]"
+    return f"{name}[{field!r}]" if kind == "dict" else f"{name}.{field}"
 
 
 def _ragged_join(a: Place, b: Place) -> Array | None:
@@ -294,7 +296,7 @@ def sort_of_type(type: Type, schema: Schema) -> str | None:
             return "number" if weak or type == BOOL else f"{dtype}/{len(shape)}"
         case Tag(vocabulary=vocabulary):
             return vocabulary
-        case Ref():
+        case Ref() | Made():
             return "record"
         case List(store=store):
             held = schema.list(store) if store is not None else None

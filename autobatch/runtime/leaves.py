@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autobatch.ir import jax_compat
-from autobatch.ir.types import BOOL, FLOAT, INT, STR, Array, List, Ref, Tag, Type
+from autobatch.ir.types import BOOL, FLOAT, INT, STR, Array, List, Made, Ref, Tag, Type
 from autobatch.runtime.columns import empty, host_dtype, host_shape
 from autobatch.runtime.schema import UNKNOWN
 
@@ -365,5 +365,7 @@ def describe_type(type: Type) -> str:
             return f"an object of {store}"
         case List(elem=elem):
             return f"a list of {describe_type(elem)}"
+        case Made():
+            return "an object that the function makes"
         case _:
             assert_never(type)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.runtime.levels import longest_paths
+from autobatch.runtime.spec import OUTPUT
 from autobatch.runtime.tables import UNIFORM, FoldRequest, GatherRequest, TableRequest
 
 Ints = NDArray[np.int64]
@@ -75,7 +76,7 @@ class _Numbering:
         orders = self.request.orders
         passive = {f.elements for f in self.request.folds} | {self.request.example}
         passive |= {d.space for d in self.request.distinct}
-        passive |= {orders[g.order].space for g in self.request.gathers if g.name.startswith("example:")}
+        passive |= {orders[g.order].space for g in self.request.gathers if g.name.startswith(OUTPUT)}
         gathers: dict[int, dict[str, GatherRequest]] = {}
         folds: dict[int, dict[str, FoldRequest]] = {}
         columns: dict[int, dict[str, None]] = {}

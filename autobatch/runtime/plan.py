@@ -33,8 +33,8 @@ class DataPlan:
     of each row. `data[column]`: what the device reads of the examples. `structure[k]`: the host's values of an output
     that is no number, one for each row of `structure_space[k]`; one that refers to rows of `targets[k]` counts from its
     example's first row, whose places are `stores`. `lengths[k]`: of an output that is a list, the lengths for each row
-    of `lengths_space[k]`, and of the lists in it, whose rows are those of the spaces `lists[k]`. `numbers[space]`: for a
-    space of distinct rows, which one each row of its base is. `equal[space]`: value numbers, for spaces whose equal
+    of `lengths_space[k]`, and of the lists in it, whose rows are those of the spaces `lists[k]`. `numbers[space]`: for
+    a space of distinct rows, which one each row of its base is. `equal[space]`: value numbers, for spaces whose equal
     rows are one. `made`: the space of the objects that the program makes.
     """
 

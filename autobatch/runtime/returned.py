@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.ir.types import List, Ref, Type
-from autobatch.runtime.columns import Ints, offsets_of
+from autobatch.ir.types import List, Made, Ref, Type
+from autobatch.runtime.columns import Ints
+
+MADE_STORE = "#made"
+"""The store that objects made by the program are rows of."""
 
 
 def flat_lists(lists: Sequence[Any], depth: int) -> tuple[list[Any], tuple[Ints, ...]]:
@@ -45,11 +48,11 @@ def element_type(type: Type) -> Type:
 def store_of(type: Type) -> str | None:
     """The store that values of a type are rows of."""
     held = element_type(type)
+    if isinstance(held, Made):
+        return MADE_STORE
     return held.store if isinstance(held, Ref | List) else None
 
 
 def relative(rows: NDArray[Any], owner: Ints, starts: Ints) -> NDArray[Any]:
     """Rows counted from the first one of their example; null stays null."""
     return np.where(rows >= 0, rows - starts[owner], -1)
-
-

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from autobatch.ir.core import Module, Operand, Value
 from autobatch.ir.system import Space
-
+from autobatch.ir.types import Made
+from autobatch.runtime.returned import element_type
 
 Number = bool | int | float | complex
 
@@ -25,6 +26,10 @@ class Definition:
     space: Space | None
 
 
+OUTPUT = "example:"
+"""The prefix of the names of tables that are outputs of the program; the number of the output follows."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableSpec:
     """A table to record in a region.
@@ -32,7 +37,9 @@ class TableSpec:
     `kind` "column": the numbers of `value`. "pointer": where `value` is. "fold": where the elements of the list `value`
     are; its rows lie in `elements`, and for lists of lists `lists` are the spaces of the outer ones' elements.
     "structure": a result of the entry that the host computes, or lists of such values, laid out as those of a fold.
-    `sources` are the definitions that a pointer may name, in the order of the gather's sources."""
+    "field": what an object that the program makes holds, as a pointer, or ("kept") as a value of the host.
+    `owner` is the space of the rows that have this output: that of the examples when it is None. `sources` are the
+    definitions that a pointer may name, in the order of the gather's sources."""
 
     name: str
     kind: str
@@ -40,6 +47,45 @@ class TableSpec:
     sources: tuple[int, ...] = ()
     elements: Space | None = None
     lists: tuple[Space, ...] = ()
+    owner: Space | None = None
+
+    @property
+    def is_pointed(self) -> bool:
+        """Does a pointer say where it is? The host has computed what is not."""
+        return self.kind != "structure" or isinstance(element_type(self.value.type), Made)
+
+
+@dataclass(frozen=True, slots=True)
+class MakeSpec:
+    """One place where objects are made: every row of the region `space` makes one, which pointers of `definition`
+    name. `fields` are the tables of what they hold, one for each output of the class."""
+
+    definition: int
+    space: int
+    fields: tuple[TableSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MadeSpec:
+    """A class of objects that the program makes. Field k of them is output `first + k` of the program."""
+
+    name: str
+    first: int
+    places: tuple[MakeSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MadeObjects:
+    """All objects that a program makes are rows of one space. `adopted`: stores of the examples that may stand beside
+    them, with the definition of pointers to their rows: all their rows come first, example by example.
+
+    `kinds` is the output that says of which class each object is; behind it comes one for each adopted store, the row
+    that the object is."""
+
+    space: Space
+    classes: tuple[MadeSpec, ...]
+    adopted: tuple[tuple[str, int], ...]
+    kinds: int
 
 
 @dataclass(frozen=True)
@@ -61,9 +107,9 @@ class PlanSpec:
     `failing` is the slice with all that can fail.
     `on_host`, `on_device`, `columns`: see `analysis/structure.py`. `uniform` names the definition of a value or literal
     that is the same for all rows; `data` that of a column of a store. `slots[f]` are the results of function f that
-    somebody reads as numbers. `outputs[j]`: a table in the example space for result j of the entry. `numbers`: shared
-    integers, and what is computed from them alone, that decide structure; with the values that a plan is made for (zeros
-    where no plan is meant)."""
+    somebody reads as numbers. `outputs[j]`: a table in the example space for result j of the entry, then those of the
+    objects that are `made`. `numbers`: shared integers, and what is computed from them alone, that decide structure;
+    with the values that a plan is made for (zeros where no plan is meant)."""
 
     module: Module
     slice: Module
@@ -78,6 +124,7 @@ class PlanSpec:
     columns: frozenset[Value]
     slots: Mapping[str, tuple[int, ...]]
     outputs: tuple[TableSpec, ...]
+    made: MadeObjects | None
     spaces: tuple[Space, ...]
     numbers: Mapping[Value, Number]
 

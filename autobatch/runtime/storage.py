@@ -19,7 +19,7 @@ import numpy as np
 
 from autobatch.errors import BatchError
 from autobatch.ir import jax_compat
-from autobatch.ir.types import Array, List, Ref, Tag, Type
+from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.schema import Class, Field, ListStore, Schema, Store
 
@@ -142,6 +142,8 @@ def _type_to_json(type: Type) -> list[Any]:
             return ["ref", store]
         case List(elem=elem, store=store):
             return ["list", _type_to_json(elem), store]
+        case Made():
+            raise TypeError("objects that a program makes are rows of a store when they are packed")
         case _:
             assert_never(type)
 

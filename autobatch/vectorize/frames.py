@@ -43,10 +43,11 @@ from autobatch.ir.system import (
     System,
     Variable,
 )
-from autobatch.ir.types import Array, List, Type
+from autobatch.ir.types import Array, Type
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.spec import Definition, PlanSpec, TableSpec
 from autobatch.source import NOWHERE, Span
+from autobatch.vectorize.outputs import Outputs
 from autobatch.vectorize.provenance import Provenance, RegionRows, Source
 from autobatch.vectorize.slices import failing_slice, structural_slice
 
@@ -71,7 +72,7 @@ class _Builder:
         self.module, self.regions = provenance.module, provenance.regions
         self.equations: list[Equation] = []
         self.count = 0
-        self.definitions: dict[Source, tuple[Definition, Variable]] = {}
+        self.definitions: dict[Source, tuple[Definition, Variable | None]] = {}
         self.calls: list[Call] = []
 
     def build(self) -> tuple[System, PlanSpec]:
@@ -79,7 +80,9 @@ class _Builder:
             for instruction in region.region.body:
                 if isinstance(instruction, Apply):
                     self.compute(instruction, region)
-        outputs, tables = self.outputs(self.p.roots[self.module.functions[0].name])
+        outputs = Outputs(self)
+        outputs.entry(self.p.roots[self.module.functions[0].name])
+        made = outputs.made()
         sites = self.call_sites()
         used = frozenset
         spec = PlanSpec(
@@ -93,17 +96,20 @@ class _Builder:
             used(self.facts.on_host),
             used(self.facts.on_device),
             used(v for v in self.facts.direct if self.facts.is_column(v)),
-            self.slots(tables),
-            tuple(tables),
+            self.slots(outputs.tables),
+            tuple(outputs.tables),
+            made,
             tuple(self.p.spaces),
             {x: 0 for x in sorted(self.facts.numbers, key=lambda x: x.id)},
         )
-        return System(tuple(self.p.spaces), tuple(self.equations), tuple(outputs), sites), spec
+        return System(tuple(self.p.spaces), tuple(self.equations), tuple(outputs.variables), sites), spec
 
     def slots(self, outputs: list[TableSpec]) -> dict[str, tuple[int, ...]]:
         """The results of each function that some caller needs as numbers."""
         needed: dict[str, set[int]] = {f.name: set() for f in self.module.functions}
-        needed[self.module.functions[0].name].update(k for k, t in enumerate(outputs) if t.kind != "structure")
+        entry = self.module.functions[0]
+        results = zip(range(len(entry.region.results)), outputs, strict=False)
+        needed[entry.name].update(k for k, table in results if table.is_pointed)
         for name, sites in self.p.sites.items():
             for call, _ in sites:
                 needed[name].update(k for k, r in enumerate(call.results) if r in self.facts.on_device)
@@ -119,13 +125,19 @@ class _Builder:
     def source(self, source: Source) -> tuple[Definition, Variable]:
         """The definition and the variable of a source, made on first use."""
         if source not in self.definitions:
-            variable = self.source_variable(source)
-            self.definitions[source] = (Definition(len(self.definitions), variable.space), variable)
+            made = self.source_variable(source)
+            self.definitions[source] = (Definition(len(self.definitions), made.space), made)
             if source.kind == "value":
                 assert isinstance(source.value, Value)
                 region = next(r for r in self.regions if r.space == source.space)
                 region.exports[source.value] = self.definitions[source][0].index
-        return self.definitions[source]
+        definition, variable = self.definitions[source]
+        assert variable is not None
+        return definition, variable
+
+    def define(self, source: Source) -> int:
+        """The definition of objects: pointers name it, and no equation reads it."""
+        return self.definitions.setdefault(source, (Definition(len(self.definitions), source.space), None))[0].index
 
     def source_variable(self, source: Source) -> Variable:
         value = source.value
@@ -321,28 +333,6 @@ class _Builder:
             inside = sorted({v for _, vs in found for v in vs}, key=lambda v: v.id)
             sites.append(CallSite(call.callee, tuple(calls), tuple(inside)))
         return tuple(sites)
-
-    def outputs(self, entry: RegionRows) -> tuple[list[Variable], list[TableSpec]]:
-        """Results of the entry, gathered into the order of the examples (lists: into the order of their elements)."""
-        example = self.p.space("example", "example")
-        variables: list[Variable] = []
-        tables: list[TableSpec] = []
-        for k, result in enumerate(entry.region.results):
-            type, depth = result.type, 0
-            while isinstance(type, List) and type.store is None:
-                type, depth = type.elem, depth + 1
-            name = f"example:{k}"
-            lists = tuple(self.p.space(f"{name}.lists{n}", "elements") for n in range(depth - 1))
-            elements = self.p.space(f"{name}.elements", "elements") if depth else None
-            if not isinstance(type, Array):
-                tables.append(TableSpec(name, "structure", result, (), elements, lists))
-                continue
-            definitions, sources = self.members(result, entry)
-            variables.append(self.variable(type, elements or example))
-            kind = "fold" if depth else "pointer"
-            tables.append(TableSpec(name, kind, result, definitions, elements, lists))
-            self.equations.append(Gather(variables[-1], name, sources))
-        return variables, tables
 
 
 def data_type(schema: Schema, column: str) -> tuple[str, Array]:

@@ -48,14 +48,21 @@ class Outputs:
         for result in entry.region.results:
             self.output(result, [(result, entry)], None)
 
-    def output(self, like: Operand, values: Sequence[tuple[Operand, RegionRows]], owner: Space | None) -> None:
-        """One output: of rows of `owner`, which are numbers or structure like the operand `like`."""
+    def output(
+        self,
+        like: Operand,
+        values: Sequence[tuple[Operand, RegionRows]],
+        owner: Space | None,
+        structure: bool = False,
+    ) -> None:
+        """One output: of rows of `owner`, which are numbers or structure like the operand `like`. `structure`: the host
+        knows it, although it is a number."""
         name, type, depth = f"{OUTPUT}{len(self.tables)}", like.type, 0
         while isinstance(type, List) and type.store is None:
             type, depth = type.elem, depth + 1
         lists = tuple(self.p.space(f"{name}.lists{n}", "elements") for n in range(depth - 1))
         elements = self.p.space(f"{name}.elements", "elements") if depth else None
-        if not isinstance(type, Array):
+        if structure or not isinstance(type, Array):
             self.tables.append(TableSpec(name, "structure", like, (), elements, lists, owner))
             return
         found = [pair for x, region in values for pair in zip(*self.n.members(x, region), strict=True)]
@@ -85,10 +92,9 @@ class Outputs:
         classes = tuple(self.of_class(name, found, space) for name, found in sorted(places.items()))
         adopted = tuple((s, self.n.define(Source("adopted", s))) for s in sorted(stores))
         made = MadeObjects(space, classes, adopted, len(self.tables))
-        for type in (INT, *(Ref(s) for s in sorted(stores))):
-            self.tables.append(
-                TableSpec(f"{OUTPUT}{len(self.tables)}", "structure", Value(-1, type), (), None, (), space)
-            )
+        types: list[Type] = [INT, *(Ref(s) for s in sorted(stores))]
+        for kind in types:
+            self.output(Value(-1, kind), (), space, structure=True)
         return made
 
     def of_class(self, name: str, found: Sequence[tuple[Apply, RegionRows]], space: Space) -> MadeSpec:

@@ -35,6 +35,9 @@ from autobatch.runtime.spec import RegionSpec, TableSpec
 LISTS = ("pack_list", "flatten")
 """Operations that make a list of pointers, and compute nothing."""
 
+OBJECTS = ("make", "adopt", "none")
+"""Operations whose result is an object: a pointer too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -127,7 +130,7 @@ class Provenance:
         if value not in self.definition or value not in self.facts.on_device:
             return False
         instruction, _ = self.definition[value]
-        if not isinstance(instruction, Apply) or is_load(instruction.op) or instruction.op.name in LISTS:
+        if not isinstance(instruction, Apply) or is_load(instruction.op) or instruction.op.name in LISTS + OBJECTS:
             return False
         return not isinstance(value.type, List)  # an undefined list holds nothing
 
@@ -191,7 +194,7 @@ class Provenance:
             case Apply(op=op, operands=xs):
                 if op.name == "flatten" or (op.name == "item" and self.in_made_list(xs[0])):
                     return self.origin(xs[0], self.home[value])
-                if op.name == "undefined":
+                if op.name == "undefined" or op.name in OBJECTS:
                     return frozenset()
                 return frozenset([Source("data", self.data_column(instruction))])
             case If():
