@@ -8,16 +8,18 @@ rest runs under `not flag`.
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable, Sequence
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import note_contents
-from autobatch.frontend.attributes import is_none, is_stack
+from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack
 from autobatch.frontend.joins import arms, conditional, join
 from autobatch.frontend.needs import need
 from autobatch.frontend.numbers import combine, negate, present, traced
 from autobatch.frontend.sequences import length
 from autobatch.frontend.state import FLAGS, Ended, State, Unknown
+from autobatch.frontend.statics import inputs
 from autobatch.ir.core import Apply, Operand
 from autobatch.ir.ops import OWN
 from autobatch.ir.types import BOOL, Array, List, Ref, Tag
@@ -28,6 +30,8 @@ BodyAndRest = Callable[[State, Sequence[ast.stmt]], None]
 
 def truth(s: State, value: v.Abstract) -> bool | Operand:
     """The truth of a value: known, or a bool operand."""
+    if (method := _truth_method(s, value)) is not None:
+        return _truth_by_method(s, value, method)
     match value:
         case v.Static(value=held):
             note_contents(s.context, value)
@@ -40,6 +44,8 @@ def truth(s: State, value: v.Abstract) -> bool | Operand:
             return truth(s, kept)
         case v.Optional():
             return truth(s, present(s, value))
+        case v.Leaf() if isinstance(value.type, Ref) and (parts := fields_of(s, value)) is not None and not parts.items:
+            return False
         case v.Leaf(operand=operand):
             return _truth_of_leaf(s, operand)
         case v.Record(kind="tuple" | "list" | "dict" | "namedtuple", items=items):
@@ -48,6 +54,41 @@ def truth(s: State, value: v.Abstract) -> bool | Operand:
             return truth(s, traced(s, _positive, length(s, value)))
         case _:
             return True
+
+
+def _truth_method(s: State, value: v.Abstract) -> str | None:
+    """`__bool__` or `__len__`, where the classes of the user that an object may have define it."""
+    classes: list[type | None] = []
+    match value:
+        case v.Record(kind="object" | "namedtuple", cls=cls):
+            classes = [cls]
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
+            classes = [class_list(s, operand.type)[c].cls for c in sorted(classes_of(s, value))]
+        case v.Static(value=held) if inputs(held):
+            classes = [type(held)]
+    asked = [next((m for m in ("__bool__", "__len__") if _is_written(c, m)), None) for c in classes]
+    if len(set(asked)) > 1:
+        s.refuse(
+            "the truth of an object whose classes tell it differently", "test with isinstance() or `is not None` first"
+        )
+    return asked[0] if asked else None
+
+
+def _is_written(cls: type | None, method: str) -> bool:
+    return cls is not None and inspect.isfunction(inspect.getattr_static(cls, method, None))
+
+
+def _truth_by_method(s: State, value: v.Abstract, method: str) -> bool | Operand:
+    def asked(t: State) -> v.Abstract:
+        return _as_value(truth(t, t.call(attribute(t, value, method), [])))
+
+    if not isinstance(value, v.Leaf):
+        return truth(s, asked(s))
+    there = is_none(s, value.operand, negated=True)
+    known = s.block.truth(there)
+    if known is not None:
+        return truth(s, asked(s)) if known else False
+    return truth(s, conditional(s, there, asked, lambda t: v.Static(False)))
 
 
 def _as_value(truth_: bool | Operand) -> v.Abstract:

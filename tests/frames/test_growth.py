@@ -2,6 +2,8 @@
 
 import re
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -81,13 +83,34 @@ def test_no_buffer_is_copied_in_a_loop(name):
     assert rebuilt_buffers(hlo, rows) == []
 
 
-def test_the_reader_of_hlo_finds_copies():
-    """The test above is worth something: it sees a loop that copies."""
-    import jax
-    import jax.numpy as jnp
+COPYING = """
+%body (p: (s32[], f32[64,4])) -> (s32[], f32[64,4]) {
+  %p = (s32[], f32[64,4]{1,0}) parameter(0)
+  %k = s32[] get-tuple-element(%p), index=0
+  %b = f32[64,4]{1,0} get-tuple-element(%p), index=1
+  %c = f32[64,4]{1,0} copy(%b)
+  ROOT %t = (s32[], f32[64,4]{1,0}) tuple(%k, %c)
+}
 
-    def step(k, buffers):
-        return jax.lax.cond(k % 2 == 0, lambda b: b.at[k].set(1.0), lambda b: b.at[k].set(b[k - 1] * 2), buffers)
+%more (p: (s32[], f32[64,4])) -> pred[] {
+  %p = (s32[], f32[64,4]{1,0}) parameter(0)
+  ROOT %m = pred[] constant(false)
+}
+
+ENTRY %main (i: (s32[], f32[64,4])) -> (s32[], f32[64,4]) {
+  %i = (s32[], f32[64,4]{1,0}) parameter(0)
+  ROOT %w = (s32[], f32[64,4]{1,0}) while(%i), condition=%more, body=%body
+}
+"""
+
+
+def test_the_reader_of_hlo_finds_copies():
+    """The test above is worth something: it sees a loop that copies, and one that computes a whole buffer."""
+    assert ["copy(" in line for line in rebuilt_buffers(COPYING, {64})] == [True]
+    assert rebuilt_buffers(COPYING, {32}) == []
+
+    def step(k, buffer):
+        return jnp.tanh(buffer.at[k].set(1.0))
 
     lowered = jax.jit(lambda b: jax.lax.fori_loop(0, 50, step, b)).lower(jnp.zeros((64, SIZE)))
     assert rebuilt_buffers(lowered.compile().as_text(), {64})
