@@ -10,6 +10,7 @@ import builtins
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from autobatch.frontend import graphs
 from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
 from autobatch.frontend.assignment import assign
@@ -20,6 +21,7 @@ from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, li
 from autobatch.frontend.numbers import operand_of, undefined
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import Ended, State, Unknown
+from autobatch.frontend.views import viewed
 from autobatch.ir.core import Apply, If, Map, Operand, Region
 from autobatch.ir.types import INT, List
 
@@ -177,6 +179,8 @@ def materialise(s: State, value: v.Abstract) -> v.Abstract:
 
 def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:
     """A dict whose keys are known while compiling."""
+    if (table := _by_node(s, node)) is not None:
+        return table
     pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
     before = dict(s.env)
     found = _generate(s, node.generators, pair)
@@ -191,6 +195,23 @@ def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:
     if not isinstance(found, v.Record):
         s.refuse("the keys of a dict must be constants", "use a list comprehension")
     return v.Record("dict", tuple(table), tuple(table.values()))
+
+
+def _by_node(s: State, node: ast.DictComp) -> v.Abstract | None:
+    """`{v: h(v) for v in graph}`: a value for each node of a graph."""
+    match node:
+        case ast.DictComp(
+            key=ast.Name(id=key), generators=[ast.comprehension(target=ast.Name(id=target), iter=source, ifs=[])]
+        ) if key == target:
+            found = viewed(s, s.evaluate(source))
+        case _:
+            return None
+    if not isinstance(found, v.Record) or found.cls not in (graphs.Graph, graphs.Nodes, graphs.ByNode):
+        return None
+    before = dict(s.env)
+    values = stored(s, _generate(s, node.generators, node.value))
+    s.env = before
+    return v.Record("object", ("raw", "each"), (found.items[0], values), graphs.ByNode)
 
 
 def nested_reduction(s: State, node: ast.Call) -> ast.expr | None:

@@ -414,6 +414,39 @@ class Graph:
         return isinstance(self.raw, nx.MultiGraph)
 
 
+@dataclass
+class ByNode:
+    """`{v: ... for v in g}`: `each` holds one value for each node, in their order."""
+
+    raw: Any
+    each: Any
+
+    def __len__(self) -> int:
+        return field(self.raw, "size")
+
+    def __iter__(self) -> Any:
+        return labels(self.raw)
+
+    def __contains__(self, node: Any) -> bool:
+        return find(self.raw, node) >= 0
+
+    def __getitem__(self, node: Any) -> Any:
+        return self.each[at(self.raw, node)]
+
+    def get(self, node: Any, default: Any = None) -> Any:
+        position = find(self.raw, node)
+        return self.each[position] if position >= 0 else default
+
+    def keys(self) -> Any:
+        return labels(self.raw)
+
+    def values(self) -> Any:
+        return self.each
+
+    def items(self) -> Any:
+        return [(label(self.raw, k), x) for k, x in enumerate(self.each)]
+
+
 # ---- sparse matrices
 
 
