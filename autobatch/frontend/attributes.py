@@ -9,6 +9,7 @@ import types
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+import jax
 import numpy as np
 
 from autobatch.frontend import values as v
@@ -133,6 +134,9 @@ def _of_array(s: State, value: v.Leaf, type: Array, name: str) -> v.Abstract:
             return v.Record("object", ("array",), (value,), At)
         case _ if name in _ARRAY_PROPERTIES:
             return traced(s, _ARRAY_PROPERTIES[name], value)
+        case _ if not any(hasattr(c, name) for c in (jax.Array, np.ndarray, int, float, complex)):
+            what = "a number" if type.is_scalar else "an array"
+            s.refuse(f"{what} has no attribute {name!r}", "check the spelling, and what the name before the dot holds")
         case _:
             return v.Method(v.Static(array_method(name)), value, name)
 

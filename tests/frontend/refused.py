@@ -249,3 +249,7 @@ def unpacks_too_few(n):
 
 def with_type_argument(n):
     return type(n)
+
+
+def attribute_of_a_number(x):
+    return 1 if x.left is None else 2
