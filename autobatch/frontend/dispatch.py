@@ -122,7 +122,7 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
     if (made := replaced(s, held, args, kwargs)) is not None:
         return made
     held = jax_name(held)
-    if isinstance(held, type):
+    if isinstance(held, type) and held.__module__.split(".")[0] not in ("jax", "jaxlib", "numpy"):
         return construct(s, held, args, kwargs)
     if is_user_function(held):
         return user_function(s, held, args, kwargs)

@@ -250,3 +250,11 @@ def test_arrays_whose_length_is_data():
         return tuple(rest), list(last)
 
     check(g, [[1, 2, 3], [2]], jnp.arange(3.0))
+
+
+def test_dtypes_convert():
+    def halved(n):
+        return jnp.float32(n) if n < 2 else halved(n - 1) * np.float32(0.5) + jnp.int32(n) // jnp.asarray(2)
+
+    check(halved, [1, 3])
+    check(lambda x: (jnp.float16(x).astype(jnp.int32), np.int8(x), jnp.bool_(x), jnp.float32(1)), [1.5, 0.0])
