@@ -189,7 +189,7 @@ def array_method(name: str) -> Any:
         def method(x: Any, *args: Any, **kwargs: Any) -> Any:
             return getattr(x, name)(*args, **kwargs)
 
-        method.__module__ = "jax"
+        method.__module__, method.__name__ = "jax", name
         method.array_method = name  # type: ignore[attr-defined]
         _METHODS[name] = method
     return _METHODS[name]

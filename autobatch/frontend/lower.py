@@ -34,6 +34,7 @@ from autobatch.frontend.state import (
     Ended,
     Frame,
     FreeVariable,
+    Impure,
     Memory,
     Restart,
     Rules,
@@ -99,6 +100,8 @@ def lower(
                     context.place_of(error),
                     "pass what changes from call to call as a number, or as a field of the examples",
                 ) from None
+            except Impure as error:
+                raise UnsupportedError(error.message, error.span, error.cure, error.also) from None
             except (Error, Needed):
                 raise
             except Exception as error:

@@ -145,6 +145,7 @@ def listing_item(s: State, value: v.Listing, index: v.Abstract) -> v.Abstract:
 
 def item(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`value[index]` of a sequence, with Python's negative indices and IndexError."""
+    _check_whole(s, index, "an index of a sequence", "use an int, or int(...) of it")
     if isinstance(value, v.Leaf) and isinstance(value.type, List) and value.type.elem != UNKNOWN:
         return list_item(s, value.operand, index)
     if isinstance(value, v.Listing):
@@ -160,6 +161,20 @@ def item(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
         s.dead = True
         return v.Static(None)
     return select(s, operand_of(s, checked), found.items)
+
+
+def _check_whole(s: State, value: v.Abstract, what: str, cure: str) -> None:
+    """Refuse what Python does not take for an int."""
+    match value:
+        case v.Static(value=held):
+            whole = hasattr(held, "__index__")
+        case v.Leaf(operand=operand):
+            type = operand.type
+            whole = isinstance(type, Array) and type.is_scalar and (type.is_integer or type.is_bool)
+        case _:
+            whole = True  # looked at when it is read
+    if not whole:
+        s.refuse(f"{what} must be an integer", cure)
 
 
 def _static_item(s: State, found: v.Record | v.Lazy, index: Any, count: int) -> v.Abstract:
@@ -215,6 +230,8 @@ def arithmetic(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstr
 
 def make_range(s: State, start: v.Abstract, stop: v.Abstract, step: v.Abstract) -> v.Abstract:
     """`range(start, stop, step)`"""
+    for given in (start, stop, step):
+        _check_whole(s, given, "an argument of range()", "use an int, or int(...) of it")
     if isinstance(start, v.Static) and isinstance(stop, v.Static) and isinstance(step, v.Static):
         held = range(start.value, stop.value, step.value)
         return v.Lazy(v.Static(len(held)), lambda t, i: _affine(t, start, step, i))

@@ -253,3 +253,15 @@ def with_type_argument(n):
 
 def attribute_of_a_number(x):
     return 1 if x.left is None else 2
+
+
+def index_that_is_no_integer(xs):
+    return xs[1.0]
+
+
+def text_as_index(xs):
+    return xs["a"]
+
+
+def range_of_a_float(x):
+    return [1 for _ in range(x)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from autobatch.errors import SourceError
+from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
 from tests.frontend import refused
 from tests.frontend.harness import Lowering
 from tests.frontend.programs import Node
@@ -40,6 +40,7 @@ def test_message(name, golden):
     examples = EXAMPLES[parameter]
     with pytest.raises(SourceError) as refusal:
         Lowering(function, examples)
+    assert type(refusal.value) in (UnsupportedError, TypeConflictError), "the names that users know"
     assert refusal.value.span.line > 0 and refusal.value.cure
     golden("errors", name, message(refusal.value) + "\n")
 
