@@ -12,6 +12,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note_contents, wrap
 from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack, written
 from autobatch.frontend.branches import not_expression, truth
+from autobatch.frontend.equality import equal_objects
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.numbers import (
@@ -272,9 +273,9 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     left, right = expand(s, a), expand(s, b)
     if isinstance(left, v.Record) and isinstance(right, v.Record):
         return _equal_records(s, left, right)
-    overloaded = _overloaded(s, operator.eq, a, b)
-    if overloaded is not None:
-        return overloaded
+    compared = equal_objects(s, a, b) or _overloaded(s, operator.eq, a, b)
+    if compared is not None:
+        return compared
     if isinstance(a, v.Leaf) and isinstance(b, v.Leaf) and isinstance(a.type, Ref) and a.type == b.type:
         return _equal_objects(s, a, b)
     if _is_list(a) and _is_list(b):
@@ -334,12 +335,12 @@ def _equal_records(s: State, x: v.Record, y: v.Record) -> v.Abstract:
 
 
 def _equal_objects(s: State, a: v.Leaf, b: v.Leaf) -> v.Abstract:
-    """Objects of a class without `__eq__` are equal when they are the same; generated ones would compare all fields."""
+    """Objects of a class without `__eq__` are equal when they are the same."""
     assert isinstance(a.type, Ref)
     classes = [class_list(s, a.type)[c] for c in classes_of(s, a)]
     if any(c.cls is None or inspect.getattr_static(c.cls, "__eq__") is not object.__eq__ for c in classes):
         s.refuse(
-            "`==` of two objects of the examples cannot be compiled where it compares all their fields",
+            "`==` of two objects of the examples cannot be compiled where one may be a container",
             "compare the fields that matter, or test `a is b`",
         )
     return v.Leaf(s.apply(own("same"), (a.operand, b.operand), BOOL))

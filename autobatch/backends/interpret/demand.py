@@ -47,13 +47,15 @@ class Evaluation:
         self.examples: dict[int, Any] = {}
 
     def output(self, variable: Variable) -> Any:
-        """All rows of an output, stacked in the order of the examples (or of the elements); zero for examples that
-        failed while planning, whose rows point nowhere."""
+        """All rows of an output, stacked in the order of the examples (or of the elements); zero for those that point
+        nowhere: examples that failed while planning, objects of a class without this field."""
         space = variable.space
         assert space is not None
+        equation = self.maker[variable]
+        assert isinstance(equation, Gather)
+        member, _ = self.plan.pointers[equation.table]
         blank = jnp.zeros(variable.type.shape, jax_compat.device_dtype(variable.type))
-        failed = {f.index for f in self.plan.failures} if space.index == self.plan.request.example else set()
-        rows = [blank if row in failed else self.value(variable, row) for row in range(self.plan.rows(space.index))]
+        rows = [self.value(variable, row) if member[row] >= 0 else blank for row in range(len(member))]
         return jnp.stack(rows) if rows else jnp.stack([blank])[:0]
 
     def value(self, variable: Variable, row: int) -> Any:

@@ -1,0 +1,109 @@
+"""`==` of objects whose class compares field by field, as `dataclass` makes it: in Python's words, compiled like any
+function of the user.
+
+    a == b     ->     a is b  or  (b is a Node  and  a.x == b.x  and  a.left == b.left)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import linecache
+import types
+from functools import lru_cache
+from typing import Any
+
+from autobatch.frontend import values as v
+from autobatch.frontend.attributes import attribute, class_list, classes_of, is_class, is_none
+from autobatch.frontend.joins import conditional
+from autobatch.frontend.state import State
+from autobatch.ir.ops import own
+from autobatch.ir.types import BOOL, Made, Ref
+
+
+def compares_fields(cls: type | None) -> bool:
+    """Has `dataclass` made its `__eq__`?"""
+    if cls is None or not dataclasses.is_dataclass(cls):
+        return False
+    method = inspect.getattr_static(cls, "__eq__", None)
+    return isinstance(method, types.FunctionType) and method.__code__.co_filename == "<string>"
+
+
+def object_class(value: v.Abstract) -> type | None:
+    """The class of an object that is built in the function."""
+    return value.cls if isinstance(value, v.Record) and value.kind == "object" else None
+
+
+def _is_object(value: v.Abstract) -> bool:
+    return object_class(value) is not None or (isinstance(value, v.Leaf) and isinstance(value.type, Ref))
+
+
+def equal_objects(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
+    """`a == b` where one of them is an object of the examples, or of a class that compares its fields; None where it is
+    not this that decides."""
+    for x in (a, b):
+        if isinstance(x, v.Leaf) and isinstance(x.type, Made):
+            s.refuse("an object that the function makes is not read inside it", "compare what it is made of")
+    if not isinstance(a, v.Leaf) or not isinstance(a.type, Ref):
+        a, b = b, a
+    if isinstance(a, v.Leaf) and isinstance(a.type, Ref):
+        if not any(compares_fields(class_list(s, a.type)[c].cls) for c in classes_of(s, a)):
+            return None
+        return _of_examples(s, a, b) if _is_object(b) else v.Static(False)
+    cls = object_class(a)
+    return s.call(v.Static(fields_equal(cls)), [a, b]) if cls is not None and compares_fields(cls) else None
+
+
+def _of_examples(s: State, a: v.Leaf, b: v.Abstract) -> v.Abstract:
+    """An object of the examples by its class; None equals None alone."""
+    null = is_none(s, a.operand)
+    return conditional(s, null, lambda t: _is_none(t, b), lambda t: _by_class(t, a, b, sorted(classes_of(t, a))))
+
+
+def _is_none(s: State, b: v.Abstract) -> v.Abstract:
+    if isinstance(b, v.Leaf) and isinstance(b.type, Ref):
+        found = is_none(s, b.operand)
+        known = s.block.truth(found)
+        return v.Leaf(found) if known is None else v.Static(known)
+    return v.Static(False)
+
+
+def _by_class(s: State, a: v.Leaf, b: v.Abstract, classes: list[int]) -> v.Abstract:
+    assert isinstance(a.type, Ref)
+    first, *rest = classes
+    cls = class_list(s, a.type)[first].cls
+
+    def this(t: State) -> v.Abstract:
+        return _of_class(t, v.Leaf(a.operand, frozenset([first])), b, cls)
+
+    if not rest:
+        return this(s)
+    return conditional(s, is_class(s, a.operand, frozenset([first])), this, lambda t: _by_class(t, a, b, rest))
+
+
+def _of_class(s: State, a: v.Leaf, b: v.Abstract, cls: type | None) -> v.Abstract:
+    if cls is not None and compares_fields(cls):
+        return s.call(v.Static(fields_equal(cls)), [a, b])
+    method = inspect.getattr_static(cls, "__eq__", None) if cls is not None else None
+    if inspect.isfunction(method):
+        return s.call(attribute(s, a, "__eq__"), [b])
+    if method is object.__eq__:
+        same = isinstance(b, v.Leaf) and b.type == a.type
+        return v.Leaf(s.apply(own("same"), (a.operand, b.operand), BOOL)) if same else v.Static(False)  # type: ignore[union-attr]
+    s.refuse(
+        "`==` of two objects of the examples cannot be compiled where one may be a container",
+        "compare the fields that matter, or test `a is b`",
+    )
+
+
+@lru_cache(maxsize=512)
+def fields_equal(cls: type) -> Any:
+    """A function with source, that says what the `__eq__` of a dataclass does."""
+    names = [f.name for f in dataclasses.fields(cls) if f.compare]  # type: ignore[arg-type]
+    parts = " and ".join(f"self.{n} == other.{n}" for n in names) or "True"
+    text = f"def equal(self, other):\n    return self is other or (isinstance(other, cls) and {parts})\n"
+    file = f"<{cls.__module__}.{cls.__qualname__}.__eq__ {id(cls)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    names_of_function: dict[str, Any] = {"cls": cls}
+    exec(compile(text, file, "exec"), names_of_function)
+    return names_of_function["equal"]
