@@ -168,7 +168,8 @@ class Assembler:
                 self.columns[f"{column}?"] = cell.missing
             optional, unknown = cell.missing is not None, cell.type == UNKNOWN
             fields.append(Field(str(key), cell.type, column, (0,), optional, unknown, cell.has_none))
-        self.stores[position] = Store(name, (Class(name, kind, template.cls, template.keys if kind == "dict" else ()),), tuple(fields))
+        made = Class(name, kind, template.cls, template.keys if kind == "dict" else ())
+        self.stores[position] = Store(name, (made,), tuple(fields))
         self.columns[f"{name}.#tag"] = jnp.zeros(level.count, jnp.int32)
         self.columns[transfer.STARTS + name] = level.starts
         return Cell(Ref(name), jnp.arange(level.count, dtype=jnp.int32))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -75,19 +74,17 @@ def same(found: Any, expected: Any) -> None:
     assert type(found) is type(expected), (found, expected)
     if isinstance(expected, dict):
         assert list(found) == list(expected)
-    parts: Callable[[Any], Sequence[Any]] = list
-    if isinstance(expected, dict):
-        parts = lambda x: list(x.values())  # noqa: E731
     elif not isinstance(expected, (list, tuple)):
-        parts = lambda x: list(vars(x).values())  # noqa: E731
-        assert list(vars(found)) == list(vars(expected))
-    assert len(parts(found)) == len(parts(expected)), (found, expected)
-    for a, b in zip(parts(found), parts(expected), strict=True):
-        same(a, b)
+        found, expected = vars(found), vars(expected)
+        assert found.keys() == expected.keys()
+    keys = list(expected) if isinstance(expected, dict) else range(len(expected))
+    assert len(found) == len(keys), (found, expected)
+    for k in keys:
+        same(found[k], expected[k])
 
 
 def agrees(function: Any, examples: list[Any], *shared: Any) -> Any:
-    """The batched function gives what plain Python gives: at once, one by one, from a packed batch under `jax.jit`, from
+    """The batched function gives what plain Python gives: at once, from a packed batch under `jax.jit`, from
     a minibatch, and by the reference back end. Returns the result."""
     f = function if isinstance(function, ab.Batched) else ab.batched(function)
     expected = f.loop(*shared, examples)
