@@ -25,17 +25,17 @@ import jax.numpy as jnp
 
 from autobatch import plain, results, transfer
 from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, read_axes
-from autobatch.outcome import Outcome
 from autobatch.batch import Batch, schema_like
 from autobatch.cache import CacheInfo, Key
 from autobatch.checks import refuse
 from autobatch.data import FAILED, Examples, Known, gather
-from autobatch.errors import BatchError, ExampleError, PlanError, SourceError, UnsupportedError
+from autobatch.errors import BatchError, ExampleError, SourceError, UnsupportedError
 from autobatch.grouped import whole_arrays
 from autobatch.groups import Group
 from autobatch.inspection import Lowered
 from autobatch.ir.template import Input
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
+from autobatch.outcome import Outcome
 from autobatch.packing import Declared
 from autobatch.ready import Ready
 from autobatch.runtime.annotations import schema_of_annotation
@@ -474,8 +474,9 @@ def batched(
     >>> double.example(21)
     42
     """
-    if isinstance(static, str):
-        static = (static,)
+    static = (static,) if isinstance(static, str) else static
+    if not isinstance(static, (tuple, list, set, frozenset)) or not all(isinstance(n, str) for n in static):
+        raise BatchError(f"static={static!r}: it takes the names of parameters, e.g. static=('n',)")
     if backend not in BACKENDS:
         raise BatchError(f"backend={backend!r} is not available; it takes {', '.join(map(repr, BACKENDS))}")
     if on_error not in ("raise", "mask"):

@@ -378,7 +378,8 @@ def is_array(value: Any) -> bool:
 def describe(value: Any) -> str:
     if is_array(value):
         return f"an array of shape {tuple(value.shape)}"
-    return f"a {type(value).__name__}"
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "AEIOUaeiou" else f"a {name}"
 
 
 def is_leaf(treedef: Any) -> bool:

@@ -135,7 +135,13 @@ class Batch:
         return int(leaves.columns[LIVE])
 
     def __repr__(self) -> str:
-        return f"Batch({len(self)} examples of {self.schema.root})"
+        return f"Batch({len(self)} examples of {self.schema})"
+
+    def __deepcopy__(self, memo: Any) -> Batch:
+        return self  # a snapshot, which nothing changes
+
+    def __reduce__(self) -> Any:
+        return _with_columns, (self.group().columns, self.group().width, self._component)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.to_list())
@@ -229,6 +235,8 @@ class Batch:
     def with_floats(self, tree: Mapping[str, Any]) -> Batch:
         """The same examples with other numbers in the columns of floats. Outside `jax.jit` it plans again."""
         known = self.floats()
+        if not isinstance(tree, Mapping):
+            raise BatchError(f"with_floats takes a dict of columns, as floats() gives it, not a {type(tree).__name__}")
         for name, new in tree.items():
             if name not in known:
                 raise BatchError(f"{name!r} is no column of floats of this batch; it has {', '.join(known) or 'none'}")
@@ -252,6 +260,11 @@ class Batch:
         Plans are not in it: they belong to functions as compiled in this process. What is loaded is planned at its
         first call. Arguments that were packed together are so again, with their `args`."""
         save_columns(self.columns(), path)
+
+
+def _with_columns(columns: Columns, width: int, component: int | None) -> Batch:
+    """A batch that was pickled; it comes without plans, which are made anew."""
+    return Batch(Group(columns, width), component)
 
 
 def _objects(columns: Columns) -> list[Any]:

@@ -9,10 +9,10 @@ A list is a row of a *list store*: `offsets` into `values`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 from autobatch.ir.core import Apply
-from autobatch.ir.types import Array, List, Ref, Type
+from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
 
 UNKNOWN = Array("bool", weak=True)
 """The type of a place where no example has held a value yet: a field that is always None, the elements of lists that
@@ -80,6 +80,45 @@ class Schema:
 
     def list(self, name: str) -> ListStore:
         return next(s for s in self.lists if s.name == name)
+
+    def __str__(self) -> str:
+        """The type of one example, as an annotation would say it: `Node`, `list[int]`, `tuple[Tree, float]`."""
+        return _words(self, self.root) + (" | None" if self.root_optional else "")
+
+
+_NUMBERS = {"int32": "int", "float32": "float", "bool": "bool", "complex64": "complex"}
+
+
+def _words(schema: Schema, type: Type) -> str:
+    match type:
+        case Array(dtype=dtype, shape=(), weak=True) if type != UNKNOWN:
+            return _NUMBERS.get(dtype, dtype)
+        case Array(dtype=dtype, shape=shape):
+            return f"{dtype}[{', '.join(map(str, shape))}]" if type != UNKNOWN else "?"
+        case Tag(vocabulary=name):
+            return name.rpartition(".")[2]
+        case List(elem=elem, store=store):
+            is_array = store is not None and schema.list(store).from_array
+            return f"array[{_words(schema, elem)}, ...]" if is_array else f"list[{_words(schema, elem)}]"
+        case Ref(store=name):
+            held = schema.store(name)
+            return " | ".join(_class_words(schema, held, k) for k in range(len(held.classes)))
+        case Made():
+            return "object"
+        case _:
+            assert_never(type)
+
+
+def _class_words(schema: Schema, store: Store, position: int) -> str:
+    cls = store.classes[position]
+    fields = [f for f in store.fields if position in f.classes]
+    if cls.cls is not None and cls.cls.__module__.startswith("autobatch."):  # arguments packed together
+        return f"({', '.join(_words(schema, f.type) for f in sorted(fields, key=lambda f: f.name))})"
+    if cls.kind in ("object", "namedtuple"):
+        return cls.name
+    if cls.kind == "dict":
+        return f"dict[{', '.join(f.name for f in fields)}]"
+    return f"{cls.kind}[{', '.join(_words(schema, f.type) for f in sorted(fields, key=lambda f: int(f.name)))}]"
 
 
 def field_column(schema: Schema, store: str, name: str, type: Type) -> str:

@@ -140,5 +140,7 @@ def test_wrong_settings():
         ab.batched(lambda x: x, on_error="ignore")
     with pytest.raises(ab.BatchError, match="no parameter"):
         ab.batched(lambda x: x, static=("n",))
+    with pytest.raises(ab.BatchError, match="names of parameters"):
+        ab.batched(lambda n: n, static=3)
     with pytest.raises(ab.BatchError, match="batched already"):
         ab.batched(ab.batched(lambda x: x))

@@ -1,5 +1,8 @@
 """Packing, planning, cutting, saving; a Batch as a pytree."""
 
+import copy
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -329,3 +332,39 @@ def test_arrays_beside_a_batch_under_jit():
     data = ab.pack(trees())
     close(f(data, jnp.arange(3.0)), [0, 2, 10])
     close(jax.jit(lambda k: f(data, k))(jnp.arange(3.0)), [0, 2, 10])
+
+
+@pytest.mark.parametrize(
+    "examples, words",
+    [
+        ([1, 2], "int"),
+        ([1.0, None], "float | None"),
+        ([[1, 2], [3]], "list[int]"),
+        ([(1.0, "a", [2.0])], "tuple[float, str, list[float]]"),
+        ([{"a": 1, "b": np.ones(2)}], "dict[a, b]"),
+        ([np.ones((2, 3))], "float32[2, 3]"),
+        ([Node(1.0)], "Node"),
+    ],
+)
+def test_a_batch_says_what_it_holds_in_words_of_python(examples, words):
+    assert repr(ab.pack(examples)) == f"Batch({len(examples)} examples of {words})"
+
+
+def test_arguments_packed_together_say_what_each_holds():
+    assert repr(similarity.pack(trees(), trees())) == "Batch(3 examples of (Node, Node))"
+
+
+def test_a_batch_pickles_without_its_plans():
+    data = total.pack(trees())
+    total(params(), data)
+    again = pickle.loads(pickle.dumps(data))
+    assert list(again) == trees()
+    close(total(params(), again), total(params(), trees()))
+    assert copy.deepcopy(data) is data
+    pairs = pickle.loads(pickle.dumps(similarity.pack(trees(), trees())))
+    close(similarity(params(), *pairs.args)[1], [1, 4, 25])
+
+
+def test_floats_are_given_as_they_were_taken():
+    with pytest.raises(ab.BatchError, match="a dict of columns"):
+        ab.pack(trees()).with_floats([1.0])  # type: ignore[arg-type]
