@@ -59,7 +59,7 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Like the function itself, but never compiles: PlanError for other types or another size class."""
         prepared, finish = self._prepare(args, kwargs)
-        if prepared.program is not self._program or prepared.ready.signature != self._signature:
+        if prepared.program.compiled is not self._program.compiled or prepared.ready.signature != self._signature:
             raise PlanError(
                 f"this executable is for {self._signature} of {self._program.fingerprint}, not for the "
                 f"call's {prepared.ready.signature}; call the function itself"

@@ -70,8 +70,8 @@ class Sharing:
 
     @property
     def integers(self) -> Integers:
-        """The leaves that are Python integers and bools, and those that would be if JAX did not trace them."""
-        known = {k: x for k, x in enumerate(self.leaves) if isinstance(x, int)}
+        """The leaves that are integers and bools of Python or NumPy, and those of JAX, whose values are not known."""
+        known = {k: x for k, x in enumerate(self.leaves) if isinstance(x, (int, np.integer, np.bool_))}
         small = (k for k, t in enumerate(self.types) if t.is_scalar and (t.is_integer or t.is_bool))
         return Integers(known, {k: self.names[k] for k in small if k not in known})
 
@@ -92,6 +92,8 @@ class Sharing:
             # Python's own, of the width that the program's have; a subclass may mean more than its value
             run_time = type(value) in (int, bool) and name not in self.static and _fits(value)
             return self.leaf(value, name) if run_time else (value, _plain_key(value))
+        if isinstance(value, (np.integer, np.bool_)) and name in self.static:
+            return value, _plain_key(value)
         if is_array(value) or isinstance(value, (float, complex)):
             return self.leaf(value, name)
         if id(value) in self._seen:
@@ -151,7 +153,7 @@ def _order(value: Any) -> Any:
 
 
 def _plain_key(value: Any) -> Any:
-    return (type(value).__name__, value) if isinstance(value, (bool, int, str, bytes)) else value
+    return (type(value).__name__, value) if isinstance(value, (bool, int, str, bytes, np.generic)) else value
 
 
 def _static_key(value: Any, name: str, function: str) -> Any:

@@ -15,7 +15,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import note_contents
 from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack
 from autobatch.frontend.joins import arms, conditional, join
-from autobatch.frontend.needs import need
+from autobatch.frontend.needs import decided
 from autobatch.frontend.numbers import combine, negate, present, traced
 from autobatch.frontend.sequences import length
 from autobatch.frontend.state import FLAGS, Ended, State, Unknown
@@ -101,7 +101,7 @@ def _truth_of_leaf(s: State, operand: Operand) -> bool | Operand:
         if not type.is_scalar:
             s.refuse(f"the truth of an array of shape {type.shape} is ambiguous", "use jnp.any(...) or jnp.all(...)")
         if type.is_bool and operand in s.context.integers:
-            need(s, v.Leaf(operand))  # two programs at most, and each without the other's arm
+            return decided(s, operand)  # two programs at most, and each without the other's arm
         result = operand if type.is_bool else traced(s, _nonzero, v.Leaf(operand)).operand
     elif isinstance(type, Ref):
         result = is_none(s, operand, negated=True)

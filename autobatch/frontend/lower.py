@@ -88,41 +88,54 @@ def lower(
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20_000))
     try:
-        for _ in range(ROUNDS):
-            context = Context(schema, shared, RULES, memory, integers)
-            try:
-                found = _round(context, fun, args, kwargs)
-            except Restart:
-                continue
-            except RecursionError as error:
-                raise UnsupportedError(
-                    f"{_name(fun)} calls itself without end while it is compiled",
-                    context.place_of(error),
-                    "pass what changes from call to call as a number, or as a field of the examples",
-                ) from None
-            except Impure as error:
-                raise UnsupportedError(error.message, error.span, error.cure, error.also) from None
-            except (Error, Needed):
-                raise
-            except Exception as error:
-                message = (str(error).splitlines() or [""])[0]
-                raise UnsupportedError(
-                    f"this cannot be compiled ({type(error).__name__}: {message})",
-                    context.place_of(error),
-                    "write it in a simpler way",
-                ) from error
-            if not context.changed and found is not None:
-                return found
-            if not context.changed:
-                break
-        else:
-            raise UnsupportedError(
-                f"the type of the result of {_name(fun)} does not settle",
-                _span(context, fun),
-                "give its results one type on every path, e.g. with float(...) or .astype(...)",
-            )
+        found = _rounds(lambda: Context(schema, shared, RULES, memory, integers), fun, args, kwargs)
+    except Error:
+        if not memory.needed:
+            raise
     finally:
         sys.setrecursionlimit(limit)
+    if memory.needed:
+        raise Needed(frozenset(memory.needed))
+    return found
+
+
+def _rounds(
+    begin: Callable[[], Context], fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Lowered:
+    """What lowering comes to when no assumption changes any more."""
+    for _ in range(ROUNDS):
+        context = begin()
+        try:
+            found = _round(context, fun, args, kwargs)
+        except Restart:
+            continue
+        except RecursionError as error:
+            raise UnsupportedError(
+                f"{_name(fun)} calls itself without end while it is compiled",
+                context.place_of(error),
+                "pass what changes from call to call as a number, or as a field of the examples",
+            ) from None
+        except Impure as error:
+            raise UnsupportedError(error.message, error.span, error.cure, error.also) from None
+        except (Error, Needed):
+            raise
+        except Exception as error:
+            message = (str(error).splitlines() or [""])[0]
+            raise UnsupportedError(
+                f"this cannot be compiled ({type(error).__name__}: {message})",
+                context.place_of(error),
+                "write it in a simpler way",
+            ) from error
+        if not context.changed and found is not None:
+            return found
+        if not context.changed:
+            break
+    else:
+        raise UnsupportedError(
+            f"the type of the result of {_name(fun)} does not settle",
+            _span(context, fun),
+            "give its results one type on every path, e.g. with float(...) or .astype(...)",
+        )
     raise UnsupportedError(
         f"{_name(fun)} never returns: every path calls it again",
         _span(context, fun),

@@ -25,6 +25,13 @@ class Needed(Exception):
         super().__init__(numbers)
 
 
+def decided(s: State, operand: Operand) -> bool:
+    """The truth of a shared bool. It is needed, but lowering goes on with it, so that one attempt finds all of these."""
+    assert isinstance(operand, Value)
+    s.context.memory.needed.add(s.context.shared.index(operand))
+    return bool(s.context.integers[operand])
+
+
 def need(s: State, *values: v.Abstract) -> None:
     """Raise `Needed` where these values would be known if shared integers were; else there is nothing to be done."""
     operands = [x for value in values for x in leaves(value)]

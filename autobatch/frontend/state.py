@@ -106,7 +106,8 @@ class MadeClass:
 @dataclass
 class Memory:
     """What rounds of one lowering remember: assumed results, the classes of objects that are made, how often the
-    result of a recursion has nested deeper, arguments made dynamic, traced functions."""
+    result of a recursion has nested deeper, arguments made dynamic, traced functions. `needed`: shared integers whose
+    values were used."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
     made: dict[Any, MadeClass] = field(default_factory=dict)
@@ -117,6 +118,7 @@ class Memory:
     hidden: list[Value] = field(default_factory=list)
     free: dict[Any, FreeVariable] = field(default_factory=dict)
     alive: list[Any] = field(default_factory=list)
+    needed: set[int] = field(default_factory=set)
 
 
 class Context:
