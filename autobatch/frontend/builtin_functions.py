@@ -320,9 +320,10 @@ def _has_field(s: State, value: v.Leaf, name: str) -> v.Abstract:
         for k, c in enumerate(store.classes)
         if any(f.name == name and k in f.classes for f in store.fields) or hasattr(c.cls, name)
     )
-    result = is_class(s, value.operand, fit)
-    known = s.block.truth(result)
-    return v.Leaf(result) if known is None else v.Static(known)
+    possible = classes_of(s, value)
+    if possible <= fit or not possible & fit:
+        return v.Static(bool(possible & fit))
+    return v.Leaf(is_class(s, value.operand, fit))
 
 
 def _hasattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:

@@ -75,6 +75,11 @@ def edge_between(raw: Any, position: int, node: Any) -> int:
     raise KeyError("there is no such edge in the graph")
 
 
+def pairs(raw: Any) -> Any:
+    """The edges, as pairs of positions."""
+    return zip(field(raw, "sources"), field(raw, "targets"), strict=True)
+
+
 # ---- attributes
 
 
@@ -112,6 +117,8 @@ class NodeData(Attributes):
     prefix = "node_"
 
     def value(self, key: str) -> Any:
+        if has_field(self.raw, "without_node_" + key) and field(self.raw, "without_node_" + key)[self.position]:
+            return None
         return field(self.raw, "node_" + key)[self.position]
 
 
@@ -122,6 +129,8 @@ class EdgeData(Attributes):
     prefix = "edge_"
 
     def value(self, key: str) -> Any:
+        if has_field(self.raw, "without_edge_" + key) and field(self.raw, "without_edge_" + key)[self.number]:
+            return None
         return field(self.raw, "edge_" + key)[self.number]
 
 
@@ -249,7 +258,7 @@ class Edges:
     raw: Any
 
     def __len__(self) -> int:
-        return len(field(self.raw, "edges"))
+        return len(field(self.raw, "sources"))
 
     def __iter__(self) -> Any:
         if isinstance(self.raw, nx.MultiGraph):
@@ -273,16 +282,15 @@ class Edges:
         if keys:
             unsupported("g.edges(keys=True)", "keep the key as an attribute of the edge")
         if data is False:
-            return [(label(self.raw, u), label(self.raw, v)) for u, v in field(self.raw, "edges")]
+            return [(label(self.raw, u), label(self.raw, v)) for u, v in pairs(self.raw)]
         return self.data(data, default)
 
     def data(self, data: Any = True, default: Any = None) -> Any:
         raw = self.raw
         if data is True:
-            return [(label(raw, u), label(raw, v), EdgeData(raw, k)) for k, (u, v) in enumerate(field(raw, "edges"))]
+            return [(label(raw, u), label(raw, v), EdgeData(raw, k)) for k, (u, v) in enumerate(pairs(raw))]
         return [
-            (label(raw, u), label(raw, v), EdgeData(raw, k).get(data, default))
-            for k, (u, v) in enumerate(field(raw, "edges"))
+            (label(raw, u), label(raw, v), EdgeData(raw, k).get(data, default)) for k, (u, v) in enumerate(pairs(raw))
         ]
 
 
@@ -387,12 +395,12 @@ class Graph:
     def number_of_edges(self, u: Any = None, v: Any = None) -> int:
         if u is not None or v is not None:
             unsupported("number_of_edges(u, v)", "write g.has_edge(u, v)")
-        return len(field(self.raw, "edges"))
+        return len(field(self.raw, "sources"))
 
     def size(self, weight: Any = None) -> int:
         if weight is not None:
             unsupported("size(weight=...)", "sum g.edges(data=weight)")
-        return len(field(self.raw, "edges"))
+        return len(field(self.raw, "sources"))
 
     def has_node(self, n: Any) -> bool:
         return find(self.raw, n) >= 0

@@ -30,6 +30,7 @@ from autobatch.frontend.numbers import is_python, operand_of, present
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import State
 from autobatch.frontend.statics import inputs
+from autobatch.frontend.views import refuse_view
 from autobatch.ir.core import Apply, Literal, Operand, Region, walk
 from autobatch.ir.template import Container, Fixed, MadeTemplate, Maybe, Output, Rows, Template
 from autobatch.ir.types import Array, List, Type
@@ -56,6 +57,7 @@ class Outputs:
             case v.Optional(value=inner, missing=missing):
                 return Maybe(self._template(inner), self._output(missing))
             case v.Record(kind, keys, items, cls, treedef):
+                refuse_view(self.state, value)
                 return Container(kind, tuple(map(self._template, items)), keys, cls, treedef)
             case v.Listing(lists=lists, elem=elem):
                 element = self._template(rebuild_value(elem, iter(lists)))

@@ -15,14 +15,14 @@ import jax.numpy as jnp
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note, wrap
-from autobatch.frontend.attributes import attribute, fields_of, refuse_unordered, written
+from autobatch.frontend.attributes import attribute, field, fields_of, refuse_unordered, written
 from autobatch.frontend.joins import as_listing
 from autobatch.frontend.layouts import rebuild
 from autobatch.frontend.numbers import binary, operand_of, present, traced
 from autobatch.frontend.selection import select
 from autobatch.frontend.state import Fact, State
 from autobatch.frontend.statics import KEYS, container_kind
-from autobatch.frontend.views import viewed
+from autobatch.frontend.views import nodes_of, viewed
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
 from autobatch.ir.types import INT, Array, List, Ref
@@ -83,6 +83,8 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     """What a loop runs over: a container whose items are named one by one, or a length with a function."""
     value = viewed(s, present(s, value))
     refuse_unordered(s, value)
+    if (nodes := _numbered_nodes(s, value)) is not None:
+        return nodes
     if written(s, value, "__iter__"):
         return sequence(s, s.call(attribute(s, value, "__iter__"), []))
     value = expand(s, value)
@@ -108,6 +110,12 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     s.refuse(
         "this value cannot be iterated over", "loops run over lists, tuples, ranges, arrays, enumerate, zip, reversed"
     )
+
+
+def _numbered_nodes(s: State, value: v.Abstract) -> v.Lazy | v.Record | None:
+    """The nodes of a graph whose labels are 0, 1, ...; None for anything else."""
+    raw = nodes_of(s, value)
+    return sequence(s, make_range(s, v.Static(0), field(s, raw, "size"), v.Static(1))) if raw is not None else None
 
 
 def _is_iterable(value: Any) -> bool:
@@ -139,7 +147,7 @@ def list_item(s: State, operand: Operand, index: v.Abstract) -> v.Abstract:
 def listing_item(s: State, value: v.Listing, index: v.Abstract) -> v.Abstract:
     """An item of a list that a comprehension made."""
     position = operand_of(s, index)
-    items = [s.apply(own("item"), (x, position), x.type.elem) for x in value.lists]  # type: ignore[union-attr]
+    items = [s.apply(own("item"), (x, position), x.type.elem) for x in value.lists if isinstance(x.type, List)]
     return rebuild(value.elem, iter(items))
 
 

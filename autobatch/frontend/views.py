@@ -26,6 +26,27 @@ def viewed(s: State, value: v.Abstract) -> v.Abstract:
     return value
 
 
+def nodes_of(s: State, value: v.Abstract) -> v.Leaf | None:
+    """The graph whose nodes a view runs over, where all graphs number theirs; None for other values."""
+    if not isinstance(value, v.Record) or value.cls not in _OF_NODES:
+        return None
+    raw = value.items[0]
+    assert isinstance(raw, v.Leaf) and isinstance(raw.type, Ref)
+    fields = s.context.schema.store(raw.type.store).fields
+    return None if any(f.name == "labels" for f in fields) else raw
+
+
+_OF_NODES = (graphs.Graph, graphs.Nodes, graphs.ByNode, graphs.Adjacency)
+
+
+def refuse_view(s: State, value: v.Record) -> None:
+    """Refuse to return what stands for a view."""
+    if value.cls is graphs.ByNode:
+        s.refuse("a dict by nodes cannot be returned", "return the list of its values: [h[v] for v in g]")
+    if value.cls is not None and value.cls.__module__ == graphs.__name__:
+        s.refuse("a view of a graph cannot be returned", "return numbers, or lists of them")
+
+
 def refuse_unknown(s: State, value: v.Record, name: str) -> None:
     """Refuse what networkx or scipy has, and this compiler does not."""
     if value.cls in (graphs.Graph, graphs.Sparse) and not hasattr(value.cls, name) and name not in value.keys:

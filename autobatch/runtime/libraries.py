@@ -7,8 +7,9 @@ A graph of class G has the fields, nodes and edges being positions in networkx's
     incidence     for each of them the edge to it, the last one in a multigraph
     predecessors  likewise, in a directed graph
     degrees       for each node; in_degrees and out_degrees in a directed graph
-    edges         pairs of nodes; edge_keys in a multigraph
-    node_<a>      for each node its attribute a, None where it has none; likewise edge_<a> for each edge
+    sources       for each edge its first node, and its second one in targets; edge_keys in a multigraph
+    node_<a>      for each node its attribute a, something of its type where it has none; likewise edge_<a>
+    without_<..>  where the node or edge has none, for attributes that some have not
     graph_<a>     the attribute a of the graph
 
 A sparse matrix has data, indices, indptr and shape, by rows. What functions see of both is in `frontend/graphs.py`.
@@ -16,9 +17,11 @@ A sparse matrix has data, indices, indptr and shape, by rows. What functions see
 
 from __future__ import annotations
 
+import enum
 import sys
 from typing import Any
 
+import jax
 import networkx as nx
 import numpy as np
 
@@ -52,7 +55,8 @@ def _describe_graph(graph: Any) -> dict[str, Any]:
         "adjacency": adjacency,
         "incidence": [[number[u, v] for v in near] for u, near in enumerate(adjacency)],
         "degrees": [d for _, d in graph.degree],
-        "edges": [(position[e[0]], position[e[1]]) for e in edges],
+        "sources": [position[e[0]] for e in edges],
+        "targets": [position[e[1]] for e in edges],
     }
     if any(type(label) is not int or label != i for i, label in enumerate(graph)):
         described["labels"] = list(graph)
@@ -65,8 +69,29 @@ def _describe_graph(graph: Any) -> dict[str, Any]:
     node_data, edge_data = [graph.nodes[u] for u in graph], [graph.edges[e] for e in edges]
     for prefix, data in (("node", node_data), ("edge", edge_data)):
         for name in sorted({n for held in data for n in held}, key=str):
-            described[f"{prefix}_{name}"] = [held.get(name) for held in data]
+            column = [held.get(name) for held in data]
+            if any(value is None for value in column):
+                blank = _blank(next((value for value in column if value is not None), None))
+                described[f"without_{prefix}_{name}"] = [value is None for value in column]
+                column = [blank if value is None else value for value in column]
+            described[f"{prefix}_{name}"] = column
     return described | {f"graph_{name}": value for name, value in graph.graph.items()}
+
+
+def _blank(value: Any) -> Any:
+    """What stands for a missing value beside such a one: leaves have no None in lists, references do."""
+    if isinstance(value, (bool, int, float, complex, str)):
+        return value if isinstance(value, enum.Enum) else type(value)()
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
+        return np.zeros(value.shape, value.dtype)[()]
+    return value if isinstance(value, enum.Enum) else None
+
+
+INTEGER_LISTS = {
+    **dict.fromkeys(("degrees", "in_degrees", "out_degrees", "sources", "targets"), 1),
+    **dict.fromkeys(("adjacency", "incidence", "predecessors"), 2),
+}
+"""Fields of graphs that are lists of integers, so deep: without edges they do not show it."""
 
 
 def _describe_sparse(matrix: Any) -> dict[str, Any]:
@@ -91,15 +116,19 @@ def is_sparse_class(cls: type) -> bool:
 
 def fill_graph(graph: Any, fields: dict[str, Any]) -> None:
     """Give an empty graph the nodes, edges and attributes that were described."""
-    nodes, edges = fields.get("labels", range(fields["size"])), fields["edges"]
+    nodes, edges = (
+        fields.get("labels", range(fields["size"])),
+        list(zip(fields["sources"], fields["targets"], strict=True)),
+    )
     attributes: dict[str, list[dict[str, Any]]] = {"node": [{} for _ in nodes], "edge": [{} for _ in edges]}
     for name, column in fields.items():
         prefix, _, attribute = name.partition("_")
         if prefix == "graph":
             graph.graph[attribute] = column
         if prefix in attributes and name != "edge_keys":
-            for held, value in zip(attributes[prefix], column, strict=True):
-                if value is not None:
+            missing = fields.get(f"without_{name}", [False] * len(column))
+            for held, value, none in zip(attributes[prefix], column, missing, strict=True):
+                if not none:
                     held[attribute] = value
     for label, held in zip(nodes, attributes["node"], strict=True):
         graph.add_node(label, **held)

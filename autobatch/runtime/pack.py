@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.errors import BatchError
-from autobatch.ir.types import Array, List, Type
+from autobatch.ir.types import INT, Array, List, Type
 from autobatch.runtime.columns import (
     ROOT,
     ROOT_MISSING,
@@ -37,6 +37,7 @@ from autobatch.runtime.columns import (
 from autobatch.runtime.infer import MAX_NESTING, Conflict, Inference, Place, Record
 from autobatch.runtime.layout import Layout, lay_out
 from autobatch.runtime.leaves import Leaf, Mixed, Ragged, Vocabularies, describe_value, leaf_column
+from autobatch.runtime.libraries import INTEGER_LISTS, is_graph_class
 from autobatch.runtime.schema import UNKNOWN, Schema
 from autobatch.runtime.shapes import Difference, ShapesDiffer, differing
 from autobatch.runtime.walk import Table, Walk, spell, walk
@@ -110,6 +111,8 @@ class _Packer:
             for keys in table.orders:
                 record.see_keys(keys)
             self.records[table.index] = record
+            if table.cls is not None and is_graph_class(table.cls):
+                self.declare(record)
         roots = self.walked.roots
         self.see(_Cells(self.inference.root, roots.values, roots.targets, self.walked.starts))
         for table in tables:
@@ -122,6 +125,16 @@ class _Packer:
                 self.see_items(cells)
         if self.differences:
             raise ShapesDiffer(self.differences)
+
+    def declare(self, record: Record) -> None:
+        """The types of a graph's fields that hold integers, also where they are empty."""
+        for name, place in record.places.items():
+            for _ in range(INTEGER_LISTS.get(name, 0)):
+                items = Place(f"the elements of {place.where}")
+                self.inference.see_list(place, items, False)
+                place = items
+            if name in INTEGER_LISTS:
+                self.inference.see_leaf(place, INT, False)
 
     def see(self, cells: _Cells) -> None:
         """The facts of some cells."""

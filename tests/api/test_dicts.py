@@ -69,4 +69,3 @@ def test_attributes_that_some_instances_have() -> None:
     agrees(lambda p: p.b if hasattr(p, "b") else p.a, [Plain(a=1.0), Plain(a=2.0, b=3.0)])
     with pytest.raises(ab.ExampleError, match="example 0 .*AttributeError: 'Plain' object has no attribute 'b'"):
         ab.batched(lambda p: p.b)([Plain(a=1.0), Plain(a=2.0, b=3.0)])
-

@@ -270,7 +270,7 @@ def test_graphs_and_sparse_matrices() -> None:
         assert nx.utils.graphs_equal(back, example)
     columns = pack([graph])
     fields = {f.name for f in columns.schema.stores[0].fields}
-    assert fields >= {"nodes", "adjacency", "edges", "edge_weight", "node_color"}
+    assert fields >= {"labels", "adjacency", "sources", "edge_weight", "without_edge_weight", "node_color"}
     matrices = [sparse.csr_array(np.eye(3, dtype=np.float32)), sparse.csr_array(np.ones((2, 2), np.float32))]
     for a, b in zip(matrices, unpack(pack(matrices))):
         assert type(a) is type(b) and (a.toarray() == b.toarray()).all()

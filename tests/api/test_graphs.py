@@ -1,0 +1,236 @@
+"""networkx graphs and scipy sparse matrices as examples: functions use them as they would in plain Python."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+import pytest
+
+import autobatch as ab
+
+
+def line(n: int, cls: Any = nx.Graph, names: str = "") -> Any:
+    """A path of n nodes with attributes."""
+    g = cls(bias=0.5 * n)
+    label = (lambda i: names[i]) if names else (lambda i: i)
+    for i in range(n):
+        g.add_node(label(i), x=float(i + 1), h=np.full(2, i, np.float32))
+    for i in range(n - 1):
+        g.add_edge(label(i), label(i + 1), w=float(i + 1))
+    return g
+
+
+GRAPHS = [line(3), line(5), nx.star_graph(3)]
+for node in GRAPHS[2]:
+    GRAPHS[2].nodes[node].update(x=2.0 * node, h=np.ones(2, np.float32))
+for k, edge in enumerate(GRAPHS[2].edges):
+    GRAPHS[2].edges[edge]["w"] = 0.5 * k
+    GRAPHS[2].graph["bias"] = 1.0
+DIRECTED = [line(3, nx.DiGraph), nx.DiGraph([(0, 1), (0, 2), (1, 2)])]
+for node in DIRECTED[1]:
+    DIRECTED[1].nodes[node]["x"] = node + 0.5
+
+
+def agrees(function: Any, graphs: Any, **named: Any) -> None:
+    f = ab.batched(function, **named)
+    wanted = f.loop(graphs)
+    for got in (f(graphs), f(ab.pack(graphs)), f(ab.pack([*graphs, *graphs])[len(graphs) :])):
+        for a, b in zip(ab.unbatch(got), wanted, strict=True):
+            if isinstance(b, list):
+                assert len(a) == len(b)
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def rounds(g: Any) -> Any:
+    h = [g.nodes[v]["h"] for v in g]
+    for _ in range(2):
+        h = [jnp.tanh(sum((h[u] for u in g[v]), jnp.zeros(2)) + h[v]) for v in g]
+    return sum(h)
+
+
+def rounds_by_node(g: Any) -> Any:
+    h = {v: g.nodes[v]["h"] for v in g.nodes}
+    for _ in range(3):
+        h = {v: jnp.tanh(sum((h[u] for u in g.neighbors(v)), jnp.zeros(2)) + h[v]) for v in h}
+    return sum(h.values()) * len(h)
+
+
+EVERYWHERE = [
+    lambda g: len(g) + g.number_of_nodes() * 10 + g.order() * 100 + len(g.nodes),
+    lambda g: g.number_of_edges() + g.size() * 10 + len(g.edges),
+    lambda g: sum(g.nodes[v]["x"] for v in g),
+    lambda g: sum(g.nodes[v]["x"] for v in g.nodes),
+    lambda g: sum(data["x"] for v, data in g.nodes(data=True)),
+    lambda g: sum(x for v, x in g.nodes(data="x")) + sum(x for v, x in g.nodes.data("x")),
+    lambda g: sum(data["x"] for data in g.nodes.values()),
+    lambda g: sum(sum(g.nodes[u]["x"] * g.nodes[v]["x"] for u in g.neighbors(v)) for v in g),
+    lambda g: sum(sum(g.nodes[u]["x"] for u in g[v]) * len(g[v]) for v in g),
+    lambda g: sum(sum(g.nodes[u]["x"] for u in g.adj[v]) for v in g),
+    lambda g: sum(data["w"] * g.nodes[u]["x"] for v in g for u, data in g[v].items()),
+    lambda g: sum(g.nodes[u]["x"] - g.nodes[v]["x"] for u, v in g.edges),
+    lambda g: sum(data["w"] for u, v, data in g.edges(data=True)),
+    lambda g: sum(w * g.nodes[v]["x"] for u, v, w in g.edges(data="w")),
+    lambda g: sum(g.edges[u, v]["w"] + g[u][v]["w"] for u, v in g.edges()),
+    lambda g: sum(g.degree[v] * g.nodes[v]["x"] + g.degree(v) for v in g),
+    lambda g: sum(d for v, d in g.degree) + sum(d for v, d in g.degree()),
+    lambda g: [g.degree[v] for v in g],
+    lambda g: g.graph["bias"] + g.graph.get("nothing", 1.0) + ("bias" in g.graph) + ("other" in g.graph),
+    lambda g: sum(1 for v in g if "x" in g.nodes[v]) + sum(g.nodes[v].get("y", 0.25) for v in g),
+    lambda g: (1 if g.is_directed() else 2) + (10 if g.is_multigraph() else 20),
+    lambda g: sum(x * v for v, x in {v: g.nodes[v]["x"] for v in g.nodes}.items()),
+    rounds,
+    rounds_by_node,
+]
+
+
+@pytest.mark.parametrize("function", EVERYWHERE)
+def test_views_and_methods(function: Any) -> None:
+    agrees(function, GRAPHS)
+
+
+@pytest.mark.parametrize("function", [EVERYWHERE[k] for k in (2, 7, 14, 16)] + [rounds_by_node])
+def test_labels_that_are_names(function: Any) -> None:
+    agrees(function, [line(3, names="abc"), line(4, names="dbca")])
+    agrees(lambda g: g.nodes["b"]["x"] + ("c" in g) + ("z" in g), [line(3, names="abc"), line(4, names="dbca")])
+
+
+def test_numbers_that_are_nodes() -> None:
+    agrees(lambda g: sum(v * g.nodes[v]["x"] for v in g), GRAPHS)
+    agrees(lambda g: (3 in g) + 2 * g.has_node(1) + 4 * g.has_edge(0, 1) + 8 * g.has_edge(1, 2), GRAPHS)
+    agrees(lambda g: sum(v for v in g[1]) + (2 in g[1]) + 10 * ((1, 2) in g.edges), GRAPHS)
+    shifted = [nx.relabel_nodes(g, lambda v: v + 7) for g in GRAPHS]
+    agrees(lambda g: sum(v * g.nodes[v]["x"] + g.nodes[7]["x"] for v in g), shifted)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda g: sum(g.nodes[u]["x"] * (v + 1) for v in g for u in g.successors(v)),
+        lambda g: sum(g.nodes[u]["x"] * (v + 1) for v in g for u in g.predecessors(v)),
+        lambda g: sum(g.in_degree(v) * 2 + g.out_degree[v] * 3 + g.degree(v) for v in g),
+        lambda g: sum(len(g.pred[v]) + 2 * len(g.succ[v]) for v in g),
+        lambda g: 1 if g.is_directed() else 2,
+        lambda g: g.has_successor(0, 1) + 2 * g.has_predecessor(0, 1),
+    ],
+)
+def test_directed(function: Any) -> None:
+    agrees(function, DIRECTED)
+
+
+def test_recursion_over_successors() -> None:
+    def below(g: Any, v: Any) -> Any:
+        return g.nodes[v]["x"] + sum(below(g, u) for u in g.successors(v))
+
+    agrees(lambda g: below(g, 0), DIRECTED)
+
+
+def test_multigraphs() -> None:
+    several = [nx.MultiGraph(), nx.MultiGraph()]
+    several[0].add_edges_from([(0, 1, {"w": 1.0}), (0, 1, {"w": 2.0}), (1, 2, {"w": 3.0})])
+    several[1].add_edges_from([(0, 1, {"w": 4.0}), (1, 1, {"w": 5.0})])
+    agrees(lambda g: sum(data["w"] for u, v, data in g.edges(data=True)) + sum(g.degree(v) for v in g), several)
+    agrees(lambda g: sum(len(g[v]) * (v + 1) for v in g) + g.number_of_edges(), several)
+    with pytest.raises(ab.UnsupportedError, match=r"(?s)g\[u\]\[v\] of a multigraph.*g\.edges\(data=True\)"):
+        ab.batched(lambda g: g[0][1][0]["w"])(several)
+
+
+def test_graphs_without_nodes_or_edges() -> None:
+    lonely = nx.Graph()
+    lonely.add_node(0, x=3.0)
+    agrees(lambda g: sum(g.nodes[v]["x"] for v in g) + 0.0, [lonely])
+    agrees(lambda g: sum(g.nodes[v]["x"] for v in g) + 0.0, [nx.Graph(), lonely, *GRAPHS])
+    agrees(lambda g: sum(len(g[v]) for v in g) + g.number_of_edges(), [lonely, nx.Graph()])
+
+
+def test_attributes_that_some_nodes_have() -> None:
+    g = line(3)
+    g.nodes[1]["y"] = 5.0
+    g.edges[0, 1]["cost"] = 2.0
+    agrees(lambda g: sum(g.nodes[v].get("y", 1.0) for v in g) + sum(("y" in g.nodes[v]) * 7 for v in g), [g, line(2)])
+    agrees(lambda g: sum(data.get("cost", 0.5) for u, v, data in g.edges(data=True)), [g, line(2)])
+    with pytest.raises(ab.ExampleError, match="(?s)2 of .*KeyError: y"):
+        ab.batched(lambda g: g.nodes[0]["y"])([g, line(2)])
+
+
+def test_what_is_packed_comes_back(tmp_path: Any) -> None:
+    g = line(3, nx.DiGraph)
+    g.nodes[1]["y"] = 5.0
+    graphs = [*GRAPHS, g, line(3, names="abc"), nx.MultiGraph([(0, 1), (0, 1)]), nx.Graph()]
+    batch = ab.pack(graphs)
+    batch.save(tmp_path / "graphs")
+    for held in (batch, ab.load(tmp_path / "graphs")):
+        for a, b in zip(held, graphs, strict=True):
+            assert type(a) is type(b)
+            assert list(a) == list(b)
+            assert list(a.edges) == list(b.edges)
+            assert a.graph == b.graph
+
+
+def test_under_jit_and_slices() -> None:
+    f = ab.batched(rounds_by_node)
+    data = ab.pack(GRAPHS).plan(f)
+    np.testing.assert_allclose(jax.jit(f)(data[[2, 0]]), np.asarray(f(data))[[2, 0]], rtol=1e-5)
+
+
+def test_the_reference_back_end() -> None:
+    agrees(rounds_by_node, GRAPHS, backend="interpret")
+
+
+def test_graphs_inside_other_data() -> None:
+    agrees(lambda t: sum(t[0].nodes[v]["x"] for v in t[0]) * t[1], [(GRAPHS[0], 2.0), (GRAPHS[1], 3.0)])
+    agrees(lambda gs: sum(len(g) for g in gs), [GRAPHS, GRAPHS[:1]])
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda g: g.subgraph([0]), "'subgraph' of a networkx graph cannot be compiled.*compute it before packing"),
+        (lambda g: g.add_node(9), "'add_node' of a networkx graph cannot be compiled"),
+        (lambda g: g.degree(0, weight="w"), "a weighted degree cannot be compiled"),
+        (lambda g: nx.density(g), r"density\(\) cannot be traced"),
+        (lambda g: {v: 1.0 for v in g}, "a dict by nodes cannot be returned"),
+        (lambda g: g.nodes, "a view of a graph cannot be returned"),
+    ],
+)
+def test_what_is_refused(function: Any, words: str) -> None:
+    with pytest.raises(ab.UnsupportedError, match=f"(?s){words}"):
+        ab.batched(function)(GRAPHS)
+
+
+def test_nodes_that_are_not_there() -> None:
+    with pytest.raises(ab.ExampleError, match="(?s)2 of .*KeyError: the node is not in the graph") as caught:
+        ab.batched(lambda g: g.nodes[4]["x"])(GRAPHS)
+    assert [f.index for f in caught.value.failures] == [0, 2]
+
+
+# ---- sparse matrices
+
+sparse = pytest.importorskip("scipy.sparse")
+MATRICES = [
+    sparse.csr_array(np.eye(3, dtype=np.float32)),
+    sparse.csr_array(np.arange(4.0, dtype=np.float32).reshape(2, 2)),
+]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m: sum(m.data) + m.nnz + m.shape[0] * 10 + m.shape[1],
+        lambda m: m.sum(),
+        lambda m: sum(m.data[k] * m.indices[k] for i in range(m.shape[0]) for k in range(m.indptr[i], m.indptr[i + 1])),
+        lambda m: [sum(m.data[k] for k in range(m.indptr[i], m.indptr[i + 1])) for i in range(m.shape[0])],
+    ],
+)
+def test_sparse_matrices(function: Any) -> None:
+    agrees(function, MATRICES)
+
+
+def test_sparse_matrices_of_other_forms() -> None:
+    columns = [m.tocsc() for m in MATRICES]
+    agrees(lambda m: m.sum() + m.nnz, columns)
+    with pytest.raises(ab.UnsupportedError, match=r"(?s)not by rows cannot be compiled.*tocsr\(\)"):
+        ab.batched(lambda m: sum(m.data))(columns)
+    with pytest.raises(ab.UnsupportedError, match="'toarray' of a scipy sparse matrix cannot be compiled"):
+        ab.batched(lambda m: m.toarray())(MATRICES)
