@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import jax
@@ -46,9 +46,13 @@ def primitive(name: str) -> Any:
 def type_of(aval: Any) -> Array:
     """The type of a JAX value, abstract or concrete, of a NumPy value or of a Python scalar."""
     aval = aval if hasattr(aval, "dtype") and hasattr(aval, "shape") else jax.typeof(aval)
-    weak = bool(getattr(aval, "weak_type", False))
-    name = str(aval.dtype)
-    return Array(_DEFAULT_WIDTH.get(name, name) if weak else name, tuple(aval.shape), weak)
+    return _array(aval.dtype, tuple(aval.shape), bool(getattr(aval, "weak_type", False)))
+
+
+@lru_cache(maxsize=4096)
+def _array(dtype: Any, shape: tuple[int, ...], weak: bool) -> Array:
+    name = str(dtype)
+    return Array(_DEFAULT_WIDTH.get(name, name) if weak else name, shape, weak)
 
 
 @cache

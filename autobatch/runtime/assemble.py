@@ -148,7 +148,17 @@ class _Assembler:
             self.columns[table.name] = raw[by_example]
             return
         member, row = self.local(raw, table.sources)
-        self.pointers[table.name] = (member[by_example], row[by_example])
+        self.point(table.name, space, member[by_example], row[by_example])
+
+    def point(self, name: str, space: int, member: Ints, row: Ints) -> None:
+        """Keep a table of pointers of the rows of a space. One that is equal to another, as those to several results of
+        one call are, is the other: it is cut and bound once."""
+        for other, held in self.pointers.items():
+            if self.table_space[other] == space and all(map(np.array_equal, held, (member, row))):
+                member, row = held
+                break
+        self.pointers[name] = (member, row)
+        self.table_space[name] = space
 
     def fold(self, space: int, table: TableSpec) -> None:
         assert table.elements is not None
@@ -158,9 +168,8 @@ class _Assembler:
         by_owner = np.argsort(at, kind="stable")
         self.starts[table.elements.index] = offsets_of(np.bincount(example, minlength=self.count))
         member, row = self.local(pointers, table.sources)
-        self.pointers[table.name] = (member[by_owner], row[by_owner])
+        self.point(table.name, table.elements.index, member[by_owner], row[by_owner])
         self.owners[table.name] = (at - self.starts[space][example])[by_owner]
-        self.table_space[table.name] = table.elements.index
 
     def owner(self, table: TableSpec) -> int:
         """The space whose rows have an output: the examples, or the objects that were made."""

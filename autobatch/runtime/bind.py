@@ -76,6 +76,7 @@ class _Binder:
         self.sorted: list[Ints] = []
         self.position: list[Ints] = []
         self.example: dict[int, Ints] = {}
+        self.indices: dict[Any, Ints] = {}
         self.base = {d.space: d.base for d in self.request.distinct}
         for n, order in enumerate(self.request.orders):
             rows = np.arange(counts[order.space])
@@ -181,23 +182,29 @@ class _Binder:
     def index(self, request: GatherRequest | FoldRequest, space: int) -> Ints:
         """For each row of a table: the position in the array that is gathered from."""
         source, row = self.plan.pointers[request.name]
-        example = self.row_example(space)
-        capacity = self.signature.capacity
-        orders = self.request.orders
+        capacity, orders = self.signature.capacity, self.request.orders
         sizes = [1 if m == UNIFORM else capacity[orders[m].space] for m in request.layout]
-        offsets = offsets_of(np.array(sizes, np.int64))
-        out = np.zeros(len(row), np.int64)
-        for k, place in enumerate(request.place):
-            member = request.layout[place]
-            mine = source == k
-            if member == UNIFORM:
-                out[mine] = offsets[place]
-                continue
-            target = orders[member].space
-            where = row[mine] + self.plan.starts[self.base.get(target, target)][example[mine]]
-            position = self.distinct[target][2] if target in self.base else self.position[member]
-            out[mine] = offsets[place] + position[where]
-        return out
+        offsets = offsets_of(np.array(sizes, np.int64)).tolist()
+        members = tuple((request.layout[place], offsets[place]) for place in request.place)
+        if len(members) == 1 and not source.any():
+            return self.positions_of(*members[0], row, slice(None), space)
+        if (id(source), id(row), members) not in self.indices:
+            out = np.zeros(len(row), np.int64)
+            for k, (member, offset) in enumerate(members):
+                mine = np.flatnonzero(source == k)
+                out[mine] = self.positions_of(member, offset, row, mine, space)
+            self.indices[id(source), id(row), members] = out
+        return self.indices[id(source), id(row), members]
+
+    def positions_of(self, member: int, offset: int, row: Ints, mine: Any, space: int) -> Ints:
+        """Positions of the rows of one member, which begins at `offset`, that the entries `mine` of a table read."""
+        if member == UNIFORM:
+            return np.full(len(row[mine]), offset)
+        target = self.request.orders[member].space
+        where = row[mine] + self.plan.starts[self.base.get(target, target)][self.row_example(space)[mine]]
+        position: Ints = self.distinct[target][2] if target in self.base else self.position[member]
+        found: Ints = offset + position[where]
+        return found
 
     def fold(self, f: FoldRequest) -> None:
         index, owner = self.index(f, f.elements), self.owners(f)

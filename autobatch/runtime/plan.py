@@ -7,9 +7,9 @@ positions in the arrays of the executable, and rounds every capacity up to a siz
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,31 @@ from autobatch.runtime.tables import TableRequest
 
 Ints = NDArray[np.int64]
 Values = NDArray[Any]
+K = TypeVar("K")
+V = TypeVar("V")
 Share = Literal["batch", "example"]
 """Which equal rows are one: all of them, or only those within one example."""
+
+
+class OnDemand(Mapping[K, V]):
+    """Entries with the keys of another mapping, each made when it is read first."""
+
+    def __init__(self, keys: Mapping[K, Any], make: Callable[[K], V]) -> None:
+        self._keys, self._make = keys, make
+        self._made: dict[K, V] = {}
+
+    def __getitem__(self, key: K) -> V:
+        if key not in self._made:
+            if key not in self._keys:
+                raise KeyError(key)
+            self._made[key] = self._make(key)
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
 
 @dataclass(frozen=True)
@@ -67,26 +90,33 @@ class DataPlan:
         return sum(a.nbytes for a in held)
 
     def take(self, chosen: Ints) -> DataPlan:
-        """The plan of some of the examples; repeats are copies."""
-        rows: dict[int, Ints] = {}
-        starts: dict[int, Ints] = {}
-        for space, old in self.starts.items():
-            lengths = old[chosen + 1] - old[chosen]
-            starts[space] = offsets_of(lengths)
-            rows[space] = ranges(old[chosen], lengths)
+        """The plan of some of the examples; repeats are copies. Tables are cut when somebody reads them."""
+        lengths = OnDemand(self.starts, lambda s: self.starts[s][chosen + 1] - self.starts[s][chosen])
+        rows = OnDemand(self.starts, lambda s: ranges(self.starts[s][chosen], lengths[s]))
+        starts = OnDemand(self.starts, lambda s: offsets_of(lengths[s]))
         where = self.space_of_table
         data_space = dict(self.request.data)
+        pairs: dict[tuple[int, int], tuple[Ints, Ints]] = {}
+
+        def pointers(table: str) -> tuple[Ints, Ints]:
+            """Tables that are one stay one."""
+            member, row = self.pointers[table]
+            if (id(member), id(row)) not in pairs:
+                mine = rows[where[table]]
+                pairs[id(member), id(row)] = member[mine], row[mine]
+            return pairs[id(member), id(row)]
+
         number = {int(e): k for k, e in reversed(list(enumerate(chosen.tolist())))}
         failures = tuple(replace(f, index=number[f.index]) for f in self.failures if f.index in number)
         return replace(
             self,
             count=len(chosen),
             starts=starts,
-            columns={t: v[rows[where[t]]] for t, v in self.columns.items()},
-            pointers={t: (m[rows[where[t]]], r[rows[where[t]]]) for t, (m, r) in self.pointers.items()},
-            owners={t: v[rows[where[t]]] for t, v in self.owners.items()},
-            levels={o: v[rows[self.request.orders[o].space]] for o, v in self.levels.items()},
-            data={c: v[rows[data_space[c]]] for c, v in self.data.items()},
+            columns=OnDemand(self.columns, lambda t: self.columns[t][rows[where[t]]]),
+            pointers=OnDemand(self.pointers, pointers),
+            owners=OnDemand(self.owners, lambda t: self.owners[t][rows[where[t]]]),
+            levels=OnDemand(self.levels, lambda o: self.levels[o][rows[self.request.orders[o].space]]),
+            data=OnDemand(self.data, lambda c: self.data[c][rows[data_space[c]]]),
             structure={k: v[rows[self.structure_space[k]]] for k, v in self.structure.items()},
             lengths={k: _cut_lengths(v, rows[self.lengths_space[k]]) for k, v in self.lengths.items()},
             equal={s: self.equal[s][rows[s]] for s in self.equal},
