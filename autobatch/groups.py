@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -82,6 +82,11 @@ class Specialised(Protocol):
 
 class Planner(Protocol):
     """A batched function, as far as batches know it."""
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The function for one example."""
+        ...
 
     def options(self) -> Options:
         """The options that a call sees here and now."""

@@ -34,7 +34,7 @@ class Lowered:
         if stage not in STAGES:
             raise BatchError(f"there is no stage {stage!r}; the stages are {', '.join(STAGES)}")
         if stage == "source":
-            return inspect.getsource(self._program.planner.__wrapped__)  # type: ignore[attr-defined]
+            return inspect.getsource(self._program.planner.__wrapped__)
         if stage == "backend":
             return str(self.compile().executable.as_text())
         return self._program.compiled.as_text(stage)

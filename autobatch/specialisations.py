@@ -151,7 +151,7 @@ class _Compiler:
 
     def compile(self, asked: Request) -> Program:
         """Raises SourceError where the function does not compile, and Needed where an integer has to be static."""
-        fun: Callable[..., Any] = self.planner.__wrapped__  # type: ignore[attr-defined]
+        fun = self.planner.__wrapped__
         components, sharing = self.examples.components, asked.sharing
         named = zip(parameters(components), self.examples.names, strict=True)
         traced = {k: name for (k, component), name in named if component.traced}

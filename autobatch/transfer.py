@@ -9,6 +9,7 @@ batches of one size class have leaves of equal shapes. Strings are data too: a v
 
 from __future__ import annotations
 
+import enum
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -109,9 +110,9 @@ def encode(values: Sequence[Any]) -> np.ndarray[Any, Any]:
     return np.frombuffer(text.ljust(rounded(max(len(text), 64))), np.uint8)
 
 
-def decode(text: Any, members: type | None) -> tuple[Any, ...]:
+def decode(text: Any, members: type[enum.Enum] | None) -> tuple[Any, ...]:
     names = json.loads(np.asarray(text).tobytes().decode())
-    return tuple(names) if members is None else tuple(members[name] for name in names)  # type: ignore[index]
+    return tuple(names) if members is None else tuple(members[name] for name in names)
 
 
 def from_leaves(schema: Schema, count: int, enums: Mapping[str, type], leaves: Mapping[str, Values]) -> Columns:

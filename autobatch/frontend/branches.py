@@ -242,7 +242,10 @@ def is_bool(value: v.Abstract) -> bool:
 
 
 def operand(s: State, value: v.Abstract) -> Operand:
-    return s.scalar(value.value) if isinstance(value, v.Static) else value.operand  # type: ignore[union-attr]
+    if isinstance(value, v.Static):
+        return s.scalar(value.value)
+    assert isinstance(value, v.Leaf), "the truth of a condition"
+    return value.operand
 
 
 def condition(s: State, node: ast.expr) -> bool | Operand:

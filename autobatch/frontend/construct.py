@@ -25,8 +25,8 @@ Named = dict[str, v.Abstract]
 def construct(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
     """`cls(*args, **kwargs)`"""
     if is_namedtuple(cls):
-        fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
-        defaults: dict[str, Any] = cls._field_defaults  # type: ignore[attr-defined]
+        fields: tuple[str, ...] = getattr(cls, "_fields", ())
+        defaults: dict[str, Any] = getattr(cls, "_field_defaults", {})
         items = {k: wrap(s.context, d) for k, d in defaults.items()} | _bind(s, cls, fields, defaults, args, kwargs)
         return v.Record("namedtuple", fields, tuple(items[n] for n in fields), cls)
     static = all(isinstance(a, v.Static) and not inputs(a.value) for a in (*args, *kwargs.values()))

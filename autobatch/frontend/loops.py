@@ -41,13 +41,17 @@ from autobatch.ir.types import INT, List
 UNROLLED_AT_MOST = 64
 
 
+def _constantly(x: v.Abstract) -> Callable[[State], v.Abstract]:
+    return lambda _: x
+
+
 def for_statement(s: State, node: ast.For) -> None:
     """`for target in sequence: body`"""
     found = sequence(s, s.evaluate(node.iter))
     for flag in FLAGS:
         s.bind(flag, v.Static(False))
     if isinstance(found, v.Record):
-        _unroll(s, node, [lambda t, x=x: x for x in found.items])  # type: ignore[misc]
+        _unroll(s, node, [_constantly(x) for x in found.items])
     elif not appended_list(s, node, found) and not scan(s, node, found):
         _roll(s, node, found)
     _orelse(s, node)

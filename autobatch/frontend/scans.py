@@ -11,7 +11,7 @@ Equal activations are one frame, so `step` runs once for each turn.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 
@@ -121,13 +121,18 @@ def _free(body: Region, s: State) -> tuple[Value, ...]:
 
 
 def _lists(
-    s: State, names: Sequence[str], elements: Sequence[Layout], count: Operand, skipped: int, state_after: object
+    s: State,
+    names: Sequence[str],
+    elements: Sequence[Layout],
+    count: Operand,
+    skipped: int,
+    state_after: Callable[[State, Operand], tuple[Value, ...]],
 ) -> None:
     """The lists of what the turns appended."""
     t = s.fork()
     turn = s.context.value(INT, "turn")
     turns = traced(t, jnp.add, v.Leaf(turn), v.Static(1)).operand
-    made = iter(state_after(t, turns)[skipped:])  # type: ignore[operator]
+    made = iter(state_after(t, turns)[skipped:])
     yields: list[Operand] = []
     for layout in elements:
         yields += [next(made) for _ in leaf_types(layout)] or [t.scalar(0)]

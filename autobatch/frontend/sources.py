@@ -36,6 +36,11 @@ class FunctionSource:
         return self.at(self.node)
 
     @property
+    def is_shown(self) -> bool:
+        """May errors name lines of it? Methods that stand for those of other libraries carry the place of their call."""
+        return self.globals.get("__name__") != COMPILED
+
+    @property
     def body(self) -> list[ast.stmt]:
         """The statements; those of a lambda are one `return`."""
         if isinstance(self.node, ast.Lambda):
@@ -52,18 +57,18 @@ class FunctionSource:
         return Span(
             self.file,
             line,
-            _characters(self.file, line, node.col_offset) + 1,  # type: ignore[attr-defined]
+            _characters(self.file, line, getattr(node, "col_offset", 0)) + 1,
             end_line,
             _characters(self.file, end_line, end) + 1,
         )
 
     def read_after(self, name: str, node: ast.AST, loop: ast.AST | None) -> bool:
         """Is the variable read behind `node`, or anywhere in the loop around it?"""
-        end = (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+        _, end = _extent(node)
         for position in self.loads.get(name, ()):
             if position >= end:
                 return True
-            if loop is not None and (loop.lineno, loop.col_offset) <= position:  # type: ignore[attr-defined]
+            if loop is not None and _extent(loop)[0] <= position:
                 return True
         return False
 
@@ -235,10 +240,20 @@ def _parameters(node: FunctionNode | ast.AsyncFunctionDef) -> tuple[str, ...]:
 
 def _holds(node: ast.AST, code: types.CodeType) -> bool:
     """Does the code come from inside the node? Tells lambdas on one line apart."""
-    start = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
-    end = (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
-    places = [p for p in code.co_positions() if None not in p and p[2] != p[3]]
-    return all(start <= (p[0], p[2]) and (p[1], p[3]) <= end for p in places)
+    start, end = _extent(node)
+    for first, last, column, last_column in code.co_positions():
+        if first is None or last is None or column is None or last_column is None or column == last_column:
+            continue
+        if (first, column) < start or end < (last, last_column):
+            return False
+    return True
+
+
+def _extent(node: ast.AST) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Line and column where a statement or expression begins, and where it ends."""
+    assert isinstance(node, ast.stmt | ast.expr)
+    assert node.end_lineno is not None and node.end_col_offset is not None, "the text was parsed"
+    return (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
 
 
 def is_user_function(value: Any) -> bool:
@@ -246,7 +261,7 @@ def is_user_function(value: Any) -> bool:
     if not isinstance(value, types.FunctionType):
         return False
     module = value.__module__ or ""
-    if module == _COMPILED:
+    if module == COMPILED:
         return True
     if module.split(".")[0] in LIBRARIES:
         return False
@@ -254,7 +269,7 @@ def is_user_function(value: Any) -> bool:
     return "site-packages" not in file and not file.startswith(_STANDARD_LIBRARY) and not file.startswith("<frozen")
 
 
-_COMPILED = "autobatch.frontend.graphs"
+COMPILED = "autobatch.frontend.graphs"
 """What stands for methods of other libraries is lowered wherever this package is installed."""
 LIBRARIES = frozenset({"jax", "jaxlib", "numpy", "scipy", "equinox", "flax", "haiku", "optax", "math", "networkx"})
 _STANDARD_LIBRARY = inspect.__file__.removesuffix("inspect.py")

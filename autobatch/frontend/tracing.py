@@ -121,7 +121,7 @@ def _cached(
         s.refuse("a lazy sequence cannot be handed to this function", "make a list of it first: list(...)")
     positions = {x: k for k, x in enumerate(used)}
     places = tuple((x.type, positions[x]) if x in positions else _literal_key(x) for x in operands)
-    key = (id(fun), layouts, places, jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+    key = (id(fun), layouts, places, jax.config.read("jax_enable_x64"))
     if key not in memory.traces:
         memory.alive.append((fun, args, kwargs))
         memory.traces[key] = _Traced(*_run(s, fun, args, kwargs, used, {}))
@@ -158,6 +158,7 @@ def _run(
 
     def run(*tracers: Any) -> Any:
         env = {**known, **dict(zip(rest, tracers, strict=True))}
+
         def take(x: Operand) -> Any:
             return env[x] if x in env else _concrete(x)
 

@@ -76,7 +76,7 @@ def device_dtype(type: Array) -> Any:
 
 def zeros(shape: tuple[int, ...], dtype: Any) -> Any:
     """An array of zeros; for a key dtype, of keys whose words are zero."""
-    if not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+    if not jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return jnp.zeros(shape, dtype)
     kind = key_implementation(str(dtype))
     words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=kind)))
