@@ -178,10 +178,10 @@ class Batch:
     def plan(self, *functions: Any, share: str = "batch") -> Batch:
         """The same examples, planned for batched functions, beside those they are planned for already.
 
-        A function is planned at its first call, when the types of its shared arguments are known, once for the whole
-        data set; batches cut from this one use that plan. With `share="batch"` rows that compute the same are computed
-        once for the whole batch, with `share="example"` once for each example, so that a row belongs to one example.
-        One of several arguments that were packed together is planned alone."""
+        A function is planned at its first call, when the types of its shared arguments are known (and what shared
+        integers decide), once for the whole data set; batches cut from this one use that plan. With `share="batch"`
+        rows that compute the same are computed once for the whole batch, with `share="example"` once for each example,
+        so that a row belongs to one example. One of several arguments that were packed together is planned alone."""
         for f in functions:
             if not hasattr(f, "specialisations_for"):
                 raise PlanError(f"batch.plan takes functions made by ab.batched, not {f!r}")

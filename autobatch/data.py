@@ -119,8 +119,8 @@ class Examples:
             if any(isinstance(x, jax.core.Tracer) for x in leaves.columns.values()):
                 raise PlanError(
                     f"{self.function}: under jax.jit this batch has no plan for {self.function} with these "
-                    f"types of shared arguments; call batch.plan({self.function}) first, or call "
-                    f"{self.function} once outside jax.jit"
+                    f"types of shared arguments and integers that decide structure; call "
+                    f"batch.plan({self.function}) first, or call {self.function} once outside jax.jit"
                 )
             else:
                 self.group = Batch.from_leaves(leaves, form).group()
