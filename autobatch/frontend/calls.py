@@ -17,16 +17,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import enclosing_value, wrap
 from autobatch.frontend.growth import settled
 from autobatch.frontend.joins import convert, stored
-from autobatch.frontend.layouts import (
-    Conflict,
-    HeldLayout,
-    Layout,
-    layout_of,
-    leaf_types,
-    leaves,
-    rebuild,
-    unify,
-)
+from autobatch.frontend.layouts import HeldLayout, Layout, layout_of, leaf_types, leaves, rebuild
 from autobatch.frontend.numbers import is_python
 from autobatch.frontend.sources import FunctionSource, source_of
 from autobatch.frontend.state import (
@@ -40,6 +31,7 @@ from autobatch.frontend.state import (
     State,
     Unknown,
 )
+from autobatch.frontend.unify import Conflict, unify
 from autobatch.ir.core import Call, Function, Region, Value
 from autobatch.ir.types import Array
 
@@ -237,7 +229,7 @@ def specialise(
     context.functions[made.name] = Function(made.name, Region((), (), ()), source.span)
     block = Block(None)
     frame = Frame(context, source, {})
-    state = State(frame, block, {}, span=source.span)
+    state = State(frame, block, {}, span=source.span if source.is_shown else s.span)
     parameters: list[Value] = []
 
     def enter(name: str, layout: Layout) -> v.Abstract:

@@ -179,8 +179,8 @@ def materialise(s: State, value: v.Abstract) -> v.Abstract:
 
 def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:
     """A dict whose keys are known while compiling."""
-    if (table := _by_node(s, node)) is not None:
-        return table
+    if (by_node := _by_node(s, node)) is not None:
+        return by_node
     pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
     before = dict(s.env)
     found = _generate(s, node.generators, pair)

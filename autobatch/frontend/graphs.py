@@ -22,7 +22,7 @@ def field(raw: Any, name: str) -> Any:
     raise NotImplementedError
 
 
-def has_field(raw: Any, name: str) -> bool:
+def has_field(raw: Any, name: str) -> Any:
     """Is there such a field? Only the compiler calls it."""
     raise NotImplementedError
 
@@ -44,7 +44,7 @@ def label(raw: Any, position: int) -> Any:
     return field(raw, "labels")[position] if has_field(raw, "labels") else position
 
 
-def find(raw: Any, node: Any) -> int:
+def find(raw: Any, node: Any) -> Any:
     """The position of a node; -1 where it is none of the graph."""
     if not has_field(raw, "labels"):
         return node if 0 <= node < field(raw, "size") else -1
@@ -54,19 +54,19 @@ def find(raw: Any, node: Any) -> int:
     return -1
 
 
-def at(raw: Any, node: Any) -> int:
+def at(raw: Any, node: Any) -> Any:
     position = find(raw, node)
     if position < 0:
         raise KeyError("the node is not in the graph")
     return position
 
 
-def is_near(raw: Any, name: str, position: int, node: Any) -> bool:
+def is_near(raw: Any, name: str, position: int, node: Any) -> Any:
     other = find(raw, node)
     return any(k == other for k in field(raw, name)[position])
 
 
-def edge_between(raw: Any, position: int, node: Any) -> int:
+def edge_between(raw: Any, position: int, node: Any) -> Any:
     """The number of the edge to a node."""
     other = find(raw, node)
     for k, near in enumerate(field(raw, "adjacency")[position]):
@@ -86,6 +86,7 @@ def pairs(raw: Any) -> Any:
 class Attributes:
     """What nodes, edges and the graph itself know of attributes: a mapping by constant names."""
 
+    raw: Any
     prefix = ""
 
     def value(self, key: str) -> Any:
@@ -100,7 +101,7 @@ class Attributes:
             raise KeyError(key)
         return value
 
-    def __contains__(self, key: str) -> bool:
+    def __contains__(self, key: str) -> Any:
         return self.value(key) is not None if has_field(self.raw, self.prefix + key) else False
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -152,13 +153,13 @@ class Nodes:
 
     raw: Any
 
-    def __len__(self) -> int:
+    def __len__(self) -> Any:
         return field(self.raw, "size")
 
     def __iter__(self) -> Any:
         return labels(self.raw)
 
-    def __contains__(self, node: Any) -> bool:
+    def __contains__(self, node: Any) -> Any:
         return find(self.raw, node) >= 0
 
     def __getitem__(self, node: Any) -> Any:
@@ -194,7 +195,7 @@ class Neighbours:
     name: str
     position: int
 
-    def __len__(self) -> int:
+    def __len__(self) -> Any:
         return len(field(self.raw, self.name)[self.position])
 
     def __iter__(self) -> Any:
@@ -204,7 +205,7 @@ class Neighbours:
     def keys(self) -> Any:
         return self.__iter__()
 
-    def __contains__(self, node: Any) -> bool:
+    def __contains__(self, node: Any) -> Any:
         return is_near(self.raw, self.name, self.position, node)
 
     def __getitem__(self, node: Any) -> Any:
@@ -234,13 +235,13 @@ class Adjacency:
     raw: Any
     name: str
 
-    def __len__(self) -> int:
+    def __len__(self) -> Any:
         return field(self.raw, "size")
 
     def __iter__(self) -> Any:
         return labels(self.raw)
 
-    def __contains__(self, node: Any) -> bool:
+    def __contains__(self, node: Any) -> Any:
         return find(self.raw, node) >= 0
 
     def __getitem__(self, node: Any) -> Any:
@@ -257,7 +258,7 @@ class Edges:
 
     raw: Any
 
-    def __len__(self) -> int:
+    def __len__(self) -> Any:
         return len(field(self.raw, "sources"))
 
     def __iter__(self) -> Any:
@@ -265,7 +266,7 @@ class Edges:
             unsupported("g.edges of a multigraph, which gives keys too,", "write g.edges() or g.edges(data=True)")
         return self.__call__()
 
-    def __contains__(self, edge: Any) -> bool:
+    def __contains__(self, edge: Any) -> Any:
         u, v = edge[0], edge[1]
         position = find(self.raw, u)
         return is_near(self.raw, "adjacency", position, v) if position >= 0 else False
@@ -301,13 +302,13 @@ class Degrees:
     raw: Any
     name: str
 
-    def __len__(self) -> int:
+    def __len__(self) -> Any:
         return field(self.raw, "size")
 
     def __iter__(self) -> Any:
         return [(label(self.raw, k), d) for k, d in enumerate(field(self.raw, self.name))]
 
-    def __getitem__(self, node: Any) -> int:
+    def __getitem__(self, node: Any) -> Any:
         return field(self.raw, self.name)[at(self.raw, node)]
 
     def __call__(self, nbunch: Any = None, weight: Any = None) -> Any:
@@ -322,13 +323,13 @@ class Graph:
 
     raw: Any
 
-    def __len__(self) -> int:
+    def __len__(self) -> Any:
         return field(self.raw, "size")
 
     def __iter__(self) -> Any:
         return labels(self.raw)
 
-    def __contains__(self, node: Any) -> bool:
+    def __contains__(self, node: Any) -> Any:
         return find(self.raw, node) >= 0
 
     def __getitem__(self, node: Any) -> Any:
@@ -386,39 +387,39 @@ class Graph:
     def predecessors(self, n: Any) -> Any:
         return Neighbours(self.raw, "predecessors", at(self.raw, n)).__iter__()
 
-    def number_of_nodes(self) -> int:
+    def number_of_nodes(self) -> Any:
         return field(self.raw, "size")
 
-    def order(self) -> int:
+    def order(self) -> Any:
         return field(self.raw, "size")
 
-    def number_of_edges(self, u: Any = None, v: Any = None) -> int:
+    def number_of_edges(self, u: Any = None, v: Any = None) -> Any:
         if u is not None or v is not None:
             unsupported("number_of_edges(u, v)", "write g.has_edge(u, v)")
         return len(field(self.raw, "sources"))
 
-    def size(self, weight: Any = None) -> int:
+    def size(self, weight: Any = None) -> Any:
         if weight is not None:
             unsupported("size(weight=...)", "sum g.edges(data=weight)")
         return len(field(self.raw, "sources"))
 
-    def has_node(self, n: Any) -> bool:
+    def has_node(self, n: Any) -> Any:
         return find(self.raw, n) >= 0
 
-    def has_edge(self, u: Any, v: Any) -> bool:
+    def has_edge(self, u: Any, v: Any) -> Any:
         position = find(self.raw, u)
         return is_near(self.raw, "adjacency", position, v) if position >= 0 else False
 
-    def has_successor(self, u: Any, v: Any) -> bool:
+    def has_successor(self, u: Any, v: Any) -> Any:
         return self.has_edge(u, v)
 
-    def has_predecessor(self, u: Any, v: Any) -> bool:
+    def has_predecessor(self, u: Any, v: Any) -> Any:
         return self.has_edge(v, u)
 
-    def is_directed(self) -> bool:
+    def is_directed(self) -> Any:
         return isinstance(self.raw, nx.DiGraph)
 
-    def is_multigraph(self) -> bool:
+    def is_multigraph(self) -> Any:
         return isinstance(self.raw, nx.MultiGraph)
 
 
@@ -429,13 +430,13 @@ class ByNode:
     raw: Any
     each: Any
 
-    def __len__(self) -> int:
+    def __len__(self) -> Any:
         return field(self.raw, "size")
 
     def __iter__(self) -> Any:
         return labels(self.raw)
 
-    def __contains__(self, node: Any) -> bool:
+    def __contains__(self, node: Any) -> Any:
         return find(self.raw, node) >= 0
 
     def __getitem__(self, node: Any) -> Any:
@@ -470,7 +471,7 @@ class Sparse:
         return field(self.raw, "shape")
 
     @property
-    def nnz(self) -> int:
+    def nnz(self) -> Any:
         return len(field(self.raw, "data"))
 
     @property

@@ -396,7 +396,7 @@ class State:
     def at(self, node: ast.AST) -> Iterator[None]:
         """Within, instructions and errors carry the place of `node`."""
         before = self.span
-        if hasattr(node, "lineno"):
+        if hasattr(node, "lineno") and self.frame.source.is_shown:
             self.span = self.frame.source.at(node)
             self.context.reached.add((self.span.file, self.span.line))
         try:
