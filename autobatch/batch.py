@@ -9,7 +9,7 @@ which is equal for all batches of one size class. It never holds the examples: t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -217,7 +217,11 @@ class Batch:
         columns, tables = jax.tree.map(
             lambda *xs: np.stack(xs), *((leaves.columns, leaves.tables) for leaves, _ in parts)
         )
-        form = replace(parts[0][1], component=self._component, like=None)
+        plans = tuple(
+            replace(held[0], failures=tuple(f for p in held for f in p.failures))
+            for held in zip(*(form.plans for _, form in parts), strict=True)
+        )
+        form = replace(parts[0][1], plans=plans, component=self._component, like=None)
         return Batch.from_leaves(Leaves(columns, tables), form)
 
     # -- numbers
@@ -244,15 +248,22 @@ class Batch:
             fits = new.shape[0] == shape[0] or (self._group is None and new.shape[0] < shape[0])
             if tuple(new.shape[1:]) != shape[1:] or not fits:
                 raise BatchError(f"column {name} has the shape {shape}, not {tuple(new.shape)}")
-        if self._group is not None and not any(isinstance(x, jax.core.Tracer) for x in tree.values()):
-            held = self._group.columns
-            new_arrays = {n: np.asarray(x, held.arrays[n].dtype) for n, x in tree.items()}
-            columns = replace(held, arrays={**held.arrays, **new_arrays})
-            return Batch(Group(columns, self._group.width, self._group.planners), self._component)
+        known_now = not self.is_traced and not any(isinstance(x, jax.core.Tracer) for x in tree.values())
+        if known_now and (self._group is not None or self._decided_by(tree)):
+            group = self.group()
+            held = group.columns.arrays
+            new_arrays = {n: np.asarray(x, held[n].dtype)[: len(held[n])] for n, x in tree.items()}
+            columns = replace(group.columns, arrays={**held, **new_arrays})
+            return Batch(Group(columns, group.width, group.planners), self._component)
         leaves, form = self.parts()
         new_leaves = {n: with_rows(x, leaves.columns[n].shape[0]) for n, x in tree.items()}
         kept = {n: x for n, x in leaves.columns.items() if n != TOKEN}  # no longer the batch that was planned
         return Batch.from_leaves(Leaves({**kept, **new_leaves}, leaves.tables), form)
+
+    def _decided_by(self, names: Iterable[str]) -> bool:
+        """Is a plan among the leaves made from one of these columns?"""
+        decided = {n for plan in self.parts()[1].plans for n in plan.decided}
+        return not decided.isdisjoint(names)
 
     def save(self, path: Any) -> None:
         """Write the columns to a file, which `ab.load` reads. No pickle: classes are named, not stored.

@@ -102,3 +102,17 @@ def test_bad_orders():
         total(params(), data.epoch([[0, 1]]))
     with pytest.raises(ab.PlanError, match="plan it and call it"):
         ab.pack(trees()).epoch([[0, 1]])
+
+
+def test_failures_of_any_step_are_raised():
+    f = ab.batched(lambda words: words[1])
+    data = f.pack([[1, 2], [3], [4, 5]])
+    f(data[[0, 2]])
+    close(_over(data.epoch([[0, 2], [2, 2]]), f), [[2, 5], [5, 5]])
+    with pytest.raises(ab.ExampleError, match="example 1"):
+        _over(data.epoch([[0, 2], [2, 1]]), f)
+    masked = ab.batched(lambda words: words[1], on_error="mask")
+    data = masked.pack([[1, 2], [3], [4, 5]])
+    masked(data)
+    out, failures = _over(data.epoch([[0, 2], [2, 1]]), masked)
+    assert out.tolist() == [[2, 5], [5, 0]] and failures.failed.tolist() == [[False, False], [False, True]]

@@ -107,6 +107,18 @@ def test_a_changed_batch_is_planned_again():
     close(score(P, changed[[1, 2]]), score.loop(P, examples[1:]))
 
 
+def test_with_floats_plans_again_wherever_the_batch_is():
+    f = ab.batched(lambda t: t.x * 2 if t.x > 4 else -t.x)
+    data = f.pack([Item(1.0), Item(5.0), Item(3.0)])
+    f(data)
+    for batch in (data, jax.jit(lambda b: b)(data), jax.tree.map(lambda x: x, data), data[[0, 1, 2]]):
+        new = batch.with_floats({"Item.x": 6 - batch.floats()["Item.x"]})
+        assert f(new).tolist() == [10, -1, -3]
+        assert f(new[[1, 0]]).tolist() == [-1, 10]
+        close(jax.jit(f)(new.plan(f)), [10, -1, -3])
+    assert f(data).tolist() == [-1, 10, -3]
+
+
 def test_numbers_that_only_count_may_change():
     data = score.pack(items())
     expected = score(P, data)
