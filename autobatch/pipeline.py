@@ -1,7 +1,7 @@
 """The passes in order, once: from a Python function for one example to a program for a batch.
 
     source -> frontend -> inline -> cse -> uniform loops -> loops to functions -> structure -> system
-           -> sharing -> fission -> specialise (and again from structure) -> XLA
+           -> sharing -> fission -> specialise (and again from structure) -> sums over paths -> contractions -> XLA
 
 `compile` runs everything that depends on types alone; `Program.plan` what depends on a data set; `Program.run` is
 traced by JAX for one signature (the shapes of a size class).
