@@ -51,7 +51,7 @@ from autobatch.runtime.tables import Signature
 from autobatch.vectorize.divisors import check_divisors
 from autobatch.vectorize.frames import build_system
 from autobatch.vectorize.kinds import loops_to_functions
-from autobatch.vectorize.refuse import refuse_numeric_control
+from autobatch.vectorize.refuse import refuse_made_strings, refuse_numeric_control
 from autobatch.vectorize.specialise import in_recurrences, specialise
 from autobatch.vectorize.uniform_loops import Turns, fuse_uniform_loops
 
@@ -265,6 +265,7 @@ def compile(
     known = frozenset(integers.known)
     on_device = frozenset(traced)
     facts = analyse(functions, on_device, known)
+    refuse_made_strings(functions)
     refuse_numeric_control(functions, facts, integers.unknown, traced)
     functions = passes.after("divisors", check_divisors(functions, facts, known))
     facts = analyse(functions, on_device, known)

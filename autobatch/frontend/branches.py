@@ -20,6 +20,7 @@ from autobatch.frontend.numbers import combine, negate, present, traced
 from autobatch.frontend.sequences import length
 from autobatch.frontend.state import FLAGS, Ended, State, Unknown
 from autobatch.frontend.statics import inputs
+from autobatch.frontend.tags import tag_equal
 from autobatch.ir.core import Apply, Operand
 from autobatch.ir.ops import OWN
 from autobatch.ir.types import BOOL, Array, List, Ref, Tag
@@ -109,7 +110,9 @@ def _truth_of_leaf(s: State, operand: Operand) -> bool | Operand:
         result = traced(s, _positive, length(s, v.Leaf(operand))).operand
     else:
         assert isinstance(type, Tag)
-        s.refuse("the truth of a string cannot be compiled", "compare it: `if t.name != '':`")
+        if type.vocabulary != "str":
+            s.refuse("the truth of an enum member cannot be compiled", "compare it with a member")
+        result = negate(s, tag_equal(s, operand, v.Static("")))
     known = s.block.truth(result)
     return known if known is not None else result
 

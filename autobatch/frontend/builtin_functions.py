@@ -40,8 +40,9 @@ from autobatch.frontend.sequences import (
 )
 from autobatch.frontend.state import State
 from autobatch.frontend.statics import MISSING, inputs
+from autobatch.frontend.texts import is_text, text
 from autobatch.frontend.views import packed_field, viewed
-from autobatch.ir.types import Array, Ref
+from autobatch.ir.types import BOOL, INT, Array, Ref
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -224,6 +225,8 @@ def _int(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     value = present(s, args[0])
     if isinstance(value, v.Static):
         return v.Static(int(value.value))
+    if is_text(value):
+        return text(s, "int", value)
     x = operand_of(s, value)
     if isinstance(x.type, Array) and is_python(x.type) and (x.type.is_integer or x.type.is_bool):
         return v.Leaf(integer(s, x))
@@ -231,7 +234,10 @@ def _int(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _float(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    return to_float(s, present(s, args[0])) if args else v.Static(0.0)
+    value = present(s, args[0]) if args else v.Static(0.0)
+    if is_text(value):
+        s.refuse("float() of a string of the examples cannot be compiled", "store the number in a field of its own")
+    return to_float(s, value)
 
 
 def _bool(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -266,9 +272,8 @@ def _divmod(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _pow(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    if len(args) > 2:
-        s.refuse("pow() with a modulus cannot be compiled", "write (a ** b) % m")
-    return apply_binary(s, operator.pow, args[0], args[1])
+    power = apply_binary(s, operator.pow, args[0], args[1])
+    return power if len(args) < 3 else apply_binary(s, operator.mod, power, args[2])
 
 
 def _sum(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -354,9 +359,27 @@ def _type(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _str(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    if args and isinstance(args[0], v.Static):
-        return v.Static(str(args[0].value))
+    value = present(s, args[0]) if args else v.Static("")
+    if isinstance(value, v.Static):
+        return v.Static(str(value.value))
+    if isinstance(value, v.Leaf) and (is_text(value) or value.type in (INT, BOOL)):
+        return text(s, "format", v.Static("{}"), value)
     s.refuse("str() of a value of the program cannot be compiled", "make strings before packing")
+
+
+def _set(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    found = sequence(s, args[0]) if args else v.Record("tuple", (), ())
+    if not isinstance(found, v.Record) or not all(isinstance(x, v.Static) for x in found.items):
+        s.refuse("a set of values of the program cannot be compiled", "use a list, or compare the values one by one")
+    return v.Static(frozenset(x.value for x in found.items if isinstance(x, v.Static)))
+
+
+def _ord(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return text(s, "ord", args[0])
+
+
+def _chr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return text(s, "chr", args[0])
 
 
 def _callable(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -409,7 +432,8 @@ BUILTINS: dict[Any, Builtin] = {
     range: _range, len: _len, enumerate: _enumerate, zip: _zip, reversed: _reversed, map: _map, filter: _filter,
     list: _list, tuple: _tuple, dict: _dict, isinstance: _isinstance, int: _int, float: _float, bool: _bool,
     round: _round, abs: _abs, divmod: _divmod, pow: _pow, sum: _sum, any: _any, all: _all, min: _min, max: _max,
-    sorted: _sorted, super: _super, getattr: _getattr, hasattr: _hasattr, type: _type, str: _str, callable: _callable,
+    sorted: _sorted, super: _super, getattr: _getattr, hasattr: _hasattr, type: _type, callable: _callable,
+    str: _str, ord: _ord, chr: _chr, set: _set, frozenset: _set,
     math.fsum: _float_sum, math.prod: _product, functools.partial: _partial,
 }  # fmt: skip
 

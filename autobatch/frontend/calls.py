@@ -148,7 +148,7 @@ def activate(
     """One activation: find or lower the specialisation, and emit the call."""
     given = {n: _prepare(s, x) for n, x in arguments.items()}
     caught = {n: x if isinstance(x, v.LocalFunction) else _prepare(s, x) for n, x in captured.items()}
-    given = _widen(s, source, given)
+    given = _widen_lists(s, source, _widen(s, source, given))
     shared = s.context.shared_values
     passed = {n: None if (source, n) in s.context.memory.widened else shared for n in given}
     layouts = {n: layout_of(x, passed[n]) for n, x in given.items()}
@@ -200,6 +200,35 @@ def _widen(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> di
             memory.widened.add((source, name))
             raise Restart
     return given
+
+
+def _widen_lists(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
+    """Lists that change their length from call to call of a recursive function (`f(t.left, path + [t])`) become lists
+    of any length."""
+    memory = s.context.memory
+    before = next((a for x, a in reversed(s.context.active) if x is source), {})
+    for name, value in given.items():
+        place, old = (source, name), before.get(name)
+        if not _is_list(value) or not (place in memory.listed or (_is_list(old) and _differ(old, value))):
+            continue
+        known = memory.listed.get(place)
+        try:
+            layout = unify(known if known is not None else layout_of(old), layout_of(value))  # type: ignore[arg-type]
+        except Conflict:
+            continue
+        if layout != known:
+            memory.listed[place] = layout
+            raise Restart
+        given[name] = rebuild(layout, iter(convert(s, value, layout)))
+    return given
+
+
+def _is_list(value: v.Abstract | None) -> bool:
+    return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind == "list")
+
+
+def _differ(a: v.Abstract | None, b: v.Abstract) -> bool:
+    return type(a) is not type(b) or (isinstance(a, v.Record) and isinstance(b, v.Record) and a.keys != b.keys)
 
 
 def _is_shared_integer(s: State, value: v.Abstract) -> bool:

@@ -28,6 +28,7 @@ from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.stacking import stacking
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import inputs, is_array
+from autobatch.frontend.texts import call_method, method_of
 from autobatch.frontend.tracing import Untraceable, trace
 from autobatch.ir.types import Array, Ref
 from autobatch.source import Span
@@ -113,6 +114,8 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         return s.call(v.Static(held.__func__), [receiver, *args], kwargs)
     if (message := _refused(held)) is not None and not (held in FOLDED and _all_static(args, kwargs)):
         raise Impure(message[0], s.span, message[1])
+    if (method := method_of(held)) is not None and not _all_static(args, kwargs):
+        return _of_string(s, held, method, args, kwargs)
     if _hashable(held) and held in LIBRARY:
         return LIBRARY[held](s, args, kwargs)
     if _hashable(held) and held in BUILTINS:
@@ -135,6 +138,15 @@ def _part(s: State, whole: v.Static, part: Any, *steps: tuple[str, Any]) -> v.Ab
     """Something that a Python object holds, with the way there."""
     origin = functools.reduce(v.Origin.child, steps, whole.origin) if whole.origin is not None else None
     return wrap(s.context, part, origin)
+
+
+def _of_string(s: State, held: Any, name: str, args: Arguments, kwargs: Named) -> v.Abstract:
+    """A method of `str`, called on a string of the examples or with one."""
+    if kwargs:
+        s.refuse(f"{name}() of a string takes no named arguments here", "pass them by position")
+    if isinstance(held, types.BuiltinFunctionType):
+        return call_method(s, name, v.Static(held.__self__), args)
+    return call_method(s, name, args[0], args[1:])
 
 
 def _other(s: State, function: v.Static, held: Any, args: Arguments, kwargs: Named) -> v.Abstract:

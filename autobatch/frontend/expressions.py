@@ -13,7 +13,6 @@ from autobatch.frontend.assignment import assign
 from autobatch.frontend.attributes import attribute
 from autobatch.frontend.branches import bool_expression, conditional_expression
 from autobatch.frontend.comprehensions import comprehension, dict_comprehension, nested_reduction
-from autobatch.frontend.failures import text
 from autobatch.frontend.functions import define
 from autobatch.frontend.indexing import subscript
 from autobatch.frontend.joined import concatenate
@@ -24,6 +23,7 @@ from autobatch.frontend.refusals import EXPRESSION_REFUSALS
 from autobatch.frontend.searching import first_element
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import Ended, State
+from autobatch.frontend.texts import formatted
 
 
 def evaluate(s: State, node: ast.expr) -> v.Abstract:
@@ -181,10 +181,7 @@ def _walrus(s: State, node: ast.NamedExpr) -> v.Abstract:
 
 
 def _string(s: State, node: ast.JoinedStr) -> v.Abstract:
-    message, operands = text(s, node)
-    if operands:
-        s.refuse(*EXPRESSION_REFUSALS[ast.JoinedStr])
-    return v.Static(message.format())
+    return formatted(s, node)
 
 
 EXPRESSIONS: dict[type[ast.expr], Callable[[State, Any], v.Abstract]] = {

@@ -216,7 +216,7 @@ def _coercion(type: Array) -> Callable[[Any], Any]:
 
         def convert(x: Any) -> Any:
             if type.weak and type.is_scalar:
-                return lax.convert_element_type(x, {"i": int, "f": float, "c": complex}[type.dtype[0]])
+                return x * {"i": 1, "f": 1.0, "c": 1.0 + 0.0j}[type.dtype[0]]  # a conversion would not be weak
             return jnp.broadcast_to(lax.convert_element_type(x, jax_compat.dtype_of(type.dtype)), type.shape)
 
         _COERCIONS[type] = convert

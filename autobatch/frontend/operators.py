@@ -27,6 +27,7 @@ from autobatch.frontend.sequences import arithmetic, sequence
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import container_kind, inputs
 from autobatch.frontend.tags import tag_equal
+from autobatch.frontend.texts import is_text, text
 from autobatch.frontend.views import viewed
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
@@ -80,10 +81,13 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
         return binary(s, function, a, b)
     if is_stack(s, a) or is_stack(s, b):
         return s.context.rules.stacked(s, function, (a, b))
+    if (function in (operator.add, operator.mul)) and (is_text(a) or is_text(b)):
+        a, b = (b, a) if function is operator.mul and not is_text(a) else (a, b)
+        return text(s, f"__{_NAMES[function]}__", a, b)
     left, right = expand(s, a), expand(s, b)
-    if function is operator.add and _is_list(left) and _is_list(right):
+    if function is operator.add and _is_sequence(left) and _is_sequence(right):
         return concatenate(s, left, right)
-    if function is operator.mul and (_is_list(left) or _is_list(right)):
+    if function is operator.mul and (_is_sequence(left) or _is_sequence(right)):
         return _repeat(s, left, right)
     overloaded = _overloaded(s, function, a, b)
     if overloaded is not None:
@@ -102,7 +106,7 @@ def _fold(s: State, function: Callable[..., Any], *args: Any) -> v.Abstract:
         s.refuse(f"{type(error).__name__}: {error}", "plain Python raises this too: check the operands")
 
 
-def _is_list(value: v.Abstract) -> bool:
+def _is_sequence(value: v.Abstract) -> bool:
     match value:
         case v.Record(kind="tuple" | "list") | v.Listing(array=False) | v.Lazy():
             return True
@@ -113,7 +117,7 @@ def _is_list(value: v.Abstract) -> bool:
 
 
 def _repeat(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
-    found, times = (a, b) if _is_list(a) else (b, a)
+    found, times = (a, b) if _is_sequence(a) else (b, a)
     if not _is_whole(times):
         s.refuse("a list is multiplied by an int alone", "write [x * y for x in xs] to multiply its elements")
     if isinstance(found, v.Record) and isinstance(times, v.Static):
@@ -219,6 +223,8 @@ def _ordered(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstrac
         return binary(s, function, a, b)
     if is_stack(s, a) or is_stack(s, b):
         return s.context.rules.stacked(s, function, (a, b))
+    if is_text(a) or is_text(b):
+        return text(s, f"__{_NAMES[function]}__", a, b)
     x, y = expand(s, a), expand(s, b)
     if isinstance(x, v.Record) and isinstance(y, v.Record) and x.kind == y.kind and x.kind in ("tuple", "list"):
         return _lexicographic(s, function, x.items, y.items)
@@ -395,12 +401,14 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
             note_contents(s.context, container)
             return v.Static(value.value in container.value)
         if isinstance(container.value, str):
-            s.refuse("`in` of a string cannot be compiled", "compare with `==`, or test before packing")
+            return text(s, "__contains__", container, value)
     container = viewed(s, container)
     if written(s, container, "__contains__"):
         return s.call(attribute(s, container, "__contains__"), [value])
     if isinstance(container, v.Leaf) and isinstance(container.type, Ref):
         container = fields_of(s, container) or container
+    if is_text(container):
+        return text(s, "__contains__", container, value)
     found = sequence(s, container)
     if isinstance(found, v.Lazy):
         hits = s.context.rules.materialise(s, v.Lazy(found.length, lambda t, i: equal(t, found.item(t, i), value)))

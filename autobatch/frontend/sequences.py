@@ -22,6 +22,7 @@ from autobatch.frontend.numbers import binary, operand_of, present, traced
 from autobatch.frontend.selection import select
 from autobatch.frontend.state import Fact, State
 from autobatch.frontend.statics import KEYS, container_kind
+from autobatch.frontend.texts import characters, is_text, part, text
 from autobatch.frontend.views import nodes_of, viewed
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
@@ -51,6 +52,8 @@ def length(s: State, value: v.Abstract) -> v.Abstract:
         case v.Leaf(operand=operand):
             if isinstance(operand.type, List):
                 return v.Static(0) if operand.type.elem == UNKNOWN else _length(s, operand)
+            if is_text(value):
+                return text(s, "__len__", value)
             if isinstance(operand.type, Array) and operand.type.shape:
                 return v.Static(operand.type.shape[0])
             if isinstance(operand.type, Ref) and (parts := fields_of(s, value)) is not None:
@@ -95,6 +98,8 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
             return value
         case v.Listing():
             return v.Lazy(length(s, value), lambda t, i: listing_item(t, value, i))
+        case v.Leaf() if is_text(value):
+            return characters(s, value)
         case v.Leaf(operand=operand):
             if isinstance(operand.type, List) and operand.type.elem == UNKNOWN:
                 return v.Record("list", (), ())
@@ -158,6 +163,8 @@ def item(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
         return list_item(s, value.operand, index)
     if isinstance(value, v.Listing):
         return listing_item(s, value, index)
+    if is_text(value) or (isinstance(value, v.Static) and isinstance(value.value, str)):
+        return text(s, "__getitem__", value, index)
     found = sequence(s, value)
     count = length(s, found)
     if isinstance(index, v.Static) and isinstance(count, v.Static):
@@ -310,7 +317,9 @@ def _check_equal(s: State, a: v.Abstract, b: v.Abstract) -> None:
 
 
 def sliced(s: State, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstract:
-    """`value[start:stop:step]` of a list, tuple or lazy sequence."""
+    """`value[start:stop:step]` of a list, tuple, string or lazy sequence."""
+    if is_text(value) or (isinstance(value, v.Static) and isinstance(value.value, str)):
+        return part(s, value, bounds)
     found = sequence(s, value)
     start, stop, step = bounds
     if isinstance(found, v.Record) and all(isinstance(b, v.Static) for b in bounds):

@@ -113,6 +113,7 @@ class Memory:
     made: dict[Any, MadeClass] = field(default_factory=dict)
     grown: dict[Any, int] = field(default_factory=dict)
     widened: set[tuple[Any, Any]] = field(default_factory=set)
+    listed: dict[tuple[Any, Any], Layout] = field(default_factory=dict)
     traces: dict[Any, Any] = field(default_factory=dict)
     sources: dict[Any, FunctionSource] = field(default_factory=dict)
     hidden: list[Value] = field(default_factory=list)

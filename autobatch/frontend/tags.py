@@ -68,14 +68,14 @@ def _enums(root: type[enum.Enum]) -> Iterator[type[enum.Enum]]:
 
 
 def tag_attribute(s: State, operand: Operand, name: str) -> v.Abstract:
-    """`member.name`, `member.value` or another attribute that each member has."""
+    """`member.name`, `member.value` or another attribute that each member has; a method of a string."""
     assert isinstance(operand.type, Tag)
     cls = enum_class(operand.type)
     if cls is None:
-        s.refuse(
-            f"the string method or attribute {name!r} cannot be compiled: strings are compared, nothing else",
-            "compute it before packing and store the result in a field",
-        )
+        method = getattr(str, name, None)
+        if not callable(method):
+            s.refuse(f"a string has no attribute {name!r}", "check the spelling")
+        return v.Method(v.Static(method), v.Leaf(operand), name)
     members = list(cls)
     if not all(hasattr(m, name) for m in members):
         s.refuse(

@@ -25,7 +25,7 @@ import numpy as np
 from jax import lax
 
 from autobatch.errors import Error, Failure
-from autobatch.ir import host_ops, jax_compat, leaf
+from autobatch.ir import host_ops, jax_compat, leaf, texts
 from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Literal, Map, Module, Operand, Region, While
 from autobatch.ir.host_primitives import host_dtype
 from autobatch.ir.memory import Memory
@@ -448,6 +448,17 @@ def _undefined(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: 
     return lambda: [None if isinstance(type, Tag) else -1]
 
 
+def _text(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+    def apply(*xs: Any) -> Sequence[Any]:
+        try:
+            found = texts.call(op["function"], op["args"], [x.item() if isinstance(x, np.ndarray) else x for x in xs])
+        except texts.FAILURES as error:
+            raise ExampleFailure(type(error).__name__, str(error)) from None
+        return [found if isinstance(found, str) else np.array([found])]
+
+    return apply
+
+
 def _sort_order(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
     def part(x: Any) -> Any:
         return x.item() if isinstance(x, np.ndarray) else x
@@ -481,6 +492,7 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "make": lambda op, operands, results, memory: lambda *xs: [MadeObject(op["of"], xs)],
     "adopt": lambda op, operands, results, memory: lambda ref: [ref],
     "sort_order": _sort_order,
+    "text": _text,
     "tag": lambda op, operands, results, memory: lambda: [op["value"]],
     "tag_equal": lambda op, operands, results, memory: lambda a, b: [_bool(a == b)],
     "tag_index": _tag_index,

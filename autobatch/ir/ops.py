@@ -66,6 +66,10 @@ OWN: dict[str, OwnOp] = {
     "tag": OwnOp("tag[value](): a string or enum member"),
     "tag_equal": OwnOp("tag_equal(tag, tag): bool"),
     "tag_index": OwnOp("tag_index[keys](tag): int position among `keys`; KeyError when it is none of them", fails=True),
+    "text": OwnOp(
+        "text[function, args](x, ...): a function of strings and ints (`ir/texts.py`); `...` in `args`: the operands",
+        fails=True,
+    ),
     "check": OwnOp(
         "check[kind, message](bool, ...): the example fails with exception `kind` when false; "
         "`message` is a format string for the other operands",

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from autobatch.ir import jax_compat, leaf
+from autobatch.ir import jax_compat, leaf, texts
 from autobatch.ir.core import Apply, Call, For, If, Literal, Map, While
 from autobatch.ir.ops import OWN, Op
 from autobatch.ir.types import BOOL, INT, MADE, Array, List, Made, Ref, Tag, Type
@@ -99,6 +99,12 @@ def _one_of(name: str) -> Callable[[Apply], tuple[Type, ...]]:
         return (apply.results[0].type,)
 
     return results
+
+
+def _text(apply: Apply) -> tuple[Type, ...]:
+    if any(not (isinstance(x.type, Tag) or (isinstance(x.type, Array) and x.type.is_scalar)) for x in apply.operands):
+        raise RuleError(f"{apply.op.name} takes strings and ints")
+    return (texts.FUNCTIONS[apply.op["function"]][1],)
 
 
 def _element(apply: Apply) -> tuple[Type, ...]:
@@ -200,6 +206,7 @@ OWN_RULES: Mapping[str, Rule] = {
     "tag": Rule((), _one_of("a tag"), frozenset({"value"})),
     "tag_equal": Rule(("a tag", "a tag"), _tags),
     "tag_index": Rule(("a tag",), _always(INT), frozenset({"keys"})),
+    "text": Rule(("a value",), _text, frozenset({"function", "args"}), repeat=True),
     "check": Rule(("a bool", "a value"), _always(), frozenset({"kind", "message"}), repeat=True),
     "undefined": Rule((), lambda apply: (apply.op["type"],), frozenset({"type"})),
     "reduce": Rule(("a list",), _reduced, frozenset({"kind"})),

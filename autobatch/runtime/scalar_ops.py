@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.errors import Error
-from autobatch.ir import host_ops
+from autobatch.ir import host_ops, texts
 from autobatch.ir.core import Apply
 from autobatch.ir.types import Array, List, Ref, Tag
 from autobatch.runtime.columns import Columns
@@ -73,7 +73,7 @@ def scalar_operation(instruction: Apply, columns: Columns) -> Operation:
             if type(found) is int and not -(2**63) <= found < 2**63:
                 raise FailedError(*host_ops.TOO_LARGE, instruction.span)
             return found
-        except (ArithmeticError, LookupError, AttributeError, ValueError) as error:
+        except (ArithmeticError, LookupError, AttributeError, ValueError, TypeError) as error:
             text = str(error.args[0]) if error.args else ""
             raise FailedError(type(error).__name__, text, instruction.span) from None
 
@@ -103,6 +103,8 @@ def _operation(instruction: Apply, columns: Columns) -> Operation:
             return lambda *xs: xs
         case "flatten":
             return lambda lists: tuple(x for items in lists for x in items)
+        case "text":
+            return lambda *xs: texts.call(op["function"], op["args"], xs)
         case "sort_order":
             return _sort_order(op["reverse"])
         case "reduce":

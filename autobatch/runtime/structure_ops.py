@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.ir import host_ops
+from autobatch.ir import host_ops, texts
 from autobatch.ir.core import Apply, Operand
-from autobatch.ir.types import Array, List, Ref, Tag
+from autobatch.ir.types import BOOL, Array, List, Ref, Tag
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.schema import field_column
 
@@ -29,6 +29,7 @@ class StructureOps:
     def __init__(self, columns: Columns, fail: Callable[[Ints], None]) -> None:
         self.columns, self.fail = columns, fail
         self.strings: dict[str, dict[Any, int]] = {}
+        self.words: dict[str, list[Any]] = {}
         self.objects: dict[bytes, int] = {}
         self.lists: dict[tuple[Any, ...], int] = {}
 
@@ -58,7 +59,10 @@ class StructureOps:
         known = self.columns.vocabularies.get(vocabulary, ())
         if tag < len(known):
             return known[tag]
-        return next(value for value, number in self.strings[vocabulary].items() if number == tag)
+        made = self.words.setdefault(vocabulary, list(self.strings[vocabulary]))
+        if tag >= len(made):
+            made += list(self.strings[vocabulary])[len(made) :]
+        return made[tag]
 
     def apply(self, instruction: Apply, xs: list[Values], example: Ints) -> list[Values]:
         """The results of one operation; `example` is the example of each row."""
@@ -88,6 +92,8 @@ class StructureOps:
                 result = instruction.results[0].type
                 assert isinstance(result, Tag)
                 return [np.full(rows, self.tag(result.vocabulary, op["value"]))]
+            case "text":
+                return [self.text(instruction, xs, example)]
             case "tag_index":
                 return [self.tag_index(types[0], op["keys"], xs[0], example)]
             case "check":
@@ -98,6 +104,27 @@ class StructureOps:
                 return [np.zeros((rows, *shape), np.int64 if not isinstance(op["type"], Array) else None)]
             case _:
                 return self.number(instruction, xs, example)
+
+    def text(self, instruction: Apply, xs: list[Values], example: Ints) -> Values:
+        """A function of strings: once for each combination of operands."""
+        op, result, types = instruction.op, instruction.results[0].type, [x.type for x in instruction.operands]
+        distinct, which = np.unique(np.stack([self.key(x) for x in xs], 1), axis=0, return_inverse=True)
+        values, wrong = np.zeros(len(distinct), np.int64), np.zeros(len(distinct), bool)
+        for k, row in enumerate(distinct.tolist()):
+            operands = [self.plain(x, type) for x, type in zip(row, types, strict=True)]
+            try:
+                found = texts.call(op["function"], op["args"], operands)
+                values[k] = self.tag(result.vocabulary, found) if isinstance(result, Tag) else found
+            except texts.FAILURES:
+                wrong[k] = True
+        self.failing(wrong[which.reshape(-1)], example)
+        return values[which.reshape(-1)].astype(bool if result == BOOL else np.int64)
+
+    def plain(self, value: int, type: Any) -> Any:
+        """A word, bool or int as Python has it."""
+        if isinstance(type, Tag):
+            return self.word(type.vocabulary, value)
+        return bool(value) if type == BOOL else value
 
     def number(self, instruction: Apply, xs: list[Values], example: Ints) -> list[Values]:
         """Arithmetic; a row that fails goes on with what comes of a divisor of one."""

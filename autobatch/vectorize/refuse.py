@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from autobatch.analysis.structure import Structure
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import Apply, Call, If, Instruction, Map, Module, Operand, Value, operands, regions, walk
-from autobatch.ir.types import List, Ref, Tag
+from autobatch.ir.types import List, Made, Ref, Tag, Type
 from autobatch.source import Span
 
 CURE = (
@@ -41,9 +41,10 @@ def refuse_numeric_control(
                             check.demand(x, span, "this object", "depends on numbers that are computed in the batch")
                     if op.name == "item":
                         check.demand(xs[1], span, "this index", "depends on numbers that are computed in the batch")
-                    if op.name == "sort_order":
+                    if op.name in ("sort_order", "text"):
+                        what = "this order" if op.name == "sort_order" else "this string"
                         for x in xs:
-                            check.demand(x, span, "this order", "depends on numbers that are computed in the batch")
+                            check.demand(x, span, what, "depends on numbers that are computed in the batch")
                     if op.name == "stack":
                         raise UnsupportedError(
                             "a list whose length differs between examples cannot become an array",
@@ -100,3 +101,54 @@ class _Check:
                 if isinstance(made, Call):
                     todo += self.module.function(made.callee).region.results
         return [words for value, words in self.traced.items() if value in seen]
+
+
+def refuse_made_strings(module: Module) -> None:
+    """Raise UnsupportedError where a result of the entry may be a string that no example holds: the words of a result
+    are those of the examples and of the program."""
+    makers = {r: i for f in module.functions for i in walk(f.region) for r in i.results}
+    flows = _flows(module)
+    seen: set[Operand] = set()
+    todo = [x for x in module.functions[0].region.results if _holds_string(x.type)]
+    while todo:
+        value = todo.pop()
+        if value in seen or not isinstance(value, Value):
+            continue
+        seen.add(value)
+        made = makers.get(value)
+        if isinstance(made, Apply) and made.op.name == "text":
+            raise UnsupportedError(
+                "a string that is made inside the function cannot be a result",
+                made.span,
+                "return a number, a bool or an enum member, or make the strings outside from what is returned",
+            )
+        todo += [x for x in flows.get(value, ()) if _holds_string(x.type)]
+
+
+def _holds_string(type: Type) -> bool:
+    while isinstance(type, List):
+        type = type.elem
+    return isinstance(type, Tag | Made)
+
+
+def _flows(module: Module) -> dict[Value, list[Operand]]:
+    """For each value, those that it may be, or hold."""
+    flows: dict[Value, list[Operand]] = {}
+    for function in module.functions:
+        for instruction in walk(function.region):
+            sources: Sequence[Sequence[Operand]]
+            match instruction:
+                case If(then=then, orelse=orelse):
+                    sources = list(zip(then.results, orelse.results, strict=True))
+                case Map(body=body, filtered=filtered):
+                    sources = [[x] for x in body.results[filtered:]]
+                case Call(callee=callee, operands=xs):
+                    target = module.function(callee).region
+                    sources = [[x] for x in target.results]
+                    for parameter, given in zip(target.args, xs, strict=True):
+                        flows.setdefault(parameter, []).append(given)
+                case _:
+                    sources = [operands(instruction) for _ in instruction.results]
+            for result, found in zip(instruction.results, sources, strict=True):
+                flows.setdefault(result, []).extend(found)
+    return flows

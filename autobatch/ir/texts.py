@@ -1,0 +1,59 @@
+"""Pure functions of strings: what `text[function, args](...)` computes, on the host.
+
+`text['startswith', args=(..., 'st')](%3)` is `word.startswith('st')`: `...` stands for the operands, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autobatch.ir.types import BOOL, INT, Tag, Type
+
+_STR = Tag("str")
+
+_METHODS: dict[Type, str] = {
+    BOOL: "startswith endswith isalpha isdigit isalnum isupper islower isspace istitle isnumeric isdecimal isascii "
+    "isidentifier isprintable __contains__ __lt__ __le__ __gt__ __ge__",
+    INT: "find rfind index rindex count __len__",
+    _STR: "upper lower title capitalize swapcase casefold strip lstrip rstrip removeprefix removesuffix replace zfill "
+    "center ljust rjust expandtabs format __getitem__ __add__ __mul__",
+}
+
+
+def _part(word: str, start: int | None, stop: int | None, step: int | None) -> str:
+    return word[start:stop:step]
+
+
+def _split_count(word: str, *how: Any) -> int:
+    return len(word.split(*how))
+
+
+def _split_item(word: str, position: int, *how: Any) -> str:
+    return word.split(*how)[position]
+
+
+def _join(separator: str, *words: str) -> str:
+    return separator.join(words)
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], Type]] = {
+    **{name: (getattr(str, name), type) for type, names in _METHODS.items() for name in names.split()},
+    "part": (_part, _STR),
+    "split_count": (_split_count, INT),
+    "split_item": (_split_item, _STR),
+    "join": (_join, _STR),
+    "int": (int, INT),
+    "ord": (ord, INT),
+    "chr": (chr, _STR),
+}
+"""By name: the function, and the type of its result."""
+
+FAILURES = (ValueError, LookupError, TypeError, OverflowError)
+"""What a function of strings raises where it does not fit its operands."""
+
+
+def call(function: str, args: Sequence[Any], operands: Sequence[Any]) -> Any:
+    """The function on plain Python values: `args` with the operands in the places of `...`."""
+    rest = iter(operands)
+    return FUNCTIONS[function][0](*(next(rest) if a is ... else a for a in args))
