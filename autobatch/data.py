@@ -21,7 +21,7 @@ from autobatch import transfer
 from autobatch.arguments import Slot
 from autobatch.batch import Batch
 from autobatch.checks import Check
-from autobatch.errors import BatchError, PlanError
+from autobatch.errors import PlanError, of_empty_lists
 from autobatch.groups import (
     Form,
     Group,
@@ -56,8 +56,8 @@ class Component:
 
 @dataclass
 class Examples:
-    """The batched leaves of a call, named for errors. `arrays` are those given as arrays, by slot, examples leading. The
-    others are the components of `group`, or of a batch that is its leaves."""
+    """The batched leaves of a call, named for errors. `arrays` are those given as arrays, by slot, examples leading;
+    the others are the components of `group`, or of a batch that is its leaves."""
 
     function: str
     count: int
@@ -214,15 +214,13 @@ class NeedsWhole(Exception):
 
 
 def check_known(schema: Schema, function: str, names: Sequence[str]) -> None:
-    """Refuse examples whose lists are all empty where nothing says what they hold. `names` are those of the packed
-    arguments."""
-    if found := unknown_lists(schema):
-        columns = {root_columns(schema, k, len(names))[0]: name for k, name in enumerate(names)}
-        where = f"the lists {columns.get(found[0], found[0])}"
-        raise BatchError(
-            f"{function}: {where} are empty in all examples, so the type of their elements is unknown; "
-            "annotate the parameter or the field (list[int]), or pack with ab.pack(examples, like=...)"
-        )
+    """Refuse arguments that are lists, all empty, where nothing says what they hold. `names` are those of the packed
+    arguments. Lists in fields are refused where the function reads them."""
+    for found in unknown_lists(schema):
+        for k, name in enumerate(names):
+            column = root_columns(schema, k, len(names))[0]
+            if found == column or found.startswith(f"{column}."):
+                raise of_empty_lists(f"{function}: the lists {name}")
 
 
 def gather(
@@ -297,8 +295,8 @@ def _alone(function: str, batch: Batch) -> Before:
             return None, (leaves, form), ()
     if batch.is_traced:
         raise PlanError(
-            f"{function}: this batch is one of several arguments that were packed together, and under jax.jit it has no "
-            f"plan of its own; plan it before: pairs.args[k].plan({function})"
+            f"{function}: this batch is one of several arguments that were packed together, and under jax.jit it has "
+            f"no plan of its own; plan it before: pairs.args[k].plan({function})"
         )
     return batch.group().alone(batch.component), None, ()
 

@@ -46,6 +46,14 @@ class BatchError(Error):
     """A call whose arguments are not a batch: sizes differ, one example was given, element types are unknown."""
 
 
+def of_empty_lists(what: str) -> BatchError:
+    """Lists are read whose elements nobody has seen."""
+    return BatchError(
+        f"{what} are empty in all examples, so the type of their elements is unknown; annotate the parameter or the "
+        "field (list[int]), or pack with ab.pack(examples, like=...)"
+    )
+
+
 class PlanError(Error):
     """A batch without a plan where one is needed, or with a plan that its columns no longer fit."""
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
+from autobatch.errors import of_empty_lists
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.joins import conditional
@@ -25,8 +26,8 @@ from autobatch.frontend.tags import tag_attribute
 from autobatch.frontend.views import refuse_unknown, viewed
 from autobatch.ir.core import Operand, Value
 from autobatch.ir.ops import own
-from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag
-from autobatch.runtime.schema import Class, Field
+from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag, Type
+from autobatch.runtime.schema import UNKNOWN, Class, Field
 
 _ARRAY_PROPERTIES = {name: (lambda x, name=name: getattr(x, name)) for name in ("T", "mT", "real", "imag")}
 
@@ -341,10 +342,20 @@ def _by_class(s: State, value: v.Leaf, name: str, groups: list[tuple[frozenset[i
     )
 
 
+def _unknown_list(s: State, type: Type) -> str:
+    """The name of a list of which no example has held an element."""
+    if not isinstance(type, List) or type.store is None:
+        return ""
+    unknown = type.elem == UNKNOWN and not s.context.schema.list(type.store).optional
+    return type.store if unknown else _unknown_list(s, type.elem)
+
+
 def _load(s: State, operand: Operand, f: Field) -> v.Abstract:
     if f.always_none:
         s.check(is_none(s, operand, negated=True), "AttributeError", f"'NoneType' object has no attribute {f.name!r}")
         return v.Static(None)
+    if unknown := _unknown_list(s, f.type):
+        raise of_empty_lists(f"{s.span}: the lists {unknown}")
     result = s.apply(own("load", field=f.name), (operand,), f.type)
     if isinstance(f.type, Ref) and not f.nullable:
         s.block.facts[result] = Fact(None, False)

@@ -230,6 +230,26 @@ def test_an_empty_batch_of_unknown_types():
         ab.pack([])
 
 
+class Bag:
+    def __init__(self, x: float, items: list[Any]) -> None:
+        self.x, self.items = x, items
+
+
+def test_empty_lists_of_unknown_types_matter_where_they_are_read():
+    """A list that the function never touches may be empty in all examples."""
+    f = ab.batched(lambda b: b.x * 2)
+    close(f([Bag(1.0, []), Bag(2.0, [])]), [2, 4])
+    close(f([Bag(1.0, [3])]), [2])
+
+    def g(b):
+        return b.x + sum(b.items)
+
+    with pytest.raises(ab.BatchError, match=r"the lists Bag\.items are empty.*unknown.*annotate.*like=") as caught:
+        ab.batched(g)([Bag(1.0, [])])
+    assert line_of(g, 1) in str(caught.value)
+    close(ab.batched(g)([Bag(1.0, []), Bag(2.0, [1])]), [1, 3])
+
+
 @pytest.mark.parametrize("args, kwargs", [((1.0,), {}), ((1.0, [1], 2), {}), ((1.0, [1]), {"z": 1})])
 def test_a_call_that_does_not_fit_the_parameters(args, kwargs):
     """A TypeError as of any call, with the function's name."""
