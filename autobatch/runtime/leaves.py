@@ -7,6 +7,9 @@ must agree in dtype and shape, but for the first axis, which may be ragged.
 
 from __future__ import annotations
 
+import array
+import collections
+import datetime
 import enum
 import types
 from collections import OrderedDict, defaultdict
@@ -61,6 +64,8 @@ def _category(cls: type) -> Category:
         return Category.MEMBER
     if issubclass(cls, str):
         return Category.STRING
+    if issubclass(cls, (np.ma.MaskedArray, np.matrix)):
+        return Category.REFUSED
     if issubclass(cls, (np.generic, np.ndarray, jax.Array)) and not issubclass(cls, jax.core.Tracer):
         return Category.ARRAY
     if cls in (bool, int, float, complex):
@@ -72,6 +77,14 @@ def cure(cls: type) -> str:
     """Why values of a class cannot be packed and what to use instead; an empty string when they can."""
     if issubclass(cls, jax.core.Tracer):
         return "it is being traced by a JAX transform; pack outside of `jax.jit` and pass the Batch in"
+    if issubclass(cls, np.ma.MaskedArray):
+        return "its mask would be lost; use `x.filled(0)`, and the mask as another field"
+    if issubclass(cls, np.matrix):
+        return "its `*` is not that of arrays; use `numpy.asarray(x)`"
+    if issubclass(cls, (range, collections.deque, array.array)):
+        return "use `list(x)`"
+    if issubclass(cls, (datetime.date, datetime.time, datetime.timedelta)):
+        return "use a number: `x.timestamp()`, `x.total_seconds()`, or fields for year, month, day"
     if issubclass(cls, (set, frozenset)):
         return "its order is not defined; use a sorted list"
     if issubclass(cls, (bytes, bytearray, memoryview)):
@@ -260,7 +273,9 @@ def _members(values: list[Any], vocabularies: Vocabularies) -> Leaf:
     vocabularies.tags(name, list(cls))
     if not listed.issuperset(values):
         bad = next(i for i, v in enumerate(values) if v not in listed)
-        raise Mixed(bad, bad, f"{values[bad]} is not one of the members that {cls.__name__} lists")
+        raise Mixed(
+            bad, bad, f"{values[bad]} is not one of the members that {cls.__name__} lists; use its `.value`, an int"
+        )
     return Leaf(Tag(name), vocabularies.tags(name, values))
 
 
