@@ -215,7 +215,8 @@ def test_deep_and_wide(deep: bool) -> None:
         assert count == 100_001
     else:
         wide = [[Bag([float(k)]) for k in range(100_000)]]
-        assert ab.batched(lambda bags: sum(b.items[0] for b in bags))(wide)[0] == pytest.approx(sum(range(100_000)), rel=1e-4)
+        total = ab.batched(lambda bags: sum(b.items[0] for b in bags))
+        assert total(wide)[0] == pytest.approx(sum(range(100_000)), rel=1e-4)
 
 
 @st.composite
