@@ -12,8 +12,9 @@ becomes instructions. The reading order:
     loops, carrying, appending, scans, comprehensions
     calls, dispatch one IR function for each specialisation; what a call means by its callee
     tracing, rebuild    what JAX traces
-    access, attributes, construct, mutation     Python objects, fields of the examples, objects built inside
-    numbers, operators, tags, selection, sequences, reductions, stacking, builtin_functions, numpy_names
+    access, attributes, construct, fields, mutation     Python objects, fields of the examples, objects built inside
+    graphs, views   networkx graphs and sparse matrices of the examples
+    numbers, operators, indexing, tags, selection, sequences, reductions, stacking, builtin_functions, numpy_names
     refusals        what cannot be compiled, and what to write instead
 """
 

@@ -290,10 +290,8 @@ def agree(a: Place, b: Place) -> bool:
 def sort_of_type(type: Type, schema: Schema) -> str | None:
     """The entry of a tuple's or dict's signature for an element of that type; None when it is unknown."""
     match type:
-        case Array(dtype=dtype, shape=shape, weak=weak):
-            if type == UNKNOWN:
-                return None
-            return "number" if weak or type == BOOL else f"{dtype}/{len(shape)}"
+        case Array():
+            return sort_of_array(type) if type != UNKNOWN else None
         case Tag(vocabulary=vocabulary):
             return vocabulary
         case Ref() | Made():
@@ -301,8 +299,15 @@ def sort_of_type(type: Type, schema: Schema) -> str | None:
         case List(store=store):
             held = schema.list(store) if store is not None else None
             if held is not None and held.from_array and isinstance(held.elem, Array):
-                return f"{held.elem.dtype}/{len(held.elem.shape) + 1}"
+                return f"{held.elem.dtype}/array"
             return "list"
+
+
+def sort_of_array(type: Array) -> str:
+    """The entry of a signature for numbers and arrays: arrays may differ in shape between examples."""
+    if type.weak or type == BOOL:
+        return "number"
+    return f"{type.dtype}/{'array' if type.shape else 'scalar'}"
 
 
 def nested_places(place: Place) -> Iterator[Place]:

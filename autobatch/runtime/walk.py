@@ -21,7 +21,7 @@ import numpy as np
 
 from autobatch.errors import BatchError
 from autobatch.runtime.columns import Ints
-from autobatch.runtime.infer import RecordKind, Signature
+from autobatch.runtime.infer import RecordKind, Signature, sort_of_array
 from autobatch.runtime.leaves import Category, array_type, category, cure, vocabulary_of
 from autobatch.runtime.libraries import describe_library_object, is_library_object
 
@@ -281,7 +281,7 @@ class _Walker:
             self.categorised.update(kinds)
             self.arrays.update(k for k in kinds if category(k) is Category.ARRAY)
         if not self.arrays.isdisjoint(kinds):
-            return (*kinds, *[(v.dtype, v.ndim) for v in values if type(v) in self.arrays])
+            return (*kinds, *[(v.dtype, v.ndim > 0) for v in values if type(v) in self.arrays])
         return kinds
 
     def signature(self, values: _Values) -> Signature:
@@ -303,7 +303,7 @@ class _Walker:
                     found = array_type(value)
                 except TypeError as error:
                     raise self.refused(value, str(error)) from None
-                return f"{found.dtype}/{len(found.shape)}" if found.dtype != "bool" or found.shape else "number"
+                return sort_of_array(found)
             case Category.OBJECT | Category.REFUSED:
                 return "list" if isinstance(value, list) else "record"
 

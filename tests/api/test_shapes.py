@@ -463,3 +463,9 @@ def test_disabled() -> None:
     with ab.disable():
         result = f(MIXED)
     assert [x.shape for x in ab.unbatch(result)] == [p.image.shape for p in MIXED]
+
+
+def test_tuples_that_hold_arrays_of_different_ranks() -> None:
+    gray, coloured = array(3, 4), array(3, 4, 3)
+    agrees(ab.batched(lambda t: t[0].sum() * t[1]), [(gray, 1.0), (coloured, 2.0), (gray, 3.0)])
+    agrees(ab.batched(lambda d: d["x"].ndim * d["k"]), [{"x": gray, "k": 1}, {"x": coloured, "k": 2}])
