@@ -30,7 +30,7 @@ from autobatch.cache import CacheInfo, Key
 from autobatch.checks import refuse
 from autobatch.data import FAILED, Examples, Known, gather
 from autobatch.errors import BatchError, ExampleError, SourceError, UnsupportedError
-from autobatch.grouped import whole_arrays
+from autobatch.grouped import GroupedBatch, whole_arrays
 from autobatch.groups import Group
 from autobatch.inspection import Lowered
 from autobatch.ir.template import Input
@@ -131,7 +131,7 @@ class Batched(Generic[P, R]):
         wanted = self._declared if like is None else _fixed_by(like)
 
         def packed(part: Bound) -> Batch:
-            return Batch(gather(self._name, part.slots, self._known, wanted, self.planner).on_host()).plan(self)
+            return Batch(gather(self._name, part.slots, self._known, wanted, self.planner, grow=False).on_host()).plan(self)
 
         by_shape = self._by_shape(packed)
         by_shape.rounded = False
@@ -233,6 +233,8 @@ class Batched(Generic[P, R]):
 
     def regrouped(self, batch: Batch) -> Batch:
         """The batch in groups by shape, where this function is known to need arrays whole that are ragged in it."""
+        if isinstance(batch, GroupedBatch):
+            return GroupedBatch([self.regrouped(g) for g in batch.groups], batch.order)
         if batch.component is not None:
             return batch
         group = batch.group()
@@ -280,10 +282,22 @@ class Batched(Generic[P, R]):
         try:
             program, sharing = self._cache.find(request, self.planner, examples, chosen)
         except SourceError as error:
-            if not (ragged := ragged_names(examples.schema)):
+            if ragged := ragged_names(examples.schema):
+                raise RaggedRefused(error, ragged, examples.width) from error
+            if examples.own == examples.schema:
                 raise
-            raise RaggedRefused(error, ragged, examples.width) from error
+            return self._prepare_apart(bound, examples)
+        self._known.learn(examples.schema, examples.width)
         return Prepared(program, examples, program.shared(sharing.leaves), examples.ready(program))
+
+    def _prepare_apart(self, bound: Bound, examples: Examples) -> Prepared:
+        """As `_prepare`, for examples that do not compile with the types that were seen before."""
+        forget = self._known.keep_apart(examples)
+        try:
+            return self._prepare(bound)
+        except SourceError:
+            forget()
+            raise
 
     def _finish(self, call: Prepared, run: Callable[..., Any] | None = None) -> Any:
         """Run, and turn what comes out into the result."""

@@ -189,7 +189,10 @@ class Batch:
         planners = {**group.planners, **{f.planner: _share(share) for f in functions}}
         same = Group(group.columns, group.width, planners)
         same._plans, same.profile = dict(group._plans), group.profile
-        return Batch(same)
+        made = Batch(same)
+        for f in functions:  # one may need arrays whole that are ragged here: then the batch is in groups by shape
+            made = f.planner.regrouped(made)
+        return made
 
     def epoch(self, order: Any) -> Batch:
         """Minibatches of one size class, stacked on a new first axis for `jax.lax.scan`.
