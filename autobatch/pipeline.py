@@ -51,7 +51,7 @@ from autobatch.runtime.tables import Signature
 from autobatch.vectorize.divisors import check_divisors
 from autobatch.vectorize.frames import build_system
 from autobatch.vectorize.kinds import loops_to_functions
-from autobatch.vectorize.refuse import refuse_made_strings, refuse_numeric_control
+from autobatch.vectorize.refuse import refuse_made_strings, refuse_numeric_control, refuse_wide_constants
 from autobatch.vectorize.specialise import in_recurrences, specialise
 from autobatch.vectorize.uniform_loops import Turns, fuse_uniform_loops
 
@@ -267,6 +267,7 @@ def compile(
     facts = analyse(functions, on_device, known)
     refuse_made_strings(functions)
     refuse_numeric_control(functions, facts, integers.unknown, traced)
+    refuse_wide_constants(functions, facts)
     functions = passes.after("divisors", check_divisors(functions, facts, known))
     facts = analyse(functions, on_device, known)
     system, spec, values = build_system(functions, facts, schema)

@@ -120,7 +120,13 @@ def _fixed(value: Any, outcome: Outcome, out_axes: Any) -> Any:
     if isinstance(value, (str, enum.Enum)):
         _no_axis(out_axes, outcome.function, "structure")
         return Assembler(outcome).batch(Fixed(value))
-    whole = jnp.asarray(value)
+    try:
+        whole = jnp.asarray(value)
+    except OverflowError:
+        raise BatchError(
+            f"{outcome.function}: the result {value} does not fit into an int of JAX; write it as a float, or turn on "
+            "jax_enable_x64"
+        ) from None
     return _placed(jnp.broadcast_to(whole, (outcome.count, *whole.shape)), out_axes, outcome.function)
 
 
@@ -155,10 +161,11 @@ def _numbers(template: Output, outcome: Outcome, out_axes: Any) -> Any:
 
 
 def _once(template: Output, values: Any, outcome: Outcome) -> Any:
-    if not outcome.uniform(template.index):
+    if (span := outcome.reached(template.index)) is not None:
+        excerpt = f"\n{held}" if (held := span.excerpt()) else ""
         raise BatchError(
-            f"{outcome.function}: out_axes=None returns a result once, but result {template.index} "
-            "depends on a batched argument; give it the axis 0"
+            f"{span}: {outcome.function}: out_axes=None returns a result once, but this one depends on a batched "
+            f"argument; give it the axis 0{excerpt}"
         )
     if outcome.count == 0:
         raise BatchError(f"{outcome.function}: out_axes=None needs at least one example to compute the result")
@@ -182,16 +189,25 @@ def _prefix(axes: Any, template: Container, function: str) -> list[Any]:
     """One entry of out_axes for each child of a container."""
     if axes is None or isinstance(axes, int):
         return [axes] * len(template.children)
-    held = axes.values() if isinstance(axes, dict) else jax.tree.leaves(axes, is_leaf=lambda x: x is not axes)
-    if template.kind == "dict" and isinstance(axes, dict):
-        held = [axes[k] for k in template.keys if k in axes]
-    parts = list(held)
-    if len(parts) != len(template.children):
+    if template.kind == "dict":
+        fits = isinstance(axes, dict) and axes.keys() == set(template.keys)
+        parts = [axes[k] for k in template.keys] if fits else []
+    else:
+        parts = jax.tree.leaves(axes, is_leaf=lambda x: x is not axes)
+        fits = len(parts) == len(template.children) and _is_like(axes, template)
+    if not fits:
         raise BatchError(
             f"{function}: out_axes={axes!r} is not a prefix of the result, a {template.kind} of "
             f"{len(template.children)}"
         )
     return parts
+
+
+def _is_like(axes: Any, template: Container) -> bool:
+    """Is it a container of that kind? A tuple or list may stand for a tuple or NamedTuple."""
+    if template.kind in ("tuple", "namedtuple") and type(axes) in (tuple, list):
+        return True
+    return template.cls is None and template.kind == "pytree" or type(axes) is template.cls
 
 
 def _container(template: Container, parts: list[Any]) -> Any:

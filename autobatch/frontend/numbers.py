@@ -116,6 +116,7 @@ def own_number(s: State, name: str, *operands: Operand, python: bool = False, **
 def binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Leaf:
     """Arithmetic or comparison of two numbers, at least one of the program."""
     x, y = operand_of(s, a), operand_of(s, b)
+    x, y = _wide_as_float(s, x, y), _wide_as_float(s, y, x)
     if is_python(x.type) and is_python(y.type) and function in ARITHMETIC:
         x, y = integer(s, x), integer(s, y)
         if function is operator.pow and _is_integer(x) and _is_integer(y):
@@ -123,6 +124,12 @@ def binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract)
         if function in OWN_ARITHMETIC:
             return own_number(s, OWN_ARITHMETIC[function], x, y)
     return traced(s, function, v.Leaf(x), v.Leaf(y))
+
+
+def _wide_as_float(s: State, x: Operand, other: Operand) -> Operand:
+    """An int that needs more than 32 bits beside a float is the float that it becomes."""
+    inexact = isinstance(other.type, Array) and not (other.type.is_integer or other.type.is_bool)
+    return s.scalar(float(x.value)) if inexact and isinstance(x, Literal) and x.is_wide else x
 
 
 def _is_integer(x: Operand) -> bool:

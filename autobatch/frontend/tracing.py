@@ -183,7 +183,7 @@ def _literal_key(x: Operand) -> tuple[Any, ...]:
 
 def _is_scalar_literal(x: Operand) -> bool:
     """A constant number, but for an int that only the host can hold."""
-    return isinstance(x, Literal) and x.constant < 0 and not (type(x.value) is int and abs(x.value) >= 1 << 31)
+    return isinstance(x, Literal) and x.constant < 0 and not x.is_wide
 
 
 def _concrete(x: Operand) -> Any:

@@ -50,6 +50,11 @@ class Literal:
     type: Type
     constant: int = -1
 
+    @property
+    def is_wide(self) -> bool:
+        """An int that needs more than 32 bits: the host has 64, the device only under x64."""
+        return self.constant < 0 and type(self.value) is int and not -(1 << 31) <= self.value < 1 << 31
+
     def __str__(self) -> str:
         return f"const{self.constant}: {self.type}" if self.constant >= 0 else f"{self.value!r}: {self.type}"
 

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import jax
 
 from autobatch.analysis.structure import Structure
 from autobatch.errors import UnsupportedError
-from autobatch.ir.core import Apply, Call, If, Instruction, Map, Module, Operand, Value, operands, regions, walk
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Value,
+    operands,
+    regions,
+    walk,
+)
 from autobatch.ir.types import List, Made, Ref, Tag, Type
 from autobatch.source import Span
 
@@ -53,6 +68,29 @@ def refuse_numeric_control(
                         )
                 case _:
                     pass
+
+
+def refuse_wide_constants(module: Module, facts: Structure) -> None:
+    """Raise UnsupportedError for an int that the device cannot hold, where it computes with it or returns it."""
+    if jax.config.read("jax_enable_x64"):
+        return
+    entry = module.functions[0]
+    _refuse_wide(entry.region.results, entry.span)
+    for function in module.functions:
+        for instruction in walk(function.region):
+            results = instruction.results if isinstance(instruction, Apply) else ()
+            if any(r in facts.on_device and not facts.is_column(r) for r in results):
+                _refuse_wide(operands(instruction), instruction.span)
+
+
+def _refuse_wide(xs: Iterable[Operand], span: Span) -> None:
+    for x in xs:
+        if isinstance(x, Literal) and x.is_wide:
+            raise UnsupportedError(
+                f"the constant {x.value} does not fit into the int32 of the device",
+                span,
+                "write it as a float, or turn on jax_enable_x64",
+            )
 
 
 class _Check:

@@ -377,3 +377,21 @@ def test_the_largest_integers():
     ends = [2**31 - 1, -(2**31), 0]
     agrees(ab.batched(lambda n: n), ends)
     agrees(ab.batched(lambda n: 1 if n > 2**62 else -1 if n < -(2**62) else 0), [2**63 - 1, -(2**63), 5])
+
+
+@pytest.mark.parametrize(
+    "f",
+    [lambda n: 2**40, lambda n: (n, 2**40), lambda n: [n, 2**40]],
+    ids=["result", "tuple", "list"],
+)
+def test_a_constant_that_no_integer_of_the_device_holds_is_refused(f):
+    """With what to write instead; under x64 it is a number like any other."""
+    with pytest.raises(ab.Error, match="(?s)does not fit into.*write it as a float, or turn on jax_enable_x64"):
+        ab.batched(f)([1, 2])
+    with jax.enable_x64(True):
+        agrees(ab.batched(f), [1, 2])
+
+
+def test_a_constant_beside_a_float_is_a_float():
+    """Then its size does not matter."""
+    agrees(ab.batched(lambda n: (n * 0.5 + 2**40, n * 0.5 > 2**40, 2**40 / (n * 0.5))), [1, 2])
