@@ -477,6 +477,9 @@ def batched(
         name it in `static_argnames`. Ints that are free variables are part of the program.
       options: an `ab.options(...)` or a dict; wins over options of the context.
 
+    Numbers mean what Python means by them. Integers of the examples that overflow, divide by zero or index a list out
+    of range fail their example; floats, and integers that only the device computes, divide as IEEE 754 says.
+
     Raises:
       UnsupportedError, TypeConflictError: at the first call with new types, naming a place in the source.
       BatchError: the arguments of a call are not a batch. PlanError: a batch has no plan inside `jax.jit`.
