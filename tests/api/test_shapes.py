@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import autobatch as ab
 
@@ -313,8 +315,8 @@ def test_failures_have_the_numbers_of_the_whole_batch() -> None:
 
 def test_masked_failures() -> None:
     f = ab.batched(checked, on_error="mask")
-    for given in (MIXED, ab.pack(MIXED)):
-        result, failures = f(given)
+    for examples in (MIXED, ab.pack(MIXED)):
+        result, failures = f(examples)
         assert failures.failed.tolist() == [False, False, False, True, False]
         assert [x.index for x in failures] == [3]
         assert result[3] == 0.0
@@ -469,3 +471,28 @@ def test_tuples_that_hold_arrays_of_different_ranks() -> None:
     gray, coloured = array(3, 4), array(3, 4, 3)
     agrees(ab.batched(lambda t: t[0].sum() * t[1]), [(gray, 1.0), (coloured, 2.0), (gray, 3.0)])
     agrees(ab.batched(lambda d: d["x"].ndim * d["k"]), [{"x": gray, "k": 1}, {"x": coloured, "k": 2}])
+
+
+shapes = st.sampled_from([(), (2,), (3,), (2, 2), (3, 2), (2, 3), (0, 2)])
+chains = st.lists(st.tuples(shapes, st.booleans(), st.booleans()), min_size=1, max_size=8)
+
+
+@given(chains, st.data())
+def test_examples_of_any_shapes_come_back(forms: Any, data: Any) -> None:
+    examples = []
+    for shape, twice, missing in forms:
+        inner = Photo(array(*shape), 2.0) if twice else None
+        examples.append(Photo(None if missing and twice else array(*shape), 1.0, inner))
+    batch = ab.pack(examples)
+    chosen = data.draw(st.lists(st.integers(-len(examples), len(examples) - 1), max_size=6))
+    for held, wanted in ((batch, examples), (batch[chosen], [examples[k] for k in chosen])):
+        assert len(held) == len(wanted)
+        for got, photo in zip(held, wanted, strict=True):
+            while photo is not None:
+                assert got.weight == photo.weight
+                assert (got.image is None) == (photo.image is None)
+                if photo.image is not None:
+                    assert np.shape(got.image) == np.shape(photo.image)
+                    np.testing.assert_array_equal(got.image, photo.image)
+                got, photo = got.next, photo.next
+            assert got is None
