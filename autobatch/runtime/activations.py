@@ -104,7 +104,8 @@ class Inspection:
             if not waiting:
                 break
             for kind in waiting:
-                self.execute(kind)
+                if kind.pending:  # a failure may have emptied it
+                    self.execute(kind)
         if self.failed:
             return None
         found = self.finish(entry)

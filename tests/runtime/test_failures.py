@@ -197,3 +197,19 @@ def test_an_int_of_the_host_that_overflows_fails_its_example() -> None:
 def test_ints_that_only_the_host_computes_with_may_be_wide() -> None:
     f = ab.batched(lambda n: 1.0 if n * n % 7 == 4 else 0.0)
     assert f([2**30, 5]).tolist() == f.loop([2**30, 5])
+
+
+def test_a_failure_while_other_activations_wait():
+    """The first loop fails all examples before the second one, which waits beside it, has run."""
+
+    def f(words, others):
+        total = 0.0
+        for i in range(3):
+            total += words[i]
+        for w in others:
+            total += w
+        return total
+
+    f = ab.batched(f, on_error="mask")
+    _, failures = f([[1.0], [1.0, 2.0]], [[1.0], [2.0]])
+    assert [(x.index, x.kind) for x in failures] == [(0, "IndexError"), (1, "IndexError")]
