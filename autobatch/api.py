@@ -319,7 +319,7 @@ class Batched(Generic[P, R]):
             examples.host_or_leaves,
             (*examples.enums, *program.enums),
             ready.words,
-            program.is_uniform,
+            program.reached,
             made=program.objects(computed),
         )
         outcome = results.poisoned(outcome, stale) if stale is not None else outcome

@@ -43,6 +43,7 @@ class Assembler:
     enums: dict[str, type] = field(default_factory=dict)
     reads_input: bool = False
     made: MadeStore | None = None
+    objects_of: dict[tuple[int, int], tuple[Container, Level, Cell]] = field(default_factory=dict)
 
     def batch(self, template: Template) -> Batch:
         """A Batch of one object an entry."""
@@ -86,7 +87,11 @@ class Assembler:
             case Container(kind="list"):
                 return self.written_out(template, level)
             case Container():
-                return self.record(template, level)
+                known = self.objects_of.get((id(template), id(level)))
+                if known is None:  # a template that stands twice is one object
+                    known = (template, level, self.record(template, level))
+                    self.objects_of[id(template), id(level)] = known
+                return known[2]
             case _:
                 assert_never(template)
 

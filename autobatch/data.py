@@ -32,7 +32,7 @@ from autobatch.groups import (
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.types import Array, Type
 from autobatch.joint import Part, join
-from autobatch.packing import Declared, merged, pack_like, unknown_lists
+from autobatch.packing import Declared, merged, pack_fresh, pack_like, unknown_lists
 from autobatch.ready import Program, Ready, at_run_time, from_leaves, one_batch
 from autobatch.runtime.columns import ROOT, Columns, has_mask, host_dtype, host_shape
 from autobatch.runtime.schema import Schema
@@ -57,10 +57,12 @@ class Component:
 @dataclass
 class Examples:
     """The batched leaves of a call, named for errors. `arrays` are those given as arrays, by slot, examples leading;
-    the others are the components of `group`, or of a batch that is its leaves."""
+    the others are the components of `group`, or of a batch that is its leaves. `own`: their schema before it was joined
+    with what the function had seen."""
 
     function: str
     count: int
+    own: Schema
     schema: Schema
     components: tuple[Component, ...]
     names: tuple[str, ...]
@@ -156,34 +158,56 @@ class Known:
     """Why the arrays of a ragged column (of so many components) have to be arrays of one shape."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def pack(self, examples: list[Any], width: int, declared: Declared, function: str) -> Columns:
-        """Pack examples into columns whose schema holds all that was seen before, where the types join."""
-        with self.lock:
-            seen = self.schemas.setdefault(width, [])
-            columns = pack_like(examples, seen, declared, function)
-            self.remember(columns.schema, width)
-            return columns
+    apart: dict[tuple[int, Schema, Schema], None] = field(default_factory=dict)
+    """Types that join, but with which the function does not compile: of the examples, and joined."""
 
-    def remember(self, schema: Schema, width: int, declared: Declared = None) -> Schema:
-        """The schema joined with what was seen before, where the types join. `declared` says what lists hold that are
-        empty in all examples."""
+    def pack(self, examples: list[Any], width: int, declared: Declared, function: str) -> Columns:
+        """Pack examples into columns; types that no example shows are those that were seen before."""
+        if examples:
+            return pack_fresh(examples, declared)
         with self.lock:
-            seen = self.schemas.setdefault(width, [])
+            return pack_like(examples, self.schemas.get(width, ()), declared, function)
+
+    def joined(self, schema: Schema, width: int, declared: Declared = None, grow: bool = True) -> Schema:
+        """The schema joined with what was seen before, where the types join: with what holds it already, else
+        (`grow`) with what then holds more. `declared` says what lists hold that are empty in all examples."""
+        with self.lock:
+            seen = self.schemas.get(width, ())
             if schema in seen or self.needs_whole(schema, width):
                 return schema
-            for k, old in enumerate(seen):
-                joined = merged(old, schema)
-                if joined is not None and not unknown_lists(joined) and not self.needs_whole(joined, width):
-                    seen[k] = joined
-                    return joined
-            if unknown_lists(schema):
-                wider = None if declared is None else merged(schema, declared())
-                if wider is None or unknown_lists(wider):
-                    return schema
-                schema = wider
-            seen.append(schema)
-            del seen[:-16]
+            found = []
+            for old in seen:
+                whole = merged(old, schema)
+                if whole is not None and not unknown_lists(whole) and not self.needs_whole(whole, width):
+                    found.append((old, whole))
+            for old, whole in found:
+                if whole == old:
+                    return old
+            for _, whole in found if grow or unknown_lists(schema) else ():
+                if (width, schema, whole) not in self.apart:
+                    return whole
+            if unknown_lists(schema) and declared is not None:
+                wider = merged(schema, declared())
+                if wider is not None and not unknown_lists(wider):
+                    return wider
             return schema
+
+    def learn(self, schema: Schema, width: int) -> None:
+        """Remember the types of examples that the function compiles for."""
+        with self.lock:
+            seen = self.schemas.setdefault(width, [])
+            if schema not in seen and not unknown_lists(schema):
+                seen[:] = [*(s for s in seen if merged(s, schema) != schema), schema][-16:]
+
+    def keep_apart(self, examples: Examples) -> Callable[[], None]:
+        """Remember that the types of some examples go with nothing that they were joined with; the result forgets it
+        again."""
+        key = examples.width, examples.own, examples.schema
+        with self.lock:
+            self.apart[key] = None
+            while len(self.apart) > 64:
+                del self.apart[next(iter(self.apart))]
+        return lambda: self.apart.pop(key, None)
 
     def needs_whole(self, schema: Schema, width: int) -> dict[str, str]:
         """The ragged columns of a schema whose arrays the function needs whole, and why."""
@@ -229,29 +253,31 @@ def gather(
     known: Known,
     declared: Callable[[Slot], Declared],
     planner: Planner,
+    grow: bool = True,
 ) -> Examples:
     """The examples of a call of the function `planner`. Batches that it was not planned for take on the types that it
-    has seen before, so that examples which show less run on the program that is there."""
+    has seen before, so that examples which show less run on the program that is there. `grow`: also where these
+    examples show more."""
     arrays = {s.index: s.leading() for s in slots if s.kind == "array"}
     rest = [s for s in slots if s.kind != "array"]
     count, names = len(slots[0]), tuple(s.name for s in slots)
     given = {k: Component(_row_type(a), array=True, traced=isinstance(a, jax.core.Tracer)) for k, a in arrays.items()}
     if not rest:
         kinds = tuple(given[s.index] for s in slots)
-        return Examples(function, count, Schema(kinds[0].type), kinds, names, arrays)
+        return Examples(function, count, Schema(kinds[0].type), Schema(kinds[0].type), kinds, names, arrays)
     group, leaves, checks = _packed_before(function, rest)
     if group is None and leaves is None:
         group = _pack_together(function, rest, known, declared, planner)
     schema = group.schema if group is not None else leaves[1].schema  # type: ignore[index]
     if reasons := known.needs_whole(schema, len(rest)):
         raise NeedsWhole(_to_be_cut(function, group, reasons), reasons)
-    wider = known.remember(schema, len(rest), _declared_together([declared(s) for s in rest]))
+    own, wider = schema, known.joined(schema, len(rest), _declared_together([declared(s) for s in rest]), grow)
     if group is not None and wider != schema and (planner not in group.planners or unknown_lists(schema)):
         group, schema = group.conformed(wider), wider
     check_known(schema, function, [s.name for s in rest])
     packed = iter(component_types(schema, len(rest)))
     kinds = tuple(given[s.index] if s.index in given else next(packed) for s in slots)
-    return Examples(function, count, schema, kinds, names, arrays, group, leaves, checks)
+    return Examples(function, count, own, schema, kinds, names, arrays, group, leaves, checks)
 
 
 def _to_be_cut(function: str, group: Group | None, reasons: Mapping[str, str]) -> Group:

@@ -37,7 +37,27 @@ def _entries(result: Any, count: int | None) -> list[Any]:
     columns = [_rows(leaf)[:count] for leaf in leaves]
     if len({len(c) for c in columns}) > 1:
         raise BatchError(f"the parts of this result have different numbers of examples: {[len(c) for c in columns]}")
-    return [jax.tree.unflatten(tree, row) for row in zip(*columns, strict=True)]
+    entries = [jax.tree.unflatten(tree, row) for row in zip(*columns, strict=True)]
+    return [_in_order(e, result) for e in entries] if _has_order(result) else entries
+
+
+def _has_order(result: Any) -> bool:
+    """Is there a dict in it whose keys are not in the order that JAX gives dicts?"""
+    if type(result) is dict:
+        return list(result) != list(jax.tree.map(lambda x: 0, result, is_leaf=lambda x: x is not result)) or any(
+            map(_has_order, result.values())
+        )
+    return isinstance(result, (tuple, list)) and any(map(_has_order, result))
+
+
+def _in_order(entry: Any, result: Any) -> Any:
+    """The same entry with its dicts in the order of the result's."""
+    if type(result) is dict:
+        return {k: _in_order(entry[k], part) for k, part in result.items()}
+    if not isinstance(result, (tuple, list)):
+        return entry
+    parts = [_in_order(x, part) for x, part in zip(entry, result, strict=True)]
+    return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
 
 
 def _rows(leaf: Any) -> list[Any]:

@@ -15,6 +15,7 @@ from autobatch.ir.template import Container, MadeTemplate
 from autobatch.ir.types import Type
 from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.runtime.schema import Schema
+from autobatch.source import Span
 
 ClassKind = Literal["object", "namedtuple", "tuple", "list", "dict"]
 Result = ArrayResult | RaggedResult | StructureResult
@@ -45,7 +46,7 @@ class MadeRows:
 @dataclass(frozen=True)
 class Outcome:
     """What a call has computed, and what its structure refers to: `leaves` gives the columns of the examples, for
-    results that are nodes of the input. `uniform(k)`: does no batched argument reach result k?
+    results that are nodes of the input. `reached(k)`: where a batched argument reaches result k.
 
     `results` have one row for each of `count` entries: the examples, or the elements of all lists of a result; then
     `live` of them are elements, and the others capacity."""
@@ -57,7 +58,7 @@ class Outcome:
     leaves: Callable[[], dict[str, Any]]
     enums: tuple[tuple[str, type], ...]
     words: Mapping[str, Any]
-    uniform: Callable[[int], bool]
+    reached: Callable[[int], Span | None]
     live: Any = None
     made: MadeRows | None = None
 

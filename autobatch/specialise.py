@@ -34,6 +34,7 @@ from autobatch.runtime.columns import Columns
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.spec import Number
 from autobatch.runtime.together import root_columns
+from autobatch.source import NOWHERE, Span
 
 jax.tree_util.register_dataclass(ArrayResult, ("values",), ())
 jax.tree_util.register_dataclass(RaggedResult, ("values", "offsets"), ())
@@ -247,11 +248,15 @@ class Program:
         held = {n: t for n, t in tables.items() if n != FAILED}
         return self._jit.lower(list(shared), held, signature)
 
-    def is_uniform(self, index: int) -> bool:
-        """Is result `index` the same for all examples, because no batched argument reaches it?"""
-        module = self.compiled.lowered.module
+    def reached(self, index: int) -> Span | None:
+        """Where a batched argument reaches result `index`; None where it is the same for all examples."""
+        module = self.compiled.spec.module
         entry = module.functions[0]
-        return entry.region.results[index] not in _varying(module, entry)
+        result = entry.region.results[index]
+        if result not in _varying(module, entry):
+            return None
+        spans = (i.span for i in entry.region.body if result in i.results)
+        return next((span for span in spans if span is not NOWHERE), entry.span)
 
 
 def _constant_words(module: Module) -> dict[str, tuple[Any, ...]]:

@@ -21,7 +21,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.joins import conditional, convert
 from autobatch.frontend.layouts import (
-    Conflict,
+    AliasLayout,
     HeldLayout,
     Layout,
     LeafLayout,
@@ -31,12 +31,11 @@ from autobatch.frontend.layouts import (
     SharedLayout,
     describe,
     layout_of,
-    optional,
     static_type,
-    unify,
 )
 from autobatch.frontend.results import prepared
 from autobatch.frontend.state import MadeClass, Memory, State
+from autobatch.frontend.unify import Conflict, optional, unify
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
 from autobatch.ir.types import MADE, Made, Ref
@@ -65,7 +64,11 @@ def boxed(s: State, value: v.Abstract) -> Operand:
 
 def _make(s: State, record: v.Record) -> Operand:
     """A new object. All of its class have one layout; where that has grown, everything is lowered again."""
-    memory = s.context.memory
+    known = s.block.recall(("made", id(record)))
+    if isinstance(known, v.Leaf):
+        return known.operand  # the very object that stands elsewhere
+    original, memory = record, s.context.memory
+    s.context.keep(original)
     record = replace(record, items=tuple(prepared(s, x, inside=True) for x in record.items))
     key = (record.kind, record.cls, record.keys)
     held = memory.made.get(key)
@@ -83,7 +86,9 @@ def _make(s: State, record: v.Record) -> Operand:
     if joined != held.layout:
         held.layout = joined
         s.context.changed = True
-    return s.apply(own("make", of=held.name), convert(s, record, joined), MADE)
+    made = s.apply(own("make", of=held.name), convert(s, record, joined), MADE)
+    s.block.memo["made", id(original)] = v.Leaf(made)
+    return made
 
 
 def _name(record: v.Record, memory: Memory) -> str:
@@ -104,6 +109,8 @@ def _as_fields(layout: Layout, memory: Memory, outermost: bool = False) -> Layou
             if not outermost and (kind == "object" or (kind, cls, keys) in memory.made):
                 return LeafLayout(MADE)
             return replace(layout, items=tuple(_as_fields(x, memory) for x in items))
+        case AliasLayout():
+            return LeafLayout(MADE)
         case OptionalLayout(value=inner):
             return optional(_as_fields(inner, memory))
         case ListingLayout(elem=elem):

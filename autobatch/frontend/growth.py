@@ -13,8 +13,9 @@ from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from autobatch.frontend.layouts import Layout, LeafLayout, ListingLayout, OptionalLayout, RecordLayout, optional
+from autobatch.frontend.layouts import Layout, LeafLayout, ListingLayout, OptionalLayout, RecordLayout
 from autobatch.frontend.state import Memory
+from autobatch.frontend.unify import optional, unaliased
 from autobatch.ir.types import MADE
 
 GROWTH = 2
@@ -28,7 +29,7 @@ def settled(memory: Memory, function: Hashable, before: Layout, now: Layout) -> 
     if not deeper:
         return now
     memory.grown[function] = memory.grown.get(function, 0) + 1
-    return _boxed_layout(now, set(deeper)) if memory.grown[function] > GROWTH else now
+    return _boxed_layout(unaliased(now), set(deeper)) if memory.grown[function] > GROWTH else now
 
 
 def _depths(layout: Layout) -> Counter[Any]:

@@ -13,9 +13,10 @@ from functools import reduce
 from autobatch.errors import TypeConflictError
 from autobatch.frontend import values as v
 from autobatch.frontend.joins import convert
-from autobatch.frontend.layouts import Conflict, Layout, LeafLayout, ListingLayout, RecordLayout, layout_of, unify
+from autobatch.frontend.layouts import Layout, LeafLayout, ListingLayout, RecordLayout, layout_of
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import State
+from autobatch.frontend.unify import Conflict, unify
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
 from autobatch.ir.types import List

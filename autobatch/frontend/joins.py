@@ -16,7 +16,6 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.layouts import (
     ChoiceLayout,
-    Conflict,
     FunctionLayout,
     Layout,
     LeafLayout,
@@ -29,10 +28,10 @@ from autobatch.frontend.layouts import (
     leaves,
     list_types,
     rebuild,
-    unify,
 )
 from autobatch.frontend.numbers import coerce, negate, operand_of, present, undefined
 from autobatch.frontend.state import FLAGS, RESULT, RETURNED, Ended, State, Unknown
+from autobatch.frontend.unify import Conflict, unify
 from autobatch.ir.core import Apply, If, Instruction, Map, Operand, Region, Value
 from autobatch.ir.ops import OWN, own
 from autobatch.ir.types import INT, List, Made

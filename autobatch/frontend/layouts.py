@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import dataclass
 from typing import Any
 
 from autobatch.frontend import values as v
-from autobatch.frontend.statics import same_static, static_key
+from autobatch.frontend.statics import static_key
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Operand, Value
-from autobatch.ir.types import BOOL, INT, MADE, Array, List, Made, Ref, Tag, Type
+from autobatch.ir.core import Literal, Operand, Value
+from autobatch.ir.types import BOOL, INT, List, Tag, Type
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +92,13 @@ class UnsetLayout:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class AliasLayout:
+    """The very object that stands before in the same value: objects are counted where they end."""
+
+    position: int
+
+
 Layout = (
     LeafLayout
     | SharedLayout
@@ -104,16 +110,24 @@ Layout = (
     | MethodLayout
     | ChoiceLayout
     | UnsetLayout
+    | AliasLayout
 )
 
 
 def layout_of(value: v.Abstract, shared: frozenset[Value] | None = None) -> Layout:
     """The layout of a value. With `shared`, leaves that are among these values are not passed."""
+    return _layout_of(value, shared, {})
+
+
+def _layout_of(value: v.Abstract, shared: frozenset[Value] | None, seen: dict[int, int]) -> Layout:
+    """`seen`: the objects so far, by identity, with their positions."""
 
     def many(xs: tuple[v.Abstract, ...]) -> tuple[Layout, ...]:
-        return tuple(layout_of(x, shared) for x in xs)
+        return tuple(_layout_of(x, shared, seen) for x in xs)
 
     match value:
+        case v.Record(kind="object") if id(value) in seen:
+            return AliasLayout(seen[id(value)])
         case v.Static():
             return HeldLayout(static_key(value.value), value)
         case v.Leaf(operand=operand, classes=classes):
@@ -121,9 +135,12 @@ def layout_of(value: v.Abstract, shared: frozenset[Value] | None = None) -> Layo
                 return SharedLayout(operand)
             return LeafLayout(operand.type, classes)
         case v.Optional(value=inner, unset=unset):
-            return OptionalLayout(layout_of(inner, shared), unset)
+            return OptionalLayout(_layout_of(inner, shared, seen), unset)
         case v.Record(kind, keys, items, cls, treedef):
-            return RecordLayout(kind, keys, many(items), cls, treedef)
+            found = RecordLayout(kind, keys, many(items), cls, treedef)
+            if kind == "object":
+                seen[id(value)] = len(seen)
+            return found
         case v.Listing(elem=elem, array=array):
             return ListingLayout(elem, array)
         case v.LocalFunction(source, defaults, captured):
@@ -136,7 +153,8 @@ def layout_of(value: v.Abstract, shared: frozenset[Value] | None = None) -> Layo
                 many(tuple(x for _, x in captured or ())),
             )
         case v.Method(function, receiver, name):
-            return MethodLayout(layout_of(function, shared), layout_of(receiver, shared), name)
+            method, bound = many((function, receiver))
+            return MethodLayout(method, bound, name)
         case v.Choice(alternatives=alternatives):
             return ChoiceLayout(many(alternatives))
         case v.Unset(name):
@@ -151,34 +169,41 @@ class NotStored(Exception):
 
 def leaves(value: v.Abstract, shared: frozenset[Value] | None = None) -> list[Operand]:
     """The operands of a value, in the order of its layout."""
-    return list(_leaves(value, shared))
+    return list(_leaves(value, shared, set()))
 
 
-def _leaves(value: v.Abstract, shared: frozenset[Value] | None) -> Iterator[Operand]:
+def _leaves(value: v.Abstract, shared: frozenset[Value] | None, seen: set[int]) -> Iterator[Operand]:
+    if id(value) in seen:
+        return
+    for part in _parts_of(value):
+        if isinstance(part, Value | Literal):
+            if not (isinstance(value, v.Leaf) and isinstance(layout_of(value, shared), SharedLayout)):
+                yield part
+        else:
+            yield from _leaves(part, shared, seen)
+    if isinstance(value, v.Record) and value.kind == "object":
+        seen.add(id(value))
+
+
+def _parts_of(value: v.Abstract) -> tuple[Operand | v.Abstract, ...]:
+    """The operands and values that a value is put together from."""
     match value:
         case v.Leaf(operand=operand):
-            if not isinstance(layout_of(value, shared), SharedLayout):
-                yield operand
+            return (operand,)
         case v.Optional(value=inner, missing=missing):
-            yield from _leaves(inner, shared)
-            yield missing
+            return (inner, missing)
         case v.Record(items=items):
-            for item in items:
-                yield from _leaves(item, shared)
+            return items
         case v.Listing(lists=lists):
-            yield from lists
+            return lists
         case v.LocalFunction(defaults=defaults, captured=captured):
-            for _, item in (*defaults, *(captured or ())):
-                yield from _leaves(item, shared)
+            return tuple(item for _, item in (*defaults, *(captured or ())))
         case v.Method(function=function, receiver=receiver):
-            yield from _leaves(function, shared)
-            yield from _leaves(receiver, shared)
+            return (function, receiver)
         case v.Choice(index=index, alternatives=alternatives):
-            yield index
-            for item in alternatives:
-                yield from _leaves(item, shared)
+            return (index, *alternatives)
         case _:
-            return
+            return ()
 
 
 def leaf_types(layout: Layout) -> tuple[Type, ...]:
@@ -208,7 +233,7 @@ def _leaf_types(layout: Layout) -> Iterator[Type]:
             yield jax_compat.type_of(0)
             for item in alternatives:
                 yield from _leaf_types(item)
-        case SharedLayout() | HeldLayout() | UnsetLayout():
+        case SharedLayout() | HeldLayout() | UnsetLayout() | AliasLayout():
             return
 
 
@@ -219,9 +244,14 @@ def list_types(elem: Layout) -> tuple[Type, ...]:
 
 def rebuild(layout: Layout, operands: Iterator[Operand]) -> v.Abstract:
     """The value with that layout whose leaves are the next operands."""
+    return _rebuild(layout, operands, [])
+
+
+def _rebuild(layout: Layout, operands: Iterator[Operand], made: list[v.Abstract]) -> v.Abstract:
+    """`made`: the objects so far."""
 
     def many(xs: tuple[Layout, ...]) -> tuple[v.Abstract, ...]:
-        return tuple(rebuild(x, operands) for x in xs)
+        return tuple(_rebuild(x, operands, made) for x in xs)
 
     match layout:
         case LeafLayout(classes=classes):
@@ -231,10 +261,13 @@ def rebuild(layout: Layout, operands: Iterator[Operand]) -> v.Abstract:
         case HeldLayout(value=value):
             return value
         case OptionalLayout(value=inner, unset=unset):
-            present = rebuild(inner, operands)
+            present = _rebuild(inner, operands, made)
             return v.Optional(present, next(operands), unset)
         case RecordLayout(kind, keys, items, cls, treedef):
-            return v.Record(kind, keys, many(items), cls, treedef)  # type: ignore[arg-type]
+            record = v.Record(kind, keys, many(items), cls, treedef)  # type: ignore[arg-type]
+            if kind == "object":
+                made.append(record)
+            return record
         case ListingLayout(elem=elem, array=array):
             return v.Listing(tuple(next(operands) for _ in list_types(elem)), elem, array)
         case FunctionLayout(source, default_names, defaults, names, captured):
@@ -242,118 +275,20 @@ def rebuild(layout: Layout, operands: Iterator[Operand]) -> v.Abstract:
             caught = many(captured)
             return v.LocalFunction(source, given, None if names is None else tuple(zip(names, caught, strict=True)))
         case MethodLayout(function, receiver, name):
-            return v.Method(rebuild(function, operands), rebuild(receiver, operands), name)
+            method, bound = many((function, receiver))
+            return v.Method(method, bound, name)
         case ChoiceLayout(alternatives=alternatives):
             index = next(operands)
             return v.Choice(index, many(alternatives))
         case UnsetLayout(name=name):
             return v.Unset(name)
-
-
-class Conflict(Exception):
-    """Two layouts have nothing in common; the message says what differs."""
-
-
-def unify(a: Layout, b: Layout) -> Layout:
-    """The layout that values of both layouts convert to; raises Conflict."""
-    if a == b:
-        return a
-    match a, b:
-        case (UnsetLayout(name=name), other) | (other, UnsetLayout(name=name)):
-            if name.startswith("<") or (isinstance(other, OptionalLayout) and other.unset):
-                return other
-            return OptionalLayout(other, name)
-        case (OptionalLayout(value=x, unset=m), OptionalLayout(value=y, unset=n)) if m == n:
-            return OptionalLayout(unify(x, y), m) if m else optional(unify(x, y))
-        case (OptionalLayout(value=x, unset=n), other) | (other, OptionalLayout(value=x, unset=n)) if n:
-            return OptionalLayout(unify(x, other), n)
-        case (OptionalLayout(value=x), other) | (other, OptionalLayout(value=x)):
-            return optional(x if is_none(other) else unify(x, other))
-        case (HeldLayout(), other) | (other, HeldLayout()) if is_none(a) or is_none(b):
-            other = b if is_none(a) else a
-            return optional(_dynamic(other) if isinstance(other, HeldLayout) else other)
-        case (HeldLayout(value=x), HeldLayout(value=y)) if same_static(x.value, y.value):
-            return a
-        case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):
-            return _unify_objects(a, b)
-        case (RecordLayout(), RecordLayout()):
-            return _unify_records(a, b)
-        case (HeldLayout(), RecordLayout()) | (RecordLayout(), HeldLayout()):
-            raise Conflict(f"{describe(a)} and {describe(b)}")
-        case (ListingLayout(elem=x, array=m), ListingLayout(elem=y, array=n)) if m == n:
-            return ListingLayout(unify(x, y), m)
-        case (RecordLayout(kind="list", items=items), ListingLayout(elem=x)):
-            return ListingLayout(_unify_all((x, *items)))
-        case (ListingLayout(elem=x), RecordLayout(kind="list", items=items)):
-            return ListingLayout(_unify_all((x, *items)))
-        case (FunctionLayout(), FunctionLayout()) if (a.source, a.names) == (b.source, b.names):
-            pairs = zip(a.captured, b.captured, strict=True)
-            defaults = zip(a.defaults, b.defaults, strict=True)
-            return replace(
-                a, defaults=tuple(unify(x, y) for x, y in defaults), captured=tuple(unify(x, y) for x, y in pairs)
-            )
-        case (MethodLayout(), MethodLayout()) if a.name == b.name:
-            return MethodLayout(unify(a.function, b.function), unify(a.receiver, b.receiver), a.name)
-    x, y = _dynamic(a), _dynamic(b)
-    if isinstance(x, LeafLayout) and isinstance(y, LeafLayout):
-        if isinstance(x.type, List) and isinstance(y.type, List) and x.type.elem == y.type.elem:
-            return ListingLayout(LeafLayout(x.type.elem))
-        return LeafLayout(_unify_types(x.type, y.type))
-    for one, other in ((x, y), (y, x)):
-        if isinstance(one, LeafLayout) and isinstance(one.type, List) and _is_list_layout(other):
-            return unify(ListingLayout(LeafLayout(one.type.elem)), other)
-    raise Conflict(f"{describe(a)} and {describe(b)}")
-
-
-def optional(layout: Layout) -> Layout:
-    """A value of that layout, or None."""
-    if isinstance(layout, LeafLayout | SharedLayout) and isinstance(_type(layout), Ref | List | Made):
-        return LeafLayout(_type(layout))
-    return layout if isinstance(layout, OptionalLayout) and not layout.unset else OptionalLayout(layout)
-
-
-def is_object(layout: Layout) -> bool:
-    """An object of a class: of the examples, or made in the function."""
-    if isinstance(layout, RecordLayout):
-        return layout.kind in ("object", "namedtuple")
-    return isinstance(leaf_type(layout), Ref | Made)
+        case AliasLayout(position=position):
+            return made[position]
 
 
 def leaf_type(layout: Layout) -> Type | None:
     """The type of a leaf; None for what is not one."""
     return _type(layout) if isinstance(layout, LeafLayout | SharedLayout) else None
-
-
-def _unify_objects(a: Layout, b: Layout) -> Layout:
-    """Objects of one class stay what they are, field by field; of several classes, they are only handed on."""
-    if isinstance(a, RecordLayout) and isinstance(b, RecordLayout):
-        same = (a.kind, a.cls, a.keys) == (b.kind, b.cls, b.keys)
-        return _unify_records(a, b) if same else LeafLayout(MADE)
-    x, y = leaf_type(a), leaf_type(b)
-    if x == y and x is not None:
-        return LeafLayout(x)
-    if all(is_object(k) or isinstance(k, RecordLayout) for k in (a, b)):
-        return LeafLayout(MADE)
-    raise Conflict(f"{describe(a)} and {describe(b)}")
-
-
-def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
-    if a.kind == b.kind == "dict" and a.keys != b.keys and set(a.keys) == set(b.keys):
-        position = dict(zip(b.keys, b.items, strict=True))
-        b = replace(b, keys=a.keys, items=tuple(position[k] for k in a.keys))
-    if a.kind == b.kind == "list" and len(a.items) != len(b.items):
-        return ListingLayout(_unify_all((*a.items, *b.items)))
-    if (a.kind, a.keys, a.cls, a.treedef) != (b.kind, b.keys, b.cls, b.treedef):
-        raise Conflict(f"{describe(a)} and {describe(b)}")
-    return replace(a, items=tuple(unify(x, y) for x, y in zip(a.items, b.items, strict=True)))
-
-
-def _is_list_layout(layout: Layout) -> bool:
-    return isinstance(layout, ListingLayout) or (isinstance(layout, RecordLayout) and layout.kind == "list")
-
-
-def _unify_all(layouts: tuple[Layout, ...]) -> Layout:
-    return reduce(unify, layouts)
 
 
 def is_none(layout: Layout) -> bool:
@@ -362,19 +297,6 @@ def is_none(layout: Layout) -> bool:
 
 def _type(layout: LeafLayout | SharedLayout) -> Type:
     return layout.type if isinstance(layout, LeafLayout) else layout.operand.type
-
-
-def _dynamic(layout: Layout) -> Layout:
-    """The layout of a static number or string as a run-time value; of a shared leaf as an ordinary one."""
-    match layout:
-        case SharedLayout(operand=operand):
-            return LeafLayout(operand.type)
-        case LeafLayout(type=type):
-            return LeafLayout(type)
-        case HeldLayout(value=v.Static(value=value)):
-            return LeafLayout(static) if (static := static_type(value)) is not None else layout
-        case _:
-            return layout
 
 
 def static_type(value: Any) -> Type | None:
@@ -396,42 +318,6 @@ def vocabulary_of(value: Any) -> str | None:
     if isinstance(value, enum.Enum):
         return f"{type(value).__module__}.{type(value).__qualname__}"
     return "str" if isinstance(value, str) else None
-
-
-def _unify_types(a: Type, b: Type) -> Type:
-    if a == b:
-        return a
-    if isinstance(a, Array) and isinstance(b, Array):
-        return join_arrays(a, b)
-    if isinstance(a, List) and isinstance(b, List):
-        return List(_unify_types(a.elem, b.elem))
-    raise Conflict(f"{a} and {b}")
-
-
-def join_arrays(a: Array, b: Array) -> Array:
-    """Python int with float is float; a Python scalar takes the dtype and shape of an array."""
-    if is_python_number(a) and is_python_number(b):
-        return max((a, b), key=lambda t: (_kind(t), t.dtype.endswith("64")))
-    for scalar, array in ((a, b), (b, a)):
-        if is_python_number(scalar) and _kind(scalar) <= _kind(array) < _NO_NUMBER:
-            return array
-    if a.dtype == b.dtype and a.shape == b.shape:
-        return Array(a.dtype, a.shape)
-    raise Conflict(f"{a} and {b}")
-
-
-def is_python_number(type: Array) -> bool:
-    """A Python int, float or complex; a Python bool has the type of any bool."""
-    return type.weak and type.is_scalar and not type.is_bool
-
-
-_NO_NUMBER = 9
-
-
-def _kind(type: Array) -> int:
-    if type.is_bool or type.dtype.startswith("key"):
-        return _NO_NUMBER
-    return 1 if type.is_integer else 3 if type.dtype.startswith("complex") else 2
 
 
 def describe(layout: Layout) -> str:
@@ -458,3 +344,5 @@ def describe(layout: Layout) -> str:
             return " or ".join(describe(x) for x in alternatives)
         case UnsetLayout(name=name):
             return f"{name}, which is not set"
+        case AliasLayout():
+            return "the same object"

@@ -11,7 +11,6 @@ from autobatch.frontend.access import expand, take_apart
 from autobatch.frontend.comprehensions import make_map
 from autobatch.frontend.joins import as_listing, convert, stored
 from autobatch.frontend.layouts import (
-    Conflict,
     HeldLayout,
     Layout,
     LeafLayout,
@@ -23,13 +22,13 @@ from autobatch.frontend.layouts import (
     layout_of,
     leaf_types,
     static_type,
-    unify,
 )
 from autobatch.frontend.layouts import rebuild as rebuild_value
 from autobatch.frontend.numbers import is_python, operand_of, present
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import State
 from autobatch.frontend.statics import inputs
+from autobatch.frontend.unify import Conflict, unify
 from autobatch.frontend.views import refuse_view
 from autobatch.ir.core import Apply, Literal, Operand, Region, walk
 from autobatch.ir.template import Container, Fixed, MadeTemplate, Maybe, Output, Rows, Template
@@ -42,10 +41,13 @@ class Outputs:
     def __init__(self, state: State) -> None:
         self.state = state
         self.operands: list[Operand] = []
+        self.objects: dict[int, Container] = {}
 
     def template(self, value: v.Abstract) -> Template:
         """The template of a result."""
-        return self._template(prepared(self.state, value, inside=False))
+        value = prepared(self.state, value, inside=False)
+        self.state.context.keep(value)
+        return self._template(value)
 
     def _template(self, value: v.Abstract) -> Template:
         match value:
@@ -58,7 +60,10 @@ class Outputs:
                 return Maybe(self._template(inner), self._output(missing))
             case v.Record(kind, keys, items, cls, treedef):
                 refuse_view(self.state, value)
-                return Container(kind, tuple(map(self._template, items)), keys, cls, treedef)
+                if id(value) not in self.objects:  # what stands twice is one object
+                    made = Container(kind, tuple(map(self._template, items)), keys, cls, treedef)
+                    self.objects[id(value)] = made
+                return self.objects[id(value)]
             case v.Listing(lists=lists, elem=elem):
                 element = self._template(rebuild_value(elem, iter(lists)))
                 known = lists[0] in self.operands
@@ -99,28 +104,38 @@ def made_classes(state: State) -> tuple[MadeTemplate, ...]:
     return tuple(found)
 
 
-def prepared(s: State, value: v.Abstract, inside: bool) -> v.Abstract:
+Objects = dict[int, tuple[v.Abstract, v.Abstract]]
+"""By the identity of an object: itself, and what it became."""
+
+
+def prepared(s: State, value: v.Abstract, inside: bool, objects: Objects | None = None) -> v.Abstract:
     """The same value as it leaves the program: lists that are written out have elements of one type, or are mixtures.
 
     `inside`: it is part of something that becomes columns. There strings and numbers are values of the program, and a
-    list of the examples stays the very object that it is."""
-    value = expand(s, stored(s, value))
+    list of the examples stays the very object that it is. `objects`: those that are prepared, by identity."""
+    objects = {} if objects is None else objects
+    if id(value) in objects:
+        return objects[id(value)][1]
+    original, value = value, expand(s, stored(s, value))
     match value:
         case v.Static(value=held) if inside and static_type(held) is not None:
             return v.Leaf(operand_of(s, value))
         case v.Static(value=held) if inputs(held):
-            return prepared(s, take_apart(s.context, held), inside)
+            return prepared(s, take_apart(s.context, held), inside, objects)
         case v.Leaf(operand=operand) if not inside and _is_whole_list(s, operand):
             return prepared(s, sequence(s, value), inside)
         case v.Optional(unset=unset) if unset:
-            return prepared(s, present(s, value), inside)
+            return prepared(s, present(s, value), inside, objects)
         case v.Optional(value=inner):
-            return replace(value, value=prepared(s, inner, inside=True))
+            return replace(value, value=prepared(s, inner, True, objects))
         case v.Record(kind="list", items=items):
             return _written_out(s, [stored(s, i) for i in items], inside)
         case v.Record(kind=kind, items=items):
             inside = inside or kind == "object"
-            return replace(value, items=tuple(prepared(s, x, inside) for x in items))
+            made = replace(value, items=tuple(prepared(s, x, inside, objects) for x in items))
+            if kind == "object":
+                objects[id(original)] = (original, made)
+            return made
         case v.Listing(elem=elem) if not _is_prepared(elem):
             found = sequence(s, value)
             assert isinstance(found, v.Lazy)

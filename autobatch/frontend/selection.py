@@ -11,10 +11,11 @@ import jax.numpy as jnp
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.joins import conditional
-from autobatch.frontend.layouts import Conflict, LeafLayout, NotStored, layout_of, unify
+from autobatch.frontend.layouts import LeafLayout, NotStored, layout_of
 from autobatch.frontend.numbers import coerce, operand_of, traced
 from autobatch.frontend.state import State
 from autobatch.frontend.tracing import trace
+from autobatch.frontend.unify import Conflict, unify
 from autobatch.ir.core import Operand
 from autobatch.ir.types import Array
 

@@ -144,3 +144,38 @@ def test_wrong_settings():
         ab.batched(lambda n: n, static=3)
     with pytest.raises(ab.BatchError, match="batched already"):
         ab.batched(ab.batched(lambda x: x))
+
+
+def test_out_axes_none_names_the_line_that_a_batched_argument_reaches():
+    f = ab.batched(lambda x: x + 1, out_axes=None)
+    with pytest.raises(ab.BatchError, match=r"test_axes.py:\d+:\d+.*out_axes=None"):
+        f(np.arange(3.0))
+
+
+def test_out_axes_none_of_what_only_shared_arguments_decide():
+    def both(p, x):
+        doubled = p * 2
+        return {"p": (doubled, doubled.sum()), "x": x}
+
+    f = ab.batched(both, in_axes=(None, 0), out_axes={"p": None, "x": 0})
+    out = f(jnp.ones(2), np.arange(3.0))
+    assert out["p"][0].shape == (2,) and out["p"][1].shape == () and out["x"].shape == (3,)
+    name = ab.batched(lambda x: ("name", x), out_axes=(None, 0))(np.arange(2))
+    assert name[0] == "name"
+
+
+def test_out_axes_are_a_prefix_of_the_result():
+    f = ab.batched(lambda x: {"a": (x, x), "b": x}, out_axes={"a": (1, 0), "b": 1})
+    out = f(jnp.ones((3, 2)))
+    assert out["a"][0].shape == (2, 3) and out["a"][1].shape == (3, 2) and out["b"].shape == (2, 3)
+    for wrong in ((0, 0), {"a": 0}, {"a": (0, 0, 0), "b": 0}, {"a": {"x": 0, "y": 0}, "b": 0}):
+        with pytest.raises(ab.BatchError, match="prefix"):
+            ab.batched(lambda x: {"a": (x, x), "b": x}, out_axes=wrong)(jnp.ones((3, 2)))
+
+
+def test_out_axes_of_structure_can_be_zero_only():
+    for axis in (1, None):
+        with pytest.raises(ab.BatchError, match="0 only"):
+            ab.batched(lambda x: ["a" if x > 1 else "b"], out_axes=axis)([1, 2])
+        with pytest.raises(ab.BatchError, match="0 only"):
+            ab.batched(lambda x: None if x > 1 else x, out_axes=axis)([1, 2])

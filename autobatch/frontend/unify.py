@@ -1,0 +1,255 @@
+"""What two values have in common: the layout that both convert to (API.md, section 2).
+
+    float32*[]  and  int32*[]           ->  float32*[]
+    None        and  (x, y)             ->  (x, y) or None
+    Node(x)     and  a node of a tree   ->  made<>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+from autobatch.frontend import values as v
+from autobatch.frontend.layouts import (
+    AliasLayout,
+    ChoiceLayout,
+    FunctionLayout,
+    HeldLayout,
+    Layout,
+    LeafLayout,
+    ListingLayout,
+    MethodLayout,
+    OptionalLayout,
+    RecordLayout,
+    SharedLayout,
+    UnsetLayout,
+    describe,
+    is_none,
+    leaf_type,
+    static_type,
+)
+from autobatch.frontend.statics import same_static
+from autobatch.ir.types import MADE, Array, List, Made, Ref, Type
+
+
+class Conflict(Exception):
+    """Two layouts have nothing in common; the message says what differs."""
+
+
+def unify(a: Layout, b: Layout) -> Layout:
+    """The layout that values of both layouts convert to; raises Conflict. Where the two do not agree on which objects
+    are one, they are several."""
+    objects = tuple(_objects(a))
+    if not any(isinstance(x, AliasLayout) for x in (*objects, *_objects(b))):
+        return _unify(a, b)
+    if objects == tuple(_objects(b)):
+        joined = _unify(a, b)
+        if objects == tuple(_objects(joined)):
+            return joined
+    return _unify(unaliased(a), unaliased(b))
+
+
+def _objects(layout: Layout) -> Iterator[Any]:
+    """The objects of a layout in the order in which they end, and the aliases among them."""
+    for inner in _inner(layout):
+        yield from _objects(inner)
+    if isinstance(layout, AliasLayout):
+        yield layout
+    elif isinstance(layout, RecordLayout) and layout.kind == "object":
+        yield (layout.cls, layout.keys)
+
+
+def _inner(layout: Layout) -> tuple[Layout, ...]:
+    """The layouts of the parts of a value; elements of lists are values of their own."""
+    match layout:
+        case OptionalLayout(value=inner):
+            return (inner,)
+        case RecordLayout(items=items):
+            return items
+        case FunctionLayout(defaults=defaults, captured=captured):
+            return (*defaults, *captured)
+        case MethodLayout(function=function, receiver=receiver):
+            return (function, receiver)
+        case ChoiceLayout(alternatives=alternatives):
+            return alternatives
+        case _:
+            return ()
+
+
+def unaliased(layout: Layout) -> Layout:
+    """The layout of the same value with an object of its own at each place."""
+    return _unaliased(layout, [])
+
+
+def _unaliased(layout: Layout, made: list[Layout]) -> Layout:
+    def many(xs: tuple[Layout, ...]) -> tuple[Layout, ...]:
+        return tuple(_unaliased(x, made) for x in xs)
+
+    match layout:
+        case AliasLayout(position=position):
+            return made[position]
+        case RecordLayout(items=items):
+            record = replace(layout, items=many(items))
+            if layout.kind == "object":
+                made.append(record)
+            return record
+        case OptionalLayout(value=inner):
+            return replace(layout, value=_unaliased(inner, made))
+        case FunctionLayout(defaults=defaults, captured=captured):
+            return replace(layout, defaults=many(defaults), captured=many(captured))
+        case MethodLayout(function=function, receiver=receiver):
+            method, bound = many((function, receiver))
+            return MethodLayout(method, bound, layout.name)
+        case ChoiceLayout(alternatives=alternatives):
+            return ChoiceLayout(many(alternatives))
+        case _:
+            return layout
+
+
+def _unify(a: Layout, b: Layout) -> Layout:
+    if a == b:
+        return a
+    match a, b:
+        case (UnsetLayout(name=name), other) | (other, UnsetLayout(name=name)):
+            if name.startswith("<") or (isinstance(other, OptionalLayout) and other.unset):
+                return other
+            return OptionalLayout(other, name)
+        case (OptionalLayout(value=x, unset=m), OptionalLayout(value=y, unset=n)) if m == n:
+            return OptionalLayout(_unify(x, y), m) if m else optional(_unify(x, y))
+        case (OptionalLayout(value=x, unset=n), other) | (other, OptionalLayout(value=x, unset=n)) if n:
+            return OptionalLayout(_unify(x, other), n)
+        case (OptionalLayout(value=x), other) | (other, OptionalLayout(value=x)):
+            return optional(x if is_none(other) else _unify(x, other))
+        case (HeldLayout(), other) | (other, HeldLayout()) if is_none(a) or is_none(b):
+            other = b if is_none(a) else a
+            return optional(_dynamic(other) if isinstance(other, HeldLayout) else other)
+        case (HeldLayout(value=x), HeldLayout(value=y)) if same_static(x.value, y.value):
+            return a
+        case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):
+            return _unify_objects(a, b)
+        case (RecordLayout(), RecordLayout()):
+            return _unify_records(a, b)
+        case (HeldLayout(), RecordLayout()) | (RecordLayout(), HeldLayout()):
+            raise Conflict(f"{describe(a)} and {describe(b)}")
+        case (ListingLayout(elem=x, array=m), ListingLayout(elem=y, array=n)) if m == n:
+            return ListingLayout(unify(x, y), m)
+        case (RecordLayout(kind="list", items=items), ListingLayout(elem=x)):
+            return ListingLayout(_unify_all((x, *items)))
+        case (ListingLayout(elem=x), RecordLayout(kind="list", items=items)):
+            return ListingLayout(_unify_all((x, *items)))
+        case (FunctionLayout(), FunctionLayout()) if (a.source, a.names) == (b.source, b.names):
+            pairs = zip(a.captured, b.captured, strict=True)
+            defaults = zip(a.defaults, b.defaults, strict=True)
+            return replace(
+                a, defaults=tuple(_unify(x, y) for x, y in defaults), captured=tuple(_unify(x, y) for x, y in pairs)
+            )
+        case (MethodLayout(), MethodLayout()) if a.name == b.name:
+            return MethodLayout(_unify(a.function, b.function), _unify(a.receiver, b.receiver), a.name)
+    x, y = _dynamic(a), _dynamic(b)
+    if isinstance(x, LeafLayout) and isinstance(y, LeafLayout):
+        if isinstance(x.type, List) and isinstance(y.type, List) and x.type.elem == y.type.elem:
+            return ListingLayout(LeafLayout(x.type.elem))
+        return LeafLayout(_unify_types(x.type, y.type))
+    for one, other in ((x, y), (y, x)):
+        if isinstance(one, LeafLayout) and isinstance(one.type, List) and _is_list_layout(other):
+            return _unify(ListingLayout(LeafLayout(one.type.elem)), other)
+    raise Conflict(f"{describe(a)} and {describe(b)}")
+
+
+def optional(layout: Layout) -> Layout:
+    """A value of that layout, or None."""
+    type = leaf_type(layout)
+    if isinstance(type, Ref | List | Made):
+        return LeafLayout(type)
+    return layout if isinstance(layout, OptionalLayout) and not layout.unset else OptionalLayout(layout)
+
+
+def is_object(layout: Layout) -> bool:
+    """An object of a class: of the examples, or made in the function."""
+    if isinstance(layout, RecordLayout):
+        return layout.kind in ("object", "namedtuple")
+    return isinstance(leaf_type(layout), Ref | Made)
+
+
+def _unify_objects(a: Layout, b: Layout) -> Layout:
+    """Objects of one class stay what they are, field by field; of several classes, they are only handed on."""
+    if isinstance(a, RecordLayout) and isinstance(b, RecordLayout):
+        same = (a.kind, a.cls, a.keys) == (b.kind, b.cls, b.keys)
+        return _unify_records(a, b) if same else LeafLayout(MADE)
+    x, y = leaf_type(a), leaf_type(b)
+    if x == y and x is not None:
+        return LeafLayout(x)
+    if all(is_object(k) or isinstance(k, RecordLayout) for k in (a, b)):
+        return LeafLayout(MADE)
+    raise Conflict(f"{describe(a)} and {describe(b)}")
+
+
+def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
+    if a.kind == b.kind == "dict" and a.keys != b.keys and set(a.keys) == set(b.keys):
+        position = dict(zip(b.keys, b.items, strict=True))
+        b = replace(b, keys=a.keys, items=tuple(position[k] for k in a.keys))
+    if a.kind == b.kind == "list" and len(a.items) != len(b.items):
+        return ListingLayout(_unify_all((*a.items, *b.items)))
+    if (a.kind, a.keys, a.cls, a.treedef) != (b.kind, b.keys, b.cls, b.treedef):
+        raise Conflict(f"{describe(a)} and {describe(b)}")
+    return replace(a, items=tuple(_unify(x, y) for x, y in zip(a.items, b.items, strict=True)))
+
+
+def _is_list_layout(layout: Layout) -> bool:
+    return isinstance(layout, ListingLayout) or (isinstance(layout, RecordLayout) and layout.kind == "list")
+
+
+def _unify_all(layouts: tuple[Layout, ...]) -> Layout:
+    return reduce(unify, layouts)
+
+
+def _dynamic(layout: Layout) -> Layout:
+    """The layout of a static number or string as a run-time value; of a shared leaf as an ordinary one."""
+    match layout:
+        case SharedLayout(operand=operand):
+            return LeafLayout(operand.type)
+        case LeafLayout(type=type):
+            return LeafLayout(type)
+        case HeldLayout(value=v.Static(value=value)):
+            return LeafLayout(static) if (static := static_type(value)) is not None else layout
+        case _:
+            return layout
+
+
+def _unify_types(a: Type, b: Type) -> Type:
+    if a == b:
+        return a
+    if isinstance(a, Array) and isinstance(b, Array):
+        return join_arrays(a, b)
+    if isinstance(a, List) and isinstance(b, List):
+        return List(_unify_types(a.elem, b.elem))
+    raise Conflict(f"{a} and {b}")
+
+
+def join_arrays(a: Array, b: Array) -> Array:
+    """Python int with float is float; a Python scalar takes the dtype and shape of an array."""
+    if is_python_number(a) and is_python_number(b):
+        return max((a, b), key=lambda t: (_kind(t), t.dtype.endswith("64")))
+    for scalar, array in ((a, b), (b, a)):
+        if is_python_number(scalar) and _kind(scalar) <= _kind(array) < _NO_NUMBER:
+            return array
+    if a.dtype == b.dtype and a.shape == b.shape:
+        return Array(a.dtype, a.shape)
+    raise Conflict(f"{a} and {b}")
+
+
+def is_python_number(type: Array) -> bool:
+    """A Python int, float or complex; a Python bool has the type of any bool."""
+    return type.weak and type.is_scalar and not type.is_bool
+
+
+_NO_NUMBER = 9
+
+
+def _kind(type: Array) -> int:
+    if type.is_bool or type.dtype.startswith("key"):
+        return _NO_NUMBER
+    return 1 if type.is_integer else 3 if type.dtype.startswith("complex") else 2
