@@ -94,18 +94,19 @@ class _Lent(FunctionSource):
         return self.place
 
 
-def run(s: State, function: types.FunctionType, args: Arguments, kwargs: Named) -> v.Abstract:
+def run(s: State, function: Callable[..., Any], args: Arguments, kwargs: Named) -> v.Abstract:
     """A call of a function of this module."""
+    assert isinstance(function, types.FunctionType)
     cache = s.context.memory.sources
     key: Any = (function, s.span)
     if key not in cache:
         source = source_of(function)
         cache[key] = _Lent(**{f.name: getattr(source, f.name) for f in fields(source)}, place=s.span)
-    defaults = {"function": v.Static(_add)}
+    defaults: Named = {"function": v.Static(_add)}
     return activate(s, cache[key], bind_arguments(s, cache[key], args, kwargs, defaults), {})
 
 
-def _text(function: Any) -> Callable[[State, Arguments, Named], v.Abstract]:
+def _written(function: Callable[..., Any]) -> Callable[[State, Arguments, Named], v.Abstract]:
     return lambda s, args, kwargs: run(s, function, args, kwargs)
 
 
@@ -151,7 +152,7 @@ LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
     itertools.chain.from_iterable: _chain_of,
     itertools.combinations: _choose,
     itertools.islice: _islice,
-    itertools.pairwise: _text(_pairwise),
+    itertools.pairwise: _written(_pairwise),
     itertools.product: _pairs,
 }
 """Functions of `functools` and `itertools`."""

@@ -8,7 +8,7 @@ next((c for c in t.kids if c.ok), d)        found = d
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import TypeVar
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
@@ -19,6 +19,7 @@ from autobatch.frontend.sources import stores
 from autobatch.frontend.state import State
 
 _FOUND, _HIT = "<found>", "<hit>"
+Node = TypeVar("Node", bound=ast.AST)
 
 
 def first_element(s: State, node: ast.Call) -> v.Abstract | None:
@@ -73,7 +74,7 @@ def _search(generator: ast.GeneratorExp) -> ast.For:
     return _at(generator, loop)
 
 
-def _at(place: ast.AST, made: Any) -> Any:
+def _at(place: ast.AST, made: Node) -> Node:
     """A node that was made, at a place of the source, with all its parts that have none."""
     ast.copy_location(made, place)
     return ast.fix_missing_locations(made)
