@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import operator
@@ -80,18 +81,27 @@ def _of_object(s: State, value: v.Static, name: str) -> v.Abstract:
     found = inspect.getattr_static(type(held), name, None)
     if isinstance(found, property) and found.fget is not None and inputs(held):
         return s.call(v.Static(found.fget), [value])
+    if isinstance(found, functools.cached_property) and name not in vars(held) and inputs(held):
+        return s.call(v.Static(found.func), [value])
     if type(held) in (dict, list, tuple) and isinstance(found, types.MethodDescriptorType):
         return v.Method(v.Static(found), value, name)
     try:
         item = getattr(held, name)
     except AttributeError as error:
         s.refuse(str(error), "check the spelling")
-    if isinstance(item, types.MethodType) and item.__self__ is held:
+    if is_bound_method(item) and item.__self__ is held:
         return v.Method(v.Static(item.__func__), value, name)
     origin = value.origin.child(("attribute", name)) if value.origin is not None else None
     if isinstance(held, types.ModuleType) and held.__name__.split(".")[0] in LIBRARIES:
         origin = None
     return wrap(s.context, item, origin)
+
+
+def is_bound_method(value: Any) -> bool:
+    """A method of Python, or one of a module of Equinox, which has its own class of them."""
+    return isinstance(value, types.MethodType) or (
+        isinstance(getattr(value, "__func__", None), types.FunctionType) and hasattr(value, "__self__")
+    )
 
 
 def _of_class(s: State, value: v.Abstract, cls: type | None, name: str) -> v.Abstract:

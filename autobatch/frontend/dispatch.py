@@ -14,7 +14,7 @@ import jax
 from autobatch.errors import UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
-from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_class
+from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_bound_method, is_class
 from autobatch.frontend.builtin_functions import BUILTINS, METHODS, packed
 from autobatch.frontend.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.construct import construct
@@ -109,7 +109,7 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         return s.call(v.Static(inner), args, kwargs)
     if isinstance(held, functools._lru_cache_wrapper):
         return s.call(wrap(s.context, held.__wrapped__), args, kwargs)
-    if isinstance(held, types.MethodType):
+    if is_bound_method(held):
         receiver = _part(s, function, held.__self__, ("attribute", "__self__"))
         return s.call(v.Static(held.__func__), [receiver, *args], kwargs)
     if (message := _refused(held)) is not None and not (held in FOLDED and _all_static(args, kwargs)):

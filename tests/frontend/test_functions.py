@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.frontend.harness import Lowering, check
+from tests.frontend.programs import Node
 
 SCALE = 3.0
 WEIGHTS = {"W": jnp.arange(6.0).reshape(2, 3), "k": 2}
@@ -258,3 +259,32 @@ def test_dtypes_convert():
 
     check(halved, [1, 3])
     check(lambda x: (jnp.float16(x).astype(jnp.int32), np.int8(x), jnp.bool_(x), jnp.float32(1)), [1.5, 0.0])
+
+
+def test_equinox_modules_over_trees():
+    class Encoder(eqx.Module):
+        w: jax.Array
+        act: object = eqx.field(static=True, default=jnp.tanh)
+
+        def encode(self, t):
+            if t.left is None or t.right is None:
+                return self.act(self.w * t.word)
+            return self.act(self.encode(t.left) + self.encode(t.right) * self.w)
+
+    encoder, trees = Encoder(jnp.arange(2.0)), [Node(0, 1), Node(1, 2, Node(2, 3), Node(3, 4))]
+    check(lambda m, t: m.encode(t), trees, encoder)
+    check(lambda t: encoder.encode(t), trees)
+    check(encoder.encode, trees)
+
+
+class Scaled:
+    def __init__(self, w):
+        self.w = w
+
+    @functools.cached_property
+    def doubled(self):
+        return self.w * 2
+
+
+def test_cached_properties_of_parameters():
+    check(lambda p, x: p.doubled * x, [1.0, 2.0], Scaled(3.0))
