@@ -25,10 +25,10 @@ import jax.numpy as jnp
 
 from autobatch import plain, results, transfer
 from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, read_axes
-from autobatch.batch import Batch, schema_like
+from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
 from autobatch.checks import refuse
-from autobatch.data import FAILED, Examples, Known, gather
+from autobatch.data import FAILED, Examples, Known, fixed_by, gather
 from autobatch.errors import BatchError, ExampleError, SourceError, UnsupportedError
 from autobatch.grouped import GroupedBatch, whole_arrays
 from autobatch.groups import Group
@@ -128,10 +128,11 @@ class Batched(Generic[P, R]):
         bound = self._bound_to_pack(args)
         if len(bound.slots) == 1 and bound.slots[0].kind == "batch":
             return bound.slots[0].values.plan(self)  # type: ignore[no-any-return]
-        wanted = self._declared if like is None else _fixed_by(like)
+        wanted = self._declared if like is None else fixed_by(like)
 
         def packed(part: Bound) -> Batch:
-            return Batch(gather(self._name, part.slots, self._known, wanted, self.planner, grow=False).on_host()).plan(self)
+            found = gather(self._name, part.slots, self._known, wanted, self.planner, grow=False)
+            return Batch(found.on_host()).plan(self)
 
         by_shape = self._by_shape(packed)
         by_shape.rounded = False
@@ -286,18 +287,9 @@ class Batched(Generic[P, R]):
                 raise RaggedRefused(error, ragged, examples.width) from error
             if examples.own == examples.schema:
                 raise
-            return self._prepare_apart(bound, examples)
+            return self._known.apart_from(examples, lambda: self._prepare(bound))
         self._known.learn(examples.schema, examples.width)
         return Prepared(program, examples, program.shared(sharing.leaves), examples.ready(program))
-
-    def _prepare_apart(self, bound: Bound, examples: Examples) -> Prepared:
-        """As `_prepare`, for examples that do not compile with the types that were seen before."""
-        forget = self._known.keep_apart(examples)
-        try:
-            return self._prepare(bound)
-        except SourceError:
-            forget()
-            raise
 
     def _finish(self, call: Prepared, run: Callable[..., Any] | None = None) -> Any:
         """Run, and turn what comes out into the result."""
@@ -386,22 +378,6 @@ def _leaves(form: Any) -> Iterator[Any]:
 def _input(slot: Slot, examples: Examples) -> Input:
     component = examples.components[slot.index]
     return Input(slot.index, component.type, optional=component.optional)
-
-
-def _fixed_by(like: Any) -> Callable[[Slot], Declared]:
-    """What a Batch or an annotation says about every argument."""
-    schema = schema_like(like)
-    return lambda slot: None if schema is None else lambda: schema
-
-
-def _signature(fun: Callable[..., Any]) -> inspect.Signature:
-    try:
-        return inspect.signature(fun)
-    except ValueError:
-        raise UnsupportedError(
-            f"{getattr(fun, '__name__', fun)!s} does not tell its parameters",
-            cure="batch a function that calls it: `lambda x: ...`",
-        ) from None
 
 
 def _in_class(fun: Callable[..., Any]) -> bool:

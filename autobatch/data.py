@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,9 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.arguments import Slot
-from autobatch.batch import Batch
+from autobatch.batch import Batch, schema_like
 from autobatch.checks import Check
-from autobatch.errors import PlanError, of_empty_lists
+from autobatch.errors import PlanError, SourceError, of_empty_lists
 from autobatch.groups import (
     Form,
     Group,
@@ -38,6 +38,8 @@ from autobatch.runtime.columns import ROOT, Columns, has_mask, host_dtype, host_
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.shapes import ragged_names
 from autobatch.runtime.together import arguments_class, component_field, component_schema, root_columns, schema_together
+
+T = TypeVar("T")
 
 FAILED = "#failed"
 """The table that says which examples failed while planning, for functions with `on_error="mask"`."""
@@ -161,12 +163,9 @@ class Known:
     apart: dict[tuple[int, Schema, Schema], None] = field(default_factory=dict)
     """Types that join, but with which the function does not compile: of the examples, and joined."""
 
-    def pack(self, examples: list[Any], width: int, declared: Declared, function: str) -> Columns:
-        """Pack examples into columns; types that no example shows are those that were seen before."""
-        if examples:
-            return pack_fresh(examples, declared)
-        with self.lock:
-            return pack_like(examples, self.schemas.get(width, ()), declared, function)
+    def pack(self, examples: list[Any], seen: Sequence[Schema], declared: Declared, function: str) -> Columns:
+        """Pack examples into columns; where there are none, their types are those that were seen before."""
+        return pack_fresh(examples, declared) if examples else pack_like(examples, seen, declared, function)
 
     def joined(self, schema: Schema, width: int, declared: Declared = None, grow: bool = True) -> Schema:
         """The schema joined with what was seen before, where the types join: with what holds it already, else
@@ -199,15 +198,18 @@ class Known:
             if schema not in seen and not unknown_lists(schema):
                 seen[:] = [*(s for s in seen if merged(s, schema) != schema), schema][-16:]
 
-    def keep_apart(self, examples: Examples) -> Callable[[], None]:
-        """Remember that the types of some examples go with nothing that they were joined with; the result forgets it
-        again."""
+    def apart_from(self, examples: Examples, call: Callable[[], T]) -> T:
+        """`call`, where the types of some examples go with nothing that they were joined with. Kept when it works."""
         key = examples.width, examples.own, examples.schema
         with self.lock:
             self.apart[key] = None
             while len(self.apart) > 64:
                 del self.apart[next(iter(self.apart))]
-        return lambda: self.apart.pop(key, None)
+        try:
+            return call()
+        except SourceError:
+            self.apart.pop(key, None)
+            raise
 
     def needs_whole(self, schema: Schema, width: int) -> dict[str, str]:
         """The ragged columns of a schema whose arrays the function needs whole, and why."""
@@ -338,10 +340,11 @@ def _pack_together(
     """Lists are packed as examples that are tuples, so that an object in two of them is one object. Batches are put
     together column by column, and keep what comes of it."""
     if all(s.kind == "list" for s in rest):
+        seen = known.schemas.get(len(rest), [])
         if len(rest) == 1:
-            return Group(known.pack(rest[0].values, 1, declared(rest[0]), function))
+            return Group(known.pack(rest[0].values, seen, declared(rest[0]), function))
         rows = [arguments_class(len(rest))._make(row) for row in zip(*(s.values for s in rest), strict=True)]  # type: ignore[attr-defined]
-        return Group(known.pack(rows, len(rest), _declared_together([declared(s) for s in rest]), function), len(rest))
+        return Group(known.pack(rows, seen, _declared_together([declared(s) for s in rest]), function), len(rest))
     _refuse_apart(function, rest)
     parts = []
     for k, slot in enumerate(rest):
@@ -350,7 +353,8 @@ def _pack_together(
         else:
             seen = [component_schema(s, k) for s in known.schemas.get(len(rest), ())]
             seen = [s for s in seen if all(merged(s, b.values.schema) for b in rest if b.kind == "batch")]
-            parts.append(Part(Group(pack_like(slot.values, seen, declared(slot), function)), None, fleeting=True))
+            columns = known.pack(slot.values, seen, declared(slot), function)
+            parts.append(Part(Group(columns), None, fleeting=True))
     return join(parts, planner)
 
 
@@ -372,6 +376,22 @@ def _declared_together(parts: Sequence[Declared]) -> Declared:
         return parts[0]
     known = [p for p in parts if p is not None]
     return (lambda: schema_together([p() for p in known])) if len(known) == len(parts) else None
+
+
+def fixed_by(like: Any) -> Callable[[Slot], Declared]:
+    """What a Batch or an annotation says about every argument."""
+    schema = schema_like(like)
+    return lambda slot: None if schema is None else lambda: schema
+
+
+def _signature(fun: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(fun)
+    except ValueError:
+        raise UnsupportedError(
+            f"{getattr(fun, '__name__', fun)!s} does not tell its parameters",
+            cure="batch a function that calls it: `lambda x: ...`",
+        ) from None
 
 
 def component_types(schema: Schema, width: int) -> list[Component]:
