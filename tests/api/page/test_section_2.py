@@ -38,6 +38,11 @@ class Report:
     node: Node | None = None
 
 
+@dataclass
+class Other:
+    z: float
+
+
 def sort_of(t):
     return Sort.LEAF if t.left is None else Sort.INNER
 
@@ -163,6 +168,14 @@ def test_structure_becomes_a_batch(function):
     f = ab.batched(function)
     found = f(trees())
     assert isinstance(found, ab.Batch) and len(found) == 3
+    assert ab.unbatch(found) == f.loop(trees())
+
+
+def test_a_mixture_of_classes_is_a_batch():
+    """One path may return one class, another path another."""
+    f = ab.batched(lambda t: Other(t.x) if t.left is None else Report("inner", t.x))
+    found = f(trees())
+    assert isinstance(found, ab.Batch)
     assert ab.unbatch(found) == f.loop(trees())
 
 
@@ -328,6 +341,13 @@ def test_unbatch_gives_python_numbers_and_numpy_arrays():
     """Entries of shape () are bool, int and float of Python; others NumPy arrays."""
     row = ab.unbatch((jnp.array([True]), jnp.array([1]), jnp.array([0.5]), jnp.ones((1, 2))))[0]
     assert [type(x) for x in row] == [bool, int, float, np.ndarray]
+
+
+def test_unbatch_keeps_the_order_of_keys():
+    """The dicts of the examples have the keys in the order written, as plain Python gives them."""
+    f = ab.batched(lambda t: {"x": t.x, "a": ({"n": 1, "b": 2.0}, [t.x])})
+    for got, want in zip(ab.unbatch(f(trees())), f.loop(trees()), strict=True):
+        assert repr(got) == repr(want)
 
 
 def test_unbatch_gives_lists_for_rows_of_a_ragged():
