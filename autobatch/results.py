@@ -207,7 +207,7 @@ def _is_like(axes: Any, template: Container) -> bool:
     """Is it a container of that kind? A tuple or list may stand for a tuple or NamedTuple."""
     if template.kind in ("tuple", "namedtuple") and type(axes) in (tuple, list):
         return True
-    return template.cls is None and template.kind == "pytree" or type(axes) is template.cls
+    return (template.cls is None and template.kind == "pytree") or type(axes) is template.cls
 
 
 def _container(template: Container, parts: list[Any]) -> Any:

@@ -99,7 +99,7 @@ def _of_class(s: State, a: v.Leaf, b: v.Abstract, cls: type | None) -> v.Abstrac
 @lru_cache(maxsize=512)
 def fields_equal(cls: type) -> Any:
     """A function with source, that says what the `__eq__` of a dataclass does."""
-    names = [f.name for f in dataclasses.fields(cls) if f.compare]  # type: ignore[arg-type]
+    names = [f.name for f in dataclasses.fields(cls) if f.compare]
     parts = " and ".join(f"self.{n} == other.{n}" for n in names) or "True"
     text = f"def equal(self, other):\n    return self is other or (isinstance(other, cls) and {parts})\n"
     file = f"<{cls.__module__}.{cls.__qualname__}.__eq__ {id(cls)}>"

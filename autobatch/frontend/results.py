@@ -148,7 +148,7 @@ def _is_whole_list(s: State, operand: Operand) -> bool:
     """A list of the examples that is never None: it is returned as any other list. None comes from the examples, or
     from a place in the program that makes it."""
     type, schema = operand.type, s.context.schema
-    if not isinstance(type, List) or type == schema.root:
+    if not isinstance(type, List):
         return False
     places = [
         *((f.type, f.nullable) for r in schema.stores for f in r.fields),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import autobatch as ab
@@ -46,6 +47,13 @@ def test_nodes_of_the_examples():
     ragged(agrees(lambda t: t.kids, trees()))
     ragged(agrees(lambda t: [t, t.left], trees()))
     ragged(agrees(lambda t: [Found(k, k.x * 0.5, k.name) for k in t.kids], trees()))
+
+
+def test_the_argument_itself():
+    ragged(agrees(lambda w: w, words()))
+    ragged(agrees(lambda w: w, [[np.ones(2), np.zeros(2)], [np.ones(2)]]))
+    out = ab.batched(lambda w: (w, len(w)))([["a"], ["b", "c"]])
+    assert ab.unbatch(out) == [(["a"], 1), (["b", "c"], 2)]
 
 
 def test_elements_that_are_one_object_stay_so():
