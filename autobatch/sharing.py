@@ -71,7 +71,8 @@ class Sharing:
     @property
     def integers(self) -> Integers:
         """The leaves that are integers and bools of Python or NumPy, and those of JAX, whose values are not known."""
-        known = {k: x for k, x in enumerate(self.leaves) if isinstance(x, (int, np.integer, np.bool_))}
+        integers = ((k, x) for k, x in enumerate(self.leaves) if isinstance(x, (int, np.integer, np.bool_)))
+        known = {k: x if isinstance(x, int) else x.item() for k, x in integers}
         small = (k for k, t in enumerate(self.types) if t.is_scalar and (t.is_integer or t.is_bool))
         return Integers(known, {k: self.names[k] for k in small if k not in known})
 

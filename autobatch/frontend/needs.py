@@ -26,7 +26,7 @@ class Needed(Exception):
 
 
 def decided(s: State, operand: Operand) -> bool:
-    """The truth of a shared bool. It is needed, but lowering goes on with it, so that one attempt finds all of these."""
+    """The truth of a shared bool. It is needed, but lowering goes on with it: one attempt finds all of these."""
     assert isinstance(operand, Value)
     s.context.memory.needed.add(s.context.shared.index(operand))
     return bool(s.context.integers[operand])

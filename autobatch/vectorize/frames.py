@@ -100,7 +100,7 @@ class _Builder:
             tuple(outputs.tables),
             made,
             tuple(self.p.spaces),
-            {x: 0 for x in sorted(self.facts.numbers, key=lambda x: x.id)},
+            dict.fromkeys(sorted(self.facts.numbers, key=lambda x: x.id), 0),
         )
         return System(tuple(self.p.spaces), tuple(self.equations), tuple(outputs.variables), sites), spec
 

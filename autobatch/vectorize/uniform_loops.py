@@ -26,13 +26,12 @@ from autobatch.ir.rewrite import Fresh, copy_region, free_values
 from autobatch.ir.types import Array
 from autobatch.runtime.decisions import Decisions
 
-
 FEWEST = 16
 """A scan whose count is not in the program has room for so many turns at least."""
 
 
 class Turns:
-    """Room for turns: `counts` of a module, which shared integers decide, and the turns that the program has for each."""
+    """Room for turns: `counts` of a module, which shared integers decide, and the turns that a program has for each."""
 
     def __init__(self, module: Module, counts: Sequence[Value], integers: Mapping[int, int]) -> None:
         self.decisions = Decisions(module, counts)
@@ -66,9 +65,10 @@ class _Fuser:
         self.module, self.integers = module, integers
         self.uniform = {module.shared[k] for k in integers}
         for instruction in (i for f in module.functions for i in walk(f.region)):
-            if isinstance(instruction, Apply) and instruction.op.is_jax and instruction.operands:
-                if all(isinstance(x, Literal) or x in self.uniform for x in instruction.operands):
-                    self.uniform.update(instruction.results)
+            if not isinstance(instruction, Apply) or not instruction.op.is_jax or not instruction.operands:
+                continue
+            if all(isinstance(x, Literal) or x in self.uniform for x in instruction.operands):
+                self.uniform.update(instruction.results)
         self.counts: list[Value] = []
         self.fresh = Fresh(module)
         self.constants = list(module.constants)
