@@ -380,6 +380,16 @@ def _input(slot: Slot, examples: Examples) -> Input:
     return Input(slot.index, component.type, optional=component.optional)
 
 
+def _signature(fun: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(fun)
+    except ValueError:
+        raise UnsupportedError(
+            f"{getattr(fun, '__name__', fun)!s} does not tell its parameters",
+            cure="batch a function that calls it: `lambda x: ...`",
+        ) from None
+
+
 def _in_class(fun: Callable[..., Any]) -> bool:
     """Was it written in the body of a class?"""
     outer = getattr(fun, "__qualname__", "").rpartition(".")[0]

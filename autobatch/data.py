@@ -384,16 +384,6 @@ def fixed_by(like: Any) -> Callable[[Slot], Declared]:
     return lambda slot: None if schema is None else lambda: schema
 
 
-def _signature(fun: Callable[..., Any]) -> inspect.Signature:
-    try:
-        return inspect.signature(fun)
-    except ValueError:
-        raise UnsupportedError(
-            f"{getattr(fun, '__name__', fun)!s} does not tell its parameters",
-            cure="batch a function that calls it: `lambda x: ...`",
-        ) from None
-
-
 def component_types(schema: Schema, width: int) -> list[Component]:
     """The components of examples of this schema."""
     if width == 1:
