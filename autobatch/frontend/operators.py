@@ -225,13 +225,20 @@ def _ordered(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstrac
         return s.context.rules.stacked(s, function, (a, b))
     if is_text(a) or is_text(b):
         return text(s, f"__{_NAMES[function]}__", a, b)
-    x, y = expand(s, a), expand(s, b)
+    x, y = _expanded(s, a), _expanded(s, b)
     if isinstance(x, v.Record) and isinstance(y, v.Record) and x.kind == y.kind and x.kind in ("tuple", "list"):
         return _lexicographic(s, function, x.items, y.items)
     overloaded = _overloaded(s, function, a, b)
     if overloaded is None:
         s.refuse("these values have no order", "compare numbers")
     return overloaded
+
+
+def _expanded(s: State, value: v.Abstract) -> v.Abstract:
+    """A container, also one of the examples, as a record of its elements."""
+    if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
+        return fields_of(s, value) or value
+    return expand(s, value)
 
 
 def compare_with(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:

@@ -18,8 +18,17 @@ from autobatch.ir.types import Array
 
 
 def _round(x: Any, ndigits: int | None) -> Any:
+    if ndigits is not None and ndigits < 0 and jnp.issubdtype(jnp.result_type(x), jnp.integer):
+        return _round_to(x, 10**-ndigits)
     rounded = jnp.round(x, ndigits or 0)
     return rounded.astype(int) if ndigits is None else rounded
+
+
+def _round_to(x: Any, unit: int) -> Any:
+    """The multiple of `unit` that is nearest, the even one of two."""
+    below = jnp.floor_divide(x, unit)
+    over = 2 * (x - below * unit)
+    return (below + ((over > unit) | ((over == unit) & (below % 2 == 1)))) * unit
 
 
 def _int(x: Any) -> Any:

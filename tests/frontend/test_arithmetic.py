@@ -130,3 +130,36 @@ def test_joins_of_numbers():
 
 def test_floats_are_what_math_says():
     check(lambda x: math.exp(x) + math.log(abs(x) + 1) + math.floor(x) + math.ceil(x), [1.5, -1.5])
+
+
+def test_ints_are_rounded_to_tens():
+    check(lambda n: (round(n, -1), round(n, -2), round(n, 1)), [-25, -15, 5, 15, 0, 13, -13, 250, 350])
+
+
+def test_tuples_of_the_examples_are_ordered():
+    check(lambda q: (q < (1, 0), q >= (1, 0), (0, 5) < q, (1, 0) <= q), [(0, 9), (1, 0), (2, -1), (0, 5)])
+
+
+def test_every_augmented_assignment():
+    def f(n):
+        a = n
+        a += 3
+        a -= 1
+        a *= 2
+        b = a
+        b //= 3
+        c = a
+        c %= 5
+        d = a
+        d /= 4
+        e = a
+        e **= 2
+        g = a
+        g <<= 1
+        g >>= 2
+        g &= 13
+        g |= 2
+        g ^= 5
+        return a, b, c, d, e, g
+
+    check(f, [-7, -2, 0, 1, 8])
