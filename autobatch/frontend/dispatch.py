@@ -112,6 +112,8 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
     if is_bound_method(held):
         receiver = _part(s, function, held.__self__, ("attribute", "__self__"))
         return s.call(v.Static(held.__func__), [receiver, *args], kwargs)
+    if held is iter and len(args) == 1 and s.frame.source.name.endswith("__iter__"):
+        return args[0]  # `__iter__` says what a loop runs over; it is not stepped through
     if (message := _refused(held)) is not None and not (held in FOLDED and _all_static(args, kwargs)):
         raise Impure(message[0], s.span, message[1])
     if (method := method_of(held)) is not None and not _all_static(args, kwargs):
