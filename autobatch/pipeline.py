@@ -252,8 +252,8 @@ def compile(
 ) -> Program:
     """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`.
 
-    `traced`: parameters of the entry whose values only the device will know, and their names. `integers`: the shared inputs that are
-    Python integers; `frontend.needs.Needed` is raised where one of them has to be static instead."""
+    `traced`: parameters of the entry whose values only the device will know, and their names. `integers`: the shared
+    inputs that are Python integers; `frontend.needs.Needed` is raised where one of them has to be static instead."""
     lowered = lower(fun, args, kwargs, schema, shared, integers.known)
     passes = _Passes(options)
     passes.after("example", lowered.module)
