@@ -13,7 +13,7 @@ becomes instructions. The reading order:
     calls, dispatch one IR function for each specialisation; what a call means by its callee
     tracing, rebuild    what JAX traces
     access, attributes, construct, fields, mutation     Python objects, fields of the examples, objects built inside
-    graphs, views   networkx graphs and sparse matrices of the examples
+    graphs, sparse, views   networkx graphs and sparse matrices of the examples
     numbers, operators, indexing, tags, selection, sequences, reductions, stacking, builtin_functions, numpy_names
     refusals        what cannot be compiled, and what to write instead
 """

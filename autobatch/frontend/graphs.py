@@ -1,4 +1,4 @@
-"""networkx graphs and scipy sparse matrices of the examples: what their methods and views mean over packed columns.
+"""networkx graphs of the examples: what their methods and views mean over packed columns.
 
 This file is compiled, not run: where a function uses a graph of the examples, the compiler takes it for a `Graph` whose
 `raw` is the row of the graph (`views.py`), and lowers these methods like functions of the user. `field(raw, name)` is a
@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 import networkx as nx
 
 PRECOMPUTE = "compute it before packing, and keep it as an attribute of the nodes, the edges or the graph"
-_ROWS = "convert it with .tocsr() before packing"
 
 
 def field(raw: Any, name: str) -> Any:
@@ -454,45 +453,3 @@ class ByNode:
 
     def items(self) -> Any:
         return [(label(self.raw, k), x) for k, x in enumerate(self.each)]
-
-
-# ---- sparse matrices
-
-
-@dataclass
-class Sparse:
-    """A sparse matrix of scipy, by rows. `by_rows`: it was by rows when it was packed."""
-
-    raw: Any
-    by_rows: bool
-
-    @property
-    def shape(self) -> Any:
-        return field(self.raw, "shape")
-
-    @property
-    def nnz(self) -> Any:
-        return len(field(self.raw, "data"))
-
-    @property
-    def data(self) -> Any:
-        if not self.by_rows:
-            unsupported("the data of a sparse matrix that is not by rows", _ROWS)
-        return field(self.raw, "data")
-
-    @property
-    def indices(self) -> Any:
-        if not self.by_rows:
-            unsupported("the indices of a sparse matrix that is not by rows", _ROWS)
-        return field(self.raw, "indices")
-
-    @property
-    def indptr(self) -> Any:
-        if not self.by_rows:
-            unsupported("the indptr of a sparse matrix that is not by rows", _ROWS)
-        return field(self.raw, "indptr")
-
-    def sum(self, axis: Any = None) -> Any:
-        if axis is not None:
-            unsupported("sum(axis=...) of a sparse matrix", "multiply it with a vector of ones")
-        return sum(field(self.raw, "data"))

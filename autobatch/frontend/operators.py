@@ -152,7 +152,7 @@ def _overloaded(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abst
     name = _NAMES[function]
     mirrored = _MIRRORED.get(function)
     for method, x, y in ((f"__{name}__", a, b), (f"__{mirrored}__" if mirrored else f"__r{name}__", b, a)):
-        if written(s, x, method):
+        if written(s, viewed(s, x), method):
             return s.call(attribute(s, x, method), [y])
     return None
 

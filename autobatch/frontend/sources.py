@@ -37,8 +37,8 @@ class FunctionSource:
 
     @property
     def is_shown(self) -> bool:
-        """May errors name lines of it? Methods that stand for those of other libraries carry the place of their call."""
-        return self.globals.get("__name__") != COMPILED
+        """May errors name lines of it? What stands for methods of other libraries carries the place of its call."""
+        return self.globals.get("__name__") not in COMPILED
 
     @property
     def body(self) -> list[ast.stmt]:
@@ -261,7 +261,7 @@ def is_user_function(value: Any) -> bool:
     if not isinstance(value, types.FunctionType):
         return False
     module = value.__module__ or ""
-    if module == COMPILED:
+    if module in COMPILED:
         return True
     if module.split(".")[0] in LIBRARIES:
         return False
@@ -269,7 +269,7 @@ def is_user_function(value: Any) -> bool:
     return "site-packages" not in file and not file.startswith(_STANDARD_LIBRARY) and not file.startswith("<frozen")
 
 
-COMPILED = "autobatch.frontend.graphs"
+COMPILED = ("autobatch.frontend.graphs", "autobatch.frontend.sparse")
 """What stands for methods of other libraries is lowered wherever this package is installed."""
 LIBRARIES = frozenset({"jax", "jaxlib", "numpy", "scipy", "equinox", "flax", "haiku", "optax", "math", "networkx"})
 _STANDARD_LIBRARY = inspect.__file__.removesuffix("inspect.py")

@@ -1,12 +1,13 @@
-"""Objects of other libraries among the examples, seen through the classes of `graphs.py`."""
+"""Objects of other libraries among the examples, seen through the classes of `graphs.py` and `sparse.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.frontend import graphs
+from autobatch.frontend import graphs, sparse
 from autobatch.frontend import values as v
+from autobatch.frontend.sources import COMPILED
 from autobatch.frontend.state import State
 from autobatch.ir.types import Ref
 from autobatch.runtime.libraries import is_graph_class, is_row_matrix, is_sparse_class
@@ -22,7 +23,7 @@ def viewed(s: State, value: v.Abstract) -> v.Abstract:
         return v.Record("object", ("raw",), (value,), graphs.Graph)
     if all(c is not None and is_sparse_class(c) for c in classes):
         by_rows = v.Static(all(c is not None and is_row_matrix(c) for c in classes))
-        return v.Record("object", ("raw", "by_rows"), (value, by_rows), graphs.Sparse)
+        return v.Record("object", ("raw", "by_rows"), (value, by_rows), sparse.Sparse)
     return value
 
 
@@ -43,13 +44,13 @@ def refuse_view(s: State, value: v.Record) -> None:
     """Refuse to return what stands for a view."""
     if value.cls is graphs.ByNode:
         s.refuse("a dict by nodes cannot be returned", "return the list of its values: [h[v] for v in g]")
-    if value.cls is not None and value.cls.__module__ == graphs.__name__:
+    if value.cls is not None and value.cls.__module__ in COMPILED:
         s.refuse("a view of a graph cannot be returned", "return numbers, or lists of them")
 
 
 def refuse_unknown(s: State, value: v.Record, name: str) -> None:
     """Refuse what networkx or scipy has, and this compiler does not."""
-    if value.cls in (graphs.Graph, graphs.Sparse) and not hasattr(value.cls, name) and name not in value.keys:
+    if value.cls in (graphs.Graph, sparse.Sparse) and not hasattr(value.cls, name) and name not in value.keys:
         if value.cls is graphs.Graph:
             s.refuse(f"{name!r} of a networkx graph cannot be compiled", graphs.PRECOMPUTE)
         s.refuse(f"{name!r} of a scipy sparse matrix cannot be compiled", "compute it before packing, or use its data")

@@ -227,6 +227,14 @@ def test_sparse_matrices(function: Any) -> None:
     agrees(function, MATRICES)
 
 
+def test_products_of_sparse_matrices() -> None:
+    tall = [sparse.random_array((n, 3), density=0.5, format="csr", dtype=np.float32, rng=n) for n in (2, 4, 1)]
+    w, table = np.arange(1.0, 4.0, dtype=np.float32), np.arange(6.0, dtype=np.float32).reshape(3, 2)
+    agrees(lambda m: m @ w, tall)
+    agrees(lambda m: (m @ w).sum(), [m.tocsc() for m in tall])
+    agrees(lambda m: (m @ table).sum() + m.dot(w).max(), tall)
+
+
 def test_sparse_matrices_of_other_forms() -> None:
     columns = [m.tocsc() for m in MATRICES]
     agrees(lambda m: m.sum() + m.nnz, columns)
