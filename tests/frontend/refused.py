@@ -80,8 +80,8 @@ def uses_time(n):
     return n + time.time()
 
 
-def uses_format(n):
-    return f"{n}"
+def uses_format(x):
+    return f"{x}"
 
 
 def uses_set(n):
@@ -135,7 +135,7 @@ def unknown_attribute(t):
 
 
 def unknown_field_of_text(t):
-    return t.name.upper()
+    return t.name.encode()
 
 
 def missing_argument(n):
