@@ -11,6 +11,7 @@ those.
 
 from __future__ import annotations
 
+import copy
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -67,6 +68,10 @@ class GroupedBatch(Batch):
     # -- on the host
 
     @property
+    def is_traced(self) -> bool:
+        return isinstance(self.order, jax.core.Tracer) or any(g.is_traced for g in self.groups)
+
+    @property
     def component(self) -> int | None:
         return self.groups[0].component
 
@@ -96,18 +101,23 @@ class GroupedBatch(Batch):
     def __repr__(self) -> str:
         return f"Batch({len(self)} examples in {len(self.groups)} groups by shape)"
 
+    def __deepcopy__(self, memo: Any) -> Batch:
+        return GroupedBatch([copy.deepcopy(g, memo) for g in self.groups], np.array(self.order))
+
+    def __reduce__(self) -> Any:
+        return GroupedBatch, (self.groups, np.asarray(self.order))
+
     def to_list(self) -> list[Any]:
         rows = [x for g in self.groups for x in g.to_list()]
         return [rows[k] for k in np.asarray(self.order).tolist()]
 
     def __getitem__(self, index: Any) -> Any:
-        chosen = index_on_host(index)
-        if isinstance(chosen, np.ndarray) and chosen.ndim == 0 and chosen.dtype != np.bool_:
-            if not -len(self) <= chosen < len(self):
-                raise IndexError(f"example {int(chosen)} of a batch of {len(self)}")
-            group, row = self.place(np.asarray(self.order)[[int(chosen)]])
+        if isinstance(index, (int, np.integer)) and not isinstance(index, (bool, np.bool_)):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"example {index} of a batch of {len(self)}")
+            group, row = self.place(np.asarray(self.order)[[index]])
             return self.groups[int(group[0])][int(row[0])]
-        return self.take(positions(chosen, len(self)))
+        return self.take(positions(index_on_host(index), len(self)))
 
     def take(self, chosen: Ints) -> Batch:
         """A batch of some of the examples; groups without any are left out."""

@@ -1,5 +1,7 @@
 """Arrays whose shape differs by example: groups by shape, and their results in the order of the examples."""
 
+import copy
+import pickle
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,6 +176,19 @@ def test_save_and_load(tmp_path: Any) -> None:
     loaded = ab.load(tmp_path / "photos")
     assert [p.weight for p in loaded] == [3.0, 0.0, 1.0]
     np.testing.assert_allclose(f(2.0, loaded), np.asarray(f(2.0, batch))[[3, 0, 1]])
+
+
+def test_copies_and_pickles() -> None:
+    batch = ab.pack(MIXED)
+    for made in (pickle.loads(pickle.dumps(batch)), copy.copy(batch), copy.deepcopy(batch)):
+        assert [p.image.shape for p in made] == [p.image.shape for p in MIXED]
+
+
+def test_bad_indices() -> None:
+    batch = ab.pack(MIXED)
+    for index in ("a", 1.5, True, [[0]]):
+        with pytest.raises(ab.BatchError, match="a batch is indexed by"):
+            batch[index]
 
 
 def test_floats() -> None:
