@@ -15,6 +15,7 @@ becomes instructions. The reading order:
     access, attributes, construct, fields, mutation     Python objects, fields of the examples, objects built inside
     graphs, sparse, views   networkx graphs and sparse matrices of the examples
     numbers, operators, indexing, tags, selection, sequences, reductions, stacking, builtin_functions, numpy_names
+    needs           shared integers that have to be constants of the program
     refusals        what cannot be compiled, and what to write instead
 """
 
