@@ -144,6 +144,7 @@ class MadeStore:
             self.made_class(template, first, kinds == k)
         for k, store in enumerate(self.rows.adopted, 1):
             tags = self.adopt(store, jnp.asarray(self.rows.rows(self.rows.kinds + k)), tags)
+        tags = self.joined_classes(tags)
         columns = self.batch.columns
         fields = []
         for number, held in enumerate(self.fields):
@@ -153,12 +154,29 @@ class MadeStore:
             if held.cell.missing is not None:
                 columns[f"{column}?"] = held.cell.missing
             optional, unknown = held.cell.missing is not None, held.cell.type == UNKNOWN
-            classes = tuple(sorted(held.classes))
-            fields.append(Field(held.name, held.cell.type, column, classes, optional, unknown, held.cell.has_none))
-        columns[f"{self.name}.#tag"] = jnp.maximum(tags, 0)
+            kind, null = held.cell.type, held.cell.has_none
+            fields.append(Field(held.name, kind, column, tuple(held.classes), optional, unknown, null))
+        columns[f"{self.name}.#tag"] = tags
         columns[transfer.STARTS + self.name] = self.rows.starts
         self.batch.stores[self.position] = Store(self.name, tuple(self.classes), tuple(fields))
         return self.rest() if self.rows.adopted else None
+
+    def joined_classes(self, tags: Any) -> Any:
+        """Classes of one form are one: objects that were made, and those of the examples beside them. Returns the
+        classes of all rows."""
+        forms: dict[Any, int] = {}
+        kept: list[Class] = []
+        position = []
+        for k, cls in enumerate(self.classes):
+            form = (cls.cls, cls.kind, cls.keys, *(n for n, held in enumerate(self.fields) if k in held.classes))
+            if form not in forms:
+                forms[form] = len(kept)
+                kept.append(cls)
+            position.append(forms[form])
+        for held in self.fields:
+            held.classes = sorted({position[k] for k in held.classes})
+        self.classes = kept
+        return jnp.asarray(position, jnp.int32)[jnp.maximum(tags, 0)]
 
     def class_of(self, name: str, kind: ClassKind, cls: type | None, keys: tuple[str, ...] = ()) -> int:
         taken = {c.name for c in self.classes}

@@ -129,7 +129,9 @@ def binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract)
 def _wide_as_float(s: State, x: Operand, other: Operand) -> Operand:
     """An int that needs more than 32 bits beside a float is the float that it becomes."""
     inexact = isinstance(other.type, Array) and not (other.type.is_integer or other.type.is_bool)
-    return s.scalar(float(x.value)) if inexact and isinstance(x, Literal) and x.is_wide else x
+    if inexact and isinstance(x, Literal) and x.is_wide and isinstance(x.value, int):
+        return s.scalar(float(x.value))
+    return x
 
 
 def _is_integer(x: Operand) -> bool:

@@ -28,7 +28,7 @@ from autobatch.errors import Error, Failure
 from autobatch.ir import host_ops, jax_compat, leaf, texts
 from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Literal, Map, Module, Operand, Region, While
 from autobatch.ir.host_primitives import host_dtype
-from autobatch.ir.memory import Memory
+from autobatch.ir.memory import MadeObject, Memory
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
 from autobatch.source import NOWHERE, Span
@@ -49,13 +49,6 @@ class ExampleFailure(Error):
     def failure(self, index: int) -> Failure:
         """The same as a value, for the example with that index."""
         return Failure(index, self.kind, self.message, self.span)
-
-
-class MadeObject(NamedTuple):
-    """An object that the program has made: its class and what its columns hold."""
-
-    name: str
-    values: tuple[Any, ...]
 
 
 class _Request(NamedTuple):

@@ -5,7 +5,7 @@ References and lists are plain ints (rows of their store, -1 is null); tags are 
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from autobatch.ir.types import List, Ref
 
@@ -37,3 +37,10 @@ class Memory(Protocol):
     def tag_of(self, vocabulary: str, value: Any) -> int:
         """The tag of a string or enum member; -1 when no example holds it."""
         ...
+
+
+class MadeObject(NamedTuple):
+    """An object that a program has made: its class and what its columns hold."""
+
+    name: str
+    values: tuple[Any, ...]
