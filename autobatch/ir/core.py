@@ -16,7 +16,9 @@ enclosing region are visible in the regions inside it; the `shared` values of th
       return %4
 
 `Map` is a comprehension (iterations are independent), `For` has a trip count known on entry, `While` does not.
-Tuples, dicts and dataclasses built inside the function do not exist here: the front end flattens them away.
+Tuples, dicts and dataclasses built inside the function do not exist here: the front end flattens them away. Only
+where no fixed number of values can stand for an object (a tree that a recursion builds) is it *made*, by `make`: then
+it is a value of the type `made<>`, which is handed on and never read.
 """
 
 from __future__ import annotations

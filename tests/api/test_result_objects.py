@@ -1,4 +1,4 @@
-"""Objects as results: recursion that builds, several classes, nodes of the examples beside them, None, containers."""
+"""Objects as results: recursion that builds, several classes, nodes of the examples beside them, None."""
 
 from __future__ import annotations
 
