@@ -148,7 +148,7 @@ def same(found: Any, expected: Any) -> None:
         for x, y in zip(found, expected, strict=True):
             same(x, y)
     elif isinstance(expected, dict):
-        assert found.keys() == expected.keys()
+        assert list(found) == list(expected)
         for k in expected:
             same(found[k], expected[k])
     elif expected is None or isinstance(expected, (str, bool, enum.Enum)):
