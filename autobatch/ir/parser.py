@@ -303,7 +303,7 @@ class _Parser(_Scanner):
             return self.many(self.param, "]")
         if self.accept("{"):
             return dict(self.many(self.entry, "}"))
-        for word, value in (("None", None), ("True", True), ("False", False)):
+        for word, value in (("None", None), ("True", True), ("False", False), ("...", ...)):
             if self.accept(word):
                 return value
         if (type := self.maybe_type()) is not None:

@@ -198,6 +198,8 @@ class _Printer:
         """A static param; see the docstring of the module."""
         if value is None or type(value) in (bool, int, float, str):
             return repr(value)
+        if value is ...:
+            return "..."
         if type(value) is complex:
             return f"complex({value.real!r}, {value.imag!r})"
         if isinstance(value, (Array, Tag, Ref, List, Made)):

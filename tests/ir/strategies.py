@@ -14,7 +14,7 @@ from jax import lax
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Module, Region, Value, While
 from autobatch.ir.ops import Op, own
-from autobatch.ir.types import BOOL, FLOAT, INT, STR, Array, List, Ref
+from autobatch.ir.types import BOOL, FLOAT, INT, MADE, STR, Array, List, Ref
 from autobatch.source import Span
 
 NODE = Ref("Node")
@@ -152,7 +152,7 @@ class Build:
 
     def structure(self, scope, body):
         node = self.ensure(scope, body, NODE)
-        choice = self.draw(st.integers(0, 7))
+        choice = self.draw(st.integers(0, 10))
         match choice:
             case 0 | 1:
                 name = self.draw(st.sampled_from(sorted(FIELDS)))
@@ -174,6 +174,18 @@ class Build:
                 other = self.apply(scope, body, own("none"), (), NODE)
                 self.apply(scope, body, own("same"), (node, self.draw(st.sampled_from([node, other]))), BOOL)
                 self.apply(scope, body, own("load_is_none", field="weight", type=FLOAT), (node,), BOOL)
+            case 7:
+                keys = self.ensure(scope, body, List(INT))
+                reverse = self.draw(st.booleans())
+                self.apply(scope, body, own("sort_order", reverse=reverse), (keys,), List(INT))
+            case 8:
+                word = self.ensure(scope, body, STR)
+                function, type = self.draw(st.sampled_from([("upper", STR), ("ord", INT)]))
+                self.apply(scope, body, own("text", function=function, args=(...,)), (word,), type)
+            case 9:
+                adopted = self.apply(scope, body, own("adopt"), (node,), MADE)
+                label = self.ensure(scope, body, INT)
+                self.apply(scope, body, own("make", of="Pair"), (label, adopted), MADE)
             case _:
                 condition = self.ensure(scope, body, BOOL)
                 label = self.ensure(scope, body, INT)
