@@ -114,6 +114,7 @@ def test_containers_nest():
 @pytest.mark.parametrize(
     "function",
     [
+        lambda words: words,
         lambda words: [w * 2 for w in words],
         lambda words: [w for w in words if w > 1],
         lambda words: range(len(words)),
@@ -121,7 +122,7 @@ def test_containers_nest():
         lambda words: words + [5],
         lambda words: words[::-1],
     ],
-    ids=["comprehension", "filter", "range", "written out", "joined", "reversed"],
+    ids=["list", "comprehension", "filter", "range", "written out", "joined", "reversed"],
 )
 def test_a_list_becomes_ragged(function):
     """Lists, comprehensions and ranges: all values behind one another, and B + 1 offsets."""
@@ -222,6 +223,20 @@ def test_out_axes_none_gives_what_no_example_reaches_once():
     f = ab.batched(lambda p, x: {"once": p * 2, "rows": x + p}, in_axes=(None, 0), out_axes={"once": None, "rows": 0})
     found = f(jnp.ones(4), np.arange(3.0))
     assert found["once"].shape == (4,) and found["rows"].shape == (3, 4)
+
+
+def test_out_axes_none_for_what_an_example_reaches_names_the_line():
+    """The line that an example reaches it by."""
+
+    def f(x):
+        y = x * 2
+        return y
+
+    with pytest.raises(ab.BatchError, match="depends on a batched argument") as caught:
+        ab.batched(f, out_axes=None)(X)
+    assert f"test_section_2.py:{f.__code__.co_firstlineno + 1}:" in str(caught.value)
+    with pytest.raises(ab.BatchError, match=r"test_section_2\.py:\d+"):
+        ab.batched(lambda x: x, out_axes=None)(X)
 
 
 # ---- joins
