@@ -1,6 +1,6 @@
 """Shared integers that have to be known: run-time values of the program until something needs the number itself.
 
-    jnp.zeros(n + 1)      a shape: `Needed({n})`, and the function is lowered again with n in the program
+    jnp.zeros(n)          a shape: the function is lowered again with n in the program
     if train:             a bool that decides a branch is part of the program, so only one arm is compiled
 
 An integer that only numbers or structure depend on stays a run-time value.
@@ -15,6 +15,8 @@ from autobatch.frontend.layouts import leaves
 from autobatch.frontend.state import State
 from autobatch.frontend.statics import inputs
 from autobatch.ir.core import Operand, Value
+
+Known = dict[Operand, int]
 
 
 class Needed(Exception):
@@ -41,17 +43,23 @@ def need(s: State, *values: v.Abstract) -> None:
     _need(s, s.context.decided_by(operands) & s.context.integers.keys())
 
 
-def need_of_trace(s: State, used: Iterable[Operand], works: Callable[[Mapping[Operand, int]], bool]) -> None:
-    """Raise `Needed` for the integers among `used` that a function has to know, so that JAX can trace it. `works` says
-    whether it can be traced with some of them known."""
+def need_of_trace(s: State, used: Iterable[Operand], works: Callable[[Mapping[Operand, int]], bool]) -> Known:
+    """The integers among `used` that a function has to know, so that JAX can trace it; nothing where that would not
+    help. `works` says whether it can be traced with some of them known. They are needed, but lowering goes on with
+    them; where an operand is computed from integers, `Needed` is raised."""
     known = s.context.integers
     operands = [x for x in used if isinstance(x, Value)]
     found = s.context.decided_by(operands) & known.keys()
-    given = {x: known[x] for x in operands if x in known}
-    if len(found) > 1 and found == given.keys():  # no other value waits for them: try which can stay unknown
-        needed = {x for x in found if not works({y: n for y, n in given.items() if y is not x})}
-        found = frozenset(needed) or found
-    _need(s, found)
+    given: Known = {x: known[x] for x in operands if x in known}
+    if found != given.keys():
+        _need(s, found)
+    if not given or not works(given):
+        return {}
+    if len(given) > 1:
+        needed = {x: n for x, n in given.items() if not works({y: m for y, m in given.items() if y is not x})}
+        given = needed if works(needed) else given
+    s.context.memory.needed.update(s.context.shared.index(x) for x in given if isinstance(x, Value))
+    return given
 
 
 def _need(s: State, found: Iterable[Value]) -> None:

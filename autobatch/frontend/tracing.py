@@ -58,8 +58,11 @@ def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs:
     try:
         traced = _cached(s, fun, args, kwargs, operands, used)
     except Untraceable:
-        need_of_trace(s, used, lambda known: _works(s, fun, args, kwargs, used, known))
-        raise
+        known = need_of_trace(s, used, lambda known: _works(s, fun, args, kwargs, used, known))
+        if not known:
+            raise
+        traced = _Traced(*_run(s, fun, args, kwargs, used, known))
+        used = [x for x in used if x not in known]
     folder = _Folder(s)
     results = jax_compat.inline(
         traced.closed,
