@@ -109,8 +109,12 @@ class Together:
                 "together outside jax.jit only; return results of one structure"
             )
         rows: list[Any] = []
+        arrays = any(is_array(p) for p in parts)
         for part, size in zip(parts, self.sizes, strict=True):
-            rows += unbatch(part) if jax.tree.leaves(part) else [part] * size
+            if arrays and isinstance(part, Ragged) and is_array(part.values):
+                rows += map(np.asarray, part)  # arrays that differ in length within this group
+            else:
+                rows += unbatch(part) if jax.tree.leaves(part) else [part] * size
         return pack([rows[k] for k in np.asarray(self.order).tolist()])
 
 

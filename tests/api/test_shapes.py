@@ -264,6 +264,11 @@ def test_a_mixture_of_kinds_is_a_batch() -> None:
         jax.jit(f)(ab.pack(MIXED).plan(f))
 
 
+def test_arrays_of_a_ragged_group_beside_others() -> None:
+    agrees(ab.batched(lambda x: x[-1:] + 1), [array(3, 2), array(2, 3), array(2, 2)])
+    agrees(ab.batched(lambda x: x * 2), [array(3, 2), array(2, 3, 1), array(2, 2)])
+
+
 def test_out_axes() -> None:
     f = ab.batched(lambda p: (jnp.zeros(2) + p.weight, p.image.sum()), out_axes=(1, 0))
     first, second = f(MIXED)
