@@ -5,7 +5,7 @@ WORKERS ?= 2
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-long check static lint types imports bench bench-trees check-jax-latest format clean
+.PHONY: demo test test-long check static lint types imports bench bench-trees bench-peers check-jax-latest format clean
 
 demo: $(VENV)/.examples
 	$(BIN)/python -m examples.trees.demo
@@ -34,14 +34,19 @@ imports: $(VENV)/.dev
 bench: $(VENV)/.examples
 	$(BIN)/python -m benchmarks.trees
 
-# The binary tree-LSTM beside PyTorch and DyNet, each in an environment of its own; DyNet has wheels for Python 3.8 only,
-# and is left out where there is none. `make bench-trees SST=FOLDER` takes the trees of the treebank there.
+# Beside PyTorch and DyNet, each in an environment of its own; DyNet has wheels for Python 3.8 only, and is left out where
+# there is none. `make bench-trees SST=FOLDER` takes the trees of the treebank there. One after another: all on one core.
 PYTHON38 ?= python3.8
 SST ?=
+PEERS := .venv-torch/.installed .venv-dynet/.installed
+AGAINST_PEERS = --torch .venv-torch/bin/python --dynet .venv-dynet/bin/python --json $(1).json --picture $(1).png
 
-bench-trees: $(VENV)/.examples .venv-torch/.installed .venv-dynet/.installed
-	$(BIN)/python -m benchmarks.sentiment $(SST) --torch .venv-torch/bin/python --dynet .venv-dynet/bin/python \
-		--json sentiment.json --picture sentiment.png
+bench-trees: $(VENV)/.examples $(PEERS)
+	$(BIN)/python -m benchmarks.sentiment $(SST) $(call AGAINST_PEERS,sentiment)
+
+bench-peers: bench-trees
+	$(BIN)/python -m benchmarks.sequences $(call AGAINST_PEERS,sequences)
+	$(BIN)/python -m benchmarks.dags $(call AGAINST_PEERS,dags)
 
 .venv-torch/.installed:
 	$(PYTHON) -m venv .venv-torch

@@ -1,1 +1,1 @@
-"""One script for each competitor; they run in interpreters of their own and share `workload.py` and `worker.py`."""
+"""One script for each competitor, and what all of them compute in `workload.py`."""

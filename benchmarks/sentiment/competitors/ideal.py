@@ -1,4 +1,4 @@
-"""The arithmetic of a batch and nothing else: no gathers, no levels, no planning. `python ideal.py WORKLOAD`.
+"""The arithmetic of a batch and nothing else: no gathers, no levels, no planning. `python -m ... ideal WORKLOAD`.
 
 One matrix product for the distinct words, one for all inner nodes as if none waited for another, one for all heads, and
 the gates. What a schedule reaches of this speed is what levels and data movement leave of it.
@@ -13,10 +13,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import worker
-import workload
 from jax.nn import log_softmax
-from with_autobatch import gates
+
+from benchmarks.competitors import packed, worker
+
+from . import workload
+from .with_autobatch import gates
 
 
 @jax.jit
@@ -28,8 +30,8 @@ def forward(p: dict[str, Any], x: Any, states: Any, cells: Any, heads: Any, labe
 
 
 def main() -> None:
-    trees, w, hidden = workload.load(sys.argv[1])
-    p = {k: jnp.asarray(v.T if v.ndim == 2 and k != "emb" else v) for k, v in w.items()}
+    trees, weights, hidden = workload.read(sys.argv[1])
+    p = packed.parameters(weights)
     p["both"] = jnp.concatenate([p["left"], p["right"]])
     rng = np.random.default_rng(0)
 
@@ -50,7 +52,7 @@ def main() -> None:
     def run(chosen: range) -> float:
         return float(jax.block_until_ready(forward(p, *operands(chosen)))[0])
 
-    worker.serve(trees, run, {"name": "ideal", "jax": jax.__version__})
+    worker.serve([workload.size(t) for t in trees], run, {"jax": jax.__version__})
 
 
 if __name__ == "__main__":

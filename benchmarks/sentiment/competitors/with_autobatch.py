@@ -1,20 +1,18 @@
-"""The model as a function of one tree, with autobatch. `python with_autobatch.py WORKLOAD`."""
+"""The model as a function of one tree, with autobatch. `python -m ... with_autobatch WORKLOAD`."""
 
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
-import worker
-import workload
 from jax.nn import log_softmax, sigmoid
 
 import autobatch as ab
+from benchmarks.competitors import packed
+
+from . import workload
 
 
 @dataclass
@@ -60,26 +58,9 @@ def phrase(tree: Any) -> Phrase:
 
 
 def main() -> None:
-    trees, w, _ = workload.load(sys.argv[1])
-    p = {k: jnp.asarray(v.T if v.ndim == 2 and k != "emb" else v) for k, v in w.items()}
-    phrases = [phrase(t) for t in trees]
-    start = time.perf_counter()
-    data = ab.pack(phrases)
-    packed = time.perf_counter()
-    data = data.plan(loss)
-    planned = time.perf_counter()
-    float(loss(p, data[:64]).sum())
-    first = time.perf_counter()
-    nodes = sum(map(workload.size, trees))
-
-    def run(chosen: range) -> float:
-        return float(loss(p, data[np.arange(chosen.start, chosen.stop)]).sum())
-
-    worker.serve(trees, run, {
-        "name": "autobatch", "version": ab.__version__, "jax": jax.__version__,
-        "packing_nodes_per_second": nodes / (packed - start), "planning_nodes_per_second": nodes / (planned - packed),
-        "first_call_seconds": first - planned,
-    })  # fmt: skip
+    trees, weights, _ = workload.read(sys.argv[1])
+    sizes = [workload.size(t) for t in trees]
+    packed.serve(loss, packed.parameters(weights), [phrase(t) for t in trees], sizes)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,15 @@
-"""The model with DyNet and its automatic batching. `python with_dynet.py WORKLOAD [batched|single]`; Python 3.8."""
+"""The model with DyNet and its automatic batching. `python -m ... with_dynet WORKLOAD batched|single`; Python 3.8."""
 
-import os
 import sys
 
-form = sys.argv[2] if len(sys.argv) > 2 else "batched"
-file = sys.argv[1]
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.argv = [sys.argv[0], "--dynet-mem", "2048", "--dynet-seed", "1"]
-sys.argv += ["--dynet-autobatch", "1"] if form == "batched" else []
-import dynet as dy  # noqa: E402  (reads its options from the command line)
-import worker  # noqa: E402
-import workload  # noqa: E402
+from benchmarks.competitors import dynet_start, worker
 
-trees, w, H = workload.load(file)
-model = dy.ParameterCollection()
-emb = model.lookup_parameters_from_numpy(w.pop("emb"))
-p = {k: model.parameters_from_numpy(v) for k, v in w.items()}
+from . import workload
+
+file, form = sys.argv[1:]
+dy = dynet_start.started(form)
+trees, w, H = workload.read(file)
+p = dynet_start.parameters(dy, w)
 
 
 def gates(z, parts):
@@ -33,7 +27,7 @@ def loss(tree):
     states, losses = {}, []
     for node in workload.nodes(tree):
         if workload.is_leaf(node):
-            state = gates(dy.affine_transform([p["leaf_bias"], p["leaf"], emb[node[1]]]), [])
+            state = gates(dy.affine_transform([p["leaf_bias"], p["leaf"], p["emb"][node[1]]]), [])
         else:
             (hl, cl), (hr, cr) = (states[id(k)] for k in node[1:])
             state = gates(dy.affine_transform([p["bias"], p["left"], hl, p["right"], hr]), [cl, cr])
@@ -48,4 +42,4 @@ def run(chosen):
     return dy.esum([x for k in chosen for x in loss(trees[k])]).value()
 
 
-worker.serve(trees, run, {"name": "dynet " + form, "version": dy.__version__})
+worker.serve([workload.size(t) for t in trees], run, {"version": dy.__version__})

@@ -1,18 +1,21 @@
-"""The model batched by hand in PyTorch. `python with_torch.py WORKLOAD [level|eager]`.
+"""The model batched by hand in PyTorch. `python -m ... with_torch WORKLOAD level|eager`.
 
 By level: nodes of one height form a batch, states of all nodes lie in one matrix in the order of their height, so a
-level writes one contiguous piece. Schedules are made before anything is timed. No gradients: operations in place.
+level writes one contiguous piece. A batch's schedule is made when it runs first, before anything is timed. There are no
+gradients: operations in place.
 """
 
 import sys
 
 import torch
-import worker
-import workload
+
+from benchmarks.competitors import worker
+
+from . import workload
 
 torch.set_num_threads(1)
-trees, w, H = workload.load(sys.argv[1])
-form = sys.argv[2] if len(sys.argv) > 2 else "level"
+file, form = sys.argv[1:]
+trees, w, H = workload.read(file)
 p = {k: torch.from_numpy(v) for k, v in w.items()}
 both = torch.cat([p["left"], p["right"]], 1).t().contiguous()
 leaf, out = p["leaf"].t().contiguous(), p["out"].t().contiguous()
@@ -96,7 +99,4 @@ def run(chosen):
         return by_level(plans[chosen])
 
 
-for size in (1, 16, 64, 256):
-    for k in range(0, len(trees) - size + 1, size) if form == "level" else ():
-        plans[range(k, k + size)] = schedule(trees[k : k + size])
-worker.serve(trees, run, {"name": "torch " + form, "version": torch.__version__})
+worker.serve([workload.size(t) for t in trees], run, {"version": torch.__version__})

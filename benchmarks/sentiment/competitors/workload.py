@@ -7,15 +7,14 @@ five classes, and the loss is the sum of the cross entropies of all nodes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.competitors.workloads import VOCABULARY, embeddings, load, matrix, word_frequencies
+
 CLASSES = 5
-VOCABULARY = 20000
 
 
 def is_leaf(tree: Any) -> bool:
@@ -41,8 +40,7 @@ def nodes(tree: Any) -> Iterator[Any]:
 def random_trees(count: int, seed: int = 0) -> list[Any]:
     """Trees as long as sentences of the treebank, split at random places, with words as frequent as in language."""
     rng = np.random.RandomState(seed)
-    frequency = 1.0 / (np.arange(VOCABULARY) + 2.7)
-    frequency /= frequency.sum()
+    frequency = word_frequencies()
 
     def grow(leaves: int) -> Any:
         label = int(rng.randint(CLASSES))
@@ -58,24 +56,16 @@ def random_trees(count: int, seed: int = 0) -> list[Any]:
 def weights(embedding: int, hidden: int, seed: int = 1) -> dict[str, Any]:
     """Matrices as (outputs, inputs); gates in the order of the module's text, forget biases one."""
     rng = np.random.RandomState(seed)
-
-    def matrix(outputs: int, inputs: int) -> Any:
-        return (rng.uniform(-1, 1, size=(outputs, inputs)) / np.sqrt(inputs)).astype(np.float32)
-
-    w = {"emb": (rng.randn(VOCABULARY, embedding) * 0.3).astype(np.float32)}
-    w["leaf"], w["leaf_bias"] = matrix(3 * hidden, embedding), np.zeros(3 * hidden, np.float32)
-    w["left"], w["right"] = matrix(5 * hidden, hidden), matrix(5 * hidden, hidden)
+    w = {"emb": embeddings(rng, embedding)}
+    w["leaf"], w["leaf_bias"] = matrix(rng, 3 * hidden, embedding), np.zeros(3 * hidden, np.float32)
+    w["left"], w["right"] = matrix(rng, 5 * hidden, hidden), matrix(rng, 5 * hidden, hidden)
     w["bias"] = np.zeros(5 * hidden, np.float32)
-    w["out"], w["out_bias"] = matrix(CLASSES, hidden), np.zeros(CLASSES, np.float32)
+    w["out"], w["out_bias"] = matrix(rng, CLASSES, hidden), np.zeros(CLASSES, np.float32)
     w["bias"][hidden : 3 * hidden] = 1.0
     return w
 
 
-def save(path: Path, trees: list[Any], embedding: int, hidden: int) -> None:
-    Path(path).write_text(json.dumps({"trees": trees, "embedding": embedding, "hidden": hidden}))
-
-
-def load(path: str) -> tuple[list[Any], dict[str, Any], int]:
+def read(file: str) -> tuple[list[Any], dict[str, Any], int]:
     """(trees, weights, hidden size)"""
-    held = json.loads(Path(path).read_text())
-    return held["trees"], weights(held["embedding"], held["hidden"]), held["hidden"]
+    trees, sizes = load(file)
+    return trees, weights(**sizes), sizes["hidden"]

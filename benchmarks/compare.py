@@ -1,0 +1,244 @@
+"""One workload computed by several libraries, each a process of its own on one core: they take turns, and are compared.
+
+A workload is a package with a folder `competitors`, whose scripts answer the protocol of `competitors/worker.py`. Its
+`__main__` writes the examples into a file and calls `compare`. Competitors take turns within each round, so that a
+machine that slows down slows all alike; a factor is the median over rounds of the factor within a round. The method is
+in benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+ROOT = Path(__file__).parents[1]
+OURS = "autobatch"
+AGREE = 1e-5
+"""How far losses of two competitors may be from each other, relative to their size: float32 in another order."""
+ALLOCATOR = dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), "4294967296")
+"""Memory that is freed is kept: without this, fresh pages cost each large batch of any competitor 5 to 15 %."""
+ALONE = {
+    **ALLOCATOR,
+    "MALLOC_TOP_PAD_": "268435456",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    "JAX_PLATFORMS": "cpu",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A competitor of a workload: the script in its folder, and which interpreter that needs."""
+
+    name: str
+    script: str
+    form: str | None = None
+    needs: Literal["jax", "torch", "dynet"] = "jax"
+    largest: int | None = None  # batches beyond are as slow, and would only take time
+    is_model: bool = True  # it computes the loss, which has to be that of the others
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is compared: `examples` is the word for many of them, `title` stands over the picture."""
+
+    package: str
+    examples: str
+    title: str
+    entries: Sequence[Entry]
+
+
+@dataclass
+class Competitor:
+    """A process that answers the protocol, and what it has answered."""
+
+    entry: Entry
+    command: Sequence[str]
+    info: dict[str, Any] = field(default_factory=dict)
+    rates: dict[int, list[float]] = field(default_factory=dict)
+    loss: float | None = None
+    missing: str | None = None
+    process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        core = {"BENCHMARK_CORE": str(min(os.sched_getaffinity(0)))}
+        environment = {**os.environ, **ALONE, **core, "PYTHONPATH": str(ROOT)}
+        if shutil.which(self.command[0]) is None:
+            self.missing = "no interpreter that has it"
+            return
+        try:
+            self.process = subprocess.Popen(
+                self.command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            self.info = self.answer()
+        except (OSError, RuntimeError) as error:
+            self.missing, self.process = str(error), None
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process is not None and self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{' '.join(self.command)} ended with status {self.process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        assert self.process is not None and self.process.stdin is not None
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+            self.process.wait()
+
+
+def parser(prog: str, description: str | None, embedding: int, hidden: int) -> argparse.ArgumentParser:
+    """The options that all workloads have."""
+    made = argparse.ArgumentParser(prog=prog, description=description)
+    made.add_argument("--json", type=Path, help="write the report there")
+    made.add_argument("--picture", type=Path, help="draw the rates there")
+    made.add_argument("--torch", default=sys.executable, help="an interpreter that has PyTorch")
+    made.add_argument("--dynet", default="", help="an interpreter that has DyNet")
+    made.add_argument("--only", default="", help="names of competitors, with commas between them")
+    made.add_argument("--count", type=int, default=512, help="how many examples")
+    made.add_argument("--batches", default="1,16,64,256")
+    made.add_argument("--rounds", type=int, default=7)
+    made.add_argument("--seconds", type=float, default=0.4, help="how long a competitor runs in each round")
+    made.add_argument("--embedding", type=int, default=embedding)
+    made.add_argument("--hidden", type=int, default=hidden)
+    return made
+
+
+def competitors(workload: Workload, file: Path, given: argparse.Namespace) -> list[Competitor]:
+    """All that the workload has, or those of `--only`; `file` holds the examples."""
+    interpreters = {"jax": sys.executable, "torch": given.torch, "dynet": given.dynet}
+    chosen = given.only.split(",") if given.only else [entry.name for entry in workload.entries]
+    unknown = set(chosen) - {entry.name for entry in workload.entries}
+    if unknown:
+        raise SystemExit(f"no competitor is called {', '.join(sorted(unknown))}")
+    return [
+        Competitor(
+            entry,
+            [
+                *(interpreters[entry.needs], "-m", f"{workload.package}.competitors.{entry.script}", str(file)),
+                *([entry.form] if entry.form else []),
+            ],
+        )
+        for entry in workload.entries
+        if entry.name in chosen
+    ]
+
+
+def measure(found: Sequence[Competitor], batches: Sequence[int], rounds: int, seconds: float) -> None:
+    for c in found:
+        c.start()
+    running = [c for c in found if c.process is not None]
+    for c in running:
+        if c.entry.is_model:
+            c.loss = c.ask({"loss": True})["loss"]
+    for batch in batches:
+        turns = [c for c in running if c.entry.largest is None or batch <= c.entry.largest]
+        for c in turns:
+            c.ask({"warm": batch})
+        for _ in range(rounds):
+            for c in turns:
+                c.rates.setdefault(batch, []).append(c.ask({"batch": batch, "seconds": seconds})["examples_per_second"])
+    for c in running:
+        c.stop()
+
+
+def report(workload: Workload, found: Sequence[Competitor], batches: Sequence[int]) -> dict[str, Any]:
+    """Medians over the rounds, and how far apart the losses are, relative to their size."""
+    ours = next((c.rates for c in found if c.entry.name == OURS), {})
+
+    def factors(c: Competitor) -> dict[int, float]:
+        return {
+            b: statistics.median(a / o for a, o in zip(ours[b], c.rates[b], strict=True))
+            for b in batches
+            if b in ours and b in c.rates
+        }
+
+    losses = [c.loss for c in found if c.loss is not None]
+    return {
+        "workload": workload.title,
+        "examples": workload.examples,
+        "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
+        "losses_differ_by": (max(losses) - min(losses)) / max(map(abs, losses)) if losses else 0.0,
+        "competitors": {
+            c.entry.name: {
+                **c.info,
+                "loss": c.loss,
+                "missing": c.missing,
+                "examples_per_second": {b: statistics.median(c.rates[b]) for b in batches if b in c.rates},
+                "autobatch_is_faster_by": factors(c),
+            }
+            for c in found
+        },
+    }
+
+
+def table(made: dict[str, Any], batches: Sequence[int]) -> str:
+    sizes = "".join(f"{f'B = {b}':>12}" for b in batches)
+    lines = [made["workload"], f"{made['examples'] + ' per second':<22}{sizes}     autobatch is faster by"]
+    for name, c in made["competitors"].items():
+        if c["missing"]:
+            lines.append(f"{name:<22}  not measured: {c['missing']}")
+            continue
+        rates = "".join(f"{c['examples_per_second'].get(b, float('nan')):>12,.0f}" for b in batches)
+        factors = "  ".join(f"{f:.2f}" for f in c["autobatch_is_faster_by"].values())
+        lines.append(f"{name:<22}{rates}     {factors if name != OURS else ''}")
+    losses = [f"{name} {c['loss']:#.7g}" for name, c in made["competitors"].items() if c["loss"] is not None]
+    lines.append(f"losses: {', '.join(losses)}; they differ by {made['losses_differ_by']:.1e} of their size")
+    return "\n".join(lines)
+
+
+def draw(made: dict[str, Any], batches: Sequence[int], file: Path) -> None:
+    """Examples per second over batch size, one line a competitor."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.2))
+    for name, c in made["competitors"].items():
+        points = [(b, c["examples_per_second"][b]) for b in batches if b in c["examples_per_second"]]
+        if points:
+            style = {OURS: "o-", "ideal": "k:"}.get(name, "s--")
+            axes.plot(*zip(*points, strict=True), style, label=name)
+    examples = made["examples"]
+    axes.set(xscale="log", xlabel=f"{examples} in a batch", ylabel=f"{examples} per second", title=made["workload"])
+    axes.set_xticks(batches, [str(b) for b in batches])
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(file, dpi=150)
+
+
+def compare(workload: Workload, file: Path, given: argparse.Namespace) -> int:
+    """Measures, prints and writes. The status is 1 where competitors did not compute the same."""
+    batches = [int(b) for b in given.batches.split(",")]
+    found = competitors(workload, file, given)
+    measure(found, batches, given.rounds, given.seconds)
+    made = report(workload, found, batches)
+    print(table(made, batches), flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(made, indent=2))
+    if given.picture:
+        draw(made, batches, given.picture)
+    if made["losses_differ_by"] > AGREE:
+        print(f"the losses should agree to {AGREE:.0e}: the rates mean nothing", file=sys.stderr)
+        return 1
+    return 0
