@@ -16,7 +16,7 @@ from autobatch.frontend.access import note_contents
 from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack
 from autobatch.frontend.joins import arms, conditional, join
 from autobatch.frontend.needs import decided
-from autobatch.frontend.numbers import combine, negate, present, traced
+from autobatch.frontend.numbers import combine, negate, present, refuse_made, traced
 from autobatch.frontend.sequences import length
 from autobatch.frontend.state import FLAGS, Ended, State, Unknown
 from autobatch.frontend.statics import inputs
@@ -31,6 +31,7 @@ BodyAndRest = Callable[[State, Sequence[ast.stmt]], None]
 
 def truth(s: State, value: v.Abstract) -> bool | Operand:
     """The truth of a value: known, or a bool operand."""
+    refuse_made(s, value)
     if (method := _truth_method(s, value)) is not None:
         return _truth_by_method(s, value, method)
     match value:

@@ -24,6 +24,7 @@ from autobatch.frontend.numbers import (
     operand_of,
     own_number,
     present,
+    refuse_made,
     to_float,
     traced,
 )
@@ -165,6 +166,7 @@ def _isinstance(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 def is_instance(s: State, value: v.Abstract, classes: Any) -> v.Abstract:
     """`isinstance(value, classes)`"""
+    refuse_made(s, value)
     members = _class_tuple(classes)
     match value:
         case v.Static(value=held):

@@ -16,9 +16,10 @@ from typing import Any
 from autobatch.frontend import values as v
 from autobatch.frontend.attributes import attribute, class_list, classes_of, is_class, is_none
 from autobatch.frontend.joins import conditional
+from autobatch.frontend.numbers import refuse_made
 from autobatch.frontend.state import State
 from autobatch.ir.ops import own
-from autobatch.ir.types import BOOL, Made, Ref
+from autobatch.ir.types import BOOL, Ref
 
 
 def compares_fields(cls: type | None) -> bool:
@@ -42,8 +43,7 @@ def equal_objects(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
     """`a == b` where one of them is an object of the examples, or of a class that compares its fields; None where it is
     not this that decides."""
     for x in (a, b):
-        if isinstance(x, v.Leaf) and isinstance(x.type, Made):
-            s.refuse("an object that the function makes is not read inside it", "compare what it is made of")
+        refuse_made(s, x)
     if not isinstance(a, v.Leaf) or not isinstance(a.type, Ref):
         a, b = b, a
     if isinstance(a, v.Leaf) and isinstance(a.type, Ref):

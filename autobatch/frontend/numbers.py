@@ -66,6 +66,7 @@ def tag(s: State, value: Any, type: Tag) -> Operand:
 
 def present(s: State, value: v.Abstract) -> v.Abstract:
     """The value of an optional one, after a check that it is there."""
+    refuse_made(s, value)
     while isinstance(value, v.Optional):
         if s.block.truth(value.missing) is not False:
             there = s.apply(own_not(), (value.missing,), BOOL)
@@ -76,6 +77,15 @@ def present(s: State, value: v.Abstract) -> v.Abstract:
                 s.check(there, "TypeError", "None where a value is needed")
         value = value.value
     return value
+
+
+def refuse_made(s: State, value: v.Abstract) -> None:
+    """What an object is that the program makes is known when everything has run."""
+    if isinstance(value, v.Leaf) and isinstance(value.type, Made):
+        s.refuse(
+            "an object that the function makes (in a recursion, or one of several classes) is handed on here, not read",
+            "read its parts before it is made, return them beside it, or read it in a function that takes the result",
+        )
 
 
 def own_not() -> Op:

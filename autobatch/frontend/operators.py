@@ -20,6 +20,7 @@ from autobatch.frontend.numbers import (
     combine,
     is_number,
     present,
+    refuse_made,
     traced,
     unary,
 )
@@ -384,6 +385,7 @@ def _is_nothing(value: v.Abstract) -> bool:
 
 
 def _is_none(s: State, value: v.Abstract) -> v.Abstract:
+    refuse_made(s, value)
     match value:
         case v.Static(value=held):
             return v.Static(held is None)

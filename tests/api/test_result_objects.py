@@ -243,12 +243,28 @@ def test_fields_that_conflict_name_the_place():
         wrong(trees())
 
 
-def test_a_made_object_is_not_read_inside():
-    @ab.batched
-    def read(t):
-        made = Tree(t.x, read(t.left) if t.left else None)
-        other = made.left
-        return Tree(other.x if other is not None else 0.0, made)
+def reads_a_field(t):
+    return (t if t.left else Tree(1.0)).x
 
-    with pytest.raises(ab.UnsupportedError, match="made"):
-        read(trees())
+
+def asks_for_none(t):
+    made = Leaf(t.x) if t.left else Tree(1.0) if t.name == "a" else None
+    return made is None
+
+
+def asks_for_a_class(t):
+    return isinstance(Found(t, 1.0) if t.left else Leaf(1.0), Leaf)
+
+
+def asks_for_truth(t):
+    return 1 if (Found(t, 1.0) if t.left else Leaf(1.0)) else 2
+
+
+def compares(t):
+    return (Found(t, 1.0) if t.left else Leaf(1.0)) == t
+
+
+@pytest.mark.parametrize("read", [reads_a_field, asks_for_none, asks_for_a_class, asks_for_truth, compares])
+def test_a_made_object_is_handed_on_and_not_read_inside(read):
+    with pytest.raises(ab.UnsupportedError, match=r"test_result_objects.py:\d+:\d+: an object that the function makes"):
+        ab.batched(read)(trees())
