@@ -115,7 +115,7 @@ class GroupedBatch(Batch):
         if isinstance(index, (int, np.integer)) and not isinstance(index, (bool, np.bool_)):
             if not -len(self) <= index < len(self):
                 raise IndexError(f"example {index} of a batch of {len(self)}")
-            group, row = self.place(np.asarray(self.order)[[index]])
+            group, row = self.place(np.asarray(self.order)[[int(index)]])
             return self.groups[int(group[0])][int(row[0])]
         return self.take(positions(index_on_host(index), len(self)))
 

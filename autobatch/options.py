@@ -146,9 +146,9 @@ class Options:
     its own."""
 
     check_plans: bool = field(default=True, metadata=_spec(_flag))
-    """Raise PlanError under an outer `jax.jit` too, when a computation ends whose batch was changed after it was planned.
-    For this the program may call the host, and JAX keeps such programs out of its persistent cache. Without it the float
-    results of such a computation are NaN, and nothing is raised. Calls outside `jax.jit` always raise."""
+    """Raise PlanError under an outer `jax.jit` too, when a computation ends whose batch was changed after it was
+    planned. For this the program may call the host, and JAX keeps such programs out of its persistent cache. Without
+    it the float results of such a computation are NaN, and nothing is raised. Calls outside `jax.jit` always raise."""
 
     @property
     def key(self) -> tuple[Any, ...]:

@@ -215,7 +215,7 @@ class _Analysis:
         return reached
 
     def is_numeric(self, operand: Operand) -> bool:
-        """Does this result leave as pointers (to numbers of the device, made objects), not as what the host computed?"""
+        """Does this result leave as pointers (to device numbers, made objects), not as what the host computed?"""
         return isinstance(element_type(operand.type), Array | Made)
 
     def need(self, operand: Operand, *, device: bool) -> None:

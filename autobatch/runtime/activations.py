@@ -231,7 +231,8 @@ class Inspection:
             return
         wrong = np.flatnonzero(column != column.astype(device_dtype(value.type)))
         for e in example[wrong].tolist():
-            text = f"an int does not fit into the {device_dtype(value.type)} of the device; jax_enable_x64 makes it wider"
+            kind = device_dtype(value.type)
+            text = f"an int does not fit into the {kind} of the device; jax_enable_x64 makes it wider"
             self.of_device.setdefault(e, Failure(e, "OverflowError", text, self.place(value)))
         self.fail(example[wrong])
 

@@ -22,8 +22,8 @@ Values = NDArray[Any]
 
 def combine(parts: Sequence[Columns]) -> tuple[Columns, list[Values]]:
     """One `Columns` that holds the stores of all parts (which have the stores of one schema), and the roots: one array
-    for each part, and behind an optional one its mask. Parts that share their stores, as those packed together do, share
-    them here too."""
+    for each part, and behind an optional one its mask. Parts that share their stores, as those packed together do,
+    share them here too."""
     counts = {p.count for p in parts}
     if len(counts) != 1:
         raise BatchError(f"the batched arguments have different numbers of examples: {[p.count for p in parts]}")
