@@ -19,7 +19,7 @@ from autobatch.frontend.needs import need
 from autobatch.frontend.state import State
 from autobatch.frontend.tracing import Untraceable, trace
 from autobatch.ir import jax_compat, leaf
-from autobatch.ir.core import Literal, Operand
+from autobatch.ir.core import Literal, Operand, Value
 from autobatch.ir.ops import Op, own
 from autobatch.ir.types import BOOL, Array, Made, Ref, Tag, Type
 
@@ -149,12 +149,14 @@ def _is_integer(x: Operand) -> bool:
 
 
 def _integer_power(s: State, x: Operand, y: Operand) -> v.Leaf:
-    """`int ** int` is an int in Python unless the exponent is negative, which only a constant may be: a shared one
-    becomes such."""
+    """`int ** int` is an int in Python unless the exponent is negative, which only a constant may be (a shared one
+    becomes such), or what is written `-n`: that power is a float, which where paths join an int is too."""
     if isinstance(y, Literal) and isinstance(y.value, int) and y.constant < 0:
         if y.value < 0:
             return own_number(s, "pow", operand_of(s, to_float(s, v.Leaf(x))), s.scalar(float(y.value)))
         return own_number(s, "pow", x, y)
+    if s.context.meanings.get(y, ("",))[0] == "neg":
+        return own_number(s, "pow", operand_of(s, to_float(s, v.Leaf(x))), operand_of(s, to_float(s, v.Leaf(y))))
     need(s, v.Leaf(y))
     positive = traced(s, operator.ge, v.Leaf(y), v.Static(0))
     s.check(
@@ -196,7 +198,10 @@ def unary(s: State, function: Callable[..., Any], value: v.Abstract) -> v.Leaf:
     x = operand_of(s, value)
     if is_python(x.type):
         x = integer(s, x)
-    return traced(s, function, v.Leaf(x))
+    result = traced(s, function, v.Leaf(x))
+    if function is operator.neg and isinstance(result.operand, Value):
+        s.context.meanings[result.operand] = ("neg", x)
+    return result
 
 
 def traced(s: State, function: Callable[..., Any], *args: v.Abstract) -> v.Leaf:
