@@ -13,7 +13,7 @@ from typing import Any
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, wrap
 from autobatch.frontend.numbers import integer, present
-from autobatch.frontend.state import State
+from autobatch.frontend.state import Impure, State
 from autobatch.ir import texts
 from autobatch.ir.ops import own
 from autobatch.ir.types import Array, Tag
@@ -35,7 +35,9 @@ def text(s: State, function: str, *args: v.Abstract) -> v.Abstract:
             fixed.append(value.value)
             continue
         if not is_text(value) and not _is_whole(value):
-            s.refuse("strings are made of strings and whole numbers here", "make other strings before packing")
+            raise Impure(
+                "strings are made of strings and whole numbers here", s.span, "make other strings before packing"
+            )
         assert isinstance(value, v.Leaf)
         fixed.append(...)
         operands.append(integer(s, value.operand) if function != "format" else value.operand)

@@ -444,7 +444,7 @@ def _undefined(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: 
 def _text(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
     def apply(*xs: Any) -> Sequence[Any]:
         try:
-            found = texts.call(op["function"], op["args"], [x.item() if isinstance(x, np.ndarray) else x for x in xs])
+            found = texts.call(op["function"], op["args"], [texts.plain(x) for x in xs])
         except texts.FAILURES as error:
             raise ExampleFailure(type(error).__name__, str(error)) from None
         return [found if isinstance(found, str) else np.array([found])]
@@ -452,13 +452,9 @@ def _text(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memor
     return apply
 
 
-def _sort_order(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
-    def part(x: Any) -> Any:
-        return x.item() if isinstance(x, np.ndarray) else x
-
+def _sort_order(op: Op, *_: Any) -> Operation:
     def apply(*keys: Any) -> Sequence[Any]:
-        order = sorted(range(len(keys[0])), key=lambda k: tuple(part(x[k]) for x in keys), reverse=op["reverse"])
-        return [[np.array([k]) for k in order]]
+        return [[np.array([k]) for k in texts.order(keys, op["reverse"])]]
 
     return apply
 

@@ -1,4 +1,4 @@
-"""Pure functions of strings: what `text[function, args](...)` computes, on the host.
+"""Pure functions of strings, and order: what `text[function, args](...)` and `sort_order` compute, on the host.
 
 `text['startswith', args=(..., 'st')](%3)` is `word.startswith('st')`: `...` stands for the operands, in order.
 """
@@ -51,6 +51,17 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Type]] = {
 
 FAILURES = (ValueError, LookupError, TypeError, OverflowError)
 """What a function of strings raises where it does not fit its operands."""
+
+
+def order(keys: Sequence[Sequence[Any]], reverse: bool) -> list[int]:
+    """The positions of elements in ascending order; `keys` are the parts of their keys, each for all elements."""
+    ranks = [tuple(map(plain, parts)) for parts in zip(*keys, strict=True)]
+    return sorted(range(len(ranks)), key=ranks.__getitem__, reverse=reverse)
+
+
+def plain(value: Any) -> Any:
+    """A value of one row as Python has it."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def call(function: str, args: Sequence[Any], operands: Sequence[Any]) -> Any:

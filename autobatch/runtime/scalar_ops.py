@@ -106,7 +106,7 @@ def _operation(instruction: Apply, columns: Columns) -> Operation:
         case "text":
             return lambda *xs: texts.call(op["function"], op["args"], xs)
         case "sort_order":
-            return _sort_order(op["reverse"])
+            return lambda *keys: tuple(texts.order(keys, op["reverse"]))
         case "reduce":
             return REDUCE[op["kind"]]
         case "tag":
@@ -133,14 +133,6 @@ def _operation(instruction: Apply, columns: Columns) -> Operation:
         return _plain(host_ops.evaluate(op, types_of_results, arrays)[0][0])
 
     return general
-
-
-def _sort_order(reverse: bool) -> Operation:
-    def order(*keys: Any) -> tuple[int, ...]:
-        positions = range(len(keys[0]))
-        return tuple(sorted(positions, key=lambda k: tuple(x[k] for x in keys), reverse=reverse))
-
-    return order
 
 
 def _plain(value: Any) -> Any:

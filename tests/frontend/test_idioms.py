@@ -219,6 +219,11 @@ def characters_of_a_constant(d):
     return sum(i for i, c in enumerate("abc")) + len(d.words)
 
 
+@programs.over(LISTS)
+def negative_powers(xs):
+    return [2**-x for x in xs], 10 ** -len(xs), 2 ** len(xs)
+
+
 @pytest.mark.parametrize("program", programs, ids=str)
 def test_batch_equals_loop(program):
     agree(program, jit=False)
