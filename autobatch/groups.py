@@ -296,9 +296,9 @@ class Planned:
 
 @dataclass(frozen=True)
 class Form:
-    """The static part of a batch as a pytree. `elements`: its entries are the elements of lists; several of them may refer
-    to the same rows, and those past the leaf `LIVE` are capacity. `like` is a group of this form: no part of what
-    the form says, but an example of the size class for a function that is planned while it is traced."""
+    """The static part of a batch as a pytree. `elements`: its entries are the elements of lists; several of them may
+    refer to the same rows, and those past the leaf `LIVE` are capacity. `like` is a group of this form: no part of
+    what the form says, but an example of the size class for a function that is planned while it is traced."""
 
     schema: Schema
     count: int
