@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,61 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autobatch as ab
-
-RNG = np.random.default_rng(7)
-
-
-@dataclass
-class Photo:
-    image: Any
-    weight: float = 1.0
-    next: "Photo | None" = None
-
-
-@dataclass
-class Page:
-    image: Any
-
-
-def array(*shape: int) -> np.ndarray:
-    return RNG.normal(size=shape).astype(np.float32)
-
-
-def photos(*shapes: tuple[int, ...]) -> list[Photo]:
-    return [Photo(array(*s), float(k)) for k, s in enumerate(shapes)]
-
-
-MIXED = photos((3, 4), (2, 5), (3, 4), (2, 5), (3, 4))
-"""Differ beyond the first axis."""
-
-LENGTHS = [array(3), array(5), array(3), array(1)]
-"""Differ in the first axis only."""
-
-
-def bright(scale: Any, photo: Photo) -> Any:
-    return (photo.image * scale).sum() + photo.weight
-
-
-def agrees(f: Any, *args: Any) -> Any:
-    """The batched call agrees with the loop, example by example."""
-    result = f(*args)
-    for got, wanted in zip(ab.unbatch(result), f.loop(*args), strict=True):
-        same(got, wanted)
-    return result
-
-
-def same(got: Any, wanted: Any) -> None:
-    if isinstance(wanted, dict):
-        same([got[k] for k in wanted], list(wanted.values()))
-    elif isinstance(wanted, (tuple, list)):
-        assert len(got) == len(wanted)
-        for a, b in zip(got, wanted, strict=True):
-            same(a, b)
-    elif isinstance(wanted, (str, type(None))):
-        assert got == wanted
-    else:
-        assert np.shape(got) == np.shape(wanted)
-        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+from tests.api.photos import LENGTHS, MIXED, Page, Photo, agrees, array, bright, photos
 
 
 @pytest.mark.parametrize("backend", ["xla", "interpret"])
@@ -345,88 +290,6 @@ def test_masked_failures() -> None:
     assert failures.failed.tolist() == [False, False, False, True, False]
 
 
-# ---- ragged columns that a function needs whole
-
-W = jnp.arange(12.0).reshape(3, 4)
-
-
-def test_iterated_arrays_are_one_group() -> None:
-    f = ab.batched(lambda x: sum(v * v for v in x) + len(x))
-    agrees(f, LENGTHS)
-    assert f.cache_info().specialisations == 1
-
-
-@pytest.mark.parametrize("backend", ["xla", "interpret"])
-def test_arrays_used_whole(backend: str) -> None:
-    f = ab.batched(lambda x: jnp.sort(x)[0] + x @ x, backend=backend)
-    agrees(f, LENGTHS)
-    agrees(f, LENGTHS[::-1])
-    agrees(f, LENGTHS[:1])
-    assert f.cache_info().specialisations == 3
-
-
-def test_arrays_used_whole_after_calls_with_one_shape() -> None:
-    f = ab.batched(lambda w, x: jnp.convolve(x, w)[1], in_axes=(None, 0))
-    w = array(2)
-    agrees(f, w, [array(3), array(3)])
-    agrees(f, w, [array(5), array(5)])
-    agrees(f, w, LENGTHS)
-
-
-def test_packed_arrays_used_whole() -> None:
-    f = ab.batched(lambda p: jnp.linalg.norm(p.image) * p.weight)
-    data = ab.pack([Photo(x, float(k)) for k, x in enumerate(LENGTHS)])
-    agrees(f, data)
-    plans = f.cache_info().plans
-    agrees(f, data)
-    agrees(f, data[[2, 1]])
-    assert f.cache_info().plans == plans == 3
-
-
-def test_packed_arrays_used_whole_under_jit() -> None:
-    f = ab.batched(lambda p: jnp.sort(p.image)[0] * p.weight)
-    data = ab.pack([Photo(x, float(k)) for k, x in enumerate(LENGTHS)]).plan(f)
-    with pytest.raises(ab.PlanError, match=r"call batch = batch\.plan\(<lambda>\) again"):
-        jax.jit(f)(data)
-    planned = data.plan(f)
-    assert repr(planned) == "Batch(4 examples in 3 groups by shape)"
-    np.testing.assert_allclose(jax.jit(f)(planned), f(data), rtol=1e-6)
-    np.testing.assert_allclose(jax.jit(f)(planned[[1, 3]]), np.asarray(f(data))[[1, 3]], rtol=1e-6)
-
-
-def test_pairs_of_arrays_used_whole() -> None:
-    f = ab.batched(lambda x, y: jnp.outer(x, y).sum())
-    left, right = LENGTHS, [array(2), array(2), array(4), array(2)]
-    agrees(f, left, right)
-    pairs = f.pack(left, right)
-    agrees(f, *pairs.args)
-    agrees(f, *f.pack(*pairs.args).args)
-
-
-def test_one_column_iterated_and_one_whole() -> None:
-    @dataclass
-    class Both:
-        words: Any
-        image: Any
-
-    def mixed(b: Any) -> Any:
-        return sum(w * 2 for w in b.words) + jnp.sort(b.image)[-1]
-
-    f = ab.batched(mixed)
-    examples = [Both(array(2 + k % 12), array(3 + k % 2)) for k in range(24)]
-    agrees(f, examples)
-    assert f.cache_info().specialisations == 2
-
-
-def test_none_is_in_any_group() -> None:
-    def norm(p: Photo) -> Any:
-        return 0.0 if p.image is None else jnp.sort(p.image)[0]
-
-    f = ab.batched(norm)
-    agrees(f, [Photo(array(3)), Photo(None), Photo(array(5))])
-    agrees(ab.batched(lambda p: 0.0 if p.image is None else p.image.sum()), [*MIXED, Photo(None)])
-
-
 # ---- what is refused
 
 
@@ -447,20 +310,6 @@ def test_shapes_that_differ_within_one_example() -> None:
     message = r"examples\[1\]: Photo\.image holds arrays of the shapes \(3, 4\) and \(2, 5\) in one example"
     with pytest.raises(ab.BatchError, match=message):
         ab.pack([MIXED[0], chain])
-
-
-def test_lengths_that_differ_within_one_example() -> None:
-    def deep(p: Photo) -> Any:
-        return sum(x for x in p.image) + (deep(p.next) if p.next is not None else 0.0)
-
-    def whole(p: Photo) -> Any:
-        return jnp.sort(p.image)[0] + (whole(p.next) if p.next is not None else 0.0)
-
-    chain = Photo(array(3), next=Photo(array(5)))
-    agrees(ab.batched(deep), [chain, Photo(array(2))])
-    message = r"(?s)examples\[1\]: Photo\.image holds arrays of the shapes \(3,\) and \(5,\) .* whole \(.*test_shapes"
-    with pytest.raises(ab.BatchError, match=message):
-        ab.batched(whole)([Photo(array(2)), chain])
 
 
 def test_dtypes_that_differ_are_no_shapes() -> None:
