@@ -67,7 +67,7 @@ class Competitor:
     command: Sequence[str]
     info: dict[str, Any] = field(default_factory=dict)
     rates: dict[int, list[float]] = field(default_factory=dict)
-    loss: float | None = None
+    losses: dict[int, float] = field(default_factory=dict)
     missing: str | None = None
     process: subprocess.Popen[str] | None = None
 
@@ -146,13 +146,12 @@ def measure(found: Sequence[Competitor], batches: Sequence[int], rounds: int, se
     for c in found:
         c.start()
     running = [c for c in found if c.process is not None]
-    for c in running:
-        if c.entry.is_model:
-            c.loss = c.ask({"loss": True})["loss"]
     for batch in batches:
         turns = [c for c in running if c.entry.largest is None or batch <= c.entry.largest]
         for c in turns:
-            c.ask({"warm": batch})
+            loss = c.ask({"warm": batch})["loss"]
+            if c.entry.is_model:
+                c.losses[batch] = loss
         for _ in range(rounds):
             for c in turns:
                 c.rates.setdefault(batch, []).append(c.ask({"batch": batch, "seconds": seconds})["examples_per_second"])
@@ -161,7 +160,7 @@ def measure(found: Sequence[Competitor], batches: Sequence[int], rounds: int, se
 
 
 def report(workload: Workload, found: Sequence[Competitor], batches: Sequence[int]) -> dict[str, Any]:
-    """Medians over the rounds, and how far apart the losses are, relative to their size."""
+    """Medians over the rounds, and how far apart the losses of any batch size are, relative to their size."""
     ours = next((c.rates for c in found if c.entry.name == OURS), {})
 
     def factors(c: Competitor) -> dict[int, float]:
@@ -171,16 +170,19 @@ def report(workload: Workload, found: Sequence[Competitor], batches: Sequence[in
             if b in ours and b in c.rates
         }
 
-    losses = [c.loss for c in found if c.loss is not None]
+    def difference(batch: int) -> float:
+        losses = [c.losses[batch] for c in found if batch in c.losses]
+        return (max(losses) - min(losses)) / max(map(abs, losses)) if losses else 0.0
+
     return {
         "workload": workload.title,
         "examples": workload.examples,
         "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
-        "losses_differ_by": (max(losses) - min(losses)) / max(map(abs, losses)) if losses else 0.0,
+        "losses_differ_by": max(map(difference, batches)),
         "competitors": {
             c.entry.name: {
                 **c.info,
-                "loss": c.loss,
+                "loss": c.losses,
                 "missing": c.missing,
                 "examples_per_second": {b: statistics.median(c.rates[b]) for b in batches if b in c.rates},
                 "autobatch_is_faster_by": factors(c),
@@ -200,8 +202,10 @@ def table(made: dict[str, Any], batches: Sequence[int]) -> str:
         rates = "".join(f"{c['examples_per_second'].get(b, float('nan')):>12,.0f}" for b in batches)
         factors = "  ".join(f"{f:.2f}" for f in c["autobatch_is_faster_by"].values())
         lines.append(f"{name:<22}{rates}     {factors if name != OURS else ''}")
-    losses = [f"{name} {c['loss']:#.7g}" for name, c in made["competitors"].items() if c["loss"] is not None]
-    lines.append(f"losses: {', '.join(losses)}; they differ by {made['losses_differ_by']:.1e} of their size")
+    first = batches[0]
+    losses = [f"{name} {c['loss'][first]:#.7g}" for name, c in made["competitors"].items() if first in c["loss"]]
+    lines.append(f"losses at B = {first}: {', '.join(losses)}")
+    lines.append(f"losses at all batch sizes differ by {made['losses_differ_by']:.1e} of their size, or less")
     return "\n".join(lines)
 
 
@@ -230,6 +234,8 @@ def draw(made: dict[str, Any], batches: Sequence[int], file: Path) -> None:
 def compare(workload: Workload, file: Path, given: argparse.Namespace) -> int:
     """Measures, prints and writes. The status is 1 where competitors did not compute the same."""
     batches = [int(b) for b in given.batches.split(",")]
+    if max(batches) > given.count:
+        raise SystemExit(f"there is no batch of {max(batches)} in {given.count} examples")
     found = competitors(workload, file, given)
     measure(found, batches, given.rounds, given.seconds)
     made = report(workload, found, batches)

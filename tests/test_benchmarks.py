@@ -38,8 +38,8 @@ def test_a_factor_is_the_median_of_the_factors_within_a_round():
     """The machine is half as fast in the second round, for both alike."""
     entries = [Entry(OURS, "ours"), Entry("other", "theirs"), Entry("absent", "nowhere")]
     found = [
-        Competitor(entries[0], [], rates={16: [400.0, 200.0, 420.0]}, loss=-8.00001),
-        Competitor(entries[1], [], rates={16: [100.0, 50.0, 101.0]}, loss=-8.0),
+        Competitor(entries[0], [], rates={16: [400.0, 200.0, 420.0]}, losses={16: -8.00001}),
+        Competitor(entries[1], [], rates={16: [100.0, 50.0, 101.0]}, losses={16: -8.0}),
         Competitor(entries[2], [], missing="no interpreter that has it"),
     ]
     made = report(Workload("nowhere", "trees", "a model", entries), found, [1, 16])

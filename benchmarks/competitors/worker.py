@@ -1,7 +1,6 @@
 """The protocol of a competitor: a process that answers one line of JSON with one line of JSON.
 
-    {"loss": true}                  ->   {"loss": 29968.3}                   over all examples, in batches of 64
-    {"warm": 64}                    ->   {"batches": 8}                      every batch of 64 once: all is compiled
+    {"warm": 64}                    ->   {"loss": 29968.3}                   every batch of 64 once: all is compiled
     {"batch": 64, "seconds": 0.4}   ->   {"examples_per_second": 5180.2}     batches of neighbours, one by one
 
 The rate is that of examples of mean size: parts per second over the mean number of parts, where a part is what an
@@ -18,8 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-LOSS_BATCH = 64
-
 
 class Worker:
     """`run(indices)` returns the loss of some examples, and is done when it returns; `sizes` are their parts."""
@@ -29,15 +26,8 @@ class Worker:
         self.position: dict[int, int] = {}
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        if "loss" in asked:
-            count = len(self.sizes)
-            chosen = (range(k, min(k + LOSS_BATCH, count)) for k in range(0, count, LOSS_BATCH))
-            return {"loss": sum(self.run(indices) for indices in chosen)}
         if "warm" in asked:
-            batches = self.batches(asked["warm"])
-            for indices in batches:
-                self.run(indices)
-            return {"batches": len(batches)}
+            return {"loss": sum(self.run(indices) for indices in self.batches(asked["warm"]))}
         return {"examples_per_second": self.rate(asked["batch"], asked["seconds"])}
 
     def batches(self, size: int) -> list[range]:
