@@ -1,7 +1,7 @@
 """The oracle of the front end: plain Python. `check` compares it with
 
-    the lowered module, verified, run for each example by the interpreter of the IR
-    the batched function, on both back ends, for all examples at once
+the lowered module, verified, run for each example by the interpreter of the IR
+the batched function, on both back ends, for all examples at once
 """
 
 from __future__ import annotations
