@@ -155,7 +155,7 @@ def _integer_power(s: State, x: Operand, y: Operand) -> v.Leaf:
         if y.value < 0:
             return own_number(s, "pow", operand_of(s, to_float(s, v.Leaf(x))), s.scalar(float(y.value)))
         return own_number(s, "pow", x, y)
-    if s.context.meanings.get(y, ("",))[0] == "neg":
+    if isinstance(y, Value) and s.context.meanings.get(y, ("",))[0] == "neg":
         return own_number(s, "pow", operand_of(s, to_float(s, v.Leaf(x))), operand_of(s, to_float(s, v.Leaf(y))))
     need(s, v.Leaf(y))
     positive = traced(s, operator.ge, v.Leaf(y), v.Static(0))
