@@ -1,8 +1,8 @@
 """What two values have in common: the layout that both convert to (API.md, section 2).
 
-    float32*[]  and  int32*[]           ->  float32*[]
-    None        and  (x, y)             ->  (x, y) or None
-    Node(x)     and  a node of a tree   ->  made<>
+float32*[]  and  int32*[]           ->  float32*[]
+None        and  (x, y)             ->  (x, y) or None
+Node(x)     and  a node of a tree   ->  made<>
 """
 
 from __future__ import annotations

@@ -63,9 +63,7 @@ def _pulled_back(
 
     wanted = [jax.ShapeDtypeStruct(np.shape(values[k]), values[k].dtype) for k in inputs]
     found = iter(on_host(pull, wanted, (*values, *(cotangents[k] for k in outputs))))
-    return tuple(
-        next(found) if k in inputs else np.zeros(np.shape(x), jax.dtypes.float0) for k, x in enumerate(values)
-    )
+    return tuple(next(found) if k in inputs else np.zeros(np.shape(x), jax.dtypes.float0) for k, x in enumerate(values))
 
 
 def _has_derivative(x: Any) -> bool:
