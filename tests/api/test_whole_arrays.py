@@ -101,7 +101,5 @@ def test_lengths_that_differ_within_one_example() -> None:
     agrees(ab.batched(deep), [chain, Photo(array(2))])
     shapes = r"holds arrays of the shapes \(3,\) and \(5,\)"
     message = rf"(?s)examples\[1\]: Photo\.image {shapes} .* whole \(.*test_whole_arrays"
-        r"(?s)examples\[1\]: Photo\.image holds arrays of the shapes \(3,\) and \(5,\) .* whole \(.*test_whole_arrays"
-    )
     with pytest.raises(ab.BatchError, match=message):
         ab.batched(whole)([Photo(array(2)), chain])
