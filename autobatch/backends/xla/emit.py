@@ -329,10 +329,6 @@ class LevelLoop:
 
         for equation in task.equations:
             match equation:
-                case Compute() if parts := self.side_by_side(equation, task):
-                    index = [self.e.window(f"{g.table}@{order.index}", start, width) for g in parts]
-                    rows = take(self.source(parts[0], buffers), jnp.stack(index, 1))
-                    found: Sequence[Any] = [rows.reshape(width, -1)]
                 case Compute(operands=operands):
                     found = compute_live(equation, [row(x) for x in operands], width, live)
                 case Gather(table=table):
@@ -353,19 +349,6 @@ class LevelLoop:
                         buffers[buffer], value, at + start, 0, allow_negative_indices=False
                     )
         return buffers
-
-    def side_by_side(self, equation: Compute, task: Task) -> list[Gather]:
-        """The gathers of one buffer whose vectors `equation` puts side by side: one gather reads them all. Else []."""
-        if equation.op.name != "concatenate":
-            return []
-        made = {e.result: e for e in task.equations if isinstance(e, Gather)}
-        parts = [made[x] for x in equation.operands if isinstance(x, Variable) and x in made]
-        read = {self.place[g.sources[0]][0] if g.sources[0] in self.place else -1 for g in parts}
-        same = len({g.result.type for g in parts}) == 1 and len(read) == 1 and -1 not in read
-        if len(parts) < len(equation.operands) or not same or len(parts[0].result.type.shape) != 1:
-            return []
-        held = self.initial[read.pop()].dtype == jax_compat.device_dtype(parts[0].result.type)
-        return parts if held and all(any(s in self.made for s in g.sources) for g in parts) else []
 
     def slice(self, x: Variable, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
         """The window's rows of a variable of the same space."""
