@@ -66,9 +66,9 @@ class ScalarProgram:
     def call(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The structural results of a function. Raises `FailedError`; a call that waits for itself is a failure too."""
         memo = self.memo
-        request: Request = (name, args)
-        if request in memo:
-            return memo[request]
+        request, known = self.find((name, args))
+        if known is not None:
+            return known
         stack: list[tuple[Request, Frame]] = [(request, self.functions[name](*args))]
         open_: set[Request] = {request}
         sent: tuple[Any, ...] | None = None
@@ -81,13 +81,21 @@ class ScalarProgram:
                 open_.discard(current)
                 memo[current] = sent = stop.value
                 continue
-            sent = memo.get(asked)
+            key, sent = self.find(asked)
             if sent is None:
-                if asked in open_:
+                if key in open_:
                     raise FailedError("RecursionError", CYCLE, self.places[current[0]][_line(frame)])
-                open_.add(asked)
-                stack.append((asked, self.functions[asked[0]](*asked[1])))
+                open_.add(key)
+                stack.append((key, self.functions[asked[0]](*asked[1])))
         return memo[request]
+
+    def find(self, request: Request) -> tuple[Request, tuple[Any, ...] | None]:
+        """The key of a call, and its results where it has been made. Arrays among the arguments count by value."""
+        try:
+            return request, self.memo.get(request)
+        except TypeError:
+            key = (request[0], tuple(map(_frozen, request[1])))
+            return key, self.memo.get(key)
 
     def first_failure(
         self, name: str, args: tuple[Any, ...], example: int, otherwise: Failure | None = None
@@ -98,6 +106,13 @@ class ScalarProgram:
         except FailedError as error:
             return Failure(example, error.kind, error.message, error.span)
         return otherwise or Failure(example, "RecursionError", CYCLE)
+
+
+def _frozen(value: Any) -> Any:
+    """An argument as something hashable: equal for arrays of equal numbers."""
+    if isinstance(value, tuple):
+        return tuple(map(_frozen, value))
+    return (value.dtype.str, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
 
 
 def _line(frame: Frame) -> int:
