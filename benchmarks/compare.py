@@ -72,15 +72,17 @@ class Competitor:
     process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        core = {"BENCHMARK_CORE": str(min(os.sched_getaffinity(0)))}
-        environment = {**os.environ, **ALONE, **core, "PYTHONPATH": str(ROOT)}
+        core = min(os.sched_getaffinity(0))
+        environment = {**os.environ, **ALONE, "PYTHONPATH": str(ROOT)}
         if shutil.which(self.command[0]) is None:
             self.missing = "no interpreter that has it"
             return
         try:
+            # the core is chosen before the process has threads: what a library starts later stays there too
             self.process = subprocess.Popen(
-                self.command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
+                self.command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+            )  # fmt: skip
             self.info = self.answer()
         except (OSError, RuntimeError) as error:
             self.missing, self.process = str(error), None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -50,9 +49,6 @@ class Worker:
 
 def serve(sizes: Sequence[int], run: Callable[[range], float], info: dict[str, Any]) -> None:
     """Answers until the questions end. `info` goes first: names, versions, what was measured while starting."""
-    core = os.environ.get("BENCHMARK_CORE")
-    if core:
-        os.sched_setaffinity(0, {int(core)})
     worker = Worker(sizes, run)
     print(json.dumps(info), flush=True)
     for line in sys.stdin:
