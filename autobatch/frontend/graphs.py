@@ -18,17 +18,17 @@ PRECOMPUTE = "compute it before packing, and keep it as an attribute of the node
 
 def field(raw: Any, name: str) -> Any:
     """A packed field; only the compiler calls it."""
-    raise NotImplementedError
+    raise AssertionError("compiled, never run")
 
 
 def has_field(raw: Any, name: str) -> Any:
     """Is there such a field? Only the compiler calls it."""
-    raise NotImplementedError
+    raise AssertionError("compiled, never run")
 
 
 def unsupported(what: str, cure: str) -> NoReturn:
     """Refuses to compile the call; only the compiler calls it."""
-    raise NotImplementedError
+    raise AssertionError("compiled, never run")
 
 
 # ---- nodes
@@ -90,7 +90,7 @@ class Attributes:
 
     def value(self, key: str) -> Any:
         """The attribute, None where there is none."""
-        raise NotImplementedError
+        raise AssertionError("compiled, never run")
 
     def __getitem__(self, key: str) -> Any:
         if not has_field(self.raw, self.prefix + key):

@@ -3,46 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
 import jax.numpy as jnp
 import pytest
 
 from tests.frontend.batches import Programs, agree, fails
-
-
-@dataclass
-class Doc:
-    words: list[int]
-    fs: list[float]
-
-
-DOCS = [
-    Doc([3, 1, 2], [0.5, 0.25, -1.0]),
-    Doc([], []),
-    Doc([5], [2.0]),
-    Doc([1, 1, 4, 2, 9], [1.0, 2.0, 3.0, 4.0, 5.0]),
-]
-LISTS = [[3, 1, 2], [], [5], [1, 1, 4, 2, 9]]
-S = jnp.float32(0.7)
-
-
-@dataclass
-class Tree:
-    x: int
-    left: Tree | None = None
-    right: Tree | None = None
-
-
-@dataclass
-class Many:
-    x: int
-    kids: list[Many] = field(default_factory=list)
-
-
-TREES = [Tree(1), Tree(2, Tree(3), Tree(4)), Tree(5, None, Tree(9))]
-MANY = [Many(1), Many(2, [Many(3), Many(4), Many(5)]), Many(3, [Many(1, [Many(2), Many(7)]), Many(0)])]
-
+from tests.frontend.examples import DOCS, MANY, TREES, S
 
 programs = Programs()
 

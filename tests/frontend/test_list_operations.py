@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import jax.numpy as jnp
 import pytest
 
 from tests.frontend.batches import Programs, agree, fails, refused
-
-
-@dataclass
-class Doc:
-    words: list[int]
-    fs: list[float]
-
-
-DOCS = [
-    Doc([3, 1, 2], [0.5, 0.25, -1.0]),
-    Doc([], []),
-    Doc([5], [2.0]),
-    Doc([1, 1, 4, 2, 9], [1.0, 2.0, 3.0, 4.0, 5.0]),
-]
-LISTS = [[3, 1, 2], [], [5], [1, 1, 4, 2, 9]]
-S = jnp.float32(0.7)
-
+from tests.frontend.examples import DOCS, LISTS, S
 
 programs = Programs()
 

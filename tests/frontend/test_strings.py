@@ -2,37 +2,10 @@
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass, field
-
 import pytest
 
 from tests.frontend.batches import Programs, agree, fails, refused
-
-
-class Kind(enum.Enum):
-    A = 1
-    B = 2
-    C = 3
-
-
-@dataclass
-class Item:
-    kind: Kind
-    name: str
-    xs: list[int]
-    tag: str | None = None
-    pt: tuple[int, int] = (0, 0)
-    opt: dict = field(default_factory=dict)
-
-
-ITEMS = [
-    Item(Kind.A, "start", [1, 2], None, (0, 0), {"a": 1, "b": 2.0}),
-    Item(Kind.B, "stop", [], "q", (0, 3), {"a": 2, "b": 3.0}),
-    Item(Kind.C, "a", [4], "w", (2, 0), {"a": 0, "b": 1.0}),
-    Item(Kind.A, "Other word", [5, 6, 7], None, (1, 1), {"a": 5, "b": 0.0}),
-]
-
+from tests.frontend.examples import ITEMS, Kind
 
 programs = Programs()
 
