@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch import transfer
+from autobatch.epochs import stack
 from autobatch.errors import BatchError, PlanError
-from autobatch.groups import LIVE, TOKEN, Form, Group, Leaves, flatten, with_rows
+from autobatch.groups import LIVE, TOKEN, Form, Group, Leaves, with_rows
 from autobatch.packing import with_declared
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.columns import Columns, columns_of
@@ -201,31 +202,7 @@ class Batch:
         steps = np.asarray(index_on_host(order))
         if steps.ndim != 2 or 0 in steps.shape:
             raise BatchError(f"order has the shape {steps.shape}; it takes one row of examples for each step")
-        groups = [self.group().take(row) for row in steps]
-        programs = tuple(s for p in groups[0].planners for s in p.specialisations_for(groups[0]))
-        if not programs:
-            raise PlanError(
-                "no function that the batch is planned for was ever called: plan it and call it on a small batch "
-                "first, so that the types of its shared arguments are known"
-            )
-        for program in programs:
-            signatures = [g.tables(program)[1] for g in groups]
-            for g in groups:
-                g._tables[program.fingerprint] = program.bind(g.plan(program), signatures)
-        largest = {
-            s: max(transfer.capacities(g.columns, g.profile)[s] for g in groups)
-            for s in transfer.spaces_of(self.schema)
-        }
-        parts = [flatten(g, programs, largest) for g in groups]
-        columns, tables = jax.tree.map(
-            lambda *xs: np.stack(xs), *((leaves.columns, leaves.tables) for leaves, _ in parts)
-        )
-        plans = tuple(
-            replace(held[0], failures=tuple(f for p in held for f in p.failures))
-            for held in zip(*(form.plans for _, form in parts), strict=True)
-        )
-        form = replace(parts[0][1], plans=plans, component=self._component, like=None)
-        return Batch.from_leaves(Leaves(columns, tables), form)
+        return Batch.from_leaves(*stack(self.group(), steps, self._component))
 
     # -- numbers
 
@@ -233,7 +210,7 @@ class Batch:
         """The columns of floats: a pytree for `jax.grad` and optimisers."""
         if self._group is not None:
             held = self._group.columns
-            names = [c.name for c in columns_of(held.schema) if held.arrays[c.name].dtype.kind == "f"]
+            names = [c.name for c in columns_of(held.schema) if jnp.issubdtype(held.arrays[c.name].dtype, jnp.floating)]
             return {n: jnp.asarray(transfer.canonical(held.arrays[n])) for n in names}
         leaves, form = self.parts()
         names = [c.name for c in columns_of(form.schema) if jnp.issubdtype(leaves.columns[c.name].dtype, jnp.floating)]

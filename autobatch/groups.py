@@ -149,6 +149,8 @@ class Group:
         self._alone: dict[int | None, Group] = {}
         self.joined: Bounded[Any, tuple[Group, Any]] = Bounded(8)
         """Groups whose first component this is, by all their components (`joint.py`)."""
+        self.epochs: dict[Any, Any] = {}
+        """The capacities of the epochs of these examples, by batch size and schema (`epochs.py`)."""
         self._lock = threading.RLock()
         self.token = next(_numbers)
         _groups[self.token] = self
@@ -248,6 +250,12 @@ class Group:
                 _keep_newest(self._tables)
                 self._tables[program.fingerprint] = program.bind(self.plan(program))
             return self._tables[program.fingerprint]
+
+    def keep_tables(self, program: Specialised, tables: Tables, signature: Hashable) -> None:
+        """Let executables read these tables of the plan: those of another size class."""
+        with self._lock:
+            self._tables[program.fingerprint] = tables, signature
+            self._flat = None
 
     def has_plan(self, program: Specialised) -> bool:
         """Was this group, or the data set that it was cut from, planned for a program?"""

@@ -284,6 +284,17 @@ def test_floats_and_with_floats():
         data.with_floats({"Node.x": floats["Node.x"][:1]})
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_columns_of_every_kind_of_float_are_floats(dtype):
+    f = ab.batched(lambda t: t["x"].sum())
+    data = f.pack([{"x": jnp.ones(3, dtype)}, {"x": jnp.zeros(3, dtype)}])
+    close(f(data), [3, 0])
+    (name,) = data.floats()
+    assert data.floats()[name].dtype == dtype
+    moved = jax.jit(lambda b: b.floats())(data)
+    close(f(data.with_floats({name: moved[name][:2] + 1})), [6, 3])
+
+
 def test_with_floats_plans_again_where_they_decide():
     f = ab.batched(lambda t: "big" if t.x > 4 else "small")
     data = f.pack(trees())

@@ -59,6 +59,34 @@ def test_under_jit_the_next_epoch_compiles_nothing():
     assert len(traces) <= 3, "one trace for each size class"
 
 
+def test_an_epoch_takes_the_size_class_of_a_larger_one_before():
+    """Epochs that are shuffled anew differ in size; after the largest, none of them compiles."""
+    data = total.pack([chain(n) for n in (1, 1, 2, 2, 90, 80)])
+    expected = np.asarray(total(params(), data))
+    large, small = data.epoch([[4, 5], [0, 1]]), data.epoch([[0, 1], [2, 3]])
+    assert jax.tree.structure(large) == jax.tree.structure(small)
+    assert [x.shape for x in jax.tree.leaves(large)] == [x.shape for x in jax.tree.leaves(small)]
+    traces = []
+
+    @jax.jit
+    def run(p, epoch):
+        traces.append(1)
+        return jax.lax.scan(lambda c, b: (c, total(p, b)), 0, epoch)[1]
+
+    close(run(params(), large), expected[[[4, 5], [0, 1]]])
+    close(run(params(), small), expected[[[0, 1], [2, 3]]])
+    assert len(traces) == 1
+
+
+def test_minibatches_still_run_alone_when_an_epoch_has_bound_them():
+    data = total.pack([chain(n) for n in (1, 2, 30, 40)])
+    expected = np.asarray(total(params(), data))
+    data.epoch([[0, 1], [2, 3]])
+    for rows in ([0, 1], [2, 3]):
+        close(total(params(), data[rows]), expected[rows])
+        close(jax.jit(total)(params(), data[rows]), expected[rows])
+
+
 def test_an_epoch_of_a_cut_and_of_one_example():
     data = total.pack(trees())
     expected = np.asarray(total(params(), data))
