@@ -22,6 +22,7 @@ from autobatch.errors import (
     UnsupportedError,
 )
 from autobatch.grouped import load, pack
+from autobatch.loader import Loader
 from autobatch.objects import unbatch
 from autobatch.options import options
 from autobatch.plain import disable
@@ -39,6 +40,7 @@ __all__ = [
     "ExampleError",
     "Failure",
     "Failures",
+    "Loader",
     "PlanError",
     "Ragged",
     "TypeConflictError",

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
@@ -256,6 +257,20 @@ class Group:
         with self._lock:
             self._tables[program.fingerprint] = tables, signature
             self._flat = None
+
+    def place(self, put: Callable[[Any], Any]) -> None:
+        """Make now what executables read of these examples, and let `put` move it to a device."""
+        with self._lock:
+            leaves, form = self.leaves(None)
+            if not form.plans:
+                return  # for no function that was called: all of this would be made again
+            assert self._flat is not None
+            held = (leaves.columns, leaves.tables, {name: tables for name, (tables, _) in self._tables.items()})
+            each = {id(x): x for x in jax.tree.leaves(held)}
+            moved = dict(zip(each, put(list(each.values())), strict=True))
+            columns, all_tables, bound = jax.tree.map(lambda x: moved[id(x)], held)
+            self._flat = (self._flat[0], replace(leaves, columns=columns, tables=all_tables), form)
+            self._tables = {name: (bound[name], signature) for name, (_, signature) in self._tables.items()}
 
     def has_plan(self, program: Specialised) -> bool:
         """Was this group, or the data set that it was cut from, planned for a program?"""

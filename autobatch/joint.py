@@ -85,3 +85,17 @@ def _cut(parts: Sequence[Part], planner: Planner) -> Group | None:
     if pairs is None or not pairs.is_planned_for(planner):
         return None
     return pairs.take(known[0][1])
+
+
+def cut_together(groups: Sequence[Group]) -> list[Group]:
+    """What these groups, which are the same examples of several data sets, will be in a call: cut from what earlier
+    calls have put together of those data sets. Kept, so that the call finds it."""
+    cuts = {g.origin[0].token: g for g in groups if g.origin is not None}
+    found = []
+    for group in cuts.values():
+        assert group.origin is not None
+        for key, (whole, _) in group.origin[0].joined.items():
+            if all(token in cuts for token, _ in key):
+                parts = [Part(cuts[token], component) for token, component in key]
+                found += [join(parts, planner) for planner in whole.planners]
+    return found
