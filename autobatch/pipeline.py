@@ -38,7 +38,7 @@ from autobatch.optimize.sharing import share_rows
 from autobatch.options import Options
 from autobatch.runtime.activations import Inspection
 from autobatch.runtime.assemble import make_plan
-from autobatch.runtime.bind import SizeClasses, bind_plan, exact_outputs
+from autobatch.runtime.bind import bind_plan, exact_outputs
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.combine import combine
 from autobatch.runtime.decisions import Decisions
@@ -46,6 +46,7 @@ from autobatch.runtime.failures import first_failures
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import element_type
 from autobatch.runtime.schema import Schema, columns_read
+from autobatch.runtime.size_classes import SizeClasses
 from autobatch.runtime.spec import Number, PlanSpec
 from autobatch.runtime.tables import Signature
 from autobatch.vectorize.divisors import check_divisors

@@ -1,6 +1,11 @@
 """The arrays of one call: a plan's rows sorted by level, pointers as positions, everything padded to a size class.
 
-(FRAMES.md, 4.2, 4.4 and 4.5.)
+(FRAMES.md, 4.2, 4.4 and 4.5.) What depends on the data set alone is in its `Binding`; this is done for each minibatch:
+
+    cut          all integers of its examples, by one gather; pointers are rows of the minibatch then
+    distinct     which rows are kept of equal ones
+    orders       rows by level, and where each row lies then
+    tables       columns and pointers in these orders, pointers as positions; the windows of each level
 """
 
 from __future__ import annotations
@@ -11,27 +16,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autobatch.runtime.binding import Binding, Folded, Gathered, Pointers
 from autobatch.runtime.columns import offsets_of
+from autobatch.runtime.ordering import distinct_rows, inverse, stable_order
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import relative
-from autobatch.runtime.tables import UNIFORM, FoldRequest, GatherRequest, LoopRequest, Signature, layout
+from autobatch.runtime.tables import UNIFORM, LoopRequest, Signature
 from autobatch.runtime.windows import cut
 
 Ints = NDArray[np.int64]
 Values = NDArray[Any]
+Order = tuple[Ints | None, Ints | None]
+"""The rows of an order, and where each row of its space lies among them; None: all rows as they are."""
 
 
 def bind_plan(
     plan: DataPlan, size_class: Callable[[Mapping[int, int]], tuple[int, ...]]
 ) -> tuple[dict[str, Values], Signature]:
     """All integers in one array, and the data columns; and the signature of their shapes."""
-    counts = {space: plan.rows(space) for space in plan.starts}
-    distinct = {space: distinct_rows(n) for space, n in plan.shared_rows().items()}
-    counts.update((space, len(found[0])) for space, found in distinct.items())
-    for k, spaces in plan.lists.items():
-        counts.update((space, len(n)) for space, n in zip(spaces, plan.lengths[k][1:], strict=True))
-    signature = Signature(plan.count, size_class(counts))
-    return _Binder(plan, signature, counts, distinct).bind(), signature
+    root, chosen = plan.origin if plan.origin is not None else (plan, np.arange(plan.count))
+    binding = root.kept.get("binding")
+    if binding is None:
+        binding = root.kept["binding"] = Binding(root)
+    return _Binder(binding, plan, chosen).bind(size_class)
 
 
 def exact_outputs(plan: DataPlan, tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,125 +50,215 @@ def exact_outputs(plan: DataPlan, tables: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tables[name][:rows] for name, rows in sizes.items()}
 
 
-def stable_order(keys: Ints) -> Ints:
-    """A stable argsort of non-negative integers: by radix where they are small, as levels are."""
-    small = len(keys) > 0 and int(keys.max()) <= np.iinfo(np.uint16).max
-    return np.argsort(keys.astype(np.uint16) if small else keys, kind="stable")
-
-
-def distinct_rows(numbers: Ints) -> tuple[Ints, Ints, Ints]:
-    """The distinct numbers in order, where each stands first, and which of them every entry is; as `np.unique`, but by
-    counting where the numbers are dense, as value numbers of a data set are."""
-    size = 1 + int(numbers.max(initial=-1))
-    if size > 16 * len(numbers) + 65536:
-        values, first, which = np.unique(numbers, return_index=True, return_inverse=True)
-        return values, first, which
-    place = np.full(size, -1, np.int64)
-    place[numbers[::-1]] = np.arange(len(numbers) - 1, -1, -1)  # of equal numbers, the first is written last
-    values = np.flatnonzero(place >= 0)
-    first = place[values]
-    place[values] = np.arange(len(values))
-    return values, first, place[numbers]
+def _rows(values: Ints, rows: Ints | None) -> Ints:
+    return values if rows is None else values.take(rows)
 
 
 class _Binder:
-    def __init__(
-        self, plan: DataPlan, signature: Signature, counts: Mapping[int, int], distinct: Mapping[int, Any]
-    ) -> None:
-        self.plan, self.request, self.signature = plan, plan.request, signature
-        self.counts, self.distinct = counts, distinct
-        self.places, size = layout(plan.request, signature)
-        self.out = np.zeros(size, np.int32)
-        self.wide: dict[str, Values] = {}
-        self.sorted: list[Ints] = []
-        self.position: list[Ints] = []
-        self.example: dict[int, Ints] = {}
-        self.indices: dict[Any, Ints] = {}
-        self.base = {d.space: d.base for d in self.request.distinct}
-        for n, order in enumerate(self.request.orders):
-            rows = np.arange(counts[order.space])
-            if order.space in plan.equal:
-                rows = distinct[order.space][1]
-            if n in plan.levels:
-                rows = rows[self.by_level(n, rows)]
-            self.sorted.append(rows)
-            self.position.append(self.positions(order.space, rows))
+    def __init__(self, binding: Binding, plan: DataPlan, chosen: Ints) -> None:
+        self.b, self.plan, self.request = binding, plan, plan.request
+        apart = plan.share == "example"
+        self.cut = binding.stock.cut(chosen, apart)
+        self.tables = self.cut.tables
+        self.room = max(1, len(chosen)) if apart else 1
+        self.distinct = {space: self.distinct_of(table) for space, table in binding.distinct.items()}
+        self.equal = {space: self.distinct_of(table) for space, table in binding.equal.items()}
+        self.counts = self.counted()
+        self.orders = {n: self.order(n) for n in binding.orders}
+        self.joined: dict[int, Ints] = {}
 
-    def positions(self, space: int, rows: Ints) -> Ints:
-        """Where each row lies when those of `rows` are kept, in this order; an equal row lies where its equal does."""
-        if space not in self.plan.equal:
-            position = np.empty(len(rows), np.int64)
-            position[rows] = np.arange(len(rows))
-            return position
-        _, _, number = self.distinct[space]
-        place = np.empty(len(rows), np.int64)
-        place[number[rows]] = np.arange(len(rows))
-        where: Ints = place[number]
-        return where
+    def distinct_of(self, table: int) -> tuple[Ints, Ints]:
+        return distinct_rows(self.tables[table], self.b.stock.size[table] * self.room)
 
-    def by_level(self, order: int, rows: Ints) -> Ints:
+    def counted(self) -> dict[int, int]:
+        """The rows of each space that are computed."""
+        counts = {space: self.cut.counts[number] for space, number in self.b.space.items()}
+        for found in (self.equal, self.distinct):
+            counts.update((space, len(first)) for space, (first, _) in found.items())
+        for k, spaces in self.plan.lists.items():
+            counts.update((space, len(n)) for space, n in zip(spaces, self.plan.lengths[k][1:], strict=True))
+        return counts
+
+    # ---- orders
+
+    def order(self, n: int) -> Order:
+        """Rows by level, of equal ones the first; an equal row lies where that lies."""
+        first, which = self.equal.get(self.request.orders[n].space, (None, None))
+        if n not in self.b.level:
+            return first, which
+        by_level = self.by_level(n, first)
+        place = inverse(by_level)
+        return (by_level, place) if first is None or which is None else (first.take(by_level), place.take(which))
+
+    def by_level(self, n: int, rows: Ints | None) -> Ints:
         """How to sort rows by level; within one by the lengths of their runs, so that windows of folds waste little."""
-        level = self.plan.levels[order][rows]
-        folds = [f for f in self.request.folds if f.order == order]
+        level = _rows(self.tables[self.b.level[n]], rows)
+        folds = [f for f in self.b.folds if f.request.order == n]
         if not folds:
             return stable_order(level)
-        lengths = np.zeros(self.plan.rows(self.request.orders[order].space), np.int64)
-        for f in folds:
-            lengths += np.bincount(self.owners(f), minlength=len(lengths))
-        return stable_order(level * (1 + lengths.max(initial=0)) + lengths[rows])
+        count = self.cut.counts[self.b.space[self.request.orders[n].space]]
+        lengths = np.sum([np.bincount(self.tables[f.owner], minlength=count) for f in folds], 0)
+        return stable_order(level * (1 + lengths.max(initial=0)) + _rows(lengths, rows))
 
-    def owners(self, f: FoldRequest) -> Ints:
-        """The row that reads each element of a fold."""
-        start = self.plan.starts[self.request.orders[f.order].space]
-        owner: Ints = self.plan.owners[f.name] + start[self.row_example(f.elements)]
-        return owner
+    # ---- tables
 
-    def put(self, name: str, values: Values) -> None:
+    def put(self, name: str, values: Any) -> None:
         start, length = self.places[name]
         assert len(values) <= length, (name, len(values), length)
         self.out[start : start + len(values)] = values
 
-    def column(self, name: str, values: Values, space: int, *, wide: bool) -> None:
-        if not wide:
-            self.put(name, values)
-            return
-        self.wide[name] = np.zeros(self.signature.capacity[space], np.int64)
-        self.wide[name][: len(values)] = values
-
-    def bind(self) -> dict[str, Values]:
-        plan, request = self.plan, self.request
-        self.put("counts", np.array([self.counts[s] for s in range(request.spaces)]))
-        for name, order in request.columns:
-            space = request.orders[order].space
-            rows = self.distinct[space][1] if space in plan.numbers else self.sorted[order]
-            self.column(f"{name}@{order}", plan.columns[name][rows], space, wide=name in request.wide)
-        for d in request.distinct:
+    def bind(self, size_class: Callable[[Mapping[int, int]], tuple[int, ...]]) -> tuple[dict[str, Values], Signature]:
+        self.signature = signature = Signature(self.plan.count, size_class(self.counts))
+        self.places, size = self.b.layout(signature)
+        self.out = np.zeros(size, np.int32)
+        for name, table, order in self.b.columns:
+            self.put(name, self.column(self.tables[table], order))
+        for d in self.request.distinct:
             for reader in d.readers:
-                self.put(f"spread{d.space}@{reader}", self.distinct[d.space][2][self.sorted[reader]])
-        for g in request.gathers:
-            index = self.index(g, plan.space_of_table[g.name])
-            self.put(f"{g.name}@{g.order}", index[self.sorted[g.order]])
-        for f in request.folds:
+                self.put(f"spread{d.space}@{reader}", _rows(self.distinct[d.space][1], self.orders[reader][0]))
+        for g in self.b.gathers:
+            index = self.index(g)
+            for name in g.names:
+                self.put(name, index)
+        for f in self.b.folds:
             self.fold(f)
-        for to, origin in request.permutations:
-            self.put(f"perm{to}<{origin}", self.position[origin][self.sorted[to]])
-        self.put("levels", np.array([self.loop(n, loop) for n, loop in enumerate(request.loops)], np.int64))
-        tables: dict[str, Values] = {"integers": self.out, **self.wide}
-        for column, space in request.data:
-            values = plan.data[column]
+        for to, origin in self.request.permutations:
+            self.put(f"perm{to}<{origin}", self.permutation(to, origin))
+        self.put("levels", [self.loop(n, loop) for n, loop in enumerate(self.request.loops)])
+        self.put("counts", [self.counts[s] for s in range(self.request.spaces)])
+        return {"integers": self.out, **self.wide(), **self.data(), **self.outputs()}, signature
+
+    def column(self, values: Values, order: int) -> Values:
+        """A column in the order of some rows; of distinct ones, where each stands first."""
+        space = self.request.orders[order].space
+        return _rows(values, self.distinct[space][0] if space in self.distinct else self.orders[order][0])
+
+    def permutation(self, to: int, origin: int) -> Ints:
+        rows, (_, position) = self.orders[to][0], self.orders[origin]
+        if position is None:
+            return np.arange(self.counts[self.request.orders[to].space]) if rows is None else rows
+        return _rows(position, rows)
+
+    # ---- pointers
+
+    def index(self, g: Gathered) -> Ints:
+        """For each row of an order: the position in the array that is gathered from."""
+        return self.positions(g.pointers, _rows(self.tables[g.pointers.table], self.orders[g.order][0]))
+
+    def positions(self, pointers: Pointers, rows: Ints) -> Ints:
+        """Rows that pointers name, as positions in the array that is gathered from."""
+        if pointers.joined is not None:
+            found = self.joined.get(pointers.array)
+            if found is None:
+                found = self.joined[pointers.array] = self.positions_of_joined(pointers, pointers.joined)
+            return found.take(rows, mode="clip")
+        ((member, offset),) = self.members(pointers)
+        if member == UNIFORM:
+            return np.full(len(rows), offset)
+        place = self.place(member)
+        return (rows if place is None else place.take(rows)) + offset
+
+    def members(self, pointers: Pointers) -> list[tuple[int, int]]:
+        """The sources of a table of pointers: their orders, and where they begin in the array."""
+        capacity, orders = self.signature.capacity, self.request.orders
+        begin = [0]
+        for m in pointers.layout:
+            begin.append(begin[-1] + (1 if m == UNIFORM else capacity[orders[m].space]))
+        return [(m, begin[place]) for m, place in pointers.members]
+
+    def place(self, order: int) -> Ints | None:
+        """Where each row lies that pointers to an order count."""
+        space = self.request.orders[order].space
+        return self.distinct[space][1] if space in self.distinct else self.orders[order][1]
+
+    def positions_of_joined(self, pointers: Pointers, joined: int) -> Ints:
+        """The position of each row of several sources, those of one example behind one another; a last entry stands for
+        pointers that mean nothing."""
+        length, first = self.cut.length, self.cut.first
+        found = np.zeros(self.cut.counts[joined] + 1, np.int64)
+        begin = first[joined, :-1]
+        for (member, offset), space in zip(self.members(pointers), pointers.spaces, strict=True):
+            rows = np.arange(self.cut.counts[space])
+            place = None if member == UNIFORM else self.place(member)
+            values = offset if member == UNIFORM else (rows if place is None else place) + offset
+            found[rows + (begin - first[space, :-1]).repeat(length[space])] = values
+            begin = begin + length[space]
+        return found
+
+    def fold(self, fold: Folded) -> None:
+        f = fold.request
+        name, space = f"{f.name}@{f.order}", self.request.orders[f.order].space
+        rows, position = self.orders[f.order]
+        owner = self.tables[fold.owner]
+        chosen: Ints | None = None  # the elements, in the order of the rows that read them
+        if rows is not None and space in self.equal:
+            kept = np.zeros(self.cut.counts[self.b.space[space]], bool)
+            kept[rows] = True
+            chosen = kept.take(owner).nonzero()[0]
+            self.counts[f.elements] = len(chosen)
+        at = _rows(owner, chosen) if position is None else position.take(_rows(owner, chosen))
+        if position is not None or not fold.in_order:
+            by_row = stable_order(at)
+            at, chosen = at.take(by_row), by_row if chosen is None else chosen.take(by_row)
+        self.put(f"{name}.start", offsets_of(np.bincount(at, minlength=self.signature.capacity[space])))
+        self.put(f"{name}.index", self.positions(fold.pointers, _rows(self.tables[fold.pointers.table], chosen)))
+        self.put(f"{name}.owner", at)
+        if fold.weights:
+            words = [_rows(self.tables[w], chosen) for w in fold.weights]
+            self.put(f"{name}.weight", words[0] if len(words) == 1 else np.stack(words, 1).ravel())
+
+    # ---- loops
+
+    def loop(self, n: int, loop: LoopRequest) -> int:
+        """The windows of one level loop; returns the number of levels."""
+        levels = [_rows(self.tables[self.b.level[task]], self.orders[task][0]) for task in loop.tasks]
+        deepest = max((int(level[-1]) + 1 for level in levels if len(level)), default=0)
+        for task, costs, level in zip(loop.tasks, loop.costs, levels, strict=True):
+            rows = np.bincount(level, minlength=deepest)
+            self.put(f"loop{n}.{task}.end", rows.cumsum())
+            for width, (starts, firsts) in cut(rows, self.request.widths, costs).items():
+                self.put(f"loop{n}.{task}.{width}.start", starts)
+                self.put(f"loop{n}.{task}.{width}.first", firsts)
+        return deepest
+
+    # ---- arrays of their own
+
+    def wide(self) -> dict[str, Values]:
+        """Columns of 64 bits."""
+        tables = {}
+        for name, order in self.request.columns:
+            if name in self.request.wide:
+                values = self.column(self.plan.columns[name], order)
+                held = tables[f"{name}@{order}"] = np.zeros(
+                    self.signature.capacity[self.request.orders[order].space], np.int64
+                )
+                held[: len(values)] = values
+        return tables
+
+    def data(self) -> dict[str, Values]:
+        """What the device reads of the examples themselves."""
+        tables = {}
+        for column, space in self.request.data:
+            values = self.plan.data[column]
             padded = np.zeros((self.signature.capacity[space], *values.shape[1:]), values.dtype)
             padded[: len(values)] = values
             tables[column] = padded
+        return tables
+
+    def outputs(self) -> dict[str, Values]:
+        """Results that are structure: rows, and where lists begin."""
+        plan, tables = self.plan, dict[str, Values]()
         for k, found in plan.structure.items():
             space = plan.structure_space[k]
             if k in plan.targets:
-                found = relative(found, self.row_example(space), -plan.stores[plan.targets[k]])
-            rows = plan.count if space == request.example else self.signature.capacity[space]
+                example = np.repeat(np.arange(plan.count), np.diff(plan.starts[space]))
+                found = relative(found, example, -plan.stores[plan.targets[k]])
+            rows = plan.count if space == self.request.example else self.signature.capacity[space]
             tables[f"result{k}"] = np.full((rows, *found.shape[1:]), -1, np.int32)
             tables[f"result{k}"][: len(found)] = found
         for k, lengths in plan.lengths.items():
             tables[f"offsets{k}"] = self.offsets(lengths[0], plan.lengths_space[k])
-            for depth, (space, inner) in enumerate(zip(plan.lists.get(k, ()), lengths[1:], strict=True), 1):
+            for depth, (inner, space) in enumerate(zip(lengths[1:], plan.lists.get(k, ()), strict=True), 1):
                 tables[f"offsets{k}.{depth}"] = self.offsets(inner, space)
         if plan.made is not None:
             tables["made"] = plan.starts[plan.made].astype(np.int32)
@@ -173,99 +270,3 @@ class _Binder:
         offsets = np.full(rows + 1, lengths.sum(), np.int32)
         offsets[: len(lengths) + 1] = offsets_of(lengths)
         return offsets
-
-    def row_example(self, space: int) -> Ints:
-        if space not in self.example:
-            self.example[space] = np.repeat(np.arange(self.plan.count), np.diff(self.plan.starts[space]))
-        return self.example[space]
-
-    def index(self, request: GatherRequest | FoldRequest, space: int) -> Ints:
-        """For each row of a table: the position in the array that is gathered from."""
-        source, row = self.plan.pointers[request.name]
-        capacity, orders = self.signature.capacity, self.request.orders
-        sizes = [1 if m == UNIFORM else capacity[orders[m].space] for m in request.layout]
-        offsets = offsets_of(np.array(sizes, np.int64)).tolist()
-        members = tuple((request.layout[place], offsets[place]) for place in request.place)
-        if len(members) == 1 and not source.any():
-            return self.positions_of(*members[0], row, slice(None), space)
-        if (id(source), id(row), members) not in self.indices:
-            out = np.zeros(len(row), np.int64)
-            for k, (member, offset) in enumerate(members):
-                mine = np.flatnonzero(source == k)
-                out[mine] = self.positions_of(member, offset, row, mine, space)
-            self.indices[id(source), id(row), members] = out
-        return self.indices[id(source), id(row), members]
-
-    def positions_of(self, member: int, offset: int, row: Ints, mine: Any, space: int) -> Ints:
-        """Positions of the rows of one member, which begins at `offset`, that the entries `mine` of a table read."""
-        if member == UNIFORM:
-            return np.full(len(row[mine]), offset)
-        target = self.request.orders[member].space
-        where = row[mine] + self.plan.starts[self.base.get(target, target)][self.row_example(space)[mine]]
-        position: Ints = self.distinct[target][2] if target in self.base else self.position[member]
-        found: Ints = offset + position[where]
-        return found
-
-    def fold(self, f: FoldRequest) -> None:
-        index, owner = self.index(f, f.elements), self.owners(f)
-        space = self.request.orders[f.order].space
-        if space in self.plan.equal:
-            kept = np.zeros(self.plan.rows(space), bool)
-            kept[self.sorted[f.order]] = True
-            index, owner = index[kept[owner]], owner[kept[owner]]
-            self.out[self.places["counts"][0] + f.elements] = len(owner)
-        at = self.position[f.order][owner]
-        order = stable_order(at)
-        name = f"{f.name}@{f.order}"
-        lengths = np.bincount(at, minlength=self.signature.capacity[space])
-        self.put(f"{name}.start", offsets_of(lengths))
-        self.put(f"{name}.index", index[order])
-        if f.weight:
-            weights = self.plan.columns[f"{f.name}.weight"][order].astype(f.weight)
-            self.put(f"{name}.weight", weights.view(np.int32))
-        self.put(f"{name}.owner", at[order])
-
-    def loop(self, n: int, loop: LoopRequest) -> int:
-        """The windows of one level loop; returns the number of levels."""
-        plan = self.plan
-        deepest = max((int(plan.levels[t].max()) + 1 for t in loop.tasks if len(plan.levels[t])), default=0)
-        for task, costs in zip(loop.tasks, loop.costs, strict=True):
-            level = plan.levels[task][self.sorted[task]]
-            self.put(f"loop{n}.{task}.end", np.searchsorted(level, np.arange(deepest), side="right"))
-            for width, (starts, firsts) in cut(level, self.request.widths, deepest, costs).items():
-                self.put(f"loop{n}.{task}.{width}.start", starts)
-                self.put(f"loop{n}.{task}.{width}.first", firsts)
-        return deepest
-
-
-class SizeClasses:
-    """Capacities of the spaces of one program, rounded up together (FRAMES.md, 4.5).
-
-    A profile is the rows that each space has per unit; a batch of any data set takes the least number of units, from a
-    geometric series, that holds it. A batch that no profile fits well makes a new one."""
-
-    RATIO = 1.25
-    WASTE = 1.5
-
-    def __init__(self, least: int) -> None:
-        self.least = least
-        self.profiles: list[dict[int, float]] = []
-
-    def capacities(self, counts: Mapping[int, int]) -> tuple[int, ...]:
-        rows = max(1, sum(counts.values()))
-        options = [self.fit(p, counts) for p in self.profiles]
-        best = min(options, key=sum, default=None)
-        if best is None or sum(best) > self.WASTE * rows + len(counts) * self.least * 2:
-            self.profiles.append({s: max(n, 1) / rows for s, n in counts.items()})
-            best = self.fit(self.profiles[-1], counts)
-        return best
-
-    def fit(self, profile: Mapping[int, float], counts: Mapping[int, int]) -> tuple[int, ...]:
-        units = max(n / profile[s] for s, n in counts.items())
-        size = 16.0
-        while size < units:
-            size *= self.RATIO
-        return tuple(self.round(profile[s] * size) for s in sorted(counts))
-
-    def round(self, rows: float) -> int:
-        return max(self.least, -(-int(np.ceil(rows)) // 16) * 16)

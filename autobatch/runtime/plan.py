@@ -8,7 +8,7 @@ positions in the arrays of the executable, and rounds every capacity up to a siz
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -58,7 +58,8 @@ class DataPlan:
     example's first row, whose places are `stores`. `lengths[k]`: of an output that is a list, the lengths for each row
     of `lengths_space[k]`, and of the lists in it, whose rows are those of the spaces `lists[k]`. `numbers[space]`: for
     a space of distinct rows, which one each row of its base is. `equal[space]`: value numbers, for spaces whose equal
-    rows are one. `made`: the space of the objects that the program makes.
+    rows are one. `made`: the space of the objects that the program makes. `origin`: the plan that this one was cut
+    from, and its examples in that. `kept`: what binding has found out about this plan.
     """
 
     request: TableRequest
@@ -82,12 +83,14 @@ class DataPlan:
     made: int | None = None
     failures: tuple[Failure, ...] = ()
     share: Share = "batch"
+    origin: tuple[DataPlan, Ints] | None = None
+    kept: dict[str, Any] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     @property
     def nbytes(self) -> int:
         held = [*self.columns.values(), *self.owners.values(), *self.levels.values(), *self.data.values()]
         held += [a for pair in self.pointers.values() for a in pair]
-        return sum(a.nbytes for a in held)
+        return sum(a.nbytes for a in held) + sum(int(k.nbytes) for k in self.kept.values())
 
     def take(self, chosen: Ints) -> DataPlan:
         """The plan of some of the examples; repeats are copies. Tables are cut when somebody reads them."""
@@ -106,8 +109,12 @@ class DataPlan:
                 pairs[id(member), id(row)] = member[mine], row[mine]
             return pairs[id(member), id(row)]
 
-        number = {int(e): k for k, e in reversed(list(enumerate(chosen.tolist())))}
-        failures = tuple(replace(f, index=number[f.index]) for f in self.failures if f.index in number)
+        failures: tuple[Failure, ...] = ()
+        if self.failures:
+            number = {int(e): k for k, e in reversed(list(enumerate(chosen.tolist())))}
+            failures = tuple(replace(f, index=number[f.index]) for f in self.failures if f.index in number)
+        root, inside = (self, chosen) if self.origin is None else (self.origin[0], self.origin[1][chosen])
+        base = {d.space: d.base for d in self.request.distinct}
         return replace(
             self,
             count=len(chosen),
@@ -117,12 +124,13 @@ class DataPlan:
             owners=OnDemand(self.owners, lambda t: self.owners[t][rows[where[t]]]),
             levels=OnDemand(self.levels, lambda o: self.levels[o][rows[self.request.orders[o].space]]),
             data=OnDemand(self.data, lambda c: self.data[c][rows[data_space[c]]]),
-            structure={k: v[rows[self.structure_space[k]]] for k, v in self.structure.items()},
-            lengths={k: _cut_lengths(v, rows[self.lengths_space[k]]) for k, v in self.lengths.items()},
-            equal={s: self.equal[s][rows[s]] for s in self.equal},
-            numbers={d.space: self.numbers[d.space][rows[d.base]] for d in self.request.distinct},
-            stores={s: offsets_of(old[chosen + 1] - old[chosen]) for s, old in self.stores.items()},
+            structure=OnDemand(self.structure, lambda k: self.structure[k][rows[self.structure_space[k]]]),
+            lengths=OnDemand(self.lengths, lambda k: _cut_lengths(self.lengths[k], rows[self.lengths_space[k]])),
+            equal=OnDemand(self.equal, lambda s: self.equal[s][rows[s]]),
+            numbers=OnDemand(self.numbers, lambda s: self.numbers[s][rows[base[s]]]),
+            stores=OnDemand(self.stores, lambda s: offsets_of(np.diff(self.stores[s])[chosen])),
             failures=failures,
+            origin=(root, inside),
         )
 
     def sharing(self, share: Share) -> DataPlan:

@@ -36,20 +36,33 @@ def _covers(most: int, widths: tuple[int, ...], costs: tuple[float, ...]) -> lis
     return [tuple(sorted(windows, reverse=True)) for _, windows in best]
 
 
-def cut(level: Ints, widths: tuple[int, ...], levels: int, costs: tuple[float, ...]) -> dict[int, tuple[Ints, Ints]]:
+@lru_cache(maxsize=1024)
+def _numbers(widths: tuple[int, ...], costs: tuple[float, ...]) -> tuple[int, Ints, Ints]:
+    """The widest width, all as a column, and how many windows of each cover each number of rows up to twice the widest:
+    [width, rows]."""
+    covers = [cover(n, widths, costs) for n in range(2 * widths[0] + 1)]
+    number = np.array([[windows.count(w) for windows in covers] for w in widths], np.int64)
+    return widths[0], np.array(widths, np.int64)[:, None], number
+
+
+def cut(rows: Ints, widths: tuple[int, ...], costs: tuple[float, ...]) -> dict[int, tuple[Ints, Ints]]:
     """For each width: the first row of each of its windows, and where the windows of each level begin.
 
-    `level` is sorted: the level of each row of one space. `levels` counts the levels of the recurrence. `costs` are
-    those of a window of each width."""
-    count = np.bincount(level, minlength=levels) if len(level) else np.zeros(levels, np.int64)
-    end = np.cumsum(count)
-    starts: dict[int, list[int]] = {w: [] for w in widths}
-    firsts: dict[int, list[int]] = {w: [0] for w in widths}
-    for last, rows in zip(end.tolist(), count.tolist(), strict=True):
-        at = last - rows
-        for width in cover(rows, widths, costs):
-            starts[width].append(max(0, min(at, last - width)))
-            at += width
-        for width in widths:
-            firsts[width].append(len(starts[width]))
-    return {w: (np.array(starts[w], np.int32), np.array(firsts[w], np.int32)) for w in widths}
+    `rows`: those of each level, which lie one level behind the other. `costs` are those of a window of each width."""
+    widest, width, table = _numbers(widths, costs)
+    few = rows
+    if rows.max(initial=0) > 2 * widest:
+        few = np.where(rows > 2 * widest, rows % widest + widest, rows)
+    number = table.take(few, 1)  # [width, level]
+    number[0] += (rows - few) // widest
+    end, covered = rows.cumsum(), number * width
+    begin = covered.cumsum(0)
+    begin += end - rows - covered  # behind the wider windows of the level
+    firsts = np.zeros((len(widths), len(rows) + 1), np.int64)
+    number.cumsum(1, out=firsts[:, 1:])
+    flat, bounds = number.ravel(), [0, *firsts[:, -1].cumsum().tolist()]
+    in_level = np.arange(bounds[-1]) - (flat.cumsum() - flat).repeat(flat)
+    of = np.arange(flat.size).repeat(flat)
+    starts = begin.ravel().take(of) + in_level * width.repeat(firsts[:, -1])
+    starts = np.minimum(starts, (end - width).ravel().take(of)).clip(0)
+    return {w: (starts[bounds[k] : bounds[k + 1]], firsts[k]) for k, w in enumerate(widths)}

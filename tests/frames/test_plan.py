@@ -157,8 +157,7 @@ def costs_of(widths, fixed):
 )
 def test_windows_cover_each_level(sizes, widths, fixed):
     """Every row is computed in its level; a window reaches back over finished rows only, and forward over none."""
-    level = np.repeat(np.arange(len(sizes)), sizes)
-    tables = cut(level, widths, len(sizes), costs_of(widths, fixed))
+    tables = cut(np.array(sizes, np.int64), widths, costs_of(widths, fixed))
     ends = np.cumsum([0, *sizes])
     for k, size in enumerate(sizes):
         seen = np.zeros(ends[-1] + max(widths), int)

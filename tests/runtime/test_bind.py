@@ -7,19 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from autobatch.runtime.bind import SizeClasses, distinct_rows, stable_order
 from autobatch.runtime.levels import longest_paths
+from autobatch.runtime.ordering import distinct_rows, stable_order
+from autobatch.runtime.size_classes import SizeClasses
+from autobatch.runtime.stock import Stock
 from autobatch.runtime.windows import cover, cut
 
 small = arrays.arrays(np.int64, st.integers(0, 40), elements=st.integers(0, 30))
 large = arrays.arrays(np.int64, st.integers(0, 40), elements=st.integers(0, 2**40))
 
 
-@given(small | large)
-def test_distinct_rows_is_unique(numbers):
-    expected = np.unique(numbers, return_index=True, return_inverse=True)
-    for found, wanted in zip(distinct_rows(numbers), expected, strict=True):
-        np.testing.assert_array_equal(found, wanted)
+@given(small | large, st.integers(0, 100))
+def test_distinct_rows_are_the_first_of_those_that_are_equal(numbers, room):
+    first, which = distinct_rows(numbers, 1 + int(numbers.max(initial=-1)), room)
+    seen: dict[int, int] = {}
+    for row, number in enumerate(numbers.tolist()):
+        seen.setdefault(number, row)
+    np.testing.assert_array_equal(first, list(seen.values()))
+    np.testing.assert_array_equal(first[which], [seen[n] for n in numbers.tolist()])
 
 
 @given(small | large)
@@ -35,11 +40,19 @@ def test_a_cover_holds_every_row_and_wastes_less_than_its_narrowest_window_needs
     assert list(windows) == sorted(windows, reverse=True)
 
 
+@given(st.lists(st.integers(0, 90), max_size=12), st.sampled_from([(8,), (16, 4), (32, 16, 8)]))
+def test_the_windows_of_a_level_are_those_of_its_cover(counts, widths):
+    costs = tuple(8.0 + w for w in widths)
+    windows = cut(np.array(counts, np.int64), widths, costs)
+    for width, (starts, firsts) in windows.items():
+        assert len(starts) == firsts[-1]
+        assert np.diff(firsts).tolist() == [cover(n, widths, costs).count(width) for n in counts]
+
+
 @given(st.lists(st.integers(1, 70), min_size=1, max_size=12))
 def test_windows_of_a_level_write_it_whole_and_nothing_behind_it_where_rows_allow(counts):
     widths = (16, 4)
-    level = np.repeat(np.arange(len(counts)), counts)
-    windows = cut(level, widths, len(counts), (24.0, 12.0))
+    windows = cut(np.array(counts), widths, (24.0, 12.0))
     ends = np.cumsum(counts)
     for k, end in enumerate(ends):
         written: set[int] = set()
@@ -78,3 +91,36 @@ def test_one_size_class_serves_batches_of_one_size():
     rng = np.random.default_rng(0)
     made = {sizes.capacities({0: int(n), 1: int(2.1 * n)}) for n in rng.integers(900, 1100, 200)}
     assert len(made) <= 3
+
+
+@given(st.data())
+def test_a_cut_is_each_table_of_each_example(data):
+    """Tables over two spaces; one points to rows of the other, and value numbers may be kept apart by example."""
+    count = data.draw(st.integers(1, 5))
+    lengths = np.array(
+        data.draw(st.lists(st.lists(st.integers(0, 4), min_size=2, max_size=2), min_size=count, max_size=count))
+    )
+    starts = np.concatenate([np.zeros((1, 2), np.int64), lengths.cumsum(0)])
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**20)))
+    values = [rng.integers(-9, 9, starts[-1, 0]), rng.integers(0, 5, starts[-1, 1]), rng.integers(0, 7, starts[-1, 1])]
+    stock = Stock(count)
+    first, second = stock.add_space(starts[:, 0]), stock.add_space(starts[:, 1])
+    stock.add(values[0], first)
+    stock.add(values[1], second, first)
+    stock.add_numbers(values[2], second)
+    chosen, apart = (
+        np.array(data.draw(st.lists(st.integers(0, count - 1), max_size=6)), np.int64),
+        data.draw(st.booleans()),
+    )
+    found = stock.closed().cut(chosen, apart)
+    rows = [[np.arange(starts[e, k], starts[e + 1, k]) for e in chosen.tolist()] for k in range(2)]
+    begin = np.cumsum([0, *(len(r) for r in rows[0])])
+    size = 1 + int(values[2].max(initial=-1))
+    wanted = [
+        [values[0][r] for r in rows[0]],
+        [values[1][r] + begin[k] for k, r in enumerate(rows[1])],
+        [values[2][r] + apart * k * size for k, r in enumerate(rows[1])],
+    ]
+    for table, parts in zip(found.tables, wanted, strict=True):
+        np.testing.assert_array_equal(table, np.concatenate([np.zeros(0, np.int64), *parts]))
+    assert [found.counts[first], found.counts[second]] == [sum(map(len, r)) for r in rows]
