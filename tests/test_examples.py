@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from examples.trees import binary, child_sum, demo, expressions, per_node, phylogeny
+from examples.trees import binary, child_sum, demo, epoch, expressions, per_node, phylogeny
 from examples.trees.check import check, largest_difference
 from examples.trees.data import KINDS, Node, Phrase, binarised, code_trees, nodes_of, sentiment_trees, size
 
@@ -20,6 +20,13 @@ def test_child_sum(trees):
 def test_binary(trees):
     params = binary.parameters(len(KINDS), hidden=16, embedding=8)
     assert check("binary", binary.encode, params, [binarised(tree) for tree in trees]) == 0
+
+
+def test_an_epoch_is_one_executable(capsys):
+    traces = epoch.losses_of_epoch._cache_size()
+    assert epoch.main(["--trees", "200", "--hidden", "8", "--epochs", "2"]) == 0
+    assert epoch.losses_of_epoch._cache_size() <= traces + 2, "an epoch may be larger than the first one"
+    assert "epoch 1: mean loss" in capsys.readouterr().out
 
 
 def test_expressions():
