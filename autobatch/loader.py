@@ -216,6 +216,8 @@ class _Source:
         leaves, self._structure = jax.tree.flatten(data, is_leaf=_is_leaf)
         self._leaves = [_checked(leaf) for leaf in leaves]
         self._put = partial(jax.device_put, device=device)
+        on_host = device is None and jax.config.jax_default_device is None and jax.default_backend() == "cpu"  # type: ignore[attr-defined]
+        self._move = _stay if on_host else self._put
         counts = sorted({len(leaf) for leaf in self._leaves})
         if len(counts) != 1:
             found = f"the arguments have {' and '.join(map(str, counts))} rows" if counts else "there is no data"
@@ -233,13 +235,18 @@ class _Source:
         made = [self._rows(leaf, indices) for leaf in self._leaves]
         groups = [g for leaf in made if isinstance(leaf, Batch) for g in _groups(leaf)]
         for group in [*groups, *cut_together(groups)]:
-            group.place(self._put)
+            group.place(self._move)
         return jax.tree.unflatten(self._structure, made)
 
     def _rows(self, leaf: Any, indices: Ints) -> Any:
         if not isinstance(leaf, Batch):
             return self._put(leaf[indices])
-        return leaf[indices] if indices.ndim == 1 else self._put(leaf.epoch(indices))
+        return leaf[indices] if indices.ndim == 1 else self._move(leaf.epoch(indices))
+
+
+def _stay(arrays: Any) -> Any:
+    """Where the device is the CPU, executables read the arrays of the host; to move them costs more than it saves."""
+    return arrays
 
 
 def _is_leaf(x: Any) -> bool:

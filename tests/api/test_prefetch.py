@@ -58,7 +58,7 @@ def test_tables_are_bound_and_moved_by_the_thread(monkeypatch):
     expected = np.asarray(total(params(), data))
     binders, bind = [], Program.bind
     monkeypatch.setattr(Program, "bind", lambda *a: (binders.append(threading.current_thread().name), bind(*a))[1])
-    loader = ab.Loader(data, 8)
+    loader = ab.Loader(data, 8, device=jax.devices()[0])
     step = jax.jit(total)
     for batch in loader:
         assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(batch))
@@ -70,7 +70,7 @@ def test_tables_are_bound_and_moved_by_the_thread(monkeypatch):
 def test_a_loader_without_a_thread_moves_batches_too():
     data = total.pack([chain(2), chain(3)])
     total(params(), data)
-    for batch in ab.Loader(data, 1, prefetch=0):
+    for batch in ab.Loader(data, 1, prefetch=0, device=jax.devices()[0]):
         assert not _threads()
         assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(batch))
 
@@ -85,6 +85,18 @@ def test_the_thread_sees_the_settings_of_the_loop():
         held = Prefetched(settings, [0], 1)
     assert next(held) == (17, True, device)
     assert next(Prefetched(settings, [0], 1))[1:] == (jax.config.jax_enable_x64, None)
+
+
+def test_on_a_cpu_batches_stay_where_they_are():
+    data = total.pack([chain(2), chain(3)])
+    expected = np.asarray(total(params(), data))
+    loader = ab.Loader((data, np.arange(2.0)), 1)
+    for batch, x in loader:
+        close(total(params(), batch), expected[loader.indices])
+        assert isinstance(x, jax.Array), "the user's own arrays are JAX's, on every device"
+    for batch in ab.Loader(data, 1):
+        held = {type(x) for x in jax.tree.leaves(batch)}
+        assert held == ({np.ndarray} if jax.default_backend() == "cpu" else {type(x)})
 
 
 def test_a_device_is_taken():
