@@ -102,8 +102,16 @@ def _widths(value: Any) -> tuple[int, ...]:
     except (TypeError, ValueError):
         widths = ()
     if not widths or any(a <= b for a, b in pairwise(widths)):
-        raise ValueError("positive ints from wide to narrow, such as (128, 64, 16, 8)")
+        raise ValueError("positive ints from wide to narrow, such as (128, 64, 32, 16, 8, 4)")
     return widths
+
+
+def _window_costs(value: Any) -> str | Path:
+    if isinstance(value, str) and value.lower() in ("measured", "typical"):
+        return value.lower()
+    if isinstance(value, os.PathLike) or (isinstance(value, str) and Path(value).name != value):
+        return Path(value).expanduser().absolute()
+    raise ValueError("'measured', 'typical' or a folder (as a path such as ./costs)")
 
 
 def _spec(check: Callable[[Any], Any], *, compiles: bool = False) -> dict[str, Any]:
@@ -133,9 +141,15 @@ class Options:
     """Where XLA keeps executables between runs of Python: a folder, True for the user's cache folder (the default),
     False for nowhere. It is JAX's own persistent cache: where `jax.config` has a folder already, that one is used."""
 
-    widths: tuple[int, ...] = field(default=(128, 64, 16, 8), metadata=_spec(_widths, compiles=True))
+    widths: tuple[int, ...] = field(default=(128, 64, 32, 16, 8, 4), metadata=_spec(_widths, compiles=True))
     """Rows that one step of a level loop computes at once, from wide to narrow. Every level is covered by windows of
     these widths; more widths waste fewer rows and compile longer."""
+
+    window_costs: str | Path = field(default="measured", metadata=_spec(_window_costs, compiles=True))
+    """What the cover of a level goes by: `measured`, what windows cost on this machine, which the first process that
+    needs it measures in less than a second and keeps in the user's cache folder; a folder, the same but kept there; or
+    `typical`, the costs of a typical machine, so that every machine computes a batch with the same windows. Results
+    differ in the last bits at most."""
 
     cache_size: int = field(default=128, metadata=_spec(_count))
     """How many specialisations, executables and plans each batched function keeps in memory; beyond it, the one that

@@ -20,6 +20,7 @@ import numpy as np
 from autobatch.analysis.structure import analyse
 from autobatch.backends.interpret import demand
 from autobatch.backends.xla import emit
+from autobatch.backends.xla.machine import machine
 from autobatch.errors import Failure
 from autobatch.frontend import Lowered, lower
 from autobatch.ir.core import Apply, Module, walk
@@ -29,8 +30,9 @@ from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.ir.types import INT, Array, Type
 from autobatch.ir.verifier import verify
 from autobatch.optimize.contractions import merge_contractions
+from autobatch.optimize.costs import TYPICAL, Machine
 from autobatch.optimize.cse import eliminate_common
-from autobatch.optimize.fission import Schedule, fission, print_schedule
+from autobatch.optimize.fission import Recurrence, Schedule, fission, print_schedule
 from autobatch.optimize.inline import inline
 from autobatch.optimize.path_sums import sum_over_paths
 from autobatch.optimize.requests import table_request
@@ -103,7 +105,7 @@ class Program:
         self.lowered, self.spec, self.schedule, self.options = lowered, spec, schedule, options
         self.example = example
         self._stages = stages
-        self._request = table_request(schedule, options.widths)
+        self._request = table_request(schedule, options.widths, _machine(schedule, options))
         self._emit = emit.Program(schedule, self._request, example.constants)
         self._sizes = SizeClasses(least=max(options.widths))
         self.turns = turns
@@ -225,6 +227,13 @@ class Program:
     def as_text(self, stage: str) -> str:
         """The program after a stage: "example", "functions", "spmd" or "fissioned"."""
         return self._stages[stage]()
+
+
+def _machine(schedule: Schedule, options: Options) -> Machine:
+    """What the covers of levels go by: this machine is measured only where there are levels, and XLA runs them."""
+    if options.backend == "interpret" or not any(isinstance(s, Recurrence) for s in schedule.steps):
+        return TYPICAL
+    return machine(options.window_costs)
 
 
 def _offsets(tables: Mapping[str, Any], k: int, depth: int) -> Any:

@@ -17,6 +17,9 @@ settings.register_profile("default", deadline=None, max_examples=50, suppress_he
 settings.register_profile("long", settings.get_profile("default"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+# The same windows on every machine; the tests of measured costs ask for them.
+os.environ["AUTOBATCH_WINDOW_COSTS"] = "typical"
+
 GOLDEN = Path(__file__).parent / "golden"
 
 Golden = Callable[[str, str, str], None]

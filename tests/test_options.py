@@ -71,6 +71,8 @@ def test_unknown_option_lists_the_known_ones():
         ("widths", (8, 16)),
         ("widths", 8),
         ("cache_size", "many"),
+        ("window_costs", "quick"),
+        ("window_costs", 3),
     ],
 )
 def test_bad_values_say_what_is_expected(name, value):
@@ -86,6 +88,7 @@ def test_environment(monkeypatch, tmp_path):
         "DUMP": str(tmp_path),
         "COMPILATION_CACHE": "0",
         "WIDTHS": "32, 4",
+        "WINDOW_COSTS": "measured",
     }
     for name, text in texts.items():
         monkeypatch.setenv(f"AUTOBATCH_{name}", text)
@@ -99,6 +102,7 @@ def test_environment(monkeypatch, tmp_path):
 
 def test_paths_are_absolute_so_that_a_change_of_folder_does_not_move_them():
     assert options(dump="here").values == (("dump", Path.cwd() / "here"),)
+    assert options(window_costs="./here").values == (("window_costs", Path.cwd() / "here"),)
 
 
 def test_key_holds_what_changes_the_program_and_nothing_else():

@@ -20,7 +20,7 @@ from autobatch.ir.system import (
     results,
     space_of,
 )
-from autobatch.optimize.costs import window_costs
+from autobatch.optimize.costs import TYPICAL, Machine, window_costs
 from autobatch.optimize.fission import Recurrence, Schedule, Stage
 from autobatch.optimize.sharing import deciding_columns
 from autobatch.runtime.tables import (
@@ -36,9 +36,10 @@ from autobatch.runtime.tables import (
 )
 
 
-def table_request(schedule: Schedule, widths: tuple[int, ...]) -> TableRequest:
-    """Everything that the executable of this schedule reads beside the shared arguments."""
-    return _Requests(schedule).build(widths)
+def table_request(schedule: Schedule, widths: tuple[int, ...], machine: Machine = TYPICAL) -> TableRequest:
+    """Everything that the executable of this schedule reads beside the shared arguments. Levels are covered by windows
+    of `widths`, as is cheapest on `machine`."""
+    return _Requests(schedule, machine).build(widths)
 
 
 def gather_layout(
@@ -67,8 +68,8 @@ def base_of(space: Space) -> int:
 
 
 class _Requests:
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
+    def __init__(self, schedule: Schedule, machine: Machine) -> None:
+        self.schedule, self.machine = schedule, machine
         self.columns: dict[tuple[str, int], None] = {}
         self.wide: set[str] = set()
         self.gathers: dict[tuple[str, int], GatherRequest] = {}
@@ -178,5 +179,5 @@ class _Requests:
                         for variable in reads(equation):
                             if variable in made and made[variable] != n:
                                 edges.setdefault(Edge(n, made[variable], None))
-        costs = tuple(window_costs(t, widths) for t in step.tasks)
+        costs = tuple(window_costs(t, widths, self.machine) for t in step.tasks)
         return LoopRequest(tuple(t.order.index for t in step.tasks), tuple(edges), costs)
