@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autobatch import transfer
@@ -161,7 +161,7 @@ class _Compiler:
             asked.kwargs,
             self.examples.schema,
             sharing.types,
-            self.options,
+            replace(self.options, backend=asked.key.backend),
             traced,
             sharing.integers,
         )

@@ -3,7 +3,8 @@
     cost = overhead + operations * step + rows * (elements * element + flops / speed of products of so many rows)
 
 A window of few rows is cheap where a row is much work, and as dear as a wide one where it is little. The numbers of a
-`Machine` are microseconds on one core; only ratios of costs matter. (FRAMES.md, section 4.4.)
+`Machine` are microseconds on one core; only ratios of costs matter. A back end measures them where its programs run
+(`backends/xla/measure.py`). (FRAMES.md, section 4.4.)
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ def perfect(depth, x=0.5):
 TREES = [perfect(depth) for depth in (5, 3, 0, 4)]
 MACHINES = {
     "wide windows only": Machine(1e6, 1.0, 1e-4, 4.0, ((8, 100.0),)),
-    "narrow windows only": Machine(1e-6, 1e-6, 1.0, 4.0, ((8, 100.0),)),
+    "narrow windows only": Machine(1e-6, 1e-6, 1.0, 4.0, ((1, 100.0),)),
 }
 
 
@@ -237,7 +237,8 @@ def test_results_do_not_depend_on_the_costs(tmp_path, monkeypatch):
             np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-6)
         covers[name] = windows(f, parameters(), TREES)
     wide, narrow = covers.values()
-    assert {w for w, _ in wide} == {128} and {w for w, _ in narrow} == {4}
+    assert sum(count for _, count in wide) == 5, "a window for each level, wide enough for its rows"
+    assert {w for w, _ in narrow} == {4}
 
 
 def test_programs_without_levels_and_the_reference_measure_nothing(measured, tmp_path):
