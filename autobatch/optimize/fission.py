@@ -62,11 +62,16 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class Recurrence:
     """A level loop. `tasks` in their static order within a level. `buffers` are the groups of variables that share one
-    array because some gather inside reads their concatenation."""
+    array because some gather inside reads their concatenation. What the loop makes is in one group at most; what it
+    only reads is in every group that is read together with it."""
 
     index: int
     tasks: tuple[Task, ...]
     buffers: tuple[tuple[Variable, ...], ...]
+
+    def made(self) -> frozenset[Variable]:
+        """What the loop computes."""
+        return frozenset(r for task in self.tasks for e in task.equations for r in results(e))
 
 
 @dataclass(frozen=True)
@@ -227,15 +232,21 @@ def _straight(equations: list[Equation]) -> tuple[Equation, ...]:
 
 
 def _buffers(equations: list[Equation]) -> tuple[tuple[Variable, ...], ...]:
-    """Variables read together by one gather of the loop share a buffer (connected components)."""
+    """Variables of the loop read together by one gather of it share a buffer (connected components); beside them stands
+    what these gathers read from outside. One value from outside, as the zeros that all states begin with, joins
+    nothing: each buffer has a copy."""
     made = {r for e in equations for r in results(e)}
     together: nx.Graph[Variable] = nx.Graph()
+    beside: dict[Variable, set[Variable]] = defaultdict(set)
     for equation in equations:
-        if isinstance(equation, Gather | Fold) and not made.isdisjoint(equation.sources):
-            nx.add_path(together, equation.sources)
-            together.add_nodes_from(equation.sources)
-    groups = [tuple(sorted(g, key=lambda v: v.id)) for g in nx.connected_components(together)]
-    return tuple(sorted(groups, key=lambda g: g[0].id))
+        if isinstance(equation, Gather | Fold):
+            inside = [v for v in equation.sources if v in made]
+            nx.add_path(together, inside)
+            for v in inside:
+                beside[v].update(equation.sources)
+    groups = [set(g).union(*(beside[v] for v in g)) for g in nx.connected_components(together)]
+    ordered = (tuple(sorted(g, key=lambda v: v.id)) for g in groups)
+    return tuple(sorted(ordered, key=lambda g: [v.id for v in g]))
 
 
 def print_schedule(schedule: Schedule) -> str:

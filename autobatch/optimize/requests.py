@@ -49,10 +49,9 @@ def gather_layout(
 
     Inside a recurrence that makes one of the sources, it is the buffer they share; else it is the sources alone."""
     sources = equation.terms if isinstance(equation, PathSum) else equation.sources
-    if isinstance(step, Recurrence):
-        for group in step.buffers:
-            if not set(sources).isdisjoint(group):
-                return group, tuple(group.index(s) for s in sources)
+    if isinstance(step, Recurrence) and (inside := step.made().intersection(sources)):
+        group = next(g for g in step.buffers if not inside.isdisjoint(g))
+        return group, tuple(group.index(s) for s in sources)
     return sources, tuple(range(len(sources)))
 
 

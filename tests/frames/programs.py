@@ -68,6 +68,19 @@ def rnn(p, xs: list[float]):
     return h @ p["Wo"]
 
 
+@ab.batched(in_axes=(None, 0))
+def lstm(p, words: list[int]):
+    """An LSTM over words: what a word has to do with the gates is the same wherever it stands."""
+    h = c = p["b"] * 0
+    total = 0.0
+    for word in words:
+        i, o, u = jnp.split(p["emb"][word] @ p["W"] + h @ p["Us"], 3)
+        c = sigmoid(i) * jnp.tanh(u) + (1 - sigmoid(i)) * c
+        h = sigmoid(o) * jnp.tanh(c)
+        total = total - log_softmax(h @ p["Wo"])[word % 3]
+    return total
+
+
 def random_tree(rng: np.random.Generator, leaves: int) -> Node:
     """A random binary tree."""
     parts = [Node(float(rng.normal()), int(rng.integers(5))) for _ in range(leaves)]

@@ -13,6 +13,7 @@ from tests.frames.programs import (
     child_sum,
     computations,
     loop_bodies,
+    lstm,
     parameters,
     prepared,
     random_many,
@@ -54,6 +55,7 @@ CASES = {
     "tree_lstm": (tree_lstm, lambda: trees(60, random_tree)),
     "child_sum": (child_sum, lambda: trees(60, random_many)),
     "rnn": (rnn, lambda: [[0.5] * (5 + k % 9) for k in range(150)]),
+    "lstm": (lstm, lambda: [[k % 5] * (5 + k % 9) for k in range(150)]),
     "chained": (functions.chained, lambda: trees(60, random_tree)),
     "down_then_up": (functions.down_then_up, lambda: trees(60, random_tree)),
     "three paths": (functions.evaluate, lambda: [expression(k, 6) for k in range(12)]),
@@ -72,7 +74,9 @@ def expression(k: int, depth: int) -> object:
 @pytest.mark.parametrize("name", CASES)
 def test_no_buffer_is_copied_in_a_loop(name):
     function, make = CASES[name]
-    shared = {"tree_lstm": parameters, "child_sum": parameters, "rnn": parameters}.get(name, functions.params)
+    shared = {"tree_lstm": parameters, "child_sum": parameters, "rnn": parameters, "lstm": parameters}.get(
+        name, functions.params
+    )
     p = np.arange(3.0) if name == "three paths" else shared()
     batch = make()
     with ab.options(widths=(16, 8)):

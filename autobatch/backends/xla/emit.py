@@ -5,6 +5,7 @@ Everything here runs under JAX's tracing: arrays are tracers, and what is emitte
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -28,6 +29,7 @@ from autobatch.ir.system import (
     Shared,
     Spread,
     Variable,
+    reads,
     results,
 )
 from autobatch.ir.types import Array
@@ -78,6 +80,32 @@ def take(array: Any, index: Any) -> Any:
     return array.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
+WIDE = 128
+"""Elements of a row from which on a loop copies the rows of a window itself: a copy of all rows before the loop would
+be written to memory and read again. Narrow ones are not worth a kernel in each window."""
+
+
+def rows_read_in_loops(schedule: Schedule) -> dict[Variable, Gather | Spread]:
+    """Copies of rows, outside of loops, that nothing but computations of loops reads, in the order that they have."""
+    found: dict[Variable, Gather | Spread] = {}
+    for step in schedule.steps:
+        for equation in step.equations if isinstance(step, Stage) else ():
+            if isinstance(equation, Gather | Spread) and math.prod(equation.result.type.shape) >= WIDE:
+                source = equation.sources if isinstance(equation, Gather) else (equation.source,)
+                if len(source) == 1 and source[0].space is not None and equation.result.space is not None:
+                    found[equation.result] = equation
+    for x in schedule.system.outputs:
+        found.pop(x, None)
+    for step in schedule.steps:
+        places = [(None, step.equations)] if isinstance(step, Stage) else [(t.order, t.equations) for t in step.tasks]
+        for order, equations in places:
+            for equation in equations:
+                for x in reads(equation):
+                    if x in found and (not isinstance(equation, Compute) or order != schedule.home[x]):
+                        del found[x]
+    return found
+
+
 class Emission:
     """The state of one trace: which array holds each variable so far."""
 
@@ -88,6 +116,7 @@ class Emission:
         self.shared, self.tables, self.signature = shared, tables, signature
         self.places, _ = layout(program.request, signature)
         self.env: dict[Variable, Any] = {}
+        self.late = rows_read_in_loops(program.schedule)
         self.permuted: dict[tuple[Variable, int], Any] = {}
 
     # ---- tables
@@ -112,6 +141,14 @@ class Emission:
 
     def read(self, x: Variable) -> Any:
         return self.env[x]
+
+    def copied(self, x: Variable) -> tuple[Any, str]:
+        """Of rows that a `Spread` or `Gather` copies: the array that holds them, and the table that says which."""
+        equation, home = self.late[x], self.schedule.home[x].index
+        if isinstance(equation, Spread):
+            assert equation.source.space is not None
+            return self.env[equation.source], f"spread{equation.source.space.index}@{home}"
+        return self.joined(equation.sources, jax_compat.device_dtype(x.type)), f"{equation.table}@{home}"
 
     def atom(self, x: Atom) -> Any:
         if isinstance(x, Variable):
@@ -144,6 +181,8 @@ class Emission:
 
     def stage(self, stage: Stage) -> None:
         for equation in stage.equations:
+            if isinstance(equation, Gather | Spread) and equation.result in self.late:
+                continue
             self.env.update(zip(results(equation), self.whole(equation, stage), strict=True))
 
     def whole(self, equation: Equation, step: Stage) -> Sequence[Any]:
@@ -211,6 +250,10 @@ class Emission:
         self.env.update(from_loop.run())
 
 
+Carry = tuple[Any, list[Any], list[Any]]
+"""Of a loop over levels: the level, how many windows of each task and width are done, the buffers."""
+
+
 class LevelLoop:
     """One recurrence: a loop over levels, in each level over the tasks, in each task over windows of several widths.
 
@@ -224,6 +267,7 @@ class LevelLoop:
         self.initial: list[Any] = []
         self.joined: dict[str, Any] = {}
         self.ordered: dict[tuple[Variable, int], Any] = {}
+        self.copied: dict[Variable, tuple[Any, str]] = {}
         self.prepare()
         for group in recurrence.buffers:
             self.shared_buffer(group)
@@ -245,7 +289,11 @@ class LevelLoop:
                             self.joined[equation.table] = self.e.joined(sources, dtype)
                     case Compute(operands=operands):
                         for x in operands:
-                            if isinstance(x, Variable) and x.space is not None and x not in self.made:
+                            if not isinstance(x, Variable) or x.space is None or x in self.made:
+                                continue
+                            if x in self.e.late:
+                                self.copied[x] = self.e.copied(x)
+                            else:
                                 self.ordered[x, task.order.index] = self.e.in_order(x, task.order)
                     case _:
                         pass
@@ -259,7 +307,8 @@ class LevelLoop:
                 part = jax_compat.zeros((self.e.capacity(self.made[v].order), *v.type.shape), dtype)
             else:
                 part = self.e.joined([v], dtype)
-            self.place[v] = (len(self.initial), at)
+            if v in self.made:
+                self.place[v] = (len(self.initial), at)
             parts.append(part)
             at += part.shape[0]
         self.initial.append(jnp.concatenate(parts) if len(parts) > 1 else parts[0])
@@ -284,16 +333,17 @@ class LevelLoop:
     def run(self) -> dict[Variable, Any]:
         index = self.recurrence.index
         levels = self.e.entry("levels", index)
+        kinds = [(task, width) for task in self.recurrence.tasks for width in self.e.request.widths]
 
-        def level(carry: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
-            at, buffers = carry
-            for task in self.recurrence.tasks:
-                end = self.e.entry(f"loop{index}.{task.order.index}.end", at)
-                for width in self.e.request.widths:
-                    buffers = self.windows(f"loop{index}.{task.order.index}.{width}", task, width, (at, end), buffers)
-            return at + 1, buffers
+        def level(carry: Carry) -> Carry:
+            level, done, buffers = carry
+            done = list(done)
+            for k, (task, width) in enumerate(kinds):
+                done[k], buffers = self.windows(task, width, level, done[k], buffers)
+            return level + 1, done, buffers
 
-        _, final = jax.lax.while_loop(lambda c: c[0] < levels, level, (jnp.int32(0), self.initial))
+        start: Carry = (jnp.int32(0), [jnp.int32(0)] * len(kinds), self.initial)
+        _, _, final = jax.lax.while_loop(lambda c: c[0] < levels, level, start)
         found: dict[Variable, Any] = {}
         for variable, task in self.made.items():
             if variable in self.place:
@@ -303,17 +353,22 @@ class LevelLoop:
                 found[variable] = whole if whole.shape[0] == rows else jax.lax.slice_in_dim(whole, at, at + rows)
         return found
 
-    def windows(self, name: str, task: Task, width: int, at: tuple[Any, Any], buffers: list[Any]) -> list[Any]:
-        """The windows of one width of a level, whose rows end before the second of `at`."""
-        level, end = at
-        first, last = self.e.entry(f"{name}.first", level), self.e.entry(f"{name}.first", level + 1)
+    def windows(self, task: Task, width: int, level: Any, done: Any, buffers: list[Any]) -> tuple[Any, list[Any]]:
+        """The windows of one width of a level; `done` counts those of the levels before. The bounds are read where they
+        are compared and used: a scalar that the level computed for its loops would be a kernel of its own."""
+        loop = f"loop{self.recurrence.index}.{task.order.index}"
 
         def step(carry: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
             at, held = carry
-            start = self.e.entry(f"{name}.start", at)
-            return at + 1, self.window(task, width, start, end - start, held)
+            start = self.e.entry(f"{loop}.{width}.start", at)
+            live = self.e.entry(f"{loop}.end", level) - start
+            return at + 1, self.window(task, width, start, live, held)
 
-        return jax.lax.while_loop(lambda c: c[0] < last, step, (first, buffers))[1]
+        def more(carry: tuple[Any, list[Any]]) -> Any:
+            return carry[0] < self.e.entry(f"{loop}.{width}.first", level + 1)
+
+        found: tuple[Any, list[Any]] = jax.lax.while_loop(more, step, (done, buffers))
+        return found
 
     def window(self, task: Task, width: int, start: Any, live: Any, buffers: list[Any]) -> list[Any]:
         """Rows start:start+width of one task; those from `live` on are not of this level, and are overwritten."""
@@ -352,6 +407,9 @@ class LevelLoop:
 
     def slice(self, x: Variable, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
         """The window's rows of a variable of the same space."""
+        if x in self.copied:
+            whole, table = self.copied[x]
+            return take(whole, self.e.window(table, start, width))
         if x not in self.made:
             whole = self.ordered[x, order.index]
             return jax.lax.dynamic_slice_in_dim(whole, start, width, allow_negative_indices=False)
@@ -362,9 +420,8 @@ class LevelLoop:
 
     def source(self, equation: Gather | Fold, buffers: list[Any]) -> Any:
         """The array that a gather inside the loop reads."""
-        if any(s in self.made for s in equation.sources):
-            return buffers[self.place[equation.sources[0]][0]]
-        return self.joined[equation.table]
+        inside = next((s for s in equation.sources if s in self.made), None)
+        return self.joined[equation.table] if inside is None else buffers[self.place[inside][0]]
 
     def run_of_rows(self, fold: Fold, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
         """A fold for one window: a loop as long as the longest run in it, lanes that are done keep their value."""

@@ -68,11 +68,12 @@ def buffer_bytes(schedule: Schedule, recurrence: fission.Recurrence, capacity: t
         for equation in task.equations:
             inside[id(equation)] = k
             task_of.update(dict.fromkeys(results(equation), k))
-    kept = {v for group in recurrence.buffers for v in group}
+    grouped = [v for group in recurrence.buffers for v in group]
+    kept = set[Variable]()
     kept.update(v for v in schedule.system.outputs if v in task_of)
     for equation in schedule.system.equations:
         kept.update(v for v in reads(equation) if v in task_of and _leaves_task(equation, inside, task_of[v]))
-    return sum(_size(v, capacity) for v in kept)
+    return sum(_size(v, capacity) for v in [*grouped, *(kept.difference(grouped))])
 
 
 def _leaves_task(reader: Equation, inside: Mapping[int, int], task: int) -> bool:
