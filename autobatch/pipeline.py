@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.analysis.fallible import fallible_reads
 from autobatch.analysis.structure import analyse
 from autobatch.backends.interpret import demand
 from autobatch.backends.xla import emit
@@ -57,6 +58,7 @@ from autobatch.vectorize.kinds import loops_to_functions
 from autobatch.vectorize.refuse import refuse_made_strings, refuse_numeric_control, refuse_wide_constants
 from autobatch.vectorize.specialise import in_recurrences, specialise
 from autobatch.vectorize.uniform_loops import Turns, fuse_uniform_loops
+from autobatch.vectorize.unread import check_unread
 
 
 @dataclass(frozen=True)
@@ -271,13 +273,15 @@ def compile(
     module = passes.after("cse", eliminate_common(module))
     module, turns = fuse_uniform_loops(module, integers.known)
     module = passes.after("uniform-loops", module)
-    functions = passes.after("functions", loops_to_functions(module))
+    functions, fallible = loops_to_functions(module, fallible_reads(module, schema))
+    functions = passes.after("functions", functions)
     known = frozenset(integers.known)
     on_device = frozenset(traced)
     facts = analyse(functions, on_device, known)
     refuse_made_strings(functions)
     refuse_numeric_control(functions, facts, integers.unknown, traced)
     refuse_wide_constants(functions, facts)
+    functions = passes.after("unread", check_unread(functions, facts, fallible, schema))
     functions = passes.after("divisors", check_divisors(functions, facts, known))
     facts = analyse(functions, on_device, known)
     system, spec, values = build_system(functions, facts, schema)

@@ -268,6 +268,7 @@ _FAILS: dict[tuple[bool, str], Callable[..., Bools]] = {
     (True, "integer_pow"): lambda op, x: _power_overflows(x, np.full_like(x, op["y"])),
     (True, "pow"): _power_fails,
     (True, "shift_left"): _shift_fails,
+    (True, "shift_right_arithmetic"): lambda op, x, y: y < 0,
 }
 """By (is it a JAX primitive?, name): the elements that fail."""
 
@@ -285,7 +286,7 @@ TOO_LARGE = ("OverflowError", "an int needs more than 64 bits")
 def failure(op: Op, *xs: Any) -> tuple[str, str]:
     """What Python raises for operands (of one row) that fail: the name of the exception, and its message."""
     if op.is_jax:
-        shifted_back = op.name == "shift_left" and bool(np.any(np.asarray(xs[1]) < 0))
+        shifted_back = op.name.startswith("shift") and bool(np.any(np.asarray(xs[1]) < 0))
         return ("ValueError", "negative shift count") if shifted_back else TOO_LARGE
     arrays = np.broadcast_arrays(*map(np.asarray, xs))
     for values in zip(*(a.ravel().tolist() for a in arrays), strict=True):

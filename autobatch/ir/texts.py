@@ -49,6 +49,11 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Type]] = {
 }
 """By name: the function, and the type of its result."""
 
+MAY_FAIL = frozenset(
+    "int ord chr index rindex __getitem__ split_count split_item format center ljust rjust".split()
+)
+"""The functions that do not fit all operands of their types."""
+
 FAILURES = (ValueError, LookupError, TypeError, OverflowError)
 """What a function of strings raises where it does not fit its operands."""
 

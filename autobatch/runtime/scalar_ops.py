@@ -74,8 +74,7 @@ def scalar_operation(instruction: Apply, columns: Columns) -> Operation:
                 raise FailedError(*host_ops.TOO_LARGE, instruction.span)
             return found
         except (ArithmeticError, LookupError, AttributeError, ValueError, TypeError) as error:
-            text = str(error.args[0]) if error.args else ""
-            raise FailedError(type(error).__name__, text, instruction.span) from None
+            raise FailedError(type(error).__name__, str(error), instruction.span) from None
 
     return guarded
 
@@ -189,6 +188,8 @@ def _item(type: Any, columns: Columns) -> Operation:
     read = _cell(columns, f"{type.store}.#values", type.elem)
 
     def item(row: int, index: int) -> Any:
+        if row < 0:
+            raise TypeError("'NoneType' object is not subscriptable")
         length = int(offsets[row + 1] - offsets[row])
         if not -length <= index < length:
             raise IndexError("list index out of range")
@@ -211,7 +212,7 @@ def _length(type: Any, columns: Columns) -> Operation:
 
     def length(row: int) -> int:
         if row < 0:
-            raise FailedError("TypeError", "object of type 'NoneType' has no len()")
+            raise TypeError("object of type 'NoneType' has no len()")
         return int(offsets[row + 1] - offsets[row])
 
     return length

@@ -39,11 +39,14 @@ from autobatch.ir.types import BOOL, INT
 from autobatch.source import Span
 
 
-def loops_to_functions(module: Module) -> Module:
-    """Turn every `For`, `While` and `Map` body into a function of the module."""
+def loops_to_functions(
+    module: Module, watched: frozenset[Value] = frozenset()
+) -> tuple[Module, frozenset[Value]]:
+    """Turn every `For`, `While` and `Map` body into a function of the module. Also what the `watched` values are called
+    there."""
     lifter = _Lifter(module)
     functions = [replace(f, region=lifter.region(f.region, f.name)) for f in module.functions]
-    return replace(module, functions=(*functions, *lifter.made))
+    return replace(module, functions=(*functions, *lifter.made)), frozenset(map(lifter.name_of, watched))
 
 
 class _Lifter:
@@ -51,6 +54,7 @@ class _Lifter:
         self.fresh = Fresh(module)
         self.shared = frozenset(module.shared)
         self.made: list[Function] = []
+        self.renamed: dict[Value, Value] = {}
         self.names = {f.name for f in module.functions}
 
     def region(self, region: Region, owner: str) -> Region:
@@ -76,12 +80,20 @@ class _Lifter:
         self.names.add(f"{owner}.{what}{n}")
         return f"{owner}.{what}{n}"
 
+    def name_of(self, value: Value) -> Value:
+        """Inside loops in each other a value is renamed for each of them."""
+        while value in self.renamed:
+            value = self.renamed[value]
+        return value
+
     def function(
         self, name: str, args: tuple[Value, ...], captured: tuple[Value, ...], region: Region, span: Span
     ) -> None:
         """Add a function of `args` and then `captured`, renamed so that each value is defined once."""
         whole = Region((*args, *captured), region.body, region.results)
-        renamed = copy_region(whole, {}, self.fresh)
+        names: dict[Value, Operand] = {}
+        renamed = copy_region(whole, names, self.fresh)
+        self.renamed.update((old, new) for old, new in names.items() if isinstance(new, Value))
         self.made.append(Function(name, self.region(renamed, name), span))
 
     def counted(self, loop: For, owner: str) -> Instruction:
