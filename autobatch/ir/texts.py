@@ -50,7 +50,20 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Type]] = {
 """By name: the function, and the type of its result."""
 
 MAY_FAIL = frozenset(
-    "int ord chr index rindex __getitem__ split_count split_item format center ljust rjust".split()
+    [
+        "int",
+        "ord",
+        "chr",
+        "index",
+        "rindex",
+        "__getitem__",
+        "split_count",
+        "split_item",
+        "format",
+        "center",
+        "ljust",
+        "rjust",
+    ]
 )
 """The functions that do not fit all operands of their types."""
 

@@ -39,9 +39,7 @@ from autobatch.ir.types import BOOL, INT
 from autobatch.source import Span
 
 
-def loops_to_functions(
-    module: Module, watched: frozenset[Value] = frozenset()
-) -> tuple[Module, frozenset[Value]]:
+def loops_to_functions(module: Module, watched: frozenset[Value] = frozenset()) -> tuple[Module, frozenset[Value]]:
     """Turn every `For`, `While` and `Map` body into a function of the module. Also what the `watched` values are called
     there."""
     lifter = _Lifter(module)

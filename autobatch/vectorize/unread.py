@@ -10,7 +10,6 @@ read, and one that cannot fail (`analysis/fallible.py`) needs no check.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from jax import lax
@@ -62,7 +61,9 @@ class _Checker:
                 self.shift(read)
             case _ if not (op.name in ("int", "round") and not self.facts.is_column(read.results[0])):
                 # the message names the result, so the host computes it
-                self.emit(own("check", kind="ValueError", message=""), (Literal(True, BOOL), read.results[0]), read.span)
+                self.emit(
+                    own("check", kind="ValueError", message=""), (Literal(True, BOOL), read.results[0]), read.span
+                )
 
     # ---- what each of them reads
 
