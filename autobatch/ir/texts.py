@@ -49,22 +49,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Type]] = {
 }
 """By name: the function, and the type of its result."""
 
-MAY_FAIL = frozenset(
-    [
-        "int",
-        "ord",
-        "chr",
-        "index",
-        "rindex",
-        "__getitem__",
-        "split_count",
-        "split_item",
-        "format",
-        "center",
-        "ljust",
-        "rjust",
-    ]
-)
+MAY_FAIL = {"int", "ord", "chr", "index", "rindex", "__getitem__", "format", "center", "ljust", "rjust"} | {
+    "split_count",
+    "split_item",
+}
 """The functions that do not fit all operands of their types."""
 
 FAILURES = (ValueError, LookupError, TypeError, OverflowError)

@@ -35,12 +35,14 @@ WORDED = ("AttributeError", "IndexError", "KeyError", "ZeroDivisionError", "Asse
 class Reader(programs.Writer):
     """Draws programs whose statements are now and then reads that may fail."""
 
-    def read(self, s: programs.Scope) -> str:
+    def read(self, s: programs.Scope, number: bool = False) -> str:
         t, i = self.pick(s.nodes), self.pick(["0", "1", "-1", "-2", *s.of(programs.INTEGER)])
-        reads = [f"{t}.next.x", f"{t}.next.n", f"{t}.next.next.tag", f"{t}.kids[{i}]", f"{t}.kids[{i}].next.v"]
-        reads += [f"{t}.xs[{i}]", f"{t}.ns[{i}]", f"{t}.tag[{i}]", f"[1.0, {t}.x][{i}]", f"{t}.next.kids[{i}].xs"]
-        reads += [f'{{"a": 1, "b": {t}.x}}[{t}.tag]', f"7 // {t}.n", f"{t}.n % {t}.n", f"1 << {t}.n", f"{t}.n >> {t}.n"]
-        reads += [f"probe({t}, {self.pick('12')})", f"len({t}.next.kids)"]
+        numbers = [f"{t}.next.x", f"{t}.next.n", f"{t}.xs[{i}]", f"{t}.ns[{i}]", f"[1.0, {t}.x][{i}]"]
+        numbers += [f"7 // {t}.n", f"{t}.n % {t}.n", f"1 << {t}.n", f"{t}.n >> {t}.n", f"len({t}.next.kids)"]
+        numbers += [f'{{"a": 1, "b": {t}.x}}[{t}.tag]', f"probe({t}, {self.pick('12')})"]
+        others = [f"{t}.next.next.tag", f"{t}.kids[{i}]", f"{t}.kids[{i}].next.v", f"{t}.tag[{i}]"]
+        others += [f"{t}.next.kids[{i}].xs"]
+        reads = numbers if number else numbers + others
         return str(self.pick(reads))
 
     def unread(self, s: programs.Scope) -> list[str]:
@@ -51,7 +53,7 @@ class Reader(programs.Writer):
             lambda: [self.read(s)],
             lambda: [f"{self.fresh('u')} = {self.read(s)}"],
             lambda: [f"({self.read(s)}, {self.read(s)})"],
-            lambda: [f"{self.read(s)} if {self.boolean(s, 0)} else {self.read(s)}"],
+            lambda: [f"{self.read(s, True)} if {self.boolean(s, 0)} else {self.read(s, True)}"],
             lambda: [f"[{self.read(inner)} for {c} in {t}.kids]"],
             lambda: [f"[{self.read(inner)} for {c} in {t}.kids if {self.boolean(inner, 0)}]"],
             lambda: [f"for {c} in {t}.kids:", f"    {self.read(inner)}"],
