@@ -107,7 +107,8 @@ class Batched(Generic[P, R]):
         bound = self._bind(args, kwargs)
         if plain.is_disabled():
             return plain.run_stacked(self.__wrapped__, bound, self._name, masks=self.settings.on_error == "mask")
-        by_shape = self._by_shape(lambda part: self._finish(self._prepare(part)))
+        chosen = self.options()
+        by_shape = self._by_shape(lambda part: self._finish(self._prepare(part, chosen)), chosen)
         by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
         return by_shape.run(bound)
 
@@ -228,9 +229,9 @@ class Batched(Generic[P, R]):
         """The options that a call sees here and now: those of `batched`, of the context, of the process."""
         return current(self.settings.options)
 
-    def _by_shape(self, call: Callable[[Bound], Any]) -> ByShape:
+    def _by_shape(self, call: Callable[[Bound], Any], chosen: Options | None = None) -> ByShape:
         """`call` for batches whose examples may differ in shape."""
-        return ByShape(self._name, call, self._known, self.options().shape_groups)
+        return ByShape(self._name, call, self._known, (chosen or self.options()).shape_groups)
 
     def regrouped(self, batch: Batch) -> Batch:
         """The batch in groups by shape, where this function is known to need arrays whole that are ragged in it."""
@@ -257,10 +258,10 @@ class Batched(Generic[P, R]):
         prepared: Prepared = by_shape.run(bound)
         return prepared
 
-    def _prepare(self, bound: Bound) -> Prepared:
+    def _prepare(self, bound: Bound, chosen: Options | None = None) -> Prepared:
         """Find or compile the program for the types of a call, and its tables."""
         settings = self.settings
-        chosen = self.options()
+        chosen = chosen or self.options()
         enable_compilation_cache(chosen.compilation_cache)
         examples = gather(self._name, bound.slots, self._known, self._declared, self.planner)
         _, backend = self._backend(chosen)
@@ -281,7 +282,7 @@ class Batched(Generic[P, R]):
             return Request(key, args, kwargs, sharing)
 
         try:
-            program, sharing = self._cache.find(request, self.planner, examples, chosen)
+            program, leaves = self._cache.find(request, bound, self.planner, examples, chosen)
         except SourceError as error:
             if ragged := ragged_names(examples.schema):
                 raise RaggedRefused(error, ragged, examples.width) from error
@@ -289,7 +290,7 @@ class Batched(Generic[P, R]):
                 raise
             return self._known.apart_from(examples, lambda: self._prepare(bound))
         self._known.learn(examples.schema, examples.width)
-        return Prepared(program, examples, program.shared(sharing.leaves), examples.ready(program))
+        return Prepared(program, examples, program.shared(leaves), examples.ready(program))
 
     def _finish(self, call: Prepared, run: Callable[..., Any] | None = None) -> Any:
         """Run, and turn what comes out into the result."""
@@ -298,7 +299,7 @@ class Batched(Generic[P, R]):
             raise ExampleError(ready.failures)
         tables = dict(ready.tables)
         failed = tables.pop(FAILED, None)
-        stale = refuse(ready.checks, self.options().check_plans)
+        stale = refuse(ready.checks, self.options().check_plans) if ready.checks else None
         if program.key.backend == "interpret":
             computed = program.interpret(call.shared, replace(ready, tables=tables), examples)
         else:

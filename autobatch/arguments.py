@@ -106,6 +106,15 @@ def fill(form: Form, slot: Callable[[Slot], Any], raw: Callable[[Raw], Any]) -> 
             assert_never(form)
 
 
+def raws(form: Form) -> Iterator[Raw]:
+    """The shared parts of an argument."""
+    if isinstance(form, Raw):
+        yield form
+    elif isinstance(form, Branch):
+        for child in form.children:
+            yield from raws(child)
+
+
 def form_key(form: Form) -> Any:
     """The container structure of an argument, hashable; what its shared parts hold is not in it."""
     match form:
@@ -133,6 +142,11 @@ class Bound:
         made = {name: fill(form, slot, raw) for name, form in self.forms.items()}
         bound = inspect.BoundArguments(self.signature, OrderedDict(made))
         return bound.args, dict(bound.kwargs)
+
+    @property
+    def shared(self) -> list[Raw]:
+        """The shared parts."""
+        return [raw for form in self.forms.values() for raw in raws(form)]
 
     @property
     def key(self) -> Any:

@@ -229,7 +229,8 @@ class Group:
     def mark(self, *planners: Planner) -> None:
         """Remember functions: this group and what is cut from it will be planned for them."""
         with self._lock:
-            self.planners = {**dict.fromkeys(planners, "batch"), **self.planners}
+            if any(p not in self.planners for p in planners):
+                self.planners = {**dict.fromkeys(planners, "batch"), **self.planners}
 
     def plan(self, program: Specialised) -> Plan:
         """The plan for a program: cut from that of the whole data set where this is planned for its function too."""

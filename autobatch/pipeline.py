@@ -109,7 +109,7 @@ class Program:
         self._stages = stages
         self._request = table_request(schedule, options.widths, _machine(schedule, options))
         self._emit = emit.Program(schedule, self._request, example.constants)
-        self._sizes = SizeClasses(least=max(options.widths))
+        self._sizes = SizeClasses(least=min(options.widths))
         self.turns = turns
         """Room for the turns of loops that shared integers count."""
         self._decisions = Decisions(example, tuple(spec.numbers))

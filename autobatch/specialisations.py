@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autobatch import transfer
+from autobatch.arguments import Bound
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.data import Examples
 from autobatch.errors import SourceError
@@ -21,11 +22,14 @@ from autobatch.frontend.statics import same_static
 from autobatch.groups import Group, Planner
 from autobatch.options import Options
 from autobatch.pipeline import compile as compile_program
+from autobatch.recognise import Pattern, all_match, pattern_of, size_of
 from autobatch.sharing import Sharing
 from autobatch.specialise import Program, parameters, read
 
 TRIED_ONE_BY_ONE = 8
 """So many integers at most are tried one by one, where the compiler cannot say which of them it needs."""
+RECENT = 4
+"""So many calls are remembered by how they looked."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,18 @@ Requests = Callable[[frozenset[str]], Request]
 """A call, by the names of the shared integers that are static in it."""
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """A call that found a program. `form` and `shared` say how its arguments looked."""
+
+    form: Any
+    examples: tuple[Any, ...]
+    options: Options
+    x64: bool
+    shared: tuple[Pattern, ...]
+    program: Program
+
+
 class Specialisations:
     """The programs of one batched function. Safe under threads: a program is compiled once."""
 
@@ -54,13 +70,41 @@ class Specialisations:
         self.name = name
         self._programs: Bounded[Key, list[Program]] = Bounded(128)
         self._static: frozenset[str] = frozenset()
+        self._seen: tuple[_Seen, ...] = ()
         self._lock = threading.RLock()
 
+    def _again(self, bound: Bound, examples: Examples, options: Options) -> tuple[Program, list[Any]] | None:
+        """The program for a call that looks like one before it, and the call's shared leaves; made without a key."""
+        form, held, x64 = bound.key, (examples.components, examples.schema), transfer.x64()
+        for seen in self._seen:
+            if seen.options is options and seen.x64 == x64 and seen.form == form and seen.examples == held:
+                leaves = all_match(seen.shared, [raw.value for raw in bound.shared])
+                if leaves is not None and seen.program.is_current():
+                    return seen.program, leaves
+        return None
+
+    def _remember(self, bound: Bound, examples: Examples, options: Options, found: Program, leaves: int) -> None:
+        """Let calls that look like this one, which has so many shared leaves, find their program `again`."""
+        shared = [None if raw.static else pattern_of(raw.value) for raw in bound.shared]
+        known = tuple(p for p in shared if p is not None)
+        if len(known) < len(shared) or sum(map(size_of, known)) != leaves or found.deciding:
+            return  # more than numbers, a container that stands twice, or integers that decide structure
+        held = (examples.components, examples.schema)
+        self._seen = (_Seen(bound.key, held, options, transfer.x64(), known, found), *self._seen[: RECENT - 1])
+
+    def _forget(self) -> None:
+        """Before a program is added: those that calls found again are the ones used last."""
+        for seen in reversed(self._seen):
+            self._programs.get(seen.program.key)
+        self._seen = ()
+
     def find(
-        self, request: Requests, planner: Planner, examples: Examples, options: Options
-    ) -> tuple[Program, Sharing]:
+        self, request: Requests, bound: Bound, planner: Planner, examples: Examples, options: Options
+    ) -> tuple[Program, list[Any]]:
         """The program for a call, for the values of its integers that decide structure; and the call's shared leaves.
         Where there is none, it is compiled, and the log says why."""
+        if (found := self._again(bound, examples, options)) is not None:
+            return found
         with self._lock:
             self._programs.size = options.cache_size
             asked = request(self._static)
@@ -68,8 +112,11 @@ class Specialisations:
             if program is None:
                 self._log(asked)
                 asked, program = self._settled(request, _Compiler(self.name, planner, examples, options))
+                self._forget()
                 self._programs.put(asked.key, [program, *(self._programs.get(asked.key) or [])[:7]])
-            return program.at(asked.sharing.leaves), asked.sharing
+            leaves = asked.sharing.leaves
+            self._remember(bound, examples, options, program, len(leaves))
+            return program.at(leaves), leaves
 
     def _held(self, asked: Request) -> Program | None:
         """A program with this key whose free variables are as they were, whose structure the host can know, and which

@@ -21,7 +21,7 @@ from autobatch.runtime.columns import offsets_of
 from autobatch.runtime.ordering import distinct_rows, inverse, stable_order
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import relative
-from autobatch.runtime.tables import UNIFORM, LoopRequest, Signature
+from autobatch.runtime.tables import UNIFORM, LoopRequest, Signature, window_widths
 from autobatch.runtime.windows import cut
 
 Ints = NDArray[np.int64]
@@ -216,7 +216,8 @@ class _Binder:
         for task, costs, level in zip(loop.tasks, loop.costs, levels, strict=True):
             rows = np.bincount(level, minlength=deepest)
             self.put(f"loop{n}.{task}.end", rows.cumsum())
-            for width, (starts, firsts) in cut(rows, self.request.widths, costs).items():
+            widths = window_widths(self.request, self.signature, task)
+            for width, (starts, firsts) in cut(rows, widths, costs[-len(widths) :]).items():
                 self.put(f"loop{n}.{task}.{width}.start", starts)
                 self.put(f"loop{n}.{task}.{width}.first", firsts)
         return deepest

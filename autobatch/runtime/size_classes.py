@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import numpy as np
+from math import ceil
 
 
 class SizeClasses:
-    """Capacities of the spaces of one program, rounded up together (FRAMES.md, 4.5).
+    """Capacities of the spaces of one program, rounded up together.
 
     A profile is the rows that each space has per unit; a batch of any data set takes the least number of units, from a
-    geometric series, that holds it. A batch that no profile fits well makes a new one."""
+    geometric series, that holds it. A batch that no profile fits well makes a new one. Spaces of `least` rows or fewer,
+    of which there is always room, count for nothing: single examples differ in how many more rows others have."""
 
-    RATIO = 1.25
+    STEP = 16
+    """Capacities are multiples of this, so that vectors and tiles are whole."""
+    RATIO, RATIO_OF_FEW, FEW = 1.25, 1.5, 1024
+    """The ratio of the series; below so many rows in all, executables are saved rather than rows."""
     WASTE = 1.5
 
     def __init__(self, least: int) -> None:
-        self.least = least
+        self.least = self.multiple(least)
         self.profiles: list[dict[int, float]] = []
 
     def capacities(self, counts: Mapping[int, int]) -> tuple[int, ...]:
@@ -30,11 +33,11 @@ class SizeClasses:
         return best
 
     def fit(self, profile: Mapping[int, float], counts: Mapping[int, int]) -> tuple[int, ...]:
-        units = max(n / profile[s] for s, n in counts.items())
-        size = 16.0
+        units = max((n / profile[s] for s, n in counts.items() if n > self.least), default=0.0)
+        size = float(self.STEP)
         while size < units:
-            size *= self.RATIO
-        return tuple(self.round(profile[s] * size) for s in sorted(counts))
+            size *= self.RATIO if size > self.FEW else self.RATIO_OF_FEW
+        return tuple(max(self.least, self.multiple(profile[s] * size)) for s in sorted(counts))
 
-    def round(self, rows: float) -> int:
-        return max(self.least, -(-int(np.ceil(rows)) // 16) * 16)
+    def multiple(self, rows: float) -> int:
+        return -(-ceil(rows) // self.STEP) * self.STEP

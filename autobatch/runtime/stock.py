@@ -96,7 +96,7 @@ class Stock:
         lengths = length.take(self._of, 0).ravel()
         bounds = [0, *first[:, -1].take(self._of).cumsum().tolist()]
         at = np.arange(bounds[-1])
-        behind = (old - begin).take(self._of, 0) + (self._begin - np.array(bounds[:-1])[:, None])
+        behind = (old - begin).take(self._of, 0) + (self._begin - np.array(bounds[:-1], np.int64)[:, None])
         at += behind.ravel().repeat(lengths)
         shift = begin.take(self._to, 0)
         if apart:

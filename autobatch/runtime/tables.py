@@ -133,6 +133,12 @@ class Signature:
     capacity: tuple[int, ...]
 
 
+def window_widths(request: TableRequest, signature: Signature, task: int) -> tuple[int, ...]:
+    """The widths of the windows of a task: those that its space has room for."""
+    room = signature.capacity[request.orders[task].space]
+    return tuple(w for w in request.widths if w <= room)
+
+
 def layout(request: TableRequest, signature: Signature) -> tuple[dict[str, tuple[int, int]], int]:
     """Where each table lies in the one integer array that holds them all: name -> (start, length); and its length."""
     places: dict[str, tuple[int, int]] = {}
@@ -170,7 +176,7 @@ def layout(request: TableRequest, signature: Signature) -> tuple[dict[str, tuple
         deepest = sum(rows(task) for task in loop.tasks)
         for task in loop.tasks:
             put(f"loop{n}.{task}.end", deepest)
-            for width in request.widths:
+            for width in window_widths(request, signature, task):
                 put(f"loop{n}.{task}.{width}.start", rows(task))
                 put(f"loop{n}.{task}.{width}.first", deepest + 1)
     return places, at

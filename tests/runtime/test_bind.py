@@ -124,3 +124,10 @@ def test_a_cut_is_each_table_of_each_example(data):
     for table, parts in zip(found.tables, wanted, strict=True):
         np.testing.assert_array_equal(table, np.concatenate([np.zeros(0, np.int64), *parts]))
     assert [found.counts[first], found.counts[second]] == [sum(map(len, r)) for r in rows]
+
+
+def test_a_cut_of_no_tables_counts_rows():
+    stock = Stock(2)
+    space = stock.add_space(np.array([0, 2, 5]))
+    found = stock.closed().cut(np.array([1, 0, 1]))
+    assert found.tables == [] and found.counts[space] == 8

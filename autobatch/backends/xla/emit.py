@@ -35,7 +35,7 @@ from autobatch.ir.system import (
 from autobatch.ir.types import Array
 from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage, Task
 from autobatch.optimize.requests import gather_layout, weight_dtype
-from autobatch.runtime.tables import Signature, TableRequest, layout
+from autobatch.runtime.tables import Signature, TableRequest, layout, window_widths
 
 
 def segment_reduce(kind: str, values: Any, owner: Any, rows: int) -> Any:
@@ -333,7 +333,11 @@ class LevelLoop:
     def run(self) -> dict[Variable, Any]:
         index = self.recurrence.index
         levels = self.e.entry("levels", index)
-        kinds = [(task, width) for task in self.recurrence.tasks for width in self.e.request.widths]
+        kinds = [
+            (task, width)
+            for task in self.recurrence.tasks
+            for width in window_widths(self.e.request, self.e.signature, task.order.index)
+        ]
 
         def level(carry: Carry) -> Carry:
             level, done, buffers = carry

@@ -13,7 +13,7 @@ from autobatch.ir import jax_compat
 from autobatch.ir.system import Equation, Variable, reads, results
 from autobatch.optimize import fission
 from autobatch.optimize.fission import Schedule
-from autobatch.runtime.tables import Signature, TableRequest, layout
+from autobatch.runtime.tables import Signature, TableRequest, layout, window_widths
 from autobatch.tools.explain.facts import Level, Recurrence, Task, Windows
 
 Ints = NDArray[np.int64]
@@ -48,8 +48,9 @@ def _recurrence(schedule: Schedule, recurrence: fission.Recurrence, bound: Bound
     tasks: list[Task] = []
     for task in recurrence.tasks:
         name = f"loop{n}.{task.order.index}"
+        widths = window_widths(bound.request, bound.signature, task.order.index)
         mine = np.diff(bound.table(f"{name}.end")[:deepest], prepend=0)
-        windows = {w: np.diff(bound.table(f"{name}.{w}.first")[: deepest + 1]) for w in bound.request.widths}
+        windows = {w: np.diff(bound.table(f"{name}.{w}.first")[: deepest + 1]) for w in widths}
         done = sum((w * count for w, count in windows.items()), np.zeros(deepest, np.int64))
         rows, computed = rows + mine, computed + done
         used = tuple(Windows(w, int(count.sum())) for w, count in windows.items() if count.any())

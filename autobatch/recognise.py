@@ -1,0 +1,88 @@
+"""A shared argument that looks like one that a program was found for takes that program, without a key.
+
+    pattern of {"W": array, "b": (array, 1.0)}     a dict of W and b; W is a JAX array float32[3,4], b a tuple of ...
+
+Only containers of Python and numbers that are run-time values have patterns, and only where each stands once: what else
+a shared argument may hold says what is compiled by its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A number or an array: its class and type."""
+
+    cls: type
+    dtype: Any = None
+    shape: tuple[int, ...] = ()
+    weak: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A dict, tuple or list. `names`: the keys of a dict in their order."""
+
+    cls: type
+    names: tuple[Any, ...]
+    children: tuple[Leaf | Node, ...]
+
+
+Pattern = Leaf | Node
+
+
+def pattern_of(value: Any) -> Pattern | None:
+    """How a shared argument looks, None where it may hold more than run-time numbers."""
+    if isinstance(value, jax.core.Tracer):
+        return None
+    if isinstance(value, jax.Array):
+        return Leaf(type(value), value.dtype, value.shape, bool(value.weak_type))
+    if type(value) is np.ndarray:
+        return Leaf(np.ndarray, value.dtype, value.shape)
+    if type(value) in (float, complex):
+        return Leaf(type(value))
+    if type(value) not in (dict, tuple, list):
+        return None
+    names = tuple(value) if isinstance(value, dict) else ()
+    children = [pattern_of(x) for x in (value.values() if isinstance(value, dict) else value)]
+    known = tuple(c for c in children if c is not None)
+    return Node(type(value), names, known) if len(known) == len(children) else None
+
+
+def size_of(pattern: Pattern) -> int:
+    """The numbers that a pattern has."""
+    return 1 if isinstance(pattern, Leaf) else sum(map(size_of, pattern.children))
+
+
+def matches(pattern: Pattern, value: Any, leaves: list[Any]) -> bool:
+    """Does a value look like this? Then `leaves` has got its numbers, in order."""
+    cls: type[Any] = type(value)
+    if cls is not pattern.cls:
+        return False
+    if isinstance(pattern, Leaf):
+        leaves.append(value)
+        if pattern.dtype is None:
+            return True
+        same = value.shape == pattern.shape and value.dtype == pattern.dtype
+        return same and (pattern.cls is np.ndarray or value.weak_type == pattern.weak)
+    if isinstance(value, dict):
+        if tuple(value) != pattern.names:
+            return False
+        value = value.values()
+    if len(value) != len(pattern.children):
+        return False
+    return all(matches(child, held, leaves) for child, held in zip(pattern.children, value, strict=True))
+
+
+def all_match(patterns: Sequence[Pattern], values: Sequence[Any]) -> list[Any] | None:
+    """The numbers of shared arguments that look like these; None where one does not."""
+    leaves: list[Any] = []
+    same = len(patterns) == len(values) and all(matches(p, x, leaves) for p, x in zip(patterns, values, strict=True))
+    return leaves if same else None
