@@ -11,7 +11,7 @@ import jax
 from autobatch.errors import BatchError, PlanError
 from autobatch.specialise import Program
 
-STAGES = ("source", "example", "spmd", "fissioned", "backend")
+STAGES = ("source", "example", "spmd", "adjoint", "fissioned", "backend")
 
 
 class Lowered:
@@ -30,7 +30,8 @@ class Lowered:
 
     def as_text(self, stage: str = "example") -> str:
         """The program at a stage: the user's "source"; "example", the typed IR for one example; "spmd", its equations
-        over rows of activations; "fissioned", those in stages and level loops; "backend", what the back end makes."""
+        over rows of activations; "fissioned", those in stages and level loops; "adjoint", those of the derivative in
+        reverse; "backend", what the back end makes."""
         if stage not in STAGES:
             raise BatchError(f"there is no stage {stage!r}; the stages are {', '.join(STAGES)}")
         if stage == "source":

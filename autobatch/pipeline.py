@@ -21,6 +21,7 @@ from autobatch.analysis.fallible import fallible_reads
 from autobatch.analysis.structure import analyse
 from autobatch.backends.interpret import demand
 from autobatch.backends.xla import emit
+from autobatch.backends.xla.differentiable import Differentiable
 from autobatch.backends.xla.machine import machine
 from autobatch.errors import Failure
 from autobatch.frontend import Lowered, lower
@@ -109,6 +110,7 @@ class Program:
         self._stages = stages
         self._request = table_request(schedule, options.widths, _machine(schedule, options))
         self._emit = emit.Program(schedule, self._request, example.constants)
+        self._differentiable = Differentiable(self._emit)
         self._sizes = SizeClasses(least=min(options.widths))
         self.turns = turns
         """Room for the turns of loops that shared integers count."""
@@ -193,12 +195,12 @@ class Program:
         evaluate: Callable[[Sequence[Any]], Sequence[Any]],
     ) -> list[Result]:
         """The results where the plan is not known yet: `evaluate` gives the arrays of these shapes."""
-        arrays = jax.eval_shape(lambda s, t: self._emit.run(s, t, signature), list(shared), dict(tables))
+        arrays = jax.eval_shape(lambda s, t: self._emit.run(s, t, signature)[0], list(shared), dict(tables))
         return self._results(iter(evaluate(arrays)), tables, signature.batch)
 
     def run(self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature) -> list[Result]:
         """The results of the entry, to be traced under `jax.jit` with `signature` static."""
-        return self._results(iter(self._emit.run(shared, tables, signature)), tables, signature.batch)
+        return self._results(iter(self._differentiable.run(shared, tables, signature)), tables, signature.batch)
 
     def _results(self, arrays: Iterator[Any], tables: Mapping[str, Any], batch: int) -> list[Result]:
         results: list[Result] = []
@@ -227,7 +229,9 @@ class Program:
         return made
 
     def as_text(self, stage: str) -> str:
-        """The program after a stage: "example", "functions", "spmd" or "fissioned"."""
+        """The program after a stage: "example", "functions", "spmd", "fissioned" or "adjoint"."""
+        if stage == "adjoint":
+            return self._differentiable.as_text()
         return self._stages[stage]()
 
 

@@ -218,3 +218,13 @@ def _loops(jaxpr: jex.Jaxpr) -> bool:
 def _empty_jaxpr() -> jex.Jaxpr:
     jaxpr: jex.Jaxpr = jax.make_jaxpr(lambda: ())().jaxpr
     return jaxpr
+
+
+def inputs_read(closed: jex.ClosedJaxpr) -> frozenset[int]:
+    """The inputs of a jaxpr that its results depend on."""
+    jaxpr = closed.jaxpr
+    live = {v for v in jaxpr.outvars if not isinstance(v, jex.Literal)}
+    for equation in reversed(jaxpr.eqns):
+        if not live.isdisjoint(equation.outvars):
+            live.update(v for v in equation.invars if not isinstance(v, jex.Literal))
+    return frozenset(k for k, v in enumerate(jaxpr.invars) if v in live)

@@ -170,8 +170,80 @@ class PathSum:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-Equation = Shared | Constant | Column | Data | Compute | Gather | Fold | Spread | PathSum
-"""The closed set of equations."""
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An array that is handed in: a value that another program has kept, or the cotangent of one of its outputs."""
+
+    result: Variable
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """The cotangent of the uniform operand `wrt` of a computation that ran on every row of `space`: its rule, applied
+    to all rows at once, those past the last one masked. None stands for what the rule does not read.
+
+    For a product of rows by a matrix it is ONE product of all rows with all cotangents. `of` is the computation."""
+
+    result: Variable
+    of: Compute
+    wrt: int
+    operands: tuple[Atom | None, ...]
+    cotangents: tuple[Variable | None, ...]
+    space: Space
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a fold by max or min has taken: 1 at the first of the greatest (least) elements of a run, 0 at the rest."""
+
+    result: Variable
+    fold: Fold
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Rows that have read a variable as source `member` of `equation`, and their cotangents; those of the elements of a
+    fold are multiplied by `factor`, where there is one."""
+
+    equation: Gather | Fold | Spread | PathSum
+    member: int
+    cotangent: Variable
+    factor: Variable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Each row adds up the cotangents of the rows that have read it: the adjoint of gathers, by their inverse index."""
+
+    result: Variable
+    of: Variable
+    readers: tuple[Reader, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+    @property
+    def sources(self) -> tuple[Variable, ...]:
+        """The cotangents, each once."""
+        return tuple(dict.fromkeys(r.cotangent for r in self.readers))
+
+
+Equation = (
+    Shared
+    | Constant
+    | Column
+    | Data
+    | Compute
+    | Gather
+    | Fold
+    | Spread
+    | PathSum
+    | Given
+    | Contract
+    | Selected
+    | Collect
+)
+"""The closed set of equations. The last four stand in the programs of derivatives alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +269,13 @@ def reads(equation: Equation) -> Iterable[Variable]:
             return (source,)
         case PathSum(terms=terms):
             return terms
-        case Shared() | Constant() | Column() | Data():
+        case Contract(operands=xs, cotangents=cts):
+            return (x for x in (*xs, *cts) if isinstance(x, Variable))
+        case Selected(fold=fold):
+            return (*fold.sources, fold.result)
+        case Collect(sources=sources, readers=readers):
+            return (*sources, *(r.factor for r in readers if r.factor is not None))
+        case Shared() | Constant() | Column() | Data() | Given():
             return ()
         case _:
             assert_never(equation)
@@ -239,6 +317,16 @@ def print_equation(equation: Equation) -> str:
             right = f"spread({source})"
         case PathSum(name=name, terms=terms):
             right = f"sum over paths[{name}]({', '.join(map(str, terms))})"
+        case Given(index=index):
+            right = f"given {index}"
+        case Contract(of=of, wrt=wrt, operands=xs, cotangents=cts):
+            read = ", ".join("_" if x is None else str(x) for x in (*xs, *cts))
+            right = f"contract {of.op.name}/{wrt}({read})"
+        case Selected(fold=fold):
+            right = f"selected {fold.kind}[{fold.table}]({', '.join(map(str, fold.sources))})"
+        case Collect(of=read_variable, readers=readers):
+            read = ", ".join(f"{r.cotangent}{'' if r.factor is None else f' * {r.factor}'}" for r in readers)
+            right = f"collect {read_variable}({read})"
         case Fold(kind=kind, table=table, sources=sources):
             right = f"fold {kind}[{table}]({', '.join(map(str, sources))})"
         case _:

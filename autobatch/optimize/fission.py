@@ -12,11 +12,13 @@ recurrence. Every task has an order of rows of its own, sorted by level. (Allen 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import networkx as nx
 
 from autobatch.ir.system import (
+    Collect,
     Compute,
     Equation,
     Fold,
@@ -63,11 +65,12 @@ class Stage:
 class Recurrence:
     """A level loop. `tasks` in their static order within a level. `buffers` are the groups of variables that share one
     array because some gather inside reads their concatenation. What the loop makes is in one group at most; what it
-    only reads is in every group that is read together with it."""
+    only reads is in every group that is read together with it. `reverse`: the last level first."""
 
     index: int
     tasks: tuple[Task, ...]
     buffers: tuple[tuple[Variable, ...], ...]
+    reverse: bool = False
 
     def made(self) -> frozenset[Variable]:
         """What the loop computes."""
@@ -90,6 +93,34 @@ class Schedule:
 def fission(system: System) -> Schedule:
     """Stages and recurrences of a system, in an order in which they can run."""
     system = eliminate_dead(system)
+    return _assemble(system, _steps(system))
+
+
+def mirror(system: System, primal: Schedule, home: Mapping[Variable, Order]) -> Schedule:
+    """The schedule of an adjoint: each recurrence runs the tasks of one of the primal on their rows, last first.
+
+    `home[v]` is the order of every variable of the adjoint; the orders are those of the primal."""
+    system = eliminate_dead(system)
+    static = {t.order: n for r in primal.recurrences() for n, t in enumerate(r.tasks)}
+    mirrored = {r.index: r for r in primal.recurrences()}
+    done: list[Stage | Recurrence] = []
+    for equations, cyclic in _steps(system):
+        if not cyclic:
+            done.append(Stage(tuple(equations)))
+            continue
+        grouped: dict[Order, list[Equation]] = defaultdict(list)
+        for equation in equations:
+            grouped[home[results(equation)[0]]].append(equation)
+        (index,) = {order.recurrence for order in grouped}
+        assert index is not None, "a cycle of the adjoint mirrors one of the primal"
+        order = sorted(grouped, key=lambda o: -static[o])
+        tasks = tuple(Task(o, straight(grouped[o])) for o in order)
+        done.append(Recurrence(index, tasks, _buffers(equations), not mirrored[index].reverse))
+    return Schedule(system, tuple(done), primal.orders, dict(home))
+
+
+def _steps(system: System) -> list[tuple[list[Equation], bool]]:
+    """The equations of each stage, and of each recurrence (True), in an order in which they can run."""
     graph = _graph(system)
     condensed = nx.condensation(graph)
     position = {n: k for k, n in enumerate(graph)}
@@ -105,7 +136,7 @@ def fission(system: System) -> Schedule:
             steps[-1][0].extend(equations)
         else:
             steps.append((equations, cyclic))
-    return _assemble(system, steps)
+    return steps
 
 
 def eliminate_dead(system: System) -> System:
@@ -143,7 +174,7 @@ def _assemble(system: System, steps: list[tuple[list[Equation], bool]]) -> Sched
         for (space, segment), members in _tasks(system, equations).items():
             order = Order(len(orders), space, count, segment)
             orders.append(order)
-            tasks.append(Task(order, _straight(members)))
+            tasks.append(Task(order, straight(members)))
             home.update({r: order for e in members for r in results(e)})
         done.append(Recurrence(count, tuple(tasks), _buffers(equations)))
         count += 1
@@ -220,7 +251,7 @@ def _pure_readers(equations: list[Equation]) -> dict[int, list[Equation]]:
     return found
 
 
-def _straight(equations: list[Equation]) -> tuple[Equation, ...]:
+def straight(equations: list[Equation]) -> tuple[Equation, ...]:
     """The equations of a task so that each comes behind those whose results it reads in the same row."""
     maker = {r: n for n, e in enumerate(equations) for r in results(e)}
     graph: nx.DiGraph[int] = nx.DiGraph()
@@ -239,7 +270,7 @@ def _buffers(equations: list[Equation]) -> tuple[tuple[Variable, ...], ...]:
     together: nx.Graph[Variable] = nx.Graph()
     beside: dict[Variable, set[Variable]] = defaultdict(set)
     for equation in equations:
-        if isinstance(equation, Gather | Fold):
+        if isinstance(equation, Gather | Fold | Collect):
             inside = [v for v in equation.sources if v in made]
             nx.add_path(together, inside)
             for v in inside:
@@ -257,7 +288,7 @@ def print_schedule(schedule: Schedule) -> str:
             lines.append("stage:")
             lines.extend(f"  {space_of(e) or 'once'}: {print_equation(e)}" for e in step.equations)
             continue
-        lines.append(f"recurrence r{step.index}:")
+        lines.append(f"recurrence r{step.index}{', last level first' if step.reverse else ''}:")
         for task in step.tasks:
             lines.append(f"  {task.order}:")
             lines.extend(f"    {print_equation(e)}" for e in task.equations)

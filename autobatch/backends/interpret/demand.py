@@ -17,14 +17,18 @@ from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Literal
 from autobatch.ir.system import (
     Atom,
+    Collect,
     Column,
     Compute,
     Constant,
+    Contract,
     Data,
     Equation,
     Fold,
     Gather,
+    Given,
     PathSum,
+    Selected,
     Shared,
     Spread,
     System,
@@ -89,6 +93,8 @@ class Evaluation:
                 raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
             case Shared() | Constant() | Column() | Data():
                 return []
+            case Given() | Contract() | Selected() | Collect():
+                raise AssertionError("derivatives of this back end are JAX's own")
             case _:
                 assert_never(equation)
 
@@ -138,6 +144,8 @@ class Evaluation:
                 return [reduce(COMBINE[kind], values, start)]
             case Spread() | PathSum():
                 raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
+            case Given() | Contract() | Selected() | Collect():
+                raise AssertionError("derivatives of this back end are JAX's own")
             case _:
                 assert_never(equation)
 

@@ -13,19 +13,25 @@ from typing import Any, assert_never
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.protocol import COMBINE, NEUTRAL, data_column
-from autobatch.ir import jax_compat, leaf
+from autobatch.backends.protocol import data_column
+from autobatch.backends.xla.loops import LevelLoop
+from autobatch.backends.xla.rows import compute, compute_live, segment_reduce, take
+from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
 from autobatch.ir.system import (
     Atom,
+    Collect,
     Column,
     Compute,
     Constant,
+    Contract,
     Data,
     Equation,
     Fold,
     Gather,
+    Given,
     PathSum,
+    Selected,
     Shared,
     Spread,
     Variable,
@@ -33,27 +39,9 @@ from autobatch.ir.system import (
     results,
 )
 from autobatch.ir.types import Array
-from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage, Task
+from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage
 from autobatch.optimize.requests import gather_layout, weight_dtype
-from autobatch.runtime.tables import Signature, TableRequest, layout, window_widths
-
-
-def segment_reduce(kind: str, values: Any, owner: Any, rows: int) -> Any:
-    """Reduce values by sorted owners; an owner of `rows` is dropped."""
-    logical = kind in ("any", "all")
-    held = values.astype(jnp.int32) if logical else values
-    neutral = jnp.asarray(NEUTRAL[kind](values.dtype)).astype(held.dtype)
-    at = jnp.full((rows + 1, *values.shape[1:]), neutral, held.dtype).at[owner]
-    scatters: dict[str, Any] = {
-        "sum": at.add,
-        "prod": at.multiply,
-        "max": at.max,
-        "any": at.max,
-        "min": at.min,
-        "all": at.min,
-    }
-    reduced = scatters[kind](held, indices_are_sorted=True, mode="promise_in_bounds")[:rows]
-    return reduced.astype(values.dtype)
+from autobatch.runtime.tables import Signature, TableRequest, layout
 
 
 @dataclass
@@ -64,20 +52,13 @@ class Program:
     request: TableRequest
     constants: Sequence[Any]
 
-    def run(self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature) -> list[Any]:
-        """The outputs of the system: arrays over the capacity of their spaces."""
-        from_tables = Emission(self, shared, tables, signature)
-        for step in self.schedule.steps:
-            if isinstance(step, Stage):
-                from_tables.stage(step)
-            else:
-                from_tables.loop(step)
-        return [from_tables.read(v) for v in self.schedule.system.outputs]
-
-
-def take(array: Any, index: Any) -> Any:
-    """Rows of an array; the planner guarantees the range."""
-    return array.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    def run(
+        self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, keep: Sequence[Variable] = ()
+    ) -> tuple[list[Any], list[Any]]:
+        """The outputs of the system, and the values of `keep`: arrays over the capacity of their spaces."""
+        emission = Emission(self, shared, tables, signature, frozenset(keep))
+        emission.run()
+        return [emission.read(v) for v in self.schedule.system.outputs], [emission.read(v) for v in keep]
 
 
 WIDE = 128
@@ -107,17 +88,31 @@ def rows_read_in_loops(schedule: Schedule) -> dict[Variable, Gather | Spread]:
 
 
 class Emission:
-    """The state of one trace: which array holds each variable so far."""
+    """The state of one trace: which array holds each variable so far. `keep`: variables that are read when it ends,
+    beside the outputs."""
 
     def __init__(
-        self, program: Program, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature
+        self,
+        program: Program,
+        shared: Sequence[Any],
+        tables: Mapping[str, Any],
+        signature: Signature,
+        keep: frozenset[Variable] = frozenset(),
     ) -> None:
+        self.keep = keep
         self.schedule, self.request, self.constants = program.schedule, program.request, program.constants
         self.shared, self.tables, self.signature = shared, tables, signature
         self.places, _ = layout(program.request, signature)
         self.env: dict[Variable, Any] = {}
         self.late = rows_read_in_loops(program.schedule)
         self.permuted: dict[tuple[Variable, int], Any] = {}
+
+    def run(self) -> None:
+        for step in self.schedule.steps:
+            if isinstance(step, Stage):
+                self.stage(step)
+            else:
+                self.loop(step)
 
     # ---- tables
 
@@ -216,6 +211,8 @@ class Emission:
                 order = self.schedule.home[equation.results[0]]
                 count = self.entry("counts", space.index)
                 return compute_live(equation, [self.operand(x, order) for x in operands], self.capacity(order), count)
+            case Given() | Contract() | Selected() | Collect():
+                raise AssertionError("an equation of a derivative")
             case _:
                 assert_never(equation)
 
@@ -246,238 +243,4 @@ class Emission:
     # ---- recurrences
 
     def loop(self, recurrence: Recurrence) -> None:
-        from_loop = LevelLoop(self, recurrence)
-        self.env.update(from_loop.run())
-
-
-Carry = tuple[Any, list[Any], list[Any]]
-"""Of a loop over levels: the level, how many windows of each task and width are done, the buffers."""
-
-
-class LevelLoop:
-    """One recurrence: a loop over levels, in each level over the tasks, in each task over windows of several widths.
-
-    Each array that other rows read is one buffer; a window gathers its operands, computes, and writes its rows in one
-    contiguous slice. (DESIGN.md section 8 lists what would make XLA copy the buffers.)"""
-
-    def __init__(self, emission: Emission, recurrence: Recurrence) -> None:
-        self.e, self.recurrence = emission, recurrence
-        self.made = {r: t for t in recurrence.tasks for e in t.equations for r in results(e)}
-        self.place: dict[Variable, tuple[int, int]] = {}
-        self.initial: list[Any] = []
-        self.joined: dict[str, Any] = {}
-        self.ordered: dict[tuple[Variable, int], Any] = {}
-        self.copied: dict[Variable, tuple[Any, str]] = {}
-        self.prepare()
-        for group in recurrence.buffers:
-            self.shared_buffer(group)
-        wanted = self.read_elsewhere()
-        for variable, task in self.made.items():
-            if variable not in self.place and variable in wanted:
-                shape = (emission.capacity(task.order), *variable.type.shape)
-                self.place[variable] = (len(self.initial), 0)
-                self.initial.append(jax_compat.zeros(shape, jax_compat.device_dtype(variable.type)))
-
-    def prepare(self) -> None:
-        """What the loop reads and does not change is put in place before it."""
-        for task in self.recurrence.tasks:
-            for equation in task.equations:
-                match equation:
-                    case Gather(sources=sources) | Fold(sources=sources):
-                        if not any(s in self.made for s in sources):
-                            dtype = jax_compat.device_dtype(equation.result.type)
-                            self.joined[equation.table] = self.e.joined(sources, dtype)
-                    case Compute(operands=operands):
-                        for x in operands:
-                            if not isinstance(x, Variable) or x.space is None or x in self.made:
-                                continue
-                            if x in self.e.late:
-                                self.copied[x] = self.e.copied(x)
-                            else:
-                                self.ordered[x, task.order.index] = self.e.in_order(x, task.order)
-                    case _:
-                        pass
-
-    def shared_buffer(self, group: tuple[Variable, ...]) -> None:
-        parts, at = [], 0
-        dtypes = {jax_compat.device_dtype(v.type) for v in group}
-        dtype = jnp.result_type(*dtypes) if len(dtypes) > 1 else dtypes.pop()
-        for v in group:
-            if v in self.made:
-                part = jax_compat.zeros((self.e.capacity(self.made[v].order), *v.type.shape), dtype)
-            else:
-                part = self.e.joined([v], dtype)
-            if v in self.made:
-                self.place[v] = (len(self.initial), at)
-            parts.append(part)
-            at += part.shape[0]
-        self.initial.append(jnp.concatenate(parts) if len(parts) > 1 else parts[0])
-
-    def read_elsewhere(self) -> set[Variable]:
-        """Variables that something outside this loop, or another task of it, reads."""
-        found = set(self.e.schedule.system.outputs)
-        inside = {id(e): t for t in self.recurrence.tasks for e in t.equations}
-        for equation in self.e.schedule.system.equations:
-            task = inside.get(id(equation))
-            sources: Sequence[Variable] = ()
-            match equation:
-                case Compute(operands=xs):
-                    sources = [x for x in xs if isinstance(x, Variable)]
-                case Gather(sources=xs) | Fold(sources=xs):
-                    sources = xs
-                case _:
-                    pass
-            found.update(v for v in sources if v in self.made and (task is None or self.made[v] is not task))
-        return found
-
-    def run(self) -> dict[Variable, Any]:
-        index = self.recurrence.index
-        levels = self.e.entry("levels", index)
-        kinds = [
-            (task, width)
-            for task in self.recurrence.tasks
-            for width in window_widths(self.e.request, self.e.signature, task.order.index)
-        ]
-
-        def level(carry: Carry) -> Carry:
-            level, done, buffers = carry
-            done = list(done)
-            for k, (task, width) in enumerate(kinds):
-                done[k], buffers = self.windows(task, width, level, done[k], buffers)
-            return level + 1, done, buffers
-
-        start: Carry = (jnp.int32(0), [jnp.int32(0)] * len(kinds), self.initial)
-        _, _, final = jax.lax.while_loop(lambda c: c[0] < levels, level, start)
-        found: dict[Variable, Any] = {}
-        for variable, task in self.made.items():
-            if variable in self.place:
-                buffer, at = self.place[variable]
-                rows = self.e.capacity(task.order)
-                whole = final[buffer]
-                found[variable] = whole if whole.shape[0] == rows else jax.lax.slice_in_dim(whole, at, at + rows)
-        return found
-
-    def windows(self, task: Task, width: int, level: Any, done: Any, buffers: list[Any]) -> tuple[Any, list[Any]]:
-        """The windows of one width of a level; `done` counts those of the levels before. The bounds are read where they
-        are compared and used: a scalar that the level computed for its loops would be a kernel of its own."""
-        loop = f"loop{self.recurrence.index}.{task.order.index}"
-
-        def step(carry: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
-            at, held = carry
-            start = self.e.entry(f"{loop}.{width}.start", at)
-            live = self.e.entry(f"{loop}.end", level) - start
-            return at + 1, self.window(task, width, start, live, held)
-
-        def more(carry: tuple[Any, list[Any]]) -> Any:
-            return carry[0] < self.e.entry(f"{loop}.{width}.first", level + 1)
-
-        found: tuple[Any, list[Any]] = jax.lax.while_loop(more, step, (done, buffers))
-        return found
-
-    def window(self, task: Task, width: int, start: Any, live: Any, buffers: list[Any]) -> list[Any]:
-        """Rows start:start+width of one task; those from `live` on are not of this level, and are overwritten."""
-        order: Order = task.order
-        local: dict[Variable, Any] = {}
-
-        def row(x: Atom) -> Any:
-            if not isinstance(x, Variable) or x.space is None:
-                return self.e.atom(x)
-            if x not in local:
-                local[x] = self.slice(x, order, start, width, buffers)
-            return local[x]
-
-        for equation in task.equations:
-            match equation:
-                case Compute(operands=operands):
-                    found = compute_live(equation, [row(x) for x in operands], width, live)
-                case Gather(table=table):
-                    index = self.e.window(f"{table}@{order.index}", start, width)
-                    found = [take(self.source(equation, buffers), index)]
-                case Fold():
-                    found = [self.run_of_rows(equation, order, start, width, buffers)]
-                case _:
-                    raise AssertionError("only computations, gathers and folds are in cycles")
-            local.update(zip(results(equation), found, strict=True))
-        buffers = list(buffers)
-        for equation in task.equations:
-            for result in results(equation):
-                if result in self.place:
-                    buffer, at = self.place[result]
-                    value = local[result].astype(buffers[buffer].dtype)
-                    buffers[buffer] = jax.lax.dynamic_update_slice_in_dim(
-                        buffers[buffer], value, at + start, 0, allow_negative_indices=False
-                    )
-        return buffers
-
-    def slice(self, x: Variable, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
-        """The window's rows of a variable of the same space."""
-        if x in self.copied:
-            whole, table = self.copied[x]
-            return take(whole, self.e.window(table, start, width))
-        if x not in self.made:
-            whole = self.ordered[x, order.index]
-            return jax.lax.dynamic_slice_in_dim(whole, start, width, allow_negative_indices=False)
-        buffer, at = self.place[x]
-        home = self.made[x].order
-        index = self.e.window(f"perm{order.index}<{home.index}", start, width)
-        return take(buffers[buffer], at + index).astype(jax_compat.device_dtype(x.type))
-
-    def source(self, equation: Gather | Fold, buffers: list[Any]) -> Any:
-        """The array that a gather inside the loop reads."""
-        inside = next((s for s in equation.sources if s in self.made), None)
-        return self.joined[equation.table] if inside is None else buffers[self.place[inside][0]]
-
-    def run_of_rows(self, fold: Fold, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
-        """A fold for one window: a loop as long as the longest run in it, lanes that are done keep their value."""
-        name = f"{fold.table}@{order.index}"
-        bounds = self.e.window(f"{name}.start", start, width + 1)
-        first, last = bounds[:-1], bounds[1:]
-        source = self.source(fold, buffers)
-        base, _ = self.e.places[f"{name}.index"]
-        dtype = jax_compat.device_dtype(fold.result.type)
-        longest = jnp.max(last - first)
-        empty = jnp.full((width, *fold.result.type.shape), NEUTRAL[fold.kind](dtype), dtype)
-
-        def element(carry: tuple[Any, Any]) -> tuple[Any, Any]:
-            at, total = carry
-            where = first + at
-            live = where < last
-            rows = take(self.e.tables["integers"], base + jnp.where(live, where, 0))
-            values = take(source, rows).astype(dtype)
-            mask = live.reshape((width,) + (1,) * (values.ndim - 1))
-            return at + 1, jnp.where(mask, COMBINE[fold.kind](total, values), total)
-
-        return jax.lax.while_loop(lambda c: c[0] < longest, element, (jnp.int32(0), empty))[1]
-
-
-def compute_live(equation: Compute, xs: Sequence[Any], rows: int, live: Any) -> Sequence[Any]:
-    """As `compute`, on `rows` rows of which the first `live` ones matter: an operation that holds a loop runs on the
-    operands of the first row in place of the others, whose loops might never end."""
-    if not jax_compat.holds_loop(equation.op):
-        return compute(equation, xs)
-    row = jnp.arange(rows)
-    chosen = jnp.where(row < live, row, 0)
-    varying = [isinstance(x, Variable) and x.space is not None for x in equation.operands]
-
-    def run() -> list[Any]:
-        return list(compute(equation, [take(x, chosen) if v else x for v, x in zip(varying, xs, strict=True)]))
-
-    def skip() -> list[Any]:
-        return [jax_compat.zeros(a.shape, a.dtype) for a in jax.eval_shape(run)]
-
-    found: Sequence[Any] = jax.lax.cond(live > 0, run, skip)
-    return found
-
-
-def compute(equation: Compute, xs: Sequence[Any]) -> Sequence[Any]:
-    """A leaf operation on rows: JAX's batching rule of the one primitive, batch axis 0, uniform operands unbatched."""
-    types = [r.type for r in equation.results]
-    varying = [isinstance(x, Variable) and x.space is not None for x in equation.operands]
-    if not any(varying):
-        return leaf.evaluate(equation.op, types, *xs)
-
-    def lane(*rows: Any) -> Sequence[Any]:
-        rest = iter(rows)
-        return leaf.evaluate(equation.op, types, *(next(rest) if v else x for v, x in zip(varying, xs, strict=True)))
-
-    return jax.vmap(lane)(*(x for v, x in zip(varying, xs, strict=True) if v))
+        self.env.update(LevelLoop(self, recurrence).run())

@@ -1,0 +1,380 @@
+"""Reverse mode: the adjoint of a system of recurrence equations is one again, every edge reversed.
+
+    hl = gather[left](leaf.h, node.h)          hl~ = z~ @ Ul^T
+    z  = hl @ Ul + hr @ Ur               ->    h~  = collect h(hl~ by left, hr~ by right) + ...
+    h  = tanh(z)                               z~  = h~ * (1 - h * h)
+                                               Ul~ = contract dot_general(hl, z~)       in no cycle: once, for all rows
+
+The adjoint reads values of the primal under their own names. Its cycles lie within the mirror of those of the primal:
+each task runs on the rows, in the order and by the windows of the primal's, levels and tasks last first.
+(FRAMES.md, section 3.)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import jax.numpy as jnp
+
+from autobatch.autodiff.residuals import Policy, complete
+from autobatch.autodiff.rules import cotangent_type, has_derivative, imported, operands_read, row_rule, rule_of
+from autobatch.errors import UnsupportedError
+from autobatch.ir import jax_compat
+from autobatch.ir.ops import Op
+from autobatch.ir.system import (
+    Atom,
+    Collect,
+    Compute,
+    Contract,
+    Data,
+    Equation,
+    Fold,
+    Gather,
+    Given,
+    PathSum,
+    Reader,
+    Selected,
+    Shared,
+    Space,
+    Spread,
+    System,
+    Variable,
+    reads,
+    results,
+)
+from autobatch.ir.types import Array
+from autobatch.optimize.fission import Order, Schedule, mirror
+from autobatch.optimize.sink import sink_into_loops
+from autobatch.source import NOWHERE, Span
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """The adjoint of a schedule, as a schedule.
+
+    It is handed `residuals`, values of the primal, and then the cotangents of the outputs at `seeds`. Its outputs are
+    the cotangents of the shared inputs `shared`, of the columns `columns` and of what the primal was handed at
+    `given`, in this order; what is missing there has no influence on any output. `constants` are those of the primal
+    and more."""
+
+    schedule: Schedule
+    residuals: tuple[Variable, ...]
+    seeds: tuple[int, ...]
+    shared: tuple[int, ...]
+    columns: tuple[str, ...]
+    given: tuple[int, ...]
+    constants: tuple[Any, ...]
+
+
+CONSTANT = frozenset(("stop_gradient", "floor", "ceil", "round", "sign", "floordiv"))
+"""Operations whose derivative is zero wherever there is one."""
+
+
+def differentiate(schedule: Schedule, constants: Sequence[Any], policy: Policy = "save_dots") -> Adjoint | None:
+    """The adjoint of a schedule; None where no output depends on anything that can move."""
+    return _Adjoint(schedule, constants).build(policy)
+
+
+def active(system: System) -> frozenset[Variable]:
+    """The variables through which an output depends on an input, by numbers that can move."""
+    readers: dict[Variable, list[Equation]] = defaultdict(list)
+    for equation in system.equations:
+        for variable in reads(equation):
+            readers[variable].append(equation)
+    inputs = [e for e in system.equations if isinstance(e, Shared | Data | Given)]
+    moved: set[Variable] = set()
+    todo = [r for e in inputs for r in results(e) if has_derivative(r.type)]
+    while todo:
+        variable = todo.pop()
+        if variable not in moved:
+            moved.add(variable)
+            todo += [r for e in readers[variable] for r in _moves(e, variable) if has_derivative(r.type)]
+    maker = {r: e for e in system.equations for r in results(e)}
+    found: set[Variable] = set()
+    todo = [v for v in system.outputs if v in moved]
+    while todo:
+        variable = todo.pop()
+        if variable not in found:
+            found.add(variable)
+            todo += [v for v in reads(maker[variable]) if v in moved and variable in _moves(maker[variable], v)]
+    return frozenset(found)
+
+
+def _moves(equation: Equation, variable: Variable) -> tuple[Variable, ...]:
+    """The results of an equation that move with a variable that it reads."""
+    if isinstance(equation, Selected) or (isinstance(equation, Compute) and equation.op.name in CONSTANT):
+        return ()
+    return results(equation)
+
+
+class _Adjoint:
+    """The state of one differentiation. Every active variable has a cotangent, declared ahead because cycles read it;
+    the equations of the primal add contributions to those of what they read."""
+
+    def __init__(self, schedule: Schedule, constants: Sequence[Any]) -> None:
+        self.schedule, self.constants = schedule, list(constants)
+        self.system = schedule.system
+        self.active = active(self.system)
+        made = [r for e in self.system.equations for r in results(e)]
+        self.ids = count(1 + max((r.id for r in made), default=-1))
+        self.home: dict[Variable, Order] = dict(schedule.home)
+        self.equations: list[Equation] = []
+        self.known: dict[Any, tuple[Variable, ...]] = {}
+        self.contributions: dict[Variable, list[Variable]] = defaultdict(list)
+        self.readers: dict[Variable, list[tuple[int | None, Reader]]] = defaultdict(list)
+        self.loop_of = {
+            r: n.index for n in schedule.recurrences() for t in n.tasks for e in t.equations for r in results(e)
+        }
+        ordered = [v for v in made if v in self.active]
+        self.cotangent = {v: self.fresh(cotangent_type(v.type), v.space, schedule.home.get(v)) for v in ordered}
+        for equation in self.system.equations:
+            if isinstance(equation, Compute):
+                self.remember(equation)
+
+    def build(self, policy: Policy) -> Adjoint | None:
+        if not self.active:
+            return None
+        seeds = [k for k, v in enumerate(self.system.outputs) if v in self.active]
+        handed = [self.seed(self.system.outputs[k]) for k in seeds]
+        for equation in self.system.equations:
+            self.visit(equation)
+        same: dict[Variable, Variable] = {}
+        for variable, cotangent in self.cotangent.items():
+            self.define(variable, cotangent, same)
+        return self.assemble(policy, seeds, handed, same)
+
+    # ---- building equations
+
+    def fresh(self, type: Array, space: Space | None, order: Order | None) -> Variable:
+        variable = Variable(next(self.ids), type, space)
+        if space is not None:
+            assert order is not None and order.space == space
+            self.home[variable] = order
+        return variable
+
+    def key(self, op: Op, operands: Sequence[Atom], order: Order | None) -> Any:
+        try:
+            hash(found := (op, tuple(operands), order))
+        except TypeError:
+            return None
+        return found
+
+    def remember(self, equation: Compute) -> None:
+        key = self.key(equation.op, equation.operands, self.home.get(equation.results[0]))
+        if key is not None:
+            self.known.setdefault(key, equation.results)
+
+    def emit(
+        self, types: Sequence[Array], op: Op, operands: Sequence[Atom], order: Order | None, span: Span
+    ) -> tuple[Variable, ...]:
+        """The results of an operation: on the rows of `order` where it reads any, once where it does not. What is known
+        already, of the primal too, is not computed again."""
+        if not any(isinstance(x, Variable) and x.space is not None for x in operands):
+            order = None
+        key = self.key(op, operands, order)
+        if key is not None and key in self.known:
+            return self.known[key]
+        space = None if order is None else order.space
+        made = tuple(self.fresh(t, space, order) for t in types)
+        equation = Compute(made, op, tuple(operands), space, span)
+        self.equations.append(equation)
+        self.remember(equation)
+        return made
+
+    def paste(self, closed: Any, operands: Sequence[Atom], order: Order | None, span: Span) -> list[Atom]:
+        """The results of a traced function of one row."""
+        return imported(closed, operands, self.constants, lambda t, op, xs: self.emit(t, op, xs, order, span))
+
+    def seed(self, output: Variable) -> Variable:
+        """The cotangent of an output, which is handed in."""
+        made = self.fresh(cotangent_type(output.type), output.space, self.home.get(output))
+        self.contributions[output].append(made)
+        return made
+
+    # ---- equations of the primal
+
+    def visit(self, equation: Equation) -> None:
+        """Add what an equation contributes to the cotangents of what it reads."""
+        if self.active.isdisjoint(results(equation)):
+            return
+        match equation:
+            case Compute():
+                self.compute(equation)
+            case Gather() | Fold() | PathSum():
+                self.gather(equation)
+            case Spread(source=source):
+                self.read_by(source, Reader(equation, 0, self.cotangent[equation.result]))
+            case Contract() | Collect():
+                raise UnsupportedError("this derivative of a derivative is not supported", equation.span)
+            case _:
+                pass
+
+    def compute(self, equation: Compute) -> None:
+        flags = [r in self.active for r in equation.results]
+        cotangents = [self.cotangent[r] for r in equation.results if r in self.active]
+        moving = [k for k, x in enumerate(equation.operands) if x in self.active]
+        rows = [k for k in moving if equation.space is None or _space(equation.operands[k]) is not None]
+        order = self.home.get(equation.results[0])
+        if rows:
+            rule = rule_of(equation, flags, rows)
+            given = [x for x, number in zip(equation.operands, rule.numbers, strict=True) if number is None]
+            if jax_compat.holds_loop(equation.op):
+                raise UnsupportedError(
+                    "a loop that computed numbers end has no derivative in reverse",
+                    equation.span,
+                    "give it a fixed number of turns (range), or differentiate by something that it does not read",
+                )
+            found = self.paste(row_rule(rule), [*given, *cotangents], order, equation.span)
+            for k, x in zip(rows, found, strict=True):
+                operand = equation.operands[k]
+                assert isinstance(operand, Variable)
+                if isinstance(x, Variable) and (x.space is not None) == (equation.space is not None):
+                    self.contributions[operand].append(x)  # anything else does not depend on a cotangent: it is zero
+        for k in moving:
+            if k not in rows:
+                self.contract(equation, flags, k)
+
+    def contract(self, equation: Compute, flags: Sequence[bool], wrt: int) -> None:
+        """The contribution of all rows to the cotangent of a uniform operand."""
+        weight = equation.operands[wrt]
+        assert isinstance(weight, Variable) and equation.space is not None
+        read = operands_read(equation, flags, wrt)
+        operands = tuple(x if k in read else None for k, x in enumerate(equation.operands))
+        cotangents = tuple(self.cotangent[r] if has else None for r, has in zip(equation.results, flags, strict=True))
+        made = self.fresh(cotangent_type(weight.type), None, None)
+        self.equations.append(Contract(made, equation, wrt, operands, cotangents, equation.space, equation.span))
+        self.contributions[weight].append(made)
+
+    def gather(self, equation: Gather | Fold | PathSum) -> None:
+        factor = None
+        if isinstance(equation, Fold) and equation.kind in ("max", "min"):
+            order = next(o for o in self.schedule.orders if o.space == equation.elements)
+            factor = self.fresh(cotangent_type(equation.result.type), equation.elements, order)
+            self.equations.append(Selected(factor, equation))
+        elif isinstance(equation, Fold) and equation.kind != "sum":
+            raise UnsupportedError(
+                f"the derivative of a product of a list ({equation.kind}) is not supported",
+                equation.span,
+                "multiply in a loop: `for x in xs: total = total * x`",
+            )
+        for member, source in enumerate(_sources(equation)):
+            if source in self.active and source not in _sources(equation)[:member]:
+                self.read_by(source, Reader(equation, member, self.cotangent[equation.result], factor))
+
+    def read_by(self, source: Variable, reader: Reader) -> None:
+        """Note a reader: those in the loop that makes the source apart from those behind it."""
+        loop = self.loop_of.get(reader.equation.result)
+        self.readers[source].append((loop if loop == self.loop_of.get(source) else None, reader))
+
+    # ---- cotangents
+
+    def define(self, variable: Variable, cotangent: Variable, same: dict[Variable, Variable]) -> None:
+        """The equations of a cotangent: the sum of what has been contributed to it."""
+        parts = list(self.contributions[variable])
+        order = self.home.get(variable)
+        grouped: dict[int | None, list[Reader]] = defaultdict(list)
+        for loop, reader in self.readers[variable]:
+            grouped[loop].append(reader)
+        if not parts and not grouped:
+            grouped[None] = []
+        for readers in grouped.values():
+            span = next((r.equation.span for r in readers if not isinstance(r.equation, Spread)), NOWHERE)
+            made = self.fresh(cotangent.type, variable.space, order)
+            self.equations.append(Collect(made, variable, tuple(readers), span))
+            parts.append(made)
+        parts = [self.conform(x, cotangent.type, order) for x in parts]
+        total = parts[0]
+        for x in parts[1:]:
+            closed, _ = jax_compat.trace(lambda a, b: a + b, total.type, x.type)
+            (added,) = self.paste(closed, [total, x], order, NOWHERE)
+            assert isinstance(added, Variable)
+            total = added
+        same[cotangent] = total
+
+    def conform(self, x: Variable, type: Array, order: Order | None) -> Variable:
+        """A contribution in the type and order of the cotangent."""
+        if x.type == type and self.home.get(x) == order:
+            return x
+        closed, _ = jax_compat.trace(lambda a: jnp.array(a, type.dtype, copy=True), x.type)
+        (made,) = self.paste(closed, [x], order, NOWHERE)
+        assert isinstance(made, Variable)
+        return made
+
+    def assemble(
+        self, policy: Policy, seeds: Sequence[int], handed: Sequence[Variable], same: Mapping[Variable, Variable]
+    ) -> Adjoint:
+        shared: list[tuple[int, Variable]] = []
+        columns: list[tuple[str, Variable]] = []
+        given: list[tuple[int, Variable]] = []
+        for equation in self.system.equations:
+            match equation:
+                case Shared(result=result, index=index) if result in self.active:
+                    shared.append((index, self.cotangent[result]))
+                case Data(result=result, column=column) if result in self.active:
+                    columns.append((column, self.cotangent[result]))
+                case Given(result=result, index=index) if result in self.active:
+                    given.append((index, self.cotangent[result]))
+                case _:
+                    pass
+        outputs = tuple(_resolve(v, same) for _, v in (*shared, *columns, *given))
+        own = _live([_substitute(e, same) for e in self.equations], outputs)
+        equations, residuals = complete(self.schedule, own, handed, policy)
+        equations += [Given(v, len(residuals) + k) for k, v in enumerate(handed)]
+        system = System(self.system.spaces, tuple(equations), outputs)
+        return Adjoint(
+            sink_into_loops(mirror(system, self.schedule, self.home)),
+            residuals,
+            tuple(seeds),
+            tuple(k for k, _ in shared),
+            tuple(c for c, _ in columns),
+            tuple(k for k, _ in given),
+            tuple(self.constants),
+        )
+
+
+def _space(x: Atom) -> Space | None:
+    return x.space if isinstance(x, Variable) else None
+
+
+def _sources(equation: Gather | Fold | PathSum) -> tuple[Variable, ...]:
+    return equation.terms if isinstance(equation, PathSum) else equation.sources
+
+
+def _live(equations: Sequence[Equation], outputs: Sequence[Variable]) -> list[Equation]:
+    """The equations that outputs depend on; what none of them makes is a value of the primal, or handed in."""
+    maker = {r: e for e in equations for r in results(e)}
+    live: set[int] = set()
+    todo = list(outputs)
+    while todo:
+        equation = maker.get(todo.pop())
+        if equation is not None and id(equation) not in live:
+            live.add(id(equation))
+            todo.extend(reads(equation))
+    return [e for e in equations if id(e) in live]
+
+
+def _resolve(variable: Variable, same: Mapping[Variable, Variable]) -> Variable:
+    while variable in same:
+        variable = same[variable]
+    return variable
+
+
+def _substitute(equation: Equation, same: Mapping[Variable, Variable]) -> Equation:
+    """An equation that reads the variables that stand for cotangents."""
+
+    def put(x: Any) -> Any:
+        return _resolve(x, same) if isinstance(x, Variable) else x
+
+    match equation:
+        case Compute(operands=xs):
+            return replace(equation, operands=tuple(map(put, xs)))
+        case Contract(operands=xs, cotangents=cts):
+            return replace(equation, operands=tuple(map(put, xs)), cotangents=tuple(map(put, cts)))
+        case Collect(readers=readers):
+            return replace(equation, readers=tuple(replace(r, cotangent=put(r.cotangent)) for r in readers))
+        case _:
+            return equation

@@ -1,0 +1,169 @@
+"""The derivative of one leaf operation, from JAX: `jax.vjp` of the operation, traced once for its types.
+
+The rule of one row is a jaxpr whose equations stand among those of the adjoint, so that what does not depend on a
+cotangent is an ordinary value, which may be computed once, ahead or not at all. The rule for an operand that all rows
+share is applied to all rows together, and stays one operation (`Contract`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from autobatch.ir import jax_compat, leaf
+from autobatch.ir.core import Apply, Literal, Operand, Value
+from autobatch.ir.ops import Op
+from autobatch.ir.system import Atom, Compute, Contract, Variable
+from autobatch.ir.types import Array
+from autobatch.source import NOWHERE
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the derivative of an operation depends on: types, and the Python numbers among the operands."""
+
+    op: Op
+    operands: tuple[Array, ...]
+    numbers: tuple[Any, ...]
+    results: tuple[Array, ...]
+    cotangents: tuple[bool, ...]
+    wrt: tuple[int, ...]
+
+
+def cotangent_type(type: Array) -> Array:
+    """The type of the cotangent of a value."""
+    return Array(jnp.dtype(jax_compat.device_dtype(type)).name, type.shape)
+
+
+def has_derivative(type: Array) -> bool:
+    """Can a number of this type move?"""
+    return bool(jnp.issubdtype(jax_compat.device_dtype(type), jnp.inexact))
+
+
+def rule_of(equation: Compute, cotangents: Sequence[bool], wrt: Sequence[int]) -> Rule:
+    """The rule for some operands of an equation, when these results of it have cotangents."""
+    types: list[Array] = []
+    numbers: list[Any] = []
+    for x in equation.operands:
+        assert isinstance(x.type, Array)
+        types.append(x.type)
+        numbers.append(x.value if isinstance(x, Literal) and x.constant < 0 else None)
+    results = tuple(r.type for r in equation.results)
+    return Rule(equation.op, tuple(types), tuple(numbers), results, tuple(cotangents), tuple(wrt))
+
+
+def row_rule(rule: Rule) -> Any:
+    """The rule on one row, as a closed jaxpr: operands that are no numbers, then cotangents -> cotangents of `wrt`."""
+    try:
+        return _row_rule(rule)
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        return _trace(rule)
+
+
+@lru_cache(maxsize=4096)
+def _row_rule(rule: Rule) -> Any:
+    return _trace(rule)
+
+
+def _trace(rule: Rule) -> Any:
+    given = [t for t, number in zip(rule.operands, rule.numbers, strict=True) if number is None]
+    cotangents = [cotangent_type(t) for t, has in zip(rule.results, rule.cotangents, strict=True) if has]
+
+    def apply(*arrays: Any) -> Any:
+        return pull_back(rule, _with_numbers(rule, arrays[: len(given)]), arrays[len(given) :])
+
+    closed, _ = jax_compat.trace(apply, *given, *cotangents)
+    return closed
+
+
+def _with_numbers(rule: Rule, arrays: Sequence[Any]) -> list[Any]:
+    rest = iter(arrays)
+    return [
+        next(rest) if number is None else jax_compat.literal(number, type)
+        for type, number in zip(rule.operands, rule.numbers, strict=True)
+    ]
+
+
+def pull_back(rule: Rule, xs: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+    """The cotangents of the operands `rule.wrt`, for values of one row."""
+
+    def primal(*moved: Any) -> list[Any]:
+        held = list(xs)
+        for k, x in zip(rule.wrt, moved, strict=True):
+            held[k] = x
+        outputs = leaf.evaluate(rule.op, rule.results, *held)
+        return [y for y, has in zip(outputs, rule.cotangents, strict=True) if has]
+
+    _, pull = jax.vjp(primal, *(jnp.asarray(xs[k]) for k in rule.wrt))
+    found: Sequence[Any] = pull(list(cotangents))
+    return found
+
+
+def contract(equation: Contract, xs: Sequence[Any], cotangents: Sequence[Any]) -> Any:
+    """The cotangent of a uniform operand from all rows: the rule of the BATCHED operation, so that the cotangent of a
+    matrix is one product. Rows that do not count have zero operands and zero cotangents."""
+    of = equation.of
+    results = tuple(r.type for r in of.results)
+    varying = [isinstance(x, Variable) and x.space is not None for x in of.operands]
+
+    def batched(uniform: Any) -> list[Any]:
+        held = [uniform if k == equation.wrt else x for k, x in enumerate(xs)]
+
+        def lane(*rows: Any) -> list[Any]:
+            rest = iter(rows)
+            outputs = leaf.evaluate(
+                of.op, results, *(next(rest) if v else x for v, x in zip(varying, held, strict=True))
+            )
+            return [y for y, ct in zip(outputs, equation.cotangents, strict=True) if ct is not None]
+
+        outputs: list[Any] = jax.vmap(lane)(*(x for v, x in zip(varying, held, strict=True) if v))
+        return outputs
+
+    _, pull = jax.vjp(batched, jnp.asarray(xs[equation.wrt]))
+    (found,) = pull([ct for ct in cotangents if ct is not None])
+    return found
+
+
+def operands_read(equation: Compute, cotangents: Sequence[bool], wrt: int) -> frozenset[int]:
+    """The operands whose values the rule of a uniform operand reads."""
+    rule = rule_of(equation, cotangents, (wrt,))
+    closed = row_rule(rule)
+    used = jax_compat.inputs_read(closed)
+    given = [k for k, number in enumerate(rule.numbers) if number is None]
+    return frozenset(k for n, k in enumerate(given) if n in used)
+
+
+def imported(
+    closed: Any,
+    operands: Sequence[Atom],
+    constants: list[Any],
+    emit: Callable[[Sequence[Array], Op, Sequence[Atom]], Sequence[Variable]],
+) -> list[Atom]:
+    """The results of a jaxpr whose equations `emit` adds to a system; its arrays join `constants`."""
+    ids = count()
+    env: dict[Operand, Atom] = {}
+
+    def fresh(type: Array) -> Value:
+        return Value(next(ids), type)
+
+    def constant(value: Any) -> Literal:
+        constants.append(value)
+        return Literal(None, jax_compat.type_of(value), len(constants) - 1)
+
+    def add(instruction: Apply) -> None:
+        xs = [env[x] if isinstance(x, Value) else x for x in instruction.operands]
+        types = [r.type for r in instruction.results]
+        env.update(zip(instruction.results, emit(types, instruction.op, xs), strict=True))  # type: ignore[arg-type]
+
+    arguments = [fresh(x.type) for x in operands]  # type: ignore[arg-type]
+    env.update(zip(arguments, operands, strict=True))
+    found = jax_compat.inline(closed, arguments, fresh, constant, add, NOWHERE)
+    return [env[x] if isinstance(x, Value) else x for x in found]

@@ -1,0 +1,321 @@
+"""The XLA program of an adjoint: the stages and reversed level loops of its schedule.
+
+It reads the tables of the primal and no others. Which rows have read a row is the inverse of a table of pointers: the
+device sorts it, once for all variables that the same rows read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from autobatch.autodiff.rules import contract
+from autobatch.backends.protocol import COMBINE
+from autobatch.backends.xla.emit import Emission, Program
+from autobatch.backends.xla.loops import LevelLoop
+from autobatch.backends.xla.rows import segment_reduce, take
+from autobatch.ir import jax_compat
+from autobatch.ir.core import Literal
+from autobatch.ir.system import (
+    Collect,
+    Compute,
+    Contract,
+    Equation,
+    Gather,
+    Given,
+    PathSum,
+    Reader,
+    Selected,
+    Spread,
+    Variable,
+    reads,
+)
+from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage
+from autobatch.optimize.requests import gather_layout
+from autobatch.runtime.tables import Signature
+
+
+@dataclass
+class AdjointProgram(Program):
+    """An adjoint, the tables of its primal, and the schedule that these were made for."""
+
+    primal: Schedule
+
+    def run_adjoint(
+        self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, handed: Sequence[Any]
+    ) -> list[Any]:
+        """The outputs of the adjoint. `handed`: residuals, then cotangents."""
+        emission = AdjointEmission(self, shared, tables, signature, handed)
+        emission.run()
+        return [emission.read(v) for v in self.schedule.system.outputs]
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """Which entries have read each row: those at `start[row]:start[row + 1]` of `index`, rows of the cotangents one
+    behind the other. `owner` is the row of each entry, past the last one for entries that do not count; `entry` its
+    place before sorting."""
+
+    start: Any
+    index: Any
+    owner: Any
+    entry: Any
+
+
+class AdjointEmission(Emission):
+    def __init__(
+        self,
+        program: AdjointProgram,
+        shared: Sequence[Any],
+        tables: Mapping[str, Any],
+        signature: Signature,
+        handed: Sequence[Any],
+    ) -> None:
+        super().__init__(program, shared, tables, signature)
+        self.handed = handed
+        self.primal = program.primal
+        self.steps: dict[int, Stage | Recurrence] = {}
+        for step in self.primal.steps:
+            tasks = step.tasks if isinstance(step, Recurrence) else (step,)
+            self.steps.update((id(e), step) for t in tasks for e in t.equations)
+        copies = self.late.items()
+        self.late = {x: e for x, e in copies if not isinstance(self.steps.get(id(e)), Recurrence)}
+        self.inverses: dict[Any, Inverse] = {}
+        self.derived: dict[str, Any] = {}
+
+    # ---- tables
+
+    def table(self, name: str) -> Any:
+        return super().table(name) if name in self.places else self.inverse_permutation(name)
+
+    def window(self, name: str, start: Any, width: int) -> Any:
+        if name in self.places:
+            return super().window(name, start, width)
+        return jax.lax.dynamic_slice_in_dim(self.inverse_permutation(name), start, width, allow_negative_indices=False)
+
+    def permutation(self, to: Order, origin: Order) -> None:
+        """Put a permutation in place that a loop will read: what is made in the trace of a loop stays there."""
+        if (name := f"perm{to.index}<{origin.index}") not in self.places:
+            self.inverse_permutation(name)
+
+    def inverse_permutation(self, name: str) -> Any:
+        """A permutation whose inverse the primal reads."""
+        if name not in self.derived:
+            to, origin = name.removeprefix("perm").split("<")
+            rows = super().table(f"perm{origin}<{to}")
+            order = self.schedule.orders[int(origin)]
+            at = jnp.arange(rows.shape[0], dtype=rows.dtype)
+            where = jnp.where(at < self.entry("counts", order.space.index), rows, rows.shape[0])
+            self.derived[name] = jnp.zeros_like(rows).at[where].set(at, mode="drop")
+        return self.derived[name]
+
+    def rows_read(self, reader: Reader, of: Variable) -> tuple[Any, Any, Any]:
+        """For every entry of the table of a reader: the row of `of` that it has read, past the last one where it has
+        read another variable; the row of the cotangent; and its weight, or None."""
+        equation = reader.equation
+        order = self.schedule.home[equation.result]
+        weight: Any = None
+        if isinstance(equation, Spread):
+            assert equation.source.space is not None
+            index, first, rows = self.table(f"spread{equation.source.space.index}@{order.index}"), 0, self.rows(of)
+        else:
+            name = equation.name if isinstance(equation, PathSum) else equation.table
+            variables, place = gather_layout(self.primal, equation, self.steps[id(equation)])
+            sizes = [self.rows(v) for v in variables]
+            first, rows = sum(sizes[: place[reader.member]]), sizes[place[reader.member]]
+            index = self.table(f"{name}@{order.index}" + ("" if isinstance(equation, Gather) else ".index"))
+        if isinstance(equation, Gather | Spread):
+            source = jnp.arange(index.shape[0], dtype=index.dtype)
+            count = self.entry("counts", order.space.index)
+        else:
+            source = self.table(f"{name}@{order.index}.owner")
+            count = self.entry("counts", equation.elements.index)
+        if isinstance(equation, PathSum):
+            weight = self.weights(equation, f"{name}@{order.index}")
+        row = index - first
+        live = (jnp.arange(index.shape[0]) < count) & (row >= 0) & (row < rows)
+        return jnp.where(live, row, self.rows(of)), source, weight
+
+    def rows(self, x: Variable) -> int:
+        return 1 if x.space is None else self.capacity(self.schedule.home[x])
+
+    def beginnings(self, variables: Sequence[Variable]) -> dict[Variable, int]:
+        """Where the rows of each variable begin when they lie one behind the other."""
+        ends = accumulate(self.rows(v) for v in variables)
+        return {v: end - self.rows(v) for v, end in zip(variables, ends, strict=True)}
+
+    def inverse(self, collect: Collect, first: Mapping[Variable, int]) -> Inverse:
+        """The inverse of the tables of all readers; `first` is where the rows of each cotangent begin."""
+        key = (self.rows(collect.of), tuple(self.table_of(r, first) for r in collect.readers))
+        if key not in self.inverses:
+            parts = [self.rows_read(r, collect.of) for r in collect.readers]
+            row = jnp.concatenate([p[0] for p in parts])
+            index = jnp.concatenate([p[1] + first[r.cotangent] for p, r in zip(parts, collect.readers, strict=True)])
+            entry = jnp.argsort(row, stable=True)
+            owner = row[entry]
+            counts = jnp.zeros(self.rows(collect.of) + 1, row.dtype).at[row].add(1, mode="promise_in_bounds")
+            start = jnp.concatenate([jnp.zeros(1, row.dtype), jnp.cumsum(counts, dtype=row.dtype)[:-1]])
+            self.inverses[key] = Inverse(start, index[entry], owner, entry)
+        return self.inverses[key]
+
+    def table_of(self, reader: Reader, first: Mapping[Variable, int]) -> Any:
+        """What the inverse depends on, of one reader."""
+        equation = reader.equation
+        order = self.schedule.home[equation.result].index
+        if isinstance(equation, Spread):
+            assert equation.source.space is not None
+            return "spread", equation.source.space.index, order, first[reader.cotangent]
+        name = equation.name if isinstance(equation, PathSum) else equation.table
+        variables, place = gather_layout(self.primal, equation, self.steps[id(equation)])
+        before = tuple(self.rows(v) for v in variables[: place[reader.member]])
+        return type(equation).__name__, name, order, sum(before), first[reader.cotangent]
+
+    def factors(self, collect: Collect) -> Any:
+        """What the cotangent of each entry is multiplied by, in the order of the tables; None where by nothing."""
+        found: list[Any] = []
+        for reader in collect.readers:
+            row, _, weight = self.rows_read(reader, collect.of)
+            if reader.factor is not None:
+                weight = self.env[reader.factor]
+            found.append((row.shape[0], weight))
+        if all(weight is None for _, weight in found):
+            return None
+        shape = collect.of.type.shape
+        dtype = jax_compat.device_dtype(collect.result.type)
+
+        def spread(n: int, weight: Any) -> Any:
+            if weight is None:
+                return jnp.ones((n, *shape), dtype)
+            return jnp.broadcast_to(weight.reshape(n, *(weight.shape[1:] or (1,) * len(shape))), (n, *shape)).astype(
+                dtype
+            )
+
+        return jnp.concatenate([spread(n, weight) for n, weight in found])
+
+    # ---- equations
+
+    def whole(self, equation: Equation, step: Stage) -> Sequence[Any]:
+        match equation:
+            case Given(index=index):
+                return [self.handed[index]]
+            case Contract():
+                return [self.contract(equation)]
+            case Collect():
+                return [self.collect(equation)]
+            case Selected():
+                return [self.selected(equation)]
+            case Gather() if id(equation) in self.steps:
+                return super().whole(equation, self.steps[id(equation)])  # type: ignore[arg-type]
+            case _:
+                return super().whole(equation, step)
+
+    def contract(self, equation: Contract) -> Any:
+        """One operation on all rows; those past the last one have zero operands and zero cotangents."""
+        order = self.schedule.home[equation.of.results[0]]
+        live = jnp.arange(self.capacity(order)) < self.entry("counts", equation.space.index)
+
+        def masked(x: Any) -> Any:
+            return jnp.where(live.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.zeros_like(x))
+
+        def value(x: Any, like: Any) -> Any:
+            varying = isinstance(like, Variable) and like.space is not None
+            if x is None:
+                if isinstance(like, Literal):
+                    return self.literal(like)
+                rows = (self.capacity(order),) if varying else ()
+                return jax_compat.zeros((*rows, *like.type.shape), jax_compat.device_dtype(like.type))
+            return masked(self.in_order(x, order)) if varying else self.atom(x)
+
+        operands = [value(x, like) for x, like in zip(equation.operands, equation.of.operands, strict=True)]
+        cotangents = [None if ct is None else masked(self.in_order(ct, order)) for ct in equation.cotangents]
+        return contract(equation, operands, cotangents)
+
+    def collect(self, equation: Collect) -> Any:
+        """The sum of what has been read, over all rows."""
+        dtype = jax_compat.device_dtype(equation.result.type)
+        rows, shape = self.rows(equation.of), equation.result.type.shape
+        if not equation.readers:
+            return jnp.zeros((rows, *shape) if equation.result.space is not None else shape, dtype)
+        inverse = self.inverse(equation, self.beginnings(equation.sources))
+        values = take(self.joined(equation.sources, dtype), inverse.index)
+        if (factors := self.factors(equation)) is not None:
+            values = values * take(factors, inverse.entry)
+        if equation.result.space is None:
+            live = (inverse.owner == 0).reshape(-1, *(1,) * len(shape))
+            return jnp.sum(jnp.where(live, values, jnp.zeros_like(values)), 0)
+        return segment_reduce("sum", values, inverse.owner, rows)
+
+    def selected(self, equation: Selected) -> Any:
+        """1 at the first element of each run that equals its maximum (minimum)."""
+        fold = equation.fold
+        order = self.schedule.home[fold.result]
+        name, rows = f"{fold.table}@{order.index}", self.capacity(order)
+        variables, _ = gather_layout(self.primal, fold, self.steps[id(fold)])
+        dtype = jax_compat.device_dtype(fold.result.type)
+        values = take(self.joined(variables, dtype), self.table(f"{name}.index"))
+        owner = self.table(f"{name}.owner")
+        count = values.shape[0]
+        live = jnp.arange(count) < self.entry("counts", fold.elements.index)
+        shape = (-1, *(1,) * (values.ndim - 1))
+        equal = (values == take(self.env[fold.result], owner)) & live.reshape(shape)
+        at = jnp.where(equal, jnp.arange(count).reshape(shape), count)
+        first = segment_reduce("min", at, jnp.where(live, owner, rows), rows)
+        return (equal & (at == take(first, owner))).astype(dtype)
+
+    def loop(self, recurrence: Recurrence) -> None:
+        self.env.update(ReverseLoop(self, recurrence).run())
+
+
+class ReverseLoop(LevelLoop):
+    """A level loop of an adjoint: rows add up what the rows above them hand down."""
+
+    e: AdjointEmission
+
+    def __init__(self, emission: AdjointEmission, recurrence: Recurrence) -> None:
+        super().__init__(emission, recurrence)
+        self.entries: dict[Variable, tuple[Inverse, Any]] = {}
+        for task in recurrence.tasks:
+            for equation in task.equations:
+                if isinstance(equation, Collect):
+                    (group,) = (
+                        g
+                        for g in recurrence.buffers
+                        if not self.made.keys().isdisjoint(g) and set(equation.sources) <= set(g)
+                    )
+                    first = emission.beginnings(group)
+                    self.entries[equation.result] = emission.inverse(equation, first), emission.factors(equation)
+                for x in reads(equation):
+                    if isinstance(equation, Compute) and x in self.made and self.made[x].order != task.order:
+                        emission.permutation(task.order, self.made[x].order)
+
+    def buffer_of(self, collect: Collect) -> tuple[Variable, ...]:
+        """The variables of the buffer that holds what is collected."""
+        inside = self.made.keys() & set(collect.sources)
+        return next(g for g in self.recurrence.buffers if not inside.isdisjoint(g))
+
+    def gathered(self, equation: Equation, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
+        if not isinstance(equation, Collect):
+            return super().gathered(equation, order, start, width, buffers)
+        inverse, factors = self.entries[equation.result]
+        bounds = jax.lax.dynamic_slice_in_dim(inverse.start, start, width + 1, allow_negative_indices=False)
+        first, last = bounds[:-1], bounds[1:]
+        source = self.source(equation, buffers)
+        dtype = jax_compat.device_dtype(equation.result.type)
+
+        def entry(at: Any) -> Any:
+            where = first + at
+            live = where < last
+            held = jnp.where(live, where, 0)
+            values = take(source, take(inverse.index, held)).astype(dtype)
+            if factors is not None:
+                values = values * take(factors, take(inverse.entry, held))
+            return jnp.where(live.reshape((width,) + (1,) * (values.ndim - 1)), values, jnp.zeros_like(values))
+
+        longest = jnp.max(last - first)
+        more = lambda c: (c[0] + 1, COMBINE["sum"](c[1], entry(c[0])))
+        return jax.lax.while_loop(lambda c: c[0] < longest, more, (jnp.int32(1), entry(jnp.int32(0))))[1]

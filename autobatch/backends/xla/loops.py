@@ -1,0 +1,241 @@
+"""Level loops: one recurrence as nested loops over levels, tasks and windows of rows (FRAMES.md, section 5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from autobatch.backends.protocol import COMBINE, NEUTRAL
+from autobatch.backends.xla.rows import compute_live, take
+from autobatch.ir import jax_compat
+from autobatch.ir.system import (
+    Atom,
+    Collect,
+    Compute,
+    Equation,
+    Fold,
+    Gather,
+    Variable,
+    reads,
+    results,
+)
+from autobatch.optimize.fission import Order, Recurrence, Task
+from autobatch.runtime.tables import window_widths
+
+if TYPE_CHECKING:
+    from autobatch.backends.xla.emit import Emission
+
+
+Carry = tuple[Any, list[Any], list[Any]]
+"""Of a loop over levels: the level, how many windows of each task and width are done, the buffers."""
+
+
+class LevelLoop:
+    """One recurrence: a loop over levels, in each level over the tasks, in each task over windows of several widths.
+
+    Each array that other rows read is one buffer; a window gathers its operands, computes, and writes its rows in one
+    contiguous slice. (DESIGN.md section 8 lists what would make XLA copy the buffers.)"""
+
+    def __init__(self, emission: Emission, recurrence: Recurrence) -> None:
+        self.e, self.recurrence = emission, recurrence
+        self.made = {r: t for t in recurrence.tasks for e in t.equations for r in results(e)}
+        self.place: dict[Variable, tuple[int, int]] = {}
+        self.initial: list[Any] = []
+        self.joined: dict[str, Any] = {}
+        self.ordered: dict[tuple[Variable, int], Any] = {}
+        self.copied: dict[Variable, tuple[Any, str]] = {}
+        self.prepare()
+        for group in recurrence.buffers:
+            self.shared_buffer(group)
+        wanted = self.read_elsewhere()
+        for variable, task in self.made.items():
+            if variable not in self.place and variable in wanted:
+                shape = (emission.capacity(task.order), *variable.type.shape)
+                self.place[variable] = (len(self.initial), 0)
+                self.initial.append(jax_compat.zeros(shape, jax_compat.device_dtype(variable.type)))
+
+    def prepare(self) -> None:
+        """What the loop reads and does not change is put in place before it."""
+        for task in self.recurrence.tasks:
+            for equation in task.equations:
+                match equation:
+                    case Gather(sources=sources) | Fold(sources=sources):
+                        if not any(s in self.made for s in sources):
+                            dtype = jax_compat.device_dtype(equation.result.type)
+                            self.joined[equation.table] = self.e.joined(sources, dtype)
+                    case Compute(operands=operands):
+                        for x in operands:
+                            if not isinstance(x, Variable) or x.space is None or x in self.made:
+                                continue
+                            if x in self.e.late:
+                                self.copied[x] = self.e.copied(x)
+                            else:
+                                self.ordered[x, task.order.index] = self.e.in_order(x, task.order)
+                    case _:
+                        pass
+
+    def shared_buffer(self, group: tuple[Variable, ...]) -> None:
+        parts, at = [], 0
+        dtypes = {jax_compat.device_dtype(v.type) for v in group}
+        dtype = jnp.result_type(*dtypes) if len(dtypes) > 1 else dtypes.pop()
+        for v in group:
+            if v in self.made:
+                part = jax_compat.zeros((self.e.capacity(self.made[v].order), *v.type.shape), dtype)
+            else:
+                part = self.e.joined([v], dtype)
+            if v in self.made:
+                self.place[v] = (len(self.initial), at)
+            parts.append(part)
+            at += part.shape[0]
+        self.initial.append(jnp.concatenate(parts) if len(parts) > 1 else parts[0])
+
+    def read_elsewhere(self) -> set[Variable]:
+        """Variables that something outside this loop, or another task of it, reads."""
+        found = {*self.e.schedule.system.outputs, *self.e.keep}
+        inside = {id(e): t for t in self.recurrence.tasks for e in t.equations}
+        for equation in self.e.schedule.system.equations:
+            task = inside.get(id(equation))
+            found.update(v for v in reads(equation) if v in self.made and (task is None or self.made[v] is not task))
+        return found
+
+    def run(self) -> dict[Variable, Any]:
+        index = self.recurrence.index
+        levels = self.e.entry("levels", index)
+        kinds = [
+            (task, width)
+            for task in self.recurrence.tasks
+            for width in window_widths(self.e.request, self.e.signature, task.order.index)
+        ]
+
+        reverse = self.recurrence.reverse
+
+        def level(carry: Carry) -> Carry:
+            turn, done, buffers = carry
+            at = levels - 1 - turn if reverse else turn
+            done = list(done)
+            for k, (task, width) in enumerate(kinds):
+                done[k], buffers = self.windows(task, width, at, done[k], buffers)
+            return turn + 1, done, buffers
+
+        done = [self.e.entry(self.windows_of(t, w, "first"), levels) if reverse else jnp.int32(0) for t, w in kinds]
+        start: Carry = (jnp.int32(0), done, self.initial)
+        _, _, final = jax.lax.while_loop(lambda c: c[0] < levels, level, start)
+        found: dict[Variable, Any] = {}
+        for variable, task in self.made.items():
+            if variable in self.place:
+                buffer, at = self.place[variable]
+                rows = self.e.capacity(task.order)
+                whole = final[buffer]
+                found[variable] = whole if whole.shape[0] == rows else jax.lax.slice_in_dim(whole, at, at + rows)
+        return found
+
+    def windows_of(self, task: Task, width: int, table: str) -> str:
+        """The name of a table of the windows of a task."""
+        return f"loop{self.recurrence.index}.{task.order.index}.{width}.{table}"
+
+    def windows(self, task: Task, width: int, level: Any, done: Any, buffers: list[Any]) -> tuple[Any, list[Any]]:
+        """The windows of one width of a level; `done` counts those of the levels before (in reverse: those that are
+        left). The bounds are read where they are compared and used: a scalar that the level computed for its loops
+        would be a kernel of its own."""
+        starts, firsts = self.windows_of(task, width, "start"), self.windows_of(task, width, "first")
+        ends = f"loop{self.recurrence.index}.{task.order.index}.end"
+        reverse = self.recurrence.reverse
+
+        def step(carry: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
+            at, held = carry
+            start = self.e.entry(starts, at - 1 if reverse else at)
+            live = self.e.entry(ends, level) - start
+            return at - 1 if reverse else at + 1, self.window(task, width, start, live, held)
+
+        def more(carry: tuple[Any, list[Any]]) -> Any:
+            if reverse:
+                return carry[0] > self.e.entry(firsts, level)
+            return carry[0] < self.e.entry(firsts, level + 1)
+
+        found: tuple[Any, list[Any]] = jax.lax.while_loop(more, step, (done, buffers))
+        return found
+
+    def window(self, task: Task, width: int, start: Any, live: Any, buffers: list[Any]) -> list[Any]:
+        """Rows start:start+width of one task; those from `live` on are not of this level, and are overwritten."""
+        order: Order = task.order
+        local: dict[Variable, Any] = {}
+
+        def row(x: Atom) -> Any:
+            if not isinstance(x, Variable) or x.space is None:
+                return self.e.atom(x)
+            if x not in local:
+                local[x] = self.slice(x, order, start, width, buffers)
+            return local[x]
+
+        for equation in task.equations:
+            if isinstance(equation, Compute):
+                found = compute_live(equation, [row(x) for x in equation.operands], width, live)
+            else:
+                found = [self.gathered(equation, order, start, width, buffers)]
+            local.update(zip(results(equation), found, strict=True))
+        buffers = list(buffers)
+        for equation in task.equations:
+            for result in results(equation):
+                if result in self.place:
+                    buffer, at = self.place[result]
+                    value = local[result].astype(buffers[buffer].dtype)
+                    buffers[buffer] = jax.lax.dynamic_update_slice_in_dim(
+                        buffers[buffer], value, at + start, 0, allow_negative_indices=False
+                    )
+        return buffers
+
+    def gathered(self, equation: Equation, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
+        """What an equation that reads other rows gives for the rows of a window."""
+        match equation:
+            case Gather(table=table):
+                index = self.e.window(f"{table}@{order.index}", start, width)
+                return take(self.source(equation, buffers), index)
+            case Fold():
+                return self.run_of_rows(equation, order, start, width, buffers)
+            case _:
+                raise AssertionError("only computations, gathers and folds are in cycles")
+
+    def slice(self, x: Variable, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
+        """The window's rows of a variable of the same space."""
+        if x in self.copied:
+            whole, table = self.copied[x]
+            return take(whole, self.e.window(table, start, width))
+        if x not in self.made:
+            whole = self.ordered[x, order.index]
+            return jax.lax.dynamic_slice_in_dim(whole, start, width, allow_negative_indices=False)
+        buffer, at = self.place[x]
+        home = self.made[x].order
+        index = self.e.window(f"perm{order.index}<{home.index}", start, width)
+        return take(buffers[buffer], at + index).astype(jax_compat.device_dtype(x.type))
+
+    def source(self, equation: Gather | Fold | Collect, buffers: list[Any]) -> Any:
+        """The array that a gather inside the loop reads."""
+        inside = next((s for s in equation.sources if s in self.made), None)
+        if inside is None:
+            assert not isinstance(equation, Collect)
+            return self.joined[equation.table]
+        return buffers[self.place[inside][0]]
+
+    def run_of_rows(self, fold: Fold, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
+        """A fold for one window: a loop as long as the longest run in it, lanes that are done keep their value."""
+        name = f"{fold.table}@{order.index}"
+        bounds = self.e.window(f"{name}.start", start, width + 1)
+        first, last = bounds[:-1], bounds[1:]
+        source = self.source(fold, buffers)
+        base, _ = self.e.places[f"{name}.index"]
+        dtype = jax_compat.device_dtype(fold.result.type)
+        longest = jnp.max(last - first)
+        empty = jnp.full((width, *fold.result.type.shape), NEUTRAL[fold.kind](dtype), dtype)
+
+        def element(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+            at, total = carry
+            where = first + at
+            live = where < last
+            rows = take(self.e.tables["integers"], base + jnp.where(live, where, 0))
+            values = take(source, rows).astype(dtype)
+            mask = live.reshape((width,) + (1,) * (values.ndim - 1))
+            return at + 1, jnp.where(mask, COMBINE[fold.kind](total, values), total)
+
+        return jax.lax.while_loop(lambda c: c[0] < longest, element, (jnp.int32(0), empty))[1]

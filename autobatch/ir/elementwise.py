@@ -1,0 +1,20 @@
+"""Which leaf operations are one pass over their operands: computing them again costs little."""
+
+from __future__ import annotations
+
+# fmt: off
+ELEMENTWISE = frozenset((
+    "abs", "add", "add_any", "and", "broadcast_in_dim", "ceil", "concatenate", "convert_element_type", "copy", "cos",
+    "cosh", "div", "eq", "erf", "exp", "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "is_finite", "le", "log",
+    "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "reshape", "rsqrt", "select_n",
+    "sign", "sin", "sinh", "slice", "split", "sqrt", "square", "squeeze", "sub", "tan", "tanh", "truediv", "xor",
+))
+"""Operations that work number by number, and those that only move the numbers of one row."""
+
+CHEAP = ELEMENTWISE | frozenset((
+    "atan2", "clamp", "dynamic_slice", "expand_dims", "floordiv", "gather", "imag", "int", "iota", "mod", "pad",
+    "real", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_sum", "rem", "rev", "round",
+    "select_and_scatter_add", "stop_gradient", "transpose", "undefined",
+))
+"""With reductions within a row, and reads of a few numbers."""
+# fmt: on

@@ -1,0 +1,80 @@
+"""Gradients of a batch equal those of the plain Python loop, for every function of `functions.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import autobatch as ab
+from tests.properties import functions as f
+from tests.properties import strategies as draws
+from tests.properties.test_equivalence import CASES, SIZE
+
+SHARED = [c for c in CASES if c.shared is not None and c.function is not f.inner_numeric_loop]
+QUICK = settings(max_examples=2, phases=(Phase.explicit, Phase.generate))  # each compiles: shrinking would take minutes
+
+
+def total(result: Any) -> Any:
+    """A number that depends on every float of a result, and not linearly."""
+    leaves = [jnp.asarray(x) for x in jax.tree.leaves(result) if not isinstance(x, str)]
+    floats = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
+    return sum((jnp.sum(x * x + 0.7 * x) for x in floats), jnp.float64(0.0))
+
+
+def check(function: Any, shared: Any, *batches: list[Any]) -> None:
+    """The gradient of the batched call equals that of the plain loop."""
+    shared = jax.tree.map(jnp.asarray, shared)
+    expected = jax.grad(lambda p: sum(total(r) for r in function.loop(p, *batches)))(shared)
+    found = jax.grad(lambda p: total(function(p, *batches)))(shared)
+    for (path, a), (_, b) in zip(
+        jax.tree_util.tree_leaves_with_path(found), jax.tree_util.tree_leaves_with_path(expected), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=f"{function.__name__}{path}")
+
+
+@pytest.mark.parametrize("case", SHARED, ids=lambda c: c.name)
+@QUICK
+@given(data=st.data())
+def test_shared_arguments(case, data):
+    check(case.function, case.shared(), *(data.draw(draws.batches(d, SIZE)) for d in case.drawn))
+
+
+@pytest.mark.parametrize("function", [f.with_loss, f.chained, f.down_then_up, f.larger_first])
+@QUICK
+@given(batch=draws.batches(draws.dags(), SIZE))
+def test_shared_nodes(function, batch):
+    check(function, f.params(), batch)
+
+
+def test_under_jit():
+    data = ab.pack([draws.perfect(2), draws.Node(0.5), draws.perfect(3)]).plan(f.with_loss)
+    loss = lambda p, b: total(f.with_loss(p, b))  # noqa: E731
+    p = jax.tree.map(jnp.asarray, f.params())
+    expected, found = jax.grad(loss)(p, data), jax.jit(jax.grad(loss))(p, data)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), found, expected)
+
+
+def test_a_loop_that_numbers_end_is_refused():
+    with pytest.raises(ab.UnsupportedError, match="no derivative in reverse"):
+        jax.grad(lambda p: total(f.inner_numeric_loop(p, [draws.Node(1.0)])))(f.params())
+
+
+def test_the_products_of_weights_leave_the_loop():
+    """The cotangent of a weight is one product of all rows, in no loop; the loop holds one product a width."""
+    data = ab.pack([draws.perfect(3)]).plan(f.bottom_up)
+    text = f.bottom_up.lower(f.params(), data).as_text(stage="adjoint")
+    stage, loop = text.split("recurrence", 1)
+    loop, behind = loop.split("stage:", 1)
+    assert "contract dot_general" in behind and "contract" not in loop and "dot_general" in loop
+
+
+def test_integers_and_arguments_that_do_not_matter():
+    """An argument that does not reach the result has a gradient of zeros."""
+    found = jax.grad(lambda p: total(f.bottom_up(p, [draws.perfect(2)])))({**f.params(), "unused": jnp.ones(3)})
+    assert np.array_equal(found["unused"], np.zeros(3))
