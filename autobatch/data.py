@@ -90,6 +90,8 @@ class Examples:
             made = program.array_tables(self.count)
         else:
             made = self._planned(program)
+        if not self.arrays and not self.checks:
+            return made
         given = {program.array_table(k): raw(array) for k, array in self.arrays.items()}
         tables = {n: with_rows(given[n], len(t)) if n in given else t for n, t in made.tables.items()}
         return replace(made, tables=tables, checks=(*self.checks, *made.checks))
@@ -166,6 +168,10 @@ class Known:
     def pack(self, examples: list[Any], seen: Sequence[Schema], declared: Declared, function: str) -> Columns:
         """Pack examples into columns; where there are none, their types are those that were seen before."""
         return pack_fresh(examples, declared) if examples else pack_like(examples, seen, declared, function)
+
+    def has_seen(self, schema: Schema, width: int) -> bool:
+        """Did the function compile for examples of these very types?"""
+        return schema in self.schemas.get(width, ())
 
     def joined(self, schema: Schema, width: int, declared: Declared = None, grow: bool = True) -> Schema:
         """The schema joined with what was seen before, where the types join: with what holds it already, else
@@ -273,10 +279,12 @@ def gather(
     schema = group.schema if group is not None else leaves[1].schema  # type: ignore[index]
     if reasons := known.needs_whole(schema, len(rest)):
         raise NeedsWhole(_to_be_cut(function, group, reasons), reasons)
-    own, wider = schema, known.joined(schema, len(rest), _declared_together([declared(s) for s in rest]), grow)
-    if group is not None and wider != schema and (planner not in group.planners or unknown_lists(schema)):
-        group, schema = group.conformed(wider), wider
-    check_known(schema, function, [s.name for s in rest])
+    own = schema
+    if not known.has_seen(schema, len(rest)):
+        wider = known.joined(schema, len(rest), _declared_together([declared(s) for s in rest]), grow)
+        if group is not None and wider != schema and (planner not in group.planners or unknown_lists(schema)):
+            group, schema = group.conformed(wider), wider
+        check_known(schema, function, [s.name for s in rest])
     packed = iter(component_types(schema, len(rest)))
     kinds = tuple(given[s.index] if s.index in given else next(packed) for s in slots)
     return Examples(function, count, own, schema, kinds, names, arrays, group, leaves, checks)

@@ -171,6 +171,7 @@ class Options:
 
 
 _FIELDS = {f.name: f for f in dataclasses.fields(Options)}
+_VARIABLES = tuple(f"AUTOBATCH_{name.upper()}" for name in _FIELDS)
 
 
 def _checked(name: str, value: Any, source: str) -> Any:
@@ -240,16 +241,16 @@ def current(argument: Mapping[str, Any] | options | None = None) -> Options:
         own = argument.values
     else:
         own = tuple(sorted(check_values(argument).items())) if argument else ()
-    environment = tuple(os.environ.get(f"AUTOBATCH_{name.upper()}") for name in _FIELDS)
+    environment = tuple(map(os.environ.get, _VARIABLES))
     return _resolve((_process, *_contexts.get(), own), environment)
 
 
 @lru_cache(maxsize=256)
 def _resolve(layers: tuple[_Values, ...], environment: tuple[str | None, ...]) -> Options:
     merged: dict[str, Any] = {}
-    for name, text in zip(_FIELDS, environment, strict=True):
+    for name, variable, text in zip(_FIELDS, _VARIABLES, environment, strict=True):
         if text is not None:
-            merged[name] = _checked(name, text, f"environment variable AUTOBATCH_{name.upper()}")
+            merged[name] = _checked(name, text, f"environment variable {variable}")
     for layer in layers:
         merged.update(layer)
     return Options(**merged)

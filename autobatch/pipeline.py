@@ -152,6 +152,8 @@ class Program:
 
         def capacities(counts: Mapping[int, int]) -> tuple[int, ...]:
             own = self._sizes.capacities(counts)
+            if not at_least:
+                return own
             return tuple(max(sizes) for sizes in zip(own, *(s.capacity for s in at_least), strict=True))
 
         return bind_plan(plan, capacities)

@@ -3,7 +3,7 @@
 Iterative, so depth costs heap, not stack. Every object met for the first time in its example is a *visit* with the next
 number of a global count; its field values go to the table of its class. References become visit numbers by `id` while
 the objects are alive. An object in two examples is two visits: a *window* of consecutive examples that share nothing is
-resolved at once, and a new one begins at an example that holds an object of the window.
+resolved at once, and a new one begins at an example that holds an object of the window, or when it is large.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ EXAMPLE = -1
 """The entry of `Walk.visits` that stands for an example itself; the visits that follow are its objects."""
 
 _MANY_TUPLES = 1 << 20
+_WINDOW = 1 << 13
+"""Visits after which a new window begins: the numbers of one by `id` stay in the caches of a core."""
 _Values = Sequence[Any]
 
 
@@ -129,7 +131,7 @@ class _Walker:
                 continue
             before = [len(t.pending) for t in self.tables]
             seen = self.one(example)
-            if window.keys().isdisjoint(seen):
+            if len(window) < _WINDOW and window.keys().isdisjoint(seen):
                 window.update(seen)
                 continue
             mine = self.split(before)
