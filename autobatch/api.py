@@ -279,7 +279,7 @@ class Batched(Generic[P, R]):
                 options=chosen.key,
                 x64=transfer.x64(),
             )
-            return Request(key, args, kwargs, sharing)
+            return Request(key, args, kwargs, sharing, (*sharing.numpy, *(c.numpy for c in examples.components)))
 
         try:
             program, leaves = self._cache.find(request, bound, self.planner, examples, chosen)
@@ -378,7 +378,7 @@ def _leaves(form: Any) -> Iterator[Any]:
 
 def _input(slot: Slot, examples: Examples) -> Input:
     component = examples.components[slot.index]
-    return Input(slot.index, component.type, optional=component.optional)
+    return Input(slot.index, component.type, optional=component.optional, numpy=component.numpy)
 
 
 def _signature(fun: Callable[..., Any]) -> inspect.Signature:
@@ -464,8 +464,9 @@ def batched(
         name it in `static_argnames`. Ints that are free variables are part of the program.
       options: an `ab.options(...)` or a dict; wins over options of the context.
 
-    Numbers mean what Python means by them. Integers of the examples that overflow, divide by zero or index a list out
-    of range fail their example; floats, and integers that only the device computes, divide as IEEE 754 says.
+    Numbers mean what Python means by them. Integers of the examples that overflow, divide by zero or index a list or a
+    NumPy array out of range fail their example. On the device floats and integers divide as IEEE 754 says, and indices
+    clamp, as those of JAX's arrays do. An array that may be either (on two paths, in two examples) is taken for NumPy's.
 
     Raises:
       UnsupportedError, TypeConflictError: at the first call with new types, naming a place in the source.

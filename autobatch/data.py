@@ -30,12 +30,13 @@ from autobatch.groups import (
     with_rows,
 )
 from autobatch.ir.jax_compat import type_of
+from autobatch.ir.template import is_numpy
 from autobatch.ir.types import Array, Type
 from autobatch.joint import Part, join
 from autobatch.packing import Declared, merged, pack_fresh, pack_like, unknown_lists
 from autobatch.ready import Program, Ready, at_run_time, from_leaves, one_batch
 from autobatch.runtime.columns import ROOT, Columns, has_mask, host_dtype, host_shape
-from autobatch.runtime.schema import Schema
+from autobatch.runtime.schema import Schema, without_numpy
 from autobatch.runtime.shapes import ragged_names
 from autobatch.runtime.together import arguments_class, component_field, component_schema, root_columns, schema_together
 
@@ -48,12 +49,14 @@ FAILED = "#failed"
 @dataclass(frozen=True)
 class Component:
     """One batched leaf as the program sees it: its type, and whether it may be None. `array`: it was given as an array
-    with an axis of examples; `traced`: under a transformation of JAX, so the host does not know it."""
+    with an axis of examples; `traced`: under a transformation of JAX, so the host does not know it; `numpy`: some of its
+    values are arrays of NumPy, which few programs ask for."""
 
     type: Type
     optional: bool = False
     array: bool = False
     traced: bool = False
+    numpy: bool = field(default=False, compare=False)
 
 
 @dataclass
@@ -182,7 +185,7 @@ class Known:
                 return schema
             found = []
             for old in seen:
-                whole = merged(old, schema)
+                whole = merged(without_numpy(old), schema)  # which arrays are NumPy's, every call says anew
                 if whole is not None and not unknown_lists(whole) and not self.needs_whole(whole, width):
                     found.append((old, whole))
             for old, whole in found:
@@ -269,7 +272,7 @@ def gather(
     arrays = {s.index: s.leading() for s in slots if s.kind == "array"}
     rest = [s for s in slots if s.kind != "array"]
     count, names = len(slots[0]), tuple(s.name for s in slots)
-    given = {k: Component(_row_type(a), array=True, traced=isinstance(a, jax.core.Tracer)) for k, a in arrays.items()}
+    given = {k: _array_component(a) for k, a in arrays.items()}
     if not rest:
         kinds = tuple(given[s.index] for s in slots)
         return Examples(function, count, Schema(kinds[0].type), Schema(kinds[0].type), kinds, names, arrays)
@@ -395,15 +398,16 @@ def fixed_by(like: Any) -> Callable[[Slot], Declared]:
 def component_types(schema: Schema, width: int) -> list[Component]:
     """The components of examples of this schema."""
     if width == 1:
-        return [Component(schema.root, schema.root_optional)]
+        return [Component(schema.root, schema.root_optional, numpy=schema.root_numpy)]
     fields = [component_field(schema, k) for k in range(width)]
-    return [Component(f.type, has_mask(f)) for f in fields]
+    return [Component(f.type, has_mask(f), numpy=f.numpy) for f in fields]
 
 
-def _row_type(array: Any) -> Array:
-    """The type of one row of an array of examples."""
+def _array_component(array: Any) -> Component:
+    """One row of an array of examples."""
     whole = type_of(jax.typeof(array))
-    return Array(whole.dtype, whole.shape[1:])
+    row, traced = Array(whole.dtype, whole.shape[1:]), isinstance(array, jax.core.Tracer)
+    return Component(row, array=True, traced=traced, numpy=is_numpy(array) and bool(row.shape))
 
 
 def raw(array: Any) -> Any:

@@ -55,6 +55,7 @@ from autobatch.runtime.spec import Number, PlanSpec
 from autobatch.runtime.tables import Signature
 from autobatch.vectorize.divisors import check_divisors
 from autobatch.vectorize.frames import build_system
+from autobatch.vectorize.indices import keep_known_bounds
 from autobatch.vectorize.kinds import loops_to_functions
 from autobatch.vectorize.refuse import refuse_made_strings, refuse_numeric_control, refuse_wide_constants
 from autobatch.vectorize.specialise import in_recurrences, specialise
@@ -283,6 +284,7 @@ def compile(
     functions = passes.after("functions", functions)
     known = frozenset(integers.known)
     on_device = frozenset(traced)
+    functions = passes.after("indices", keep_known_bounds(functions, analyse(functions, on_device, known), known))
     facts = analyse(functions, on_device, known)
     refuse_made_strings(functions)
     refuse_numeric_control(functions, facts, integers.unknown, traced)

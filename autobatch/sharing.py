@@ -21,7 +21,7 @@ from autobatch import transfer
 from autobatch.arguments import Raw, describe, is_array, one_level
 from autobatch.errors import BatchError
 from autobatch.ir import jax_compat
-from autobatch.ir.template import Input, Integers
+from autobatch.ir.template import Input, Integers, is_numpy
 from autobatch.ir.types import BOOL, Array
 
 _PLAIN = (
@@ -75,6 +75,11 @@ class Sharing:
         known = {k: x if isinstance(x, int) else x.item() for k, x in integers}
         small = (k for k, t in enumerate(self.types) if t.is_scalar and (t.is_integer or t.is_bool))
         return Integers(known, {k: self.names[k] for k in small if k not in known})
+
+    @property
+    def numpy(self) -> tuple[bool, ...]:
+        """Which of the leaves are arrays of NumPy: no part of the key, as few programs ask for it."""
+        return tuple(map(is_numpy, self.leaves))
 
     def raw(self, form: Raw) -> Any:
         """The shared value with `Input` leaves; its static part goes into `keys`."""
@@ -140,7 +145,7 @@ class Sharing:
         self.leaves.append(value)
         self.types.append(type)
         self.names.append(name)
-        return Input(len(self.leaves) - 1, type, shared=True), "array"
+        return Input(len(self.leaves) - 1, type, shared=True, numpy=is_numpy(value)), "array"
 
 
 def _fits(value: int) -> bool:

@@ -34,12 +34,14 @@ RECENT = 4
 
 @dataclass(frozen=True)
 class Request:
-    """A call as the compiler sees it: `args` and `kwargs` hold the `Input` leaves that `sharing` has collected."""
+    """A call as the compiler sees it: `args` and `kwargs` hold the `Input` leaves that `sharing` has collected. `numpy`:
+    which of the inputs are arrays of NumPy."""
 
     key: Key
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     sharing: Sharing
+    numpy: tuple[bool, ...] = ()
 
     @property
     def integers(self) -> frozenset[str]:
@@ -119,12 +121,12 @@ class Specialisations:
             return program.at(leaves), leaves
 
     def _held(self, asked: Request) -> Program | None:
-        """A program with this key whose free variables are as they were, whose structure the host can know, and which
-        has room for the turns of its loops."""
+        """A program with this key whose free variables are as they were, whose structure the host can know, which has
+        room for the turns of its loops, and takes arrays of NumPy for what they are where it indexes them."""
         known = asked.sharing.integers.known
         for program in self._programs.get(asked.key) or []:
             fits = known.keys() >= set(program.deciding) and program.compiled.turns.enough(known)
-            if fits and program.is_current():
+            if fits and program.fits_numpy(asked.numpy) and program.is_current():
                 return program
         return None
 
@@ -176,7 +178,9 @@ class Specialisations:
         if candidates := self._programs.get(asked.key):
             changed = [g for g in candidates[0].guards if not same_static(read(g, g.value), g.value)]
             words = "; ".join(f"{'.'.join([g.name, *(str(s) for s in g.path)])} changed" for g in changed[:3])
-            words = words or "an array has another shape, or an integer is traced or counts more turns"
+            words = words or (
+                "an array has another shape or is one of NumPy, or an integer is traced or counts more turns"
+            )
             logger.info("recompiling %s: free variables: %s", self.name, words)
             return
         known = [k for k, _ in self._programs.items()]
@@ -212,7 +216,8 @@ class _Compiler:
             traced,
             sharing.integers,
         )
-        return Program(self.name, self.planner, asked.key, compiled, components, self.options.cache_size)
+        size = self.options.cache_size
+        return Program(self.name, self.planner, asked.key, compiled, components, size, asked.numpy)
 
 
 def _fewest(

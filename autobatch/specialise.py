@@ -25,6 +25,7 @@ from autobatch.frontend.statics import MISSING, follow, same_static
 from autobatch.groups import ARGUMENT, Planner, Tables
 from autobatch.ir.core import Apply, Function, Module, Operand, Value, operands, regions, walk
 from autobatch.ir.rewrite import free_values
+from autobatch.ir.template import is_numpy
 from autobatch.ir.types import STR, Array, List, Tag, Type
 from autobatch.outcome import MadeRows
 from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
@@ -66,6 +67,7 @@ class Program:
         compiled: pipeline.Program,
         components: tuple[Component, ...],
         most: int,
+        numpy: tuple[bool, ...] = (),
     ) -> None:
         self.fingerprint = f"{name}#{next(_numbers)}"
         self.planner, self.key, self.compiled, self.components = planner, key, compiled, components
@@ -76,7 +78,7 @@ class Program:
         self.deciding = compiled.deciding
         self.numbers: tuple[Number, ...] = ()
         self._at: Bounded[tuple[Number, ...], Program] = Bounded(VALUES)
-        self._most = most
+        self._most, self._numpy = most, numpy
         free: Sequence[FreeVariable] = compiled.lowered.free
         self.guards = tuple(f for f in free if f.shared is None)
         self._arrays = tuple(sorted({f.shared: f for f in free if f.shared is not None}.items()))
@@ -131,9 +133,14 @@ class Program:
 
     def is_current(self) -> bool:
         """Do all free variables still have the values that this was compiled with?"""
+        same = _same_array if self.compiled.lowered.asks_numpy else _same_type
         return all(same_static(read(g, g.value), g.value) for g in self.guards) and all(
-            _same_type(read(f, f.value), f.value) for _, f in self._arrays
+            same(read(f, f.value), f.value) for _, f in self._arrays
         )
+
+    def fits_numpy(self, numpy: tuple[bool, ...]) -> bool:
+        """Does it index what are arrays of NumPy in a call as such?"""
+        return numpy == self._numpy or not self.compiled.lowered.asks_numpy
 
     def shared(self, leaves: Sequence[Any]) -> list[Any]:
         """All shared inputs: those of the call, then arrays that free variables hold now."""
@@ -328,6 +335,10 @@ def read(free: FreeVariable, otherwise: Any) -> Any:
         return follow(held, free.path)
     except (AttributeError, KeyError, IndexError, TypeError):
         return MISSING
+
+
+def _same_array(a: Any, b: Any) -> bool:
+    return _same_type(a, b) and is_numpy(a) == is_numpy(b)
 
 
 def _same_type(a: Any, b: Any) -> bool:

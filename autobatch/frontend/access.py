@@ -18,24 +18,28 @@ from autobatch.frontend.state import Context, FreeVariable, State
 from autobatch.frontend.statics import CONTENTS, KEYS, children, container_kind, contents, inputs, is_array, keys_of
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal, Operand
-from autobatch.ir.template import Input
+from autobatch.ir.template import Input, is_numpy
 
 
 def wrap(context: Context, value: Any, origin: v.Origin | None = None) -> v.Abstract:
     """The abstract value of a Python object. With `origin` it is a free variable, and is noted."""
     if isinstance(value, Input):
-        return context.inputs[value.index] if not value.shared else v.Leaf(context.shared[value.index])
+        return context.inputs[value.index] if not value.shared else _shared(context, value)
     if isinstance(value, v.Static | v.Leaf | v.Record | v.Optional):
         return value
     if is_array(value):
         if origin is not None:
-            return v.Leaf(hidden(context, value, origin))
+            return v.Leaf(hidden(context, value, origin), numpy=is_numpy(value))
         if np.ndim(value) == 0 and not jax_compat.type_of(value).dtype.startswith("key"):
-            return v.Leaf(Literal(np.asarray(value).item(), jax_compat.type_of(value)))
-        return v.Leaf(context.constant(value))
+            return v.Leaf(Literal(np.asarray(value).item(), jax_compat.type_of(value)), numpy=is_numpy(value))
+        return v.Leaf(context.constant(value), numpy=is_numpy(value))
     if origin is not None and not isinstance(value, (types.ModuleType, types.BuiltinFunctionType, list, dict)):
         note(context, origin, value)
     return v.Static(value, origin)
+
+
+def _shared(context: Context, leaf: Input) -> v.Leaf:
+    return v.Leaf(context.shared[leaf.index], numpy=leaf.numpy)
 
 
 def note(context: Context, origin: v.Origin, value: Any, shared: int | None = None) -> None:

@@ -8,6 +8,7 @@ import math
 import operator
 import types
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import jax
@@ -144,7 +145,7 @@ def _of_array(s: State, value: v.Leaf, type: Array, name: str) -> v.Abstract:
         case "at":
             return v.Record("object", ("array",), (value,), At)
         case _ if name in _ARRAY_PROPERTIES:
-            return traced(s, _ARRAY_PROPERTIES[name], value)
+            return replace(traced(s, _ARRAY_PROPERTIES[name], value), numpy=value.numpy)
         case _ if not any(hasattr(c, name) for c in (jax.Array, np.ndarray, int, float, complex)):
             what = "a number" if type.is_scalar else "an array"
             s.refuse(f"{what} has no attribute {name!r}", "check the spelling, and what the name before the dot holds")
@@ -370,9 +371,9 @@ def _load(s: State, operand: Operand, f: Field) -> v.Abstract:
     if isinstance(f.type, Ref) and not f.nullable:
         s.block.facts[result] = Fact(None, False)
     if not f.optional or isinstance(f.type, Ref | List):
-        return v.Leaf(result)
+        return v.Leaf(result, numpy=f.numpy or None)
     missing = s.apply(own("load_is_none", field=f.name, type=f.type), (operand,), BOOL)
-    return v.Optional(v.Leaf(result), missing)
+    return v.Optional(v.Leaf(result, numpy=f.numpy or None), missing)
 
 
 def is_class(s: State, operand: Operand, classes: frozenset[int]) -> Operand:

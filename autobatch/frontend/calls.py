@@ -19,6 +19,7 @@ from autobatch.frontend.growth import settled
 from autobatch.frontend.joins import convert, stored
 from autobatch.frontend.layouts import HeldLayout, Layout, layout_of, leaf_types, leaves, rebuild
 from autobatch.frontend.numbers import is_python
+from autobatch.frontend.numpy_arrays import marked, passed_kinds
 from autobatch.frontend.sources import FunctionSource, source_of
 from autobatch.frontend.state import (
     RESULT,
@@ -148,7 +149,7 @@ def activate(
     """One activation: find or lower the specialisation, and emit the call."""
     given = {n: _prepare(s, x) for n, x in arguments.items()}
     caught = {n: x if isinstance(x, v.LocalFunction) else _prepare(s, x) for n, x in captured.items()}
-    given = _widen_lists(s, source, _widen(s, source, given))
+    given = _widen_numpy(s, source, _widen_lists(s, source, _widen(s, source, given)))
     shared = s.context.shared_values
     passed = {n: None if (source, n) in s.context.memory.widened else shared for n in given}
     layouts = {n: layout_of(x, passed[n]) for n, x in given.items()}
@@ -220,6 +221,22 @@ def _widen_lists(s: State, source: FunctionSource, given: dict[str, v.Abstract])
             memory.listed[place] = layout
             raise Restart
         given[name] = rebuild(layout, iter(convert(s, value, layout)))
+    return given
+
+
+def _widen_numpy(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
+    """Arrays that are NumPy's in one call of a recursive function and JAX's in another (`f(t.left, jnp.tanh(h))` after
+    `f(t, np.zeros(4))`) are taken for NumPy's, so that the recursion is one function."""
+    memory, shared = s.context.memory, s.context.shared_values
+    before = next((a for x, a in reversed(s.context.active) if x is source), {})
+    for name, value in given.items():
+        if (source, name) in memory.numpy:
+            given[name] = marked(value, True)
+        elif name in before:
+            kinds, others = (passed_kinds(x, shared) for x in (before[name], value))
+            if len(kinds) == len(others) and kinds != others:
+                memory.numpy.add((source, name))
+                raise Restart
     return given
 
 

@@ -21,6 +21,7 @@ from autobatch.frontend.construct import construct
 from autobatch.frontend.fields import replaced
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.numbers import present
+from autobatch.frontend.numpy_arrays import is_of_numpy, marked, of_numpy
 from autobatch.frontend.numpy_names import OUTSIDE, REFUSED, jax_name
 from autobatch.frontend.prelude import LIBRARY, index_of
 from autobatch.frontend.selection import apply_choice
@@ -126,6 +127,9 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         return made
     if (made := replaced(s, held, args, kwargs)) is not None:
         return made
+    if is_of_numpy(held) and jax_name(held) is not held:
+        made = call_object(s, v.Static(jax_name(held)), args, kwargs)
+        return marked(made, of_numpy(held, (*args, *kwargs.values())))
     held = jax_name(held)
     if isinstance(held, type) and held.__module__.split(".")[0] not in ("jax", "jaxlib", "numpy"):
         return construct(s, held, args, kwargs)

@@ -8,6 +8,7 @@ from typing import Any
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, wrap
 from autobatch.frontend.attributes import At, attribute, fields_of, is_stack, written
+from autobatch.frontend.bounds import check_index
 from autobatch.frontend.numbers import combine, operand_of, present, traced
 from autobatch.frontend.selection import apply_choice, select
 from autobatch.frontend.sequences import item, sliced
@@ -71,7 +72,9 @@ def _of_object(s: State, value: v.Leaf, index: v.Abstract) -> v.Abstract:
 
 
 def index_array(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
-    """`array[index]`, as JAX does it."""
+    """`array[index]`: out of range it fails where the array is one of NumPy, and is clamped where it is one of JAX."""
+    if isinstance(value, v.Leaf):
+        check_index(s, value, index)
     try:
         return trace(s, operator.getitem, [value, index], {})
     except Untraceable as error:

@@ -15,13 +15,16 @@ from autobatch.frontend import values as v
 from autobatch.frontend.statics import static_key
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal, Operand, Value
-from autobatch.ir.types import BOOL, INT, List, Tag, Type
+from autobatch.ir.types import BOOL, INT, Array, List, Tag, Type
 
 
 @dataclass(frozen=True, slots=True)
 class LeafLayout:
+    """`numpy`: an array of NumPy, on some path; of numbers that is not said."""
+
     type: Type
     classes: frozenset[int] | None = None
+    numpy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class SharedLayout:
     """A leaf that is a shared value or constant of the module: it crosses calls without being passed."""
 
     operand: Operand
+    numpy: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -130,10 +134,11 @@ def _layout_of(value: v.Abstract, shared: frozenset[Value] | None, seen: dict[in
             return AliasLayout(seen[id(value)])
         case v.Static():
             return HeldLayout(static_key(value.value), value)
-        case v.Leaf(operand=operand, classes=classes):
+        case v.Leaf(operand=operand, classes=classes, numpy=numpy):
             if shared is not None and (operand in shared if isinstance(operand, Value) else operand.constant >= 0):
-                return SharedLayout(operand)
-            return LeafLayout(operand.type, classes)
+                return SharedLayout(operand, numpy)
+            number = isinstance(operand.type, Array) and operand.type.is_scalar
+            return LeafLayout(operand.type, classes, numpy is True and not number)
         case v.Optional(value=inner, unset=unset):
             return OptionalLayout(_layout_of(inner, shared, seen), unset)
         case v.Record(kind, keys, items, cls, treedef):
@@ -254,10 +259,10 @@ def _rebuild(layout: Layout, operands: Iterator[Operand], made: list[v.Abstract]
         return tuple(_rebuild(x, operands, made) for x in xs)
 
     match layout:
-        case LeafLayout(classes=classes):
-            return v.Leaf(next(operands), classes)
-        case SharedLayout(operand=operand):
-            return v.Leaf(operand)
+        case LeafLayout(classes=classes, numpy=numpy):
+            return v.Leaf(next(operands), classes, numpy)
+        case SharedLayout(operand=operand, numpy=numpy):
+            return v.Leaf(operand, numpy=numpy)
         case HeldLayout(value=value):
             return value
         case OptionalLayout(value=inner, unset=unset):
@@ -289,6 +294,11 @@ def _rebuild(layout: Layout, operands: Iterator[Operand], made: list[v.Abstract]
 def leaf_type(layout: Layout) -> Type | None:
     """The type of a leaf; None for what is not one."""
     return _type(layout) if isinstance(layout, LeafLayout | SharedLayout) else None
+
+
+def is_numpy(layout: Layout) -> bool:
+    """May it be an array of NumPy?"""
+    return isinstance(layout, LeafLayout | SharedLayout) and layout.numpy is True
 
 
 def is_none(layout: Layout) -> bool:

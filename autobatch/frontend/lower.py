@@ -59,7 +59,8 @@ class Lowered:
     """`module.functions[0]` is the entry; `result` says how its results become Python values, and `made` what the
     objects are that it makes. `free` are the free variables read, so that a caller can read them again; `sources` every
     Python function whose text was lowered, and `reached` the lines of them (file, number) that lowering came to.
-    `traced`: functions that were handed to JAX whole, with the place that did so."""
+    `traced`: functions that were handed to JAX whole, with the place that did so. `asks_numpy`: some index depends on
+    which arrays of the call, or of free variables, are NumPy's."""
 
     module: Module
     result: Template
@@ -68,6 +69,7 @@ class Lowered:
     reached: frozenset[tuple[str, int]] = frozenset()
     traced: tuple[tuple[Span, Span], ...] = ()
     made: tuple[MadeTemplate, ...] = ()
+    asks_numpy: bool = False
 
 
 def lower(
@@ -185,7 +187,7 @@ def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwa
     parameters: list[Value] = []
     for held in _entry_inputs((*args, *kwargs.values())):
         parameters.append(context.value(held.type, "x"))
-        value: v.Abstract = v.Leaf(parameters[-1])
+        value: v.Abstract = v.Leaf(parameters[-1], numpy=held.numpy)
         if held.optional:
             parameters.append(context.value(BOOL, "missing"))
             value = v.Optional(value, parameters[-1])
@@ -211,7 +213,8 @@ def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwa
     module = _finish(context, entry)
     traced = tuple(sorted(context.traced, key=str))
     free, sources = tuple(context.free.values()), tuple(context.sources)
-    return Lowered(module, template, free, sources, frozenset(context.reached), traced, made_classes(state))
+    made, asks = made_classes(state), context.memory.asks_numpy
+    return Lowered(module, template, free, sources, frozenset(context.reached), traced, made, asks)
 
 
 class _Renumbered(Fresh):

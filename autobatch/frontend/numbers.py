@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from jax import lax
 from autobatch.frontend import values as v
 from autobatch.frontend.layouts import static_type
 from autobatch.frontend.needs import need
+from autobatch.frontend.numpy_arrays import kind_of
 from autobatch.frontend.state import State
 from autobatch.frontend.tracing import Untraceable, trace
 from autobatch.ir import jax_compat, leaf
@@ -133,7 +135,7 @@ def binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract)
             return _integer_power(s, x, y)
         if function in OWN_ARITHMETIC:
             return own_number(s, OWN_ARITHMETIC[function], x, y)
-    return traced(s, function, v.Leaf(x), v.Leaf(y))
+    return replace(traced(s, function, v.Leaf(x), v.Leaf(y)), numpy=kind_of((a, b)))
 
 
 def _wide_as_float(s: State, x: Operand, other: Operand) -> Operand:
@@ -198,7 +200,7 @@ def unary(s: State, function: Callable[..., Any], value: v.Abstract) -> v.Leaf:
     x = operand_of(s, value)
     if is_python(x.type):
         x = integer(s, x)
-    result = traced(s, function, v.Leaf(x))
+    result = replace(traced(s, function, v.Leaf(x)), numpy=kind_of((value,)))
     if function is operator.neg and isinstance(result.operand, Value):
         s.context.meanings[result.operand] = ("neg", x)
     return result

@@ -145,7 +145,7 @@ def list_item(s: State, operand: Operand, index: v.Abstract) -> v.Abstract:
         )
     if isinstance(operand.type.elem, Ref) and described is not None and not described.nullable:
         s.block.facts[result] = Fact(None, False)
-    s.block.memo[key] = v.Leaf(result)
+    s.block.memo[key] = v.Leaf(result, numpy=(described is not None and described.numpy) or None)
     return s.block.memo[key]
 
 
@@ -207,12 +207,13 @@ def in_range(s: State, index: v.Abstract, count: v.Abstract) -> v.Abstract:
     """An index from the start, after a check that it lies in the sequence."""
     if isinstance(index, v.Static) and isinstance(count, v.Static) and -count.value <= index.value < count.value:
         return v.Static(index.value % count.value)
-    inside = traced(s, _inside, index, count)
+    inside = traced(s, is_inside, index, count)
     s.check(inside.operand, "IndexError", "list index out of range")
     return traced(s, _from_start, index, count)
 
 
-def _inside(i: Any, n: Any) -> Any:
+def is_inside(i: Any, n: Any) -> Any:
+    """Is an index of a sequence of `n` in range?"""
     return (-n <= i) & (i < n)
 
 

@@ -22,9 +22,10 @@ from autobatch.frontend.indexing import index_array
 from autobatch.frontend.joins import stored
 from autobatch.frontend.layouts import LeafLayout
 from autobatch.frontend.numbers import operand_of, traced
+from autobatch.frontend.numpy_arrays import kind_of, marked
 from autobatch.frontend.operators import compare_with
 from autobatch.frontend.reductions import reduce_sequence, sum_of
-from autobatch.frontend.sequences import item, length, sequence, sliced, zipped
+from autobatch.frontend.sequences import is_inside, item, length, sequence, sliced, zipped
 from autobatch.frontend.state import State
 from autobatch.ir.ops import own
 from autobatch.ir.types import Array, List
@@ -150,8 +151,9 @@ def operate(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Abstract:
     """An operator on such arrays."""
     if function is operator.getitem:
         return index_rows(s, args[0], args[1])
-    args = [_stack_of(s, a) if is_stack(s, a) else a for a in args]
-    return matmul(s, args[0], args[1]) if function is operator.matmul else rowwise(s, function, args)
+    kind, args = kind_of(args), [_stack_of(s, a) if is_stack(s, a) else a for a in args]
+    made = matmul(s, args[0], args[1]) if function is operator.matmul else rowwise(s, function, args)
+    return marked(made, kind)
 
 
 def index_rows(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
@@ -164,15 +166,34 @@ def index_rows(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
         case v.Record(cls=cls, items=items) if cls is slice:
             return stack(s, sliced(s, value, items))
         case v.Record(kind="tuple", items=(first, *rest)) if is_scalar(first):
-            row = item(s, value, first)
+            row = _row_at(s, value, first)
             return index_array(s, row, v.Record("tuple", tuple(range(len(rest))), tuple(rest))) if rest else row
         case _ if is_scalar(index):
-            return item(s, value, index)
+            return _row_at(s, value, index)
         case _:
             s.refuse(
                 "an array whose length is data is indexed by numbers, or cut by one slice",
                 "index its rows in a comprehension",
             )
+
+
+def _row_at(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+    """A row: out of range it fails where the array is one of NumPy, and is clamped where it is one of JAX."""
+    kind, count = kind_of([value]), length(s, value)
+    if kind:
+        words = "index {} is out of bounds for axis 0 with size {}"
+        inside = traced(s, is_inside, index, count).operand
+        s.check(inside, "IndexError", words, (operand_of(s, index), operand_of(s, count)))
+    else:
+        some = compare_with(s, operator.gt, count, v.Static(0))
+        s.check(operand_of(s, some), "IndexError", "index is out of bounds for axis 0 with size 0")
+        if index not in (v.Static(0), v.Static(-1)):
+            index = traced(s, _clamped, index, count)
+    return marked(item(s, value, index), kind)
+
+
+def _clamped(i: Any, n: Any) -> Any:
+    return jnp.clip(jnp.where(i < 0, i + n, i), 0, n - 1)
 
 
 def is_scalar(value: v.Abstract) -> bool:

@@ -107,7 +107,8 @@ class MadeClass:
 class Memory:
     """What rounds of one lowering remember: assumed results, the classes of objects that are made, how often the
     result of a recursion has nested deeper, arguments made dynamic, traced functions. `needed`: shared integers whose
-    values were used."""
+    values were used; `numpy`: arguments of recursive functions that are arrays of NumPy in some of the calls;
+    `asks_numpy`: was an array indexed that is one of NumPy, or would be if it were given as one?"""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
     made: dict[Any, MadeClass] = field(default_factory=dict)
@@ -120,6 +121,8 @@ class Memory:
     free: dict[Any, FreeVariable] = field(default_factory=dict)
     alive: list[Any] = field(default_factory=list)
     needed: set[int] = field(default_factory=set)
+    numpy: set[tuple[Any, Any]] = field(default_factory=set)
+    asks_numpy: bool = False
 
 
 class Context:

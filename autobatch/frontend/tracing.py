@@ -24,6 +24,7 @@ from autobatch.frontend.access import wrap
 from autobatch.frontend.closures import Copier
 from autobatch.frontend.layouts import NotStored, layout_of
 from autobatch.frontend.needs import need_of_trace
+from autobatch.frontend.numpy_arrays import marked, of_call
 from autobatch.frontend.rebuild import rebuild_function
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.state import Context, State
@@ -72,7 +73,8 @@ def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs:
         folder.emit,
         s.span,
     )
-    return from_python(s.context, traced.shapes, iter(folder.held.get(x, x) for x in results))
+    made = from_python(s.context, traced.shapes, iter(folder.held.get(x, x) for x in results))
+    return marked(made, of_call(fun, args)) if not kwargs else made
 
 
 def _note_function(s: State, given: Any) -> None:

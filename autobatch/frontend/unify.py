@@ -28,6 +28,7 @@ from autobatch.frontend.layouts import (
     UnsetLayout,
     describe,
     is_none,
+    is_numpy,
     leaf_type,
     static_type,
 )
@@ -152,7 +153,7 @@ def _unify(a: Layout, b: Layout) -> Layout:
     if isinstance(x, LeafLayout) and isinstance(y, LeafLayout):
         if isinstance(x.type, List) and isinstance(y.type, List) and x.type.elem == y.type.elem:
             return ListingLayout(LeafLayout(x.type.elem))
-        return LeafLayout(_unify_types(x.type, y.type))
+        return LeafLayout(_unify_types(x.type, y.type), numpy=x.numpy or y.numpy)
     for one, other in ((x, y), (y, x)):
         if isinstance(one, LeafLayout) and isinstance(one.type, List) and _is_list_layout(other):
             return _unify(ListingLayout(LeafLayout(one.type.elem)), other)
@@ -163,7 +164,7 @@ def optional(layout: Layout) -> Layout:
     """A value of that layout, or None."""
     type = leaf_type(layout)
     if isinstance(type, Ref | List | Made):
-        return LeafLayout(type)
+        return LeafLayout(type, numpy=is_numpy(layout))
     return layout if isinstance(layout, OptionalLayout) and not layout.unset else OptionalLayout(layout)
 
 
@@ -210,9 +211,9 @@ def _dynamic(layout: Layout) -> Layout:
     """The layout of a static number or string as a run-time value; of a shared leaf as an ordinary one."""
     match layout:
         case SharedLayout(operand=operand):
-            return LeafLayout(operand.type)
+            return LeafLayout(operand.type, numpy=is_numpy(layout))
         case LeafLayout(type=type):
-            return LeafLayout(type)
+            return LeafLayout(type, numpy=layout.numpy)
         case HeldLayout(value=v.Static(value=value)):
             return LeafLayout(static) if (static := static_type(value)) is not None else layout
         case _:

@@ -44,10 +44,12 @@ class Static:
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """A number, array, tag, reference or list of the program. `classes` narrows a reference that a method was called
-    on to the positions of the classes which have that method."""
+    on to the positions of the classes which have that method. `numpy`: is it an array of NumPy, whose indices fail
+    where they are out of range? None: no, whatever the arguments of the call are."""
 
     operand: Operand
     classes: frozenset[int] | None = None
+    numpy: bool | None = None
 
     @property
     def type(self) -> Type:

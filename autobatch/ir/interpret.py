@@ -25,7 +25,7 @@ import numpy as np
 from jax import lax
 
 from autobatch.errors import Error, Failure
-from autobatch.ir import host_ops, jax_compat, leaf, texts
+from autobatch.ir import bounds, host_ops, jax_compat, leaf, texts
 from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Literal, Map, Module, Operand, Region, While
 from autobatch.ir.host_primitives import host_dtype
 from autobatch.ir.memory import MadeObject, Memory
@@ -432,6 +432,12 @@ def _check(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memo
     return apply
 
 
+def _in_range(op: Op, index: Any) -> Sequence[Any]:
+    if found := bounds.words(index, op["axis"], op["size"]):
+        raise ExampleFailure("IndexError", found)
+    return []
+
+
 def _undefined(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
     type = results[0]
     if isinstance(type, Array) and not type.dtype.startswith("key"):
@@ -486,6 +492,7 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "tag_equal": lambda op, operands, results, memory: lambda a, b: [_bool(a == b)],
     "tag_index": _tag_index,
     "check": _check,
+    "bounds": lambda op, operands, results, memory: lambda index: _in_range(op, index),
     "undefined": _undefined,
     "reduce": lambda op, operands, results, memory: _reduce(op["kind"], operands[0].elem, results[0]),
     "stack": lambda op, operands, results, memory: _stack(operands[0].elem, results[0]),

@@ -76,6 +76,12 @@ OWN: dict[str, OwnOp] = {
         fails=True,
         effect=True,
     ),
+    "bounds": OwnOp(
+        "bounds[axis, size](int or array of ints): the example fails with IndexError where an index of NumPy's is out of "
+        "range; dropped where the host does not know it",
+        fails=True,
+        effect=True,
+    ),
     "undefined": OwnOp("undefined(): a value that is never read, for a variable unset on this path", host=False),
     # reductions of lists that a Map (or pack_list) made; in order, from the first element
     "reduce": OwnOp(

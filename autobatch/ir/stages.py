@@ -208,6 +208,7 @@ OWN_RULES: Mapping[str, Rule] = {
     "tag_index": Rule(("a tag",), _always(INT), frozenset({"keys"})),
     "text": Rule(("a value",), _text, frozenset({"function", "args"}), repeat=True),
     "check": Rule(("a bool", "a value"), _always(), frozenset({"kind", "message"}), repeat=True),
+    "bounds": Rule(("an array",), _always(), frozenset({"axis", "size"})),
     "undefined": Rule((), lambda apply: (apply.op["type"],), frozenset({"type"})),
     "reduce": Rule(("a list",), _reduced, frozenset({"kind"})),
     "stack": Rule(("a list",), _stacked),

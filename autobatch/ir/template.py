@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from autobatch.ir.types import Type
 
 
@@ -17,12 +19,19 @@ from autobatch.ir.types import Type
 class Input:
     """A leaf of an argument. `shared`: the same for every example, `index` counts in `Module.shared`; otherwise
     `index` counts the parameters of the entry function. `optional`: a batched array or tag that is None in some
-    examples; the entry then takes one bool parameter more, right after it: is it None?"""
+    examples; the entry then takes one bool parameter more, right after it: is it None? `numpy`: it is an array of NumPy,
+    whose indices fail where they are out of range; an array of JAX clamps them."""
 
     index: int
     type: Type
     shared: bool = False
     optional: bool = False
+    numpy: bool = False
+
+
+def is_numpy(value: Any) -> bool:
+    """Is it an array or a number of NumPy?"""
+    return isinstance(value, (np.ndarray, np.generic))
 
 
 @dataclass(frozen=True, slots=True)

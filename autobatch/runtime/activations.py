@@ -258,7 +258,7 @@ class Inspection:
         result = instruction.results[0] if instruction.results else None
         if result in self.spec.numbers:
             return  # told, not computed
-        effect = op.name == "check"
+        effect = op.name in ("check", "bounds")
         on_host = effect or any(r in self.spec.on_host for r in instruction.results)
         device = result is not None and result in self.spec.on_device and result not in self.spec.columns
         if op.name in ("make", "adopt"):

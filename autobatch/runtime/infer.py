@@ -39,7 +39,8 @@ class Conflict(Exception):
 @dataclass(eq=False)
 class Place:
     """Where values are held, and what has been seen there. `leaf` is the type of a leaf, or of the rows of ragged
-    arrays; `record` and `items` are set for references and lists. `none`: None was seen."""
+    arrays; `record` and `items` are set for references and lists. `none`: None was seen, `numpy`: an
+    array of NumPy."""
 
     where: str
     kind: Literal["unknown", "leaf", "record", "list", "ragged"] = "unknown"
@@ -47,6 +48,7 @@ class Place:
     record: Record | None = None
     items: Place | None = None
     none: bool = False
+    numpy: bool = False
     parent: Place | None = None
 
     def find(self) -> Place:
@@ -130,16 +132,16 @@ class Inference:
         self.records.append(made)
         return made
 
-    def see_leaf(self, place: Place, type: Array | Tag, none: bool) -> None:
+    def see_leaf(self, place: Place, type: Array | Tag, none: bool, numpy: bool = False) -> None:
         """Values of a leaf type are held at `place`. Raises Conflict."""
         if type == UNKNOWN:
             place.find().none |= none
         else:
-            self.join(place, Place(place.where, "leaf", leaf=type, none=none))
+            self.join(place, Place(place.where, "leaf", leaf=type, none=none, numpy=numpy))
 
-    def see_ragged(self, place: Place, elem: Array, none: bool) -> None:
+    def see_ragged(self, place: Place, elem: Array, none: bool, numpy: bool = False) -> None:
         """Arrays that differ in the first axis are held at `place`."""
-        self.join(place, Place(place.where, "ragged", leaf=elem, none=none))
+        self.join(place, Place(place.where, "ragged", leaf=elem, none=none, numpy=numpy))
 
     def see_record(self, place: Place, record: Record, none: bool) -> None:
         """Objects of a class are held at `place`."""
@@ -163,6 +165,7 @@ class Inference:
                 pending.append((a.items, b.items))
             a.record, a.items = a.record or b.record, a.items or b.items
             a.none |= b.none
+            a.numpy |= b.numpy
             b.parent = a
 
     def _join_kinds(self, a: Place, b: Place) -> None:
@@ -207,10 +210,10 @@ class Inference:
         items: dict[str, Place] = {}
         records: dict[str, Record] = {}
 
-        def see(place: Place, type: Type, none: bool) -> None:
+        def see(place: Place, type: Type, none: bool, numpy: bool) -> None:
             match type:
                 case Array() | Tag():
-                    self.see_leaf(place, type, none)
+                    self.see_leaf(place, type, none, numpy)
                 case Ref(store=store):
                     self.see_record(place, records[store], none)
                 case List(store=store):
@@ -218,7 +221,7 @@ class Inference:
                     if schema.list(store).from_array:
                         elem = schema.list(store).elem
                         assert isinstance(elem, Array)
-                        self.see_ragged(place, elem, none)
+                        self.see_ragged(place, elem, none, numpy)
                     else:
                         self.see_list(place, items[store], none)
 
@@ -231,11 +234,11 @@ class Inference:
         for store, members in found:
             for f in store.fields:
                 for k in f.classes:
-                    see(members[k].places[f.name], f.type, f.optional or f.nullable)
+                    see(members[k].places[f.name], f.type, f.optional or f.nullable, f.numpy)
         for s in schema.lists:
             if not s.from_array:
-                see(items[s.name], s.elem, s.optional or s.nullable)
-        see(self.root, schema.root, schema.root_optional)
+                see(items[s.name], s.elem, s.optional or s.nullable, s.numpy)
+        see(self.root, schema.root, schema.root_optional, schema.root_numpy)
 
     def records_of(self, schema: Schema, store: str) -> list[Record]:
         """The records of the classes of a store of some schema, by position; made where they are new."""

@@ -82,7 +82,7 @@ class _Builder:
             classes = tuple(Class(class_names[id(m)], m.kind, m.cls, m.keys or ()) for m in members)
             stores.append(Store(name, classes, tuple(fields)))
         optional = place.none and place.kind in ("leaf", "unknown")
-        schema = Schema(root, tuple(stores), tuple(self.list_stores), optional)
+        schema = Schema(root, tuple(stores), tuple(self.list_stores), optional, place.numpy)
         return Layout(schema, positions, columns, self.lists)
 
     def fields(self, store: str, members: list[Record]) -> list[Field]:
@@ -99,9 +99,8 @@ class _Builder:
                 column = _unique(column, self.taken)
                 unknown, leaf = place.kind == "unknown", place.kind in ("leaf", "unknown")
                 null = place.none or unknown
-                made.append(
-                    Field(name, self.type_of(place, column), column, tuple(classes), leaf and null, unknown, null)
-                )
+                type = self.type_of(place, column)
+                made.append(Field(name, type, column, tuple(classes), leaf and null, unknown, null, place.numpy))
         return made
 
     def type_of(self, place: Place, column: str) -> Type:
@@ -133,7 +132,8 @@ class _Builder:
             inner = place.items.find() if place.items is not None else None
             none = inner is not None and inner.none
             leaf = inner is not None and inner.kind in ("leaf", "unknown")
-            self.list_stores.append(ListStore(name, elem, from_array, none and leaf, none))
+            numpy = inner is not None and inner.numpy
+            self.list_stores.append(ListStore(name, elem, from_array, none and leaf, none, numpy))
         return self.lists[id(place)]
 
 

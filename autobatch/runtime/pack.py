@@ -159,10 +159,11 @@ class _Packer:
 
     def see_leaves(self, cells: _Cells, kinds: set[type], none: bool) -> None:
         cells.made = leaf_column(cells.values, kinds, self.vocabularies)
+        numpy = any(issubclass(k, (np.ndarray, np.generic)) for k in kinds)
         if isinstance(cells.made, Leaf):
-            self.inference.see_leaf(cells.place, cells.made.type, none)
+            self.inference.see_leaf(cells.place, cells.made.type, none, numpy)
         else:
-            self.inference.see_ragged(cells.place, cells.made.elem, none)
+            self.inference.see_ragged(cells.place, cells.made.elem, none, numpy)
 
     def see_objects(self, cells: _Cells, none: bool) -> None:
         assert cells.targets is not None

@@ -11,6 +11,7 @@ import numpy as np
 
 from autobatch.errors import Error
 from autobatch.ir import host_ops, texts
+from autobatch.ir.bounds import words
 from autobatch.ir.core import Apply
 from autobatch.ir.types import Array, List, Ref, Tag
 from autobatch.runtime.columns import Columns
@@ -115,6 +116,8 @@ def _operation(instruction: Apply, columns: Columns) -> Operation:
             return lambda tag: keys[tag]
         case "check":
             return _check(instruction)
+        case "bounds":
+            return _bounds(instruction)
         case "undefined":
             return lambda: 0
         case "select_n" if scalar:
@@ -224,6 +227,16 @@ def _is_class(type: Any, names: tuple[str, ...], columns: Columns) -> Operation:
     wanted = {k for k, c in enumerate(store.classes) if c.name in names}
     tags = columns.arrays[f"{store.name}.#tag"]
     return lambda ref: ref >= 0 and int(tags[ref]) in wanted
+
+
+def _bounds(instruction: Apply) -> Operation:
+    axis, size = instruction.op["axis"], instruction.op["size"]
+
+    def check(index: Any) -> None:
+        if found := words(index, axis, size):
+            raise FailedError("IndexError", found, instruction.span)
+
+    return check
 
 
 def _check(instruction: Apply) -> Operation:

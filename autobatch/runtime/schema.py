@@ -8,7 +8,7 @@ A list is a row of a *list store*: `offsets` into `values`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from autobatch.ir.core import Apply
@@ -35,8 +35,8 @@ class Class:
 class Field:
     """A field of the classes with the positions `classes` in its store. `optional`: an array or tag field that is
     None in some row. `nullable`: a reference or list that is null (-1) in some row. `always_none`: no row has a value;
-    `type` is then `UNKNOWN`.
-    Two fields of one store may have one name when their classes disagree on the type."""
+    `type` is then `UNKNOWN`. `numpy`: some array in it was one of NumPy, whose indices fail
+    where they are out of range. Two fields of one store may have one name when their classes disagree on the type."""
 
     name: str
     type: Type
@@ -45,6 +45,7 @@ class Field:
     optional: bool = False
     always_none: bool = False
     nullable: bool = True
+    numpy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +58,27 @@ class Store:
 @dataclass(frozen=True, slots=True)
 class ListStore:
     """Lists of `elem`; `from_array`: they were arrays whose first axis differs between objects; iterating gives rows.
-    `optional`: an array or tag that is None in some list. `nullable`: some element is a null reference or list."""
+    `optional`: an array or tag that is None in some list. `nullable`: some element is a null reference or list.
+    `numpy`: some element was an array of NumPy."""
 
     name: str
     elem: Type
     from_array: bool = False
     optional: bool = False
     nullable: bool = True
+    numpy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """`root` is the type of one example; `root_optional`: some examples are None where `root` is an array or tag."""
+    """`root` is the type of one example; `root_optional`: some examples are None where `root` is an array or tag;
+    `root_numpy`: some are arrays of NumPy."""
 
     root: Type
     stores: tuple[Store, ...] = ()
     lists: tuple[ListStore, ...] = ()
     root_optional: bool = False
+    root_numpy: bool = False
 
     def store(self, name: str) -> Store:
         return next(s for s in self.stores if s.name == name)
@@ -84,6 +89,15 @@ class Schema:
     def __str__(self) -> str:
         """The type of one example, as an annotation would say it: `Node`, `list[int]`, `tuple[Tree, float]`."""
         return _words(self, self.root) + (" | None" if self.root_optional else "")
+
+
+def without_numpy(schema: Schema) -> Schema:
+    """The schema as if none of the arrays were NumPy's."""
+    stores = tuple(
+        replace(s, fields=tuple(replace(f, numpy=False) if f.numpy else f for f in s.fields)) for s in schema.stores
+    )
+    lists = tuple(replace(s, numpy=False) if s.numpy else s for s in schema.lists)
+    return replace(schema, stores=stores, lists=lists, root_numpy=False)
 
 
 _NUMBERS = {"int32": "int", "float32": "float", "bool": "bool", "complex64": "complex"}

@@ -110,13 +110,14 @@ def _schema_to_json(schema: Schema) -> dict[str, Any]:
                 "name": s.name,
                 "classes": [[c.name, c.kind, None if c.cls is None else _name_of(c.cls), c.keys] for c in s.classes],
                 "fields": [
-                    [f.name, _type_to_json(f.type), f.column, f.classes, f.optional, f.always_none, f.nullable]
+                    [f.name, _type_to_json(f.type), f.column, f.classes, f.optional, f.always_none, f.nullable, f.numpy]
                     for f in s.fields
                 ],
             }
             for s in schema.stores
         ],
-        "lists": [[s.name, _type_to_json(s.elem), s.from_array, s.optional, s.nullable] for s in schema.lists],
+        "lists": [[s.name, _type_to_json(s.elem), s.from_array, s.optional, s.nullable, s.numpy] for s in schema.lists],
+        "root_numpy": schema.root_numpy,
     }
 
 
@@ -129,7 +130,8 @@ def _schema_from_json(text: dict[str, Any], path: str) -> Schema:
         fields = [Field(n, _type_from_json(t), column, tuple(ks), *flags) for n, t, column, ks, *flags in s["fields"]]
         stores.append(Store(s["name"], tuple(classes), tuple(fields)))
     lists = [ListStore(name, _type_from_json(elem), *flags) for name, elem, *flags in text["lists"]]
-    return Schema(_type_from_json(text["root"]), tuple(stores), tuple(lists), text["root_optional"])
+    root = _type_from_json(text["root"])
+    return Schema(root, tuple(stores), tuple(lists), text["root_optional"], text.get("root_numpy", False))
 
 
 def _type_to_json(type: Type) -> list[Any]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.ir import host_ops, texts
+from autobatch.ir.bounds import outside
 from autobatch.ir.core import Apply, Operand
 from autobatch.ir.types import BOOL, Array, List, Ref, Tag
 from autobatch.runtime.columns import Columns
@@ -98,6 +99,9 @@ class StructureOps:
                 return [self.tag_index(types[0], op["keys"], xs[0], example)]
             case "check":
                 self.failing(~xs[0].astype(bool), example)
+                return []
+            case "bounds":
+                self.failing(outside(xs[0], op["size"]).reshape(rows, -1).any(1), example)
                 return []
             case "undefined":
                 shape = op["type"].shape if isinstance(op["type"], Array) else ()

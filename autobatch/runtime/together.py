@@ -67,7 +67,7 @@ def component_schema(schema: Schema, index: int) -> Schema:
     """The schema of argument `index` alone; its stores are those of all arguments."""
     held = component_field(schema, index)
     stores = tuple(s for s in schema.stores if s is not _arguments_store(schema))
-    return Schema(held.type, stores, schema.lists, has_mask(held))
+    return Schema(held.type, stores, schema.lists, has_mask(held), held.numpy)
 
 
 def schema_together(schemas: Sequence[Schema]) -> Schema:
@@ -144,7 +144,8 @@ def _wrapped(parts: Mapping[int, Schema], nullable: frozenset[int], width: int) 
             fields.append(Field(name, UNKNOWN, column, (0,), always_none=True, nullable=False))
             continue
         none = part.root_optional or k in nullable
-        fields.append(Field(name, part.root, column, (0,), part.root_optional, part.root == UNKNOWN, none))
+        unknown = part.root == UNKNOWN
+        fields.append(Field(name, part.root, column, (0,), part.root_optional, unknown, none, part.root_numpy))
     some = next(iter(parts.values()))
     store = Store(cls.__name__, (Class(cls.__name__, "namedtuple", cls),), tuple(fields))
     return Schema(Ref(store.name), (store, *some.stores), some.lists)

@@ -21,10 +21,27 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.ir import jax_compat, leaf
-from autobatch.ir.core import Apply, For, If, Instruction, Literal, Map, Module, Operand, Region, Value, While, walk
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Value,
+    While,
+    operands,
+    regions,
+    walk,
+)
 from autobatch.ir.rewrite import Fresh, copy_region, free_values
 from autobatch.ir.types import Array
 from autobatch.runtime.decisions import Decisions
+from autobatch.vectorize.turn_bounds import check_all_turns, depends_on, is_bounds, steps_to
 
 FEWEST = 16
 """A scan whose count is not in the program has room for so many turns at least."""
@@ -60,6 +77,19 @@ def fuse_uniform_loops(module: Module, integers: Mapping[int, int]) -> tuple[Mod
     return replace(module, functions=functions, constants=tuple(fuser.constants)), fuser.turns()
 
 
+def _makers(module: Module) -> dict[Value, Sequence[Operand]]:
+    """What the values of each function are computed from."""
+    made: dict[Value, Sequence[Operand]] = {}
+    for instruction in (i for f in module.functions for i in walk(f.region)):
+        inside = [x for r in regions(instruction) for x in r.results]
+        callee = module.function(instruction.callee).region.results if isinstance(instruction, Call) else ()
+        made.update((r, (*operands(instruction), *inside, *callee)) for r in instruction.results)
+        if isinstance(instruction, For):
+            body = instruction.body
+            made.update(zip(body.args[1:], zip(instruction.init, body.results, strict=True), strict=True))
+    return made
+
+
 class _Fuser:
     def __init__(self, module: Module, integers: Mapping[int, int]) -> None:
         self.module, self.integers = module, integers
@@ -69,6 +99,8 @@ class _Fuser:
                 continue
             if all(isinstance(x, Literal) or x in self.uniform for x in instruction.operands):
                 self.uniform.update(instruction.results)
+        self.unknown = frozenset(module.shared) - {module.shared[k] for k in integers}
+        self.makers = _makers(module)
         self.counts: list[Value] = []
         self.fresh = Fresh(module)
         self.constants = list(module.constants)
@@ -95,9 +127,31 @@ class _Fuser:
                 return [replace(instruction, body=self.region(body))]
             case For(body=body):
                 loop = replace(instruction, body=copy_region(self.region(body), self.renamed, None))
-                return self.scan(loop) if self.is_uniform(loop) else [loop]
+                return self.fused(loop)
             case _:
                 return [instruction]
+
+    def fused(self, loop: For) -> list[Instruction]:
+        """The loop as a scan, behind the checks of its indices; the loop itself where it is no scan."""
+        checks = [i for i in loop.body.body if isinstance(i, Apply) and is_bounds(i)]
+        bare = replace(loop, body=replace(loop.body, body=tuple(i for i in loop.body.body if not is_bounds(i))))
+        if not self.is_uniform(bare):
+            return [loop]
+        made: list[Instruction] = []
+        for check in checks:
+            _, reads = steps_to(check.operands[0], loop.body.body)
+            if not any(x in loop.body.args[1:] for x in reads) and (check.op["size"] or isinstance(loop.count, Literal)):
+                made += check_all_turns(check, loop, self.room(loop), self.value, self.fresh.value, self.constant)
+            elif not depends_on(check.operands, self.makers, self.unknown):
+                return [loop]
+        return [*made, *self.scan(bare)]
+
+    def room(self, loop: For) -> int:
+        """The turns that a scan in the place of the loop has."""
+        if isinstance(loop.count, Value):
+            return Turns(self.module, [loop.count], self.integers).room[0]
+        assert isinstance(loop.count.value, int)
+        return loop.count.value
 
     def turns(self) -> Turns:
         return Turns(self.module, self.counts, self.integers)
@@ -120,10 +174,7 @@ class _Fuser:
         carried = loop.body.args[1:]
         if isinstance(loop.count, Value):
             self.counts.append(loop.count)
-            (room,) = Turns(self.module, [loop.count], self.integers).room
-        else:
-            assert isinstance(loop.count.value, int)
-            room = loop.count.value
+        room = self.room(loop)
         counted = (loop.count,) if isinstance(loop.count, Value) else ()
 
         def turn(index: Any, state: tuple[Any, ...], outer: Sequence[Any]) -> tuple[Any, ...]:

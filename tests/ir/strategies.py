@@ -152,7 +152,7 @@ class Build:
 
     def structure(self, scope, body):
         node = self.ensure(scope, body, NODE)
-        choice = self.draw(st.integers(0, 10))
+        choice = self.draw(st.integers(0, 11))
         match choice:
             case 0 | 1:
                 name = self.draw(st.sampled_from(sorted(FIELDS)))
@@ -186,6 +186,9 @@ class Build:
                 adopted = self.apply(scope, body, own("adopt"), (node,), MADE)
                 label = self.ensure(scope, body, INT)
                 self.apply(scope, body, own("make", of="Pair"), (label, adopted), MADE)
+            case 10:
+                index = self.ensure(scope, body, INT)
+                self.apply(scope, body, own("bounds", axis=0, size=self.draw(st.integers(0, 5))), (index,))
             case _:
                 condition = self.ensure(scope, body, BOOL)
                 label = self.ensure(scope, body, INT)

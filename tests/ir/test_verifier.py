@@ -197,6 +197,7 @@ CASES = {
     "tag_index": ("%2: bool[] = tag_index[keys=('a',)](%0)", "%0: tag<str>", "return", "tag_index gives (int32*[])"),
     "check": ("check[kind='E', message=''](%0)", "%0: int32*[]", "return", "operand 1 of check is a bool"),
     "check results": ("%1: bool[] = check[kind='E', message=''](%0)", "%0: bool[]", "return", "check gives ()"),
+    "bounds": ("bounds[axis=0, size=3](%0)", "%0: tag<str>", "return", "operand 1 of bounds is an array"),
     "check nothing": ("check[kind='E', message='']()", "", "return", "check takes 1 operands, not 0"),
     "undefined": ("%1: bool[] = undefined[type=int32*[]]()", "", "return", "undefined gives (int32*[])"),
     "reduce": ("%1: bool[] = reduce[kind='sum'](%0)", "%0: list<int32*[]>", "return", "reduce gives (int32*[])"),

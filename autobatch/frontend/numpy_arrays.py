@@ -1,0 +1,106 @@
+"""Which arrays are NumPy's: their indices fail where they are out of range, those of JAX clamp.
+
+    table[k + 1]        table is one of NumPy        fails, as in Python
+    (table * w)[k]      w is one of JAX              clamps: what comes of both is JAX's
+    np.cumsum(table)    of NumPy alone               fails
+
+`Leaf.numpy` says what an array is: True or False where the arguments of the call decide, None where it is JAX's in any
+case. Where paths meet it is NumPy's if it is on one of them. Numbers are neither, but those that NumPy made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from autobatch.frontend import values as v
+from autobatch.frontend.layouts import LeafLayout
+from autobatch.frontend.statics import inputs
+from autobatch.ir.types import Array, List, Type
+
+_OPERATORS = "_operator"
+_MAKERS = (np.array, np.asarray, np.stack, np.vstack, np.hstack, np.concatenate)
+
+
+def kind_of(values: Sequence[v.Abstract]) -> bool | None:
+    """What an operator makes of these values: an array of NumPy of such arrays and of Python's numbers alone."""
+    found: bool | None = None
+    for kind in _kinds(values):
+        if kind is None:
+            return None
+        found = kind and found is not False
+    return found
+
+
+def _kinds(values: Sequence[v.Abstract]) -> Iterator[bool | None]:
+    """The kind of every array among some values."""
+    for value in values:
+        match value:
+            case v.Leaf(operand=operand, numpy=numpy):
+                if not _is_python(operand.type):
+                    yield numpy
+            case v.Optional(value=inner):
+                yield from _kinds([inner])
+            case v.Record(items=items):
+                yield from _kinds(items)
+            case v.Static(value=held):
+                yield from (i.numpy for i in inputs(held) if not _is_python(i.type))
+            case v.Listing(elem=LeafLayout(numpy=numpy), array=True):
+                yield numpy
+            case _:
+                yield None
+
+
+def _is_python(type: Type) -> bool:
+    return isinstance(type, Array) and type.is_scalar and (type.weak or type.is_bool)
+
+
+def of_call(function: Callable[..., Any], args: Sequence[v.Abstract]) -> bool | None:
+    """What a call of an operator, or of a method or property of arrays, makes; None for other functions."""
+    if getattr(function, "__module__", "") != _OPERATORS and not hasattr(function, "array_method"):
+        return None
+    return kind_of(args[:1] if function.__name__ == "getitem" else args)
+
+
+def of_numpy(function: Any, args: Sequence[v.Abstract]) -> bool | None:
+    """What a call of a function of NumPy makes: one of NumPy, but where it calls a method of its argument (`np.sum`)."""
+    if isinstance(function, np.ufunc) or function in _MAKERS or not list(_kinds(args)):
+        return True
+    return kind_of(args)
+
+
+def is_of_numpy(function: Any) -> bool:
+    """Is it a function of NumPy?"""
+    module = getattr(function, "__module__", None) or ""
+    return isinstance(function, np.ufunc) or (isinstance(module, str) and module.split(".")[0] == "numpy")
+
+
+def marked(value: v.Abstract, kind: bool | None) -> v.Abstract:
+    """The result of a call with arrays of that kind."""
+    match value:
+        case v.Leaf(operand=operand) if isinstance(operand.type, Array | List) and value.numpy is not kind:
+            return replace(value, numpy=kind)
+        case v.Optional(value=inner):
+            return replace(value, value=marked(inner, kind))
+        case v.Listing(elem=LeafLayout() as elem, array=True):
+            return replace(value, elem=replace(elem, numpy=kind is True))
+        case v.Record(items=items):
+            return replace(value, items=tuple(marked(i, kind) for i in items))
+        case _:
+            return value
+
+
+def passed_kinds(value: v.Abstract, shared: frozenset[Any]) -> list[bool]:
+    """Of each array that a value passes to a call: is it NumPy's?"""
+    match value:
+        case v.Leaf(operand=operand, numpy=numpy) if operand not in shared:
+            return [numpy is True] if isinstance(operand.type, Array) and operand.type.shape else []
+        case v.Optional(value=inner):
+            return passed_kinds(inner, shared)
+        case v.Record(items=items):
+            return [k for i in items for k in passed_kinds(i, shared)]
+        case _:
+            return []
