@@ -466,7 +466,7 @@ def batched(
 
     Numbers mean what Python means by them. Integers of the examples that overflow, divide by zero or index a list or a
     NumPy array out of range fail their example. On the device floats and integers divide as IEEE 754 says, and indices
-    clamp, as those of JAX's arrays do. An array that may be either (on two paths, in two examples) is taken for NumPy's.
+    clamp, as those of JAX's arrays do. An array that may be either (on two paths or in two examples) is NumPy's.
 
     Raises:
       UnsupportedError, TypeConflictError: at the first call with new types, naming a place in the source.

@@ -49,8 +49,8 @@ FAILED = "#failed"
 @dataclass(frozen=True)
 class Component:
     """One batched leaf as the program sees it: its type, and whether it may be None. `array`: it was given as an array
-    with an axis of examples; `traced`: under a transformation of JAX, so the host does not know it; `numpy`: some of its
-    values are arrays of NumPy, which few programs ask for."""
+    with an axis of examples; `traced`: under a transformation of JAX, so the host does not know it; `numpy`: some of
+    its values are arrays of NumPy, which few programs ask for."""
 
     type: Type
     optional: bool = False

@@ -34,8 +34,8 @@ RECENT = 4
 
 @dataclass(frozen=True)
 class Request:
-    """A call as the compiler sees it: `args` and `kwargs` hold the `Input` leaves that `sharing` has collected. `numpy`:
-    which of the inputs are arrays of NumPy."""
+    """A call as the compiler sees it: `args` and `kwargs` hold the `Input` leaves that `sharing` has collected.
+    `numpy`: which of the inputs are arrays of NumPy."""
 
     key: Key
     args: tuple[Any, ...]

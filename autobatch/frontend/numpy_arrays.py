@@ -66,7 +66,7 @@ def of_call(function: Callable[..., Any], args: Sequence[v.Abstract]) -> bool | 
 
 
 def of_numpy(function: Any, args: Sequence[v.Abstract]) -> bool | None:
-    """What a call of a function of NumPy makes: one of NumPy, but where it calls a method of its argument (`np.sum`)."""
+    """What a call of a function of NumPy makes: NumPy's, but where it calls a method of its argument (`np.sum`)."""
     if isinstance(function, np.ufunc) or function in _MAKERS or not list(_kinds(args)):
         return True
     return kind_of(args)

@@ -77,8 +77,8 @@ OWN: dict[str, OwnOp] = {
         effect=True,
     ),
     "bounds": OwnOp(
-        "bounds[axis, size](int or array of ints): the example fails with IndexError where an index of NumPy's is out of "
-        "range; dropped where the host does not know it",
+        "bounds[axis, size](int or array of ints): the example fails with IndexError where an index of NumPy's is out "
+        "of range; dropped where the host does not know it",
         fails=True,
         effect=True,
     ),

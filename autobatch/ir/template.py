@@ -19,8 +19,8 @@ from autobatch.ir.types import Type
 class Input:
     """A leaf of an argument. `shared`: the same for every example, `index` counts in `Module.shared`; otherwise
     `index` counts the parameters of the entry function. `optional`: a batched array or tag that is None in some
-    examples; the entry then takes one bool parameter more, right after it: is it None? `numpy`: it is an array of NumPy,
-    whose indices fail where they are out of range; an array of JAX clamps them."""
+    examples; the entry then takes one bool parameter more, right after it: is it None? `numpy`: it is an array of
+    NumPy, whose indices fail where they are out of range; an array of JAX clamps them."""
 
     index: int
     type: Type

@@ -1,7 +1,7 @@
 """Indices of NumPy's arrays: an example fails where the host knows that one is out of range; all others clamp.
 
-    bounds[axis=0, size=5](%2)     ->     (the same)     %2 derives from example data
-                                   ->     (nothing)      %2 derives from shared arrays: only the device knows it
+bounds[axis=0, size=5](%2)     ->     (the same)     %2 derives from example data
+                               ->     (nothing)      %2 derives from shared arrays: only the device knows it
 """
 
 from __future__ import annotations

@@ -140,7 +140,9 @@ class _Fuser:
         made: list[Instruction] = []
         for check in checks:
             _, reads = steps_to(check.operands[0], loop.body.body)
-            if not any(x in loop.body.args[1:] for x in reads) and (check.op["size"] or isinstance(loop.count, Literal)):
+            if not any(x in loop.body.args[1:] for x in reads) and (
+                check.op["size"] or isinstance(loop.count, Literal)
+            ):
                 made += check_all_turns(check, loop, self.room(loop), self.value, self.fresh.value, self.constant)
             elif not depends_on(check.operands, self.makers, self.unknown):
                 return [loop]
