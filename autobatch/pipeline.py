@@ -284,7 +284,9 @@ def compile(
     functions = passes.after("functions", functions)
     known = frozenset(integers.known)
     on_device = frozenset(traced)
-    functions = passes.after("indices", keep_known_bounds(functions, analyse(functions, on_device, known), known))
+    functions = passes.after(
+        "indices", keep_known_bounds(functions, lambda: analyse(functions, on_device, known), known)
+    )
     facts = analyse(functions, on_device, known)
     refuse_made_strings(functions)
     refuse_numeric_control(functions, facts, integers.unknown, traced)
