@@ -33,7 +33,6 @@ from autobatch.errors import BatchError, ExampleError, SourceError, UnsupportedE
 from autobatch.grouped import GroupedBatch, whole_arrays
 from autobatch.groups import Group
 from autobatch.inspection import Lowered
-from autobatch.ir.template import Input
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
 from autobatch.outcome import Outcome
 from autobatch.packing import Declared
@@ -268,7 +267,7 @@ class Batched(Generic[P, R]):
 
         def request(static: frozenset[str]) -> Request:
             sharing = Sharing(self._name, static)
-            args, kwargs = bound.rebuild(lambda s: _input(s, examples), sharing.raw)
+            args, kwargs = bound.rebuild(examples.input, sharing.raw)
             key = Key(
                 axes=repr(settings.in_axes),
                 arguments=(bound.key, tuple(sharing.keys), examples.components),
@@ -374,11 +373,6 @@ def _leaves(form: Any) -> Iterator[Any]:
             yield from _leaves(child)
     else:
         yield form
-
-
-def _input(slot: Slot, examples: Examples) -> Input:
-    component = examples.components[slot.index]
-    return Input(slot.index, component.type, optional=component.optional, numpy=component.numpy)
 
 
 def _signature(fun: Callable[..., Any]) -> inspect.Signature:

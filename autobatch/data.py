@@ -30,7 +30,7 @@ from autobatch.groups import (
     with_rows,
 )
 from autobatch.ir.jax_compat import type_of
-from autobatch.ir.template import is_numpy
+from autobatch.ir.template import Input, is_numpy
 from autobatch.ir.types import Array, Type
 from autobatch.joint import Part, join
 from autobatch.packing import Declared, merged, pack_fresh, pack_like, unknown_lists
@@ -80,6 +80,11 @@ class Examples:
     def width(self) -> int:
         """How many leaves were packed together."""
         return len(self.components) - len(self.arrays)
+
+    def input(self, slot: Slot) -> Input:
+        """A batched leaf as the compiler sees it."""
+        component = self.components[slot.index]
+        return Input(slot.index, component.type, optional=component.optional, numpy=component.numpy)
 
     def ready(self, program: Program) -> Ready:
         """What the executable reads. Plans where there is no plan yet."""

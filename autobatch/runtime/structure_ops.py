@@ -101,7 +101,7 @@ class StructureOps:
                 self.failing(~xs[0].astype(bool), example)
                 return []
             case "bounds":
-                self.failing(outside(xs[0].reshape(rows, -1), op["size"]).any(1), example)
+                self.failing(np.asarray(outside(xs[0].reshape(rows, -1), op["size"]).any(1)), example)
                 return []
             case "undefined":
                 shape = op["type"].shape if isinstance(op["type"], Array) else ()
