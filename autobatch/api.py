@@ -278,7 +278,7 @@ class Batched(Generic[P, R]):
                 options=chosen.key,
                 x64=transfer.x64(),
             )
-            return Request(key, args, kwargs, sharing, (*sharing.numpy, *(c.numpy for c in examples.components)))
+            return Request(key, args, kwargs, sharing, (*sharing.numpy, *examples.numpy))
 
         try:
             program, leaves = self._cache.find(request, bound, self.planner, examples, chosen)

@@ -81,6 +81,16 @@ class Examples:
         """How many leaves were packed together."""
         return len(self.components) - len(self.arrays)
 
+    @property
+    def numpy(self) -> tuple[bool, ...]:
+        """Which components hold arrays of NumPy."""
+        return tuple(c.numpy for c in self.components)
+
+    @property
+    def looks(self) -> tuple[Any, ...]:
+        """What calls with examples of the same types have in common."""
+        return self.components, self.numpy, self.schema
+
     def input(self, slot: Slot) -> Input:
         """A batched leaf as the compiler sees it."""
         component = self.components[slot.index]

@@ -77,7 +77,7 @@ class Specialisations:
 
     def _again(self, bound: Bound, examples: Examples, options: Options) -> tuple[Program, list[Any]] | None:
         """The program for a call that looks like one before it, and the call's shared leaves; made without a key."""
-        form, held, x64 = bound.key, (examples.components, examples.schema), transfer.x64()
+        form, held, x64 = bound.key, examples.looks, transfer.x64()
         for seen in self._seen:
             if seen.options is options and seen.x64 == x64 and seen.form == form and seen.examples == held:
                 leaves = all_match(seen.shared, [raw.value for raw in bound.shared])
@@ -91,8 +91,10 @@ class Specialisations:
         known = tuple(p for p in shared if p is not None)
         if len(known) < len(shared) or sum(map(size_of, known)) != leaves or found.deciding:
             return  # more than numbers, a container that stands twice, or integers that decide structure
-        held = (examples.components, examples.schema)
-        self._seen = (_Seen(bound.key, held, options, transfer.x64(), known, found), *self._seen[: RECENT - 1])
+        self._seen = (
+            _Seen(bound.key, examples.looks, options, transfer.x64(), known, found),
+            *self._seen[: RECENT - 1],
+        )
 
     def _forget(self) -> None:
         """Before a program is added: those that calls found again are the ones used last."""
