@@ -13,6 +13,7 @@ decide the index, which the host does not know anyway.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -45,44 +46,61 @@ def steps_to(operand: Operand, body: Sequence[Instruction]) -> tuple[list[Apply]
 
 
 def check_all_turns(
-    check: Apply,
+    checks: Sequence[Apply],
     loop: For,
     room: int,
     value: Evaluate,
     fresh: Callable[[Array], Value],
     constant: Callable[[Any], Literal],
 ) -> list[Instruction]:
-    """The check of an index that depends on the turn and on values from outside the loop, in all turns. `room`: turns
-    at most."""
-    (index,) = check.operands
-    steps, reads = steps_to(index, loop.body.body)
+    """The checks of indices that depend on the turn and on values from outside the loop, in all turns. `room`: turns at
+    most. Where there are several, those of the first turn in which one fails come first, as it fails first."""
+    if not checks:
+        return []
     turn, counted = loop.body.args[0], (loop.count,) if isinstance(loop.count, Value) else ()
-    captured = [x for x in reads if x != turn]
+    found = [steps_to(c.operands[0], loop.body.body) for c in checks]
+    captured = list(dict.fromkeys(x for _, reads in found for x in reads if x != turn))
 
-    def of_turn(t: Any, outer: Sequence[Any]) -> Any:
+    def of_turn(t: Any, outer: Sequence[Any]) -> list[Any]:
         env: dict[Value, Any] = {turn: t, **dict(zip(captured, outer, strict=True))}
-        for i in steps:
+        for i in (i for steps, _ in found for i in steps if i.results[0] not in env):
             types = [r.type for r in i.results if isinstance(r.type, Array)]
             env.update(zip(i.results, leaf.evaluate(i.op, types, *(value(x, env) for x in i.operands)), strict=True))
-        return value(index, env)
+        return [jnp.asarray(value(c.operands[0], env)) for c in checks]
 
-    def of_all(*operands: Any) -> Any:
+    def of_all(*operands: Any) -> list[Any]:
         count, outer = operands[: len(counted)], operands[len(counted) :]
         turns = jnp.arange(room)
-        found = jax.vmap(lambda t: of_turn(t, outer))(turns)
-        live = (turns < count[0]).reshape(-1, *(1,) * (found.ndim - 1)) if count else True
-        return jnp.where(live, found, 0)
+        indices = jax.vmap(lambda t: of_turn(t, outer))(turns)
+        if count:
+            indices = [jnp.where((turns < count[0]).reshape(-1, *(1,) * (x.ndim - 1)), x, 0) for x in indices]
+        return [*(_of_first(indices, checks) if len(checks) > 1 and room else ()), *indices]
 
-    reading = (*counted, *captured)
+    reading, ordered = (*counted, *captured), [*(checks if len(checks) > 1 and room else ()), *checks]
     if not reading:
         with jax.ensure_compile_time_eval():
-            found = words(np.asarray(of_all()), check.op["axis"], check.op["size"])
-        failing = own("check", kind="IndexError", message=found)
-        return [Apply((), failing, (Literal(False, BOOL),), check.span)] if found else []
+            return _known(ordered, of_all())
     closed, _ = jax_compat.trace(of_all, *(x.type for x in reading if isinstance(x.type, Array)))
     made: list[Instruction] = []
-    (known,) = jax_compat.inline(closed, reading, fresh, constant, made.append, check.span)
-    return [*made, Apply((), check.op, (known,), check.span)]
+    known = jax_compat.inline(closed, reading, fresh, constant, made.append, loop.span)
+    return [*made, *(replace(c, operands=(x,)) for c, x in zip(ordered, known, strict=True))]
+
+
+def _of_first(indices: Sequence[Any], checks: Sequence[Apply]) -> list[Any]:
+    """The indices of the first turn in which one of them is out of range; of turn 0 where none is."""
+    wrong = [(x < -c.op["size"]) | (x >= c.op["size"]) for x, c in zip(indices, checks, strict=True)]
+    turns = jnp.stack([w.reshape(len(w), -1).any(1) for w in wrong]).any(0)
+    first = jnp.arange(len(turns)) == jnp.argmax(turns)
+    return [jnp.where(first.reshape(-1, *(1,) * (x.ndim - 1)), x, 0).sum(0) for x in indices]
+
+
+def _known(checks: Sequence[Apply], indices: Sequence[Any]) -> list[Instruction]:
+    """The check that fails always, first of some whose indices are known; nothing where none does."""
+    for check, index in zip(checks, indices, strict=True):
+        if message := words(np.asarray(index), check.op["axis"], check.op["size"]):
+            failing = own("check", kind="IndexError", message=message)
+            return [Apply((), failing, (Literal(False, BOOL),), check.span)]
+    return []
 
 
 def depends_on(roots: Iterable[Operand], makers: dict[Value, Sequence[Operand]], wanted: frozenset[Value]) -> bool:

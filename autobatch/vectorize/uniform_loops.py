@@ -137,15 +137,15 @@ class _Fuser:
         bare = replace(loop, body=replace(loop.body, body=tuple(i for i in loop.body.body if not is_bounds(i))))
         if not self.is_uniform(bare):
             return [loop]
-        made: list[Instruction] = []
+        at_once: list[Apply] = []
         for check in checks:
             _, reads = steps_to(check.operands[0], loop.body.body)
-            if not any(x in loop.body.args[1:] for x in reads) and (
-                check.op["size"] or isinstance(loop.count, Literal)
-            ):
-                made += check_all_turns(check, loop, self.room(loop), self.value, self.fresh.value, self.constant)
+            bounded = check.op["size"] or isinstance(loop.count, Literal)
+            if bounded and not any(x in loop.body.args[1:] for x in reads):
+                at_once.append(check)
             elif not depends_on(check.operands, self.makers, self.unknown):
                 return [loop]
+        made = check_all_turns(at_once, loop, self.room(loop), self.value, self.fresh.value, self.constant)
         return [*made, *self.scan(bare)]
 
     def room(self, loop: For) -> int:
