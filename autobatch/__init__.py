@@ -28,6 +28,8 @@ from autobatch.options import options
 from autobatch.plain import disable
 from autobatch.results import Failures
 from autobatch.runtime.ragged import Ragged
+from autobatch.sparse_rows import SparseRows, apply_updates
+from autobatch.sparse_updates import sparse
 
 __version__ = "0.1.0"
 
@@ -43,13 +45,16 @@ __all__ = [
     "Loader",
     "PlanError",
     "Ragged",
+    "SparseRows",
     "TypeConflictError",
     "UnsupportedError",
+    "apply_updates",
     "batched",
     "disable",
     "load",
     "options",
     "pack",
+    "sparse",
     "stacked",
     "unbatch",
 ]
