@@ -1,0 +1,237 @@
+"""The product of gathered rows and a packed matrix, as LLVM IR.
+
+    out[r, :] = x[index[r], :] @ w        x: [any number of rows, k], possibly several side by side; w: [k, n]
+
+The matrix is packed in panels of two vectors of columns, `[n / panel][k][panel]`, the last one filled up with zeros. A
+tile of rows is gathered into scratch memory, in blocks of up to `Vectors.rows` rows, `[k / chunk][rows][chunk]` with
+chunks of 64 bytes: whole cache lines are copied, and all elements that one step of the product reads are at constant
+distances from one address. Then, for each panel and each block, the micro kernel keeps rows x 2 vectors of sums in
+registers: a step loads two vectors of the panel, and multiplies them by one element of each row. (The scheme is that
+of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008, without packing per call.)
+
+There is a micro kernel for each number of rows and one or two vectors. The last columns are stored under a mask;
+columns past the end are computed from zeros of the packed matrix, and stored nowhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autobatch.backends.xla.products.text import Function
+
+CHUNK = 64
+"""Bytes of a row that are together in scratch memory: a cache line."""
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The vector registers of a machine: their bits, and how many rows' sums fit beside what else is in use."""
+
+    bits: int
+    rows: int
+
+
+AVX512 = Vectors(512, 14)  # 28 sums, 2 vectors of the panel, an element: 31 of 32 registers
+AVX2 = Vectors(256, 6)  # 12 sums, 2 vectors of the panel, an element: 15 of 16 registers
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The kernel for one type of numbers, 4 or 8 bytes, on one kind of machine."""
+
+    dtype: str
+    vectors: Vectors
+
+    @property
+    def bytes(self) -> int:
+        return {"float32": 4, "float64": 8}[self.dtype]
+
+    @property
+    def lanes(self) -> int:
+        return self.vectors.bits // 8 // self.bytes
+
+    @property
+    def panel(self) -> int:
+        """Columns of a panel."""
+        return 2 * self.lanes
+
+    @property
+    def chunk(self) -> int:
+        """Elements of a chunk."""
+        return CHUNK // self.bytes
+
+    @property
+    def scalar(self) -> str:
+        return {4: "float", 8: "double"}[self.bytes]
+
+    @property
+    def vector(self) -> str:
+        return f"<{self.lanes} x {self.scalar}>"
+
+    @property
+    def mask(self) -> str:
+        return f"<{self.lanes} x i1>"
+
+    @property
+    def suffix(self) -> str:
+        """The name of the vector type in the names of LLVM's intrinsics."""
+        return f"v{self.lanes}f{8 * self.bytes}"
+
+    def text(self) -> str:
+        """The module but for the handler; `product` is its entry."""
+        v, s = self.vector, self.suffix
+        declared = [
+            "declare i64 @llvm.umin.i64(i64, i64)",
+            f"declare {v} @llvm.fma.{s}({v}, {v}, {v})",
+            f"declare void @llvm.masked.store.{s}.p0({v}, ptr, i32, {self.mask})",
+        ]
+        micro = [str(micro_kernel(self, rows, n)) for rows in range(1, self.vectors.rows + 1) for n in (1, 2)]
+        return "\n".join([*declared, "", *micro, str(gather(self)), str(multiply(self))])
+
+
+def micro_kernel(kernel: Kernel, rows: int, vectors: int) -> Function:
+    """`rows` x `vectors` sums over all of k, in registers.
+
+    `x`: a block of scratch memory. `w`: a panel. `out`: the first element, rows `stride` bytes apart, of which `columns`
+    are left to the right."""
+    grid = [(r, c) for r in range(rows) for c in range(vectors)]
+    v = kernel.vector
+    f = Function(
+        f"internal void @micro_{rows}_{vectors}"
+        "(ptr %x, ptr %w, i64 %k, ptr %out, i64 %stride, i64 %columns) noinline nounwind"
+    )
+    f.block("chunk")
+    f.do("%x.chunk = phi ptr [%x, %entry], [%x.after, %next]")
+    f.do("%w.chunk = phi ptr [%w, %entry], [%w.next, %next]")
+    f.do("%left = phi i64 [%k, %entry], [%left.after, %next]")
+    for r, c in grid:
+        f.do(f"%start.{r}.{c} = phi {v} [zeroinitializer, %entry], [%sum.{r}.{c}, %next]")
+    f.do(f"%count = call i64 @llvm.umin.i64(i64 %left, i64 {kernel.chunk})")
+    f.do(f"%bytes = mul i64 %count, {kernel.bytes}")
+    f.do("%x.end = getelementptr i8, ptr %x.chunk, i64 %bytes")
+    f.block("step")
+    f.do("%x.step = phi ptr [%x.chunk, %chunk], [%x.next, %step]")
+    f.do("%w.step = phi ptr [%w.chunk, %chunk], [%w.next, %step]")
+    for r, c in grid:
+        f.do(f"%held.{r}.{c} = phi {v} [%start.{r}.{c}, %chunk], [%sum.{r}.{c}, %step]")
+    panel = [f.load(v, "%w.step", c * kernel.lanes * kernel.bytes, kernel.bytes) for c in range(vectors)]
+    for r in range(rows):
+        element = broadcast(f, kernel.lanes, kernel.scalar, f.load(kernel.scalar, "%x.step", r * CHUNK, kernel.bytes))
+        for c in range(vectors):
+            operands = f"{v} {element}, {v} {panel[c]}, {v} %held.{r}.{c}"
+            f.do(f"%sum.{r}.{c} = call {v} @llvm.fma.{kernel.suffix}({operands})")
+    f.do(f"%x.next = getelementptr i8, ptr %x.step, i64 {kernel.bytes}")
+    f.do(f"%w.next = getelementptr i8, ptr %w.step, i64 {kernel.panel * kernel.bytes}")
+    f.branch(f.let("icmp ult ptr %x.next, %x.end"), "step", "next")
+    f.block("next", falls=False)
+    f.do(f"%x.after = getelementptr i8, ptr %x.chunk, i64 {rows * CHUNK}")
+    f.do("%left.after = sub i64 %left, %count")
+    f.branch(f.let("icmp ne i64 %left.after, 0"), "chunk", "done")
+    f.block("done", falls=False)
+    for c in range(vectors):
+        lane = c * kernel.lanes
+        mask = lanes_below(f, kernel.lanes, f.let(f"sub i64 %columns, {lane}"))
+        for r in range(rows):
+            to = f.at(f.at("%out", f.mul("%stride", r)), lane * kernel.bytes)
+            operands = f"{v} %sum.{r}.{c}, ptr {to}, i32 {kernel.bytes}, {kernel.mask} {mask}"
+            f.do(f"call void @llvm.masked.store.{kernel.suffix}.p0({operands})")
+    f.do("ret void")
+    return f
+
+
+def broadcast(f: Function, lanes: int, scalar: str, value: str) -> str:
+    """A vector of equal elements."""
+    single = f.let(f"insertelement <{lanes} x {scalar}> poison, {scalar} {value}, i64 0")
+    of = f"<{lanes} x {scalar}>"
+    return f.let(f"shufflevector {of} {single}, {of} poison, <{lanes} x i32> zeroinitializer")
+
+
+def lanes_below(f: Function, lanes: int, count: str) -> str:
+    """Which lanes are less than a count, that may be more than there are."""
+    counts = broadcast(f, lanes, "i32", f.let(f"trunc i64 {f.least(count, lanes)} to i32"))
+    numbers = ", ".join(f"i32 {n}" for n in range(lanes))
+    return f.let(f"icmp ult <{lanes} x i32> <{numbers}>, {counts}")
+
+
+def gather(kernel: Kernel) -> Function:
+    """Copy `rows` rows of one source into a block of scratch memory, its columns from column `offset` on.
+
+    `index`: which rows of `x`, or null where they are `first` and those behind it. `k`: columns of the source."""
+    f = Function(
+        "internal void @gather(ptr %x, ptr %index, i64 %first, i64 %rows, i64 %k, i64 %offset, ptr %block) "
+        "noinline nounwind"
+    )
+    distance = f.mul("%rows", CHUNK)
+    indexed = f.let("icmp ne ptr %index, null")
+    with f.loop(0, "%rows", 1) as row:
+        number = f.slot(f.add("%first", row))
+        with f.when(indexed):
+            entry = f.at("%index", f.mul(row, 4))
+            f.set(number, f.let(f"sext i32 {f.load('i32', entry, align=4)} to i64"))
+        source = f.at("%x", f.mul(f.mul(f.get(number), "%k"), kernel.bytes))
+        first_chunk = f.at("%block", f.mul(row, CHUNK))
+        copy_row(f, kernel, source, first_chunk, distance)
+    f.do("ret void")
+    return f
+
+
+def copy_row(f: Function, kernel: Kernel, source: str, first_chunk: str, distance: str) -> None:
+    """Element by element up to the first boundary of chunks, then whole chunks, then the rest."""
+    column = f.slot(0)
+
+    def place() -> tuple[str, str]:
+        """Where the present column comes from and goes to."""
+        at = f.get(column)
+        to = f.add(at, "%offset")
+        chunk, inside = f.let(f"udiv i64 {to}, {kernel.chunk}"), f.let(f"urem i64 {to}, {kernel.chunk}")
+        chunk_start = f.at(first_chunk, f.mul(chunk, distance))
+        return f.at(source, f.mul(at, kernel.bytes)), f.at(chunk_start, f.mul(inside, kernel.bytes))
+
+    def copy(type: str, elements: int) -> None:
+        origin, target = place()
+        f.do(f"store {type} {f.load(type, origin, align=kernel.bytes)}, ptr {target}, align {kernel.bytes}")
+        f.set(column, f.add(f.get(column), elements))
+
+    def before_boundary() -> str:
+        inside = f.let(f"urem i64 {f.add(f.get(column), '%offset')}, {kernel.chunk}")
+        return f.let(f"and i1 {f.below(f.get(column), '%k')}, {f.let(f'icmp ne i64 {inside}, 0')}")
+
+    with f.whilst(before_boundary):
+        copy(kernel.scalar, 1)
+    with f.whilst(lambda: f.let(f"icmp ule i64 {f.add(f.get(column), kernel.chunk)}, %k")):
+        copy(f"<{kernel.chunk} x {kernel.scalar}>", kernel.chunk)
+    with f.whilst(lambda: f.below(f.get(column), "%k")):
+        copy(kernel.scalar, 1)
+
+
+def multiply(kernel: Kernel) -> Function:
+    """All tiles of rows: gather the rows of one, then all panels of the matrix, and for each the blocks of the tile.
+
+    `sources`: for each source two buffers, as `handler.py` has them. `k`: columns of all sources together. `room`:
+    columns of scratch memory, k rounded up to chunks. `tile`: rows that scratch memory holds."""
+    f = Function(
+        "internal void @product(ptr %sources, i64 %count, ptr %w, ptr %out, ptr %scratch, "
+        "i64 %m, i64 %n, i64 %k, i64 %room, i64 %tile) noinline nounwind"
+    )
+    stride, row_bytes = f.mul("%n", kernel.bytes), f.mul("%room", kernel.bytes)
+    with f.loop(0, "%m", "%tile") as top:
+        rows = f.least(f.sub("%m", top), "%tile")
+        block = f.ceiling(rows, f.ceiling(rows, kernel.vectors.rows))
+        with f.loop(0, rows, block) as first:
+            here = f.least(f.sub(rows, first), block)
+            place, start = f.at("%scratch", f.mul(first, row_bytes)), f.add(top, first)
+            f.do(f"call void @sources(ptr %sources, i64 %count, i64 {start}, i64 {here}, ptr {place})")
+        with f.loop(0, "%n", kernel.panel) as column:
+            left = f.sub("%n", column)
+            panel = f.at("%w", f.mul(f.mul(column, "%k"), kernel.bytes))
+            vectors = f.let(f"select i1 {f.let(f'icmp ule i64 {left}, {kernel.lanes}')}, i64 1, i64 2")
+            with f.loop(0, rows, block) as first:
+                here = f.least(f.sub(rows, first), block)
+                x = f.at("%scratch", f.mul(first, row_bytes))
+                corner = f.at("%out", f.add(f.mul(f.add(top, first), stride), f.mul(column, kernel.bytes)))
+                operands = f"ptr {x}, ptr {panel}, i64 %k, ptr {corner}, i64 {stride}, i64 {left}"
+                sizes = [(2 * r + v, f"micro_{r}_{v}") for r in range(1, kernel.vectors.rows + 1) for v in (1, 2)]
+                key = f.add(f.mul(here, 2), vectors)
+                f.choose(key, [(number, f"call void @{name}({operands})") for number, name in sizes])
+    f.do("ret void")
+    return f

@@ -1,0 +1,129 @@
+"""Writing functions in LLVM IR as text: fresh names, structured loops, blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+
+class Function:
+    """One function, written from the top. Values are strings such as `%3` or `42`; integers are `i64`.
+
+    Variables of loops live in memory that is allocated at the entry; LLVM's pass `sroa` makes registers of them."""
+
+    def __init__(self, head: str) -> None:
+        """`head`: everything from the linkage to the attributes, such as `void @f(ptr %x) nounwind`."""
+        self.head = head
+        self._slots: list[str] = []
+        self._lines: list[str] = []
+        self._names = 0
+
+    def __str__(self) -> str:
+        return "\n".join([f"define {self.head} {{", "entry:", *self._slots, *self._lines, "}", ""])
+
+    def name(self, stem: str) -> str:
+        self._names += 1
+        return f"{stem}{self._names}"
+
+    def do(self, instruction: str) -> None:
+        """An instruction without a value."""
+        self._lines.append(f"  {instruction}")
+
+    def let(self, expression: str) -> str:
+        """The value of an instruction."""
+        name = "%" + self.name("v")
+        self._lines.append(f"  {name} = {expression}")
+        return name
+
+    def block(self, label: str, *, falls: bool = True) -> None:
+        """Start a block; control falls into it from the one before, unless that has ended."""
+        if falls:
+            self.do(f"br label %{label}")
+        self._lines.append(f"{label}:")
+
+    def branch(self, condition: str, yes: str, no: str) -> None:
+        self.do(f"br i1 {condition}, label %{yes}, label %{no}")
+
+    # ---- integers and addresses
+
+    def add(self, a: str, b: str | int) -> str:
+        return self.let(f"add i64 {a}, {b}")
+
+    def sub(self, a: str, b: str | int) -> str:
+        return self.let(f"sub i64 {a}, {b}")
+
+    def mul(self, a: str, b: str | int) -> str:
+        return self.let(f"mul i64 {a}, {b}")
+
+    def least(self, a: str, b: str | int) -> str:
+        return self.let(f"call i64 @llvm.umin.i64(i64 {a}, i64 {b})")
+
+    def ceiling(self, a: str, b: str | int) -> str:
+        """a / b, rounded up."""
+        return self.let(f"udiv i64 {self.add(a, self.sub(str(b), 1))}, {b}")
+
+    def below(self, a: str, b: str | int) -> str:
+        return self.let(f"icmp ult i64 {a}, {b}")
+
+    def at(self, pointer: str, bytes: str | int) -> str:
+        """The address so many bytes behind another."""
+        return self.let(f"getelementptr i8, ptr {pointer}, i64 {bytes}")
+
+    def load(self, type: str, pointer: str, bytes: str | int = 0, align: int = 8) -> str:
+        return self.let(f"load {type}, ptr {self.at(pointer, bytes)}, align {align}")
+
+    # ---- variables and loops
+
+    def slot(self, start: str | int) -> str:
+        """A variable of type i64."""
+        name = "%" + self.name("slot")
+        self._slots.append(f"  {name} = alloca i64")
+        self.set(name, start)
+        return name
+
+    def get(self, slot: str) -> str:
+        return self.let(f"load i64, ptr {slot}")
+
+    def set(self, slot: str, value: str | int) -> None:
+        self.do(f"store i64 {value}, ptr {slot}")
+
+    @contextmanager
+    def loop(self, start: str | int, end: str | int, step: str | int) -> Iterator[str]:
+        """for i in range(start, end, step), unsigned."""
+        slot = self.slot(start)
+        with self.whilst(lambda: self.below(self.get(slot), end)):
+            index = self.get(slot)
+            yield index
+            self.set(slot, self.add(index, step))
+
+    @contextmanager
+    def whilst(self, condition: Callable[[], str]) -> Iterator[None]:
+        head, body, done = self.name("head"), self.name("body"), self.name("done")
+        self.block(head)
+        self.branch(condition(), body, done)
+        self.block(body, falls=False)
+        yield
+        self.do(f"br label %{head}")
+        self.block(done, falls=False)
+
+    @contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        body, done = self.name("then"), self.name("endif")
+        self.branch(condition, body, done)
+        self.block(body, falls=False)
+        yield
+        self.block(done)
+
+    def choose(self, key: str, cases: Sequence[tuple[int, str]]) -> None:
+        """The call that belongs to a key; the key is one of them."""
+        names = [(number, self.name("case"), call) for number, call in cases]
+        done, never = self.name("done"), self.name("never")
+        table = " ".join(f"i64 {number}, label %{label}" for number, label, _ in names)
+        self.do(f"switch i64 {key}, label %{never} [{table}]")
+        for _, label, call in names:
+            self.block(label, falls=False)
+            self.do(call)
+            self.do(f"br label %{done}")
+        self.block(never, falls=False)
+        self.do("unreachable")
+        self.block(done, falls=False)
