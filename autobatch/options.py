@@ -29,6 +29,9 @@ from autobatch.errors import Error
 BACKENDS = ("auto", "interpret", "xla")
 """The names that the option `backend` accepts."""
 
+PRODUCTS = ("auto", "xla", "native")
+"""The names that the option `products` accepts."""
+
 _ON, _OFF = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
 
 
@@ -59,6 +62,12 @@ def _default_compilation_cache() -> Path | None:
 def _backend(value: Any) -> str:
     if value not in BACKENDS:
         raise ValueError(f"one of {', '.join(BACKENDS)}")
+    return str(value)
+
+
+def _products(value: Any) -> str:
+    if value not in PRODUCTS:
+        raise ValueError(f"one of {', '.join(PRODUCTS)}")
     return str(value)
 
 
@@ -150,6 +159,11 @@ class Options:
     needs it measures in less than a second and keeps in the user's cache folder; a folder, the same but kept there; or
     `typical`, the costs of a typical machine, so that every machine computes a batch with the same windows. Results
     differ in the last bits at most."""
+
+    products: str = field(default="xla", metadata=_spec(_products, compiles=True))
+    """What multiplies rows by a matrix inside level loops on a CPU. `xla`: XLA's own product. `native`: a kernel that
+    is compiled for this machine; OptionError without `pip install 'autobatch[native]'` or a processor with AVX2.
+    `auto`: the kernel where there is one and it was measured to win. `f.explain` shows what multiplies where."""
 
     cache_size: int = field(default=128, metadata=_spec(_count))
     """How many specialisations, executables and plans each batched function keeps in memory; beyond it, the one that

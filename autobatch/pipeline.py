@@ -110,7 +110,7 @@ class Program:
         self.example = example
         self._stages = stages
         self._request = table_request(schedule, options.widths, _machine(schedule, options))
-        self._emit = emit.Program(schedule, self._request, example.constants)
+        self._emit = emit.Program(schedule, self._request, example.constants, options.products)
         self._differentiable = Differentiable(self._emit)
         self._sizes = SizeClasses(least=min(options.widths))
         self.turns = turns

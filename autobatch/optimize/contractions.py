@@ -47,9 +47,29 @@ class Product:
         return self.weight.type.shape[1 - self.axis]
 
     @property
+    def contracted(self) -> int:
+        return self.weight.type.shape[self.axis]
+
+    @property
     def form(self) -> tuple[object, ...]:
         """Products of one form can be merged."""
         return self.side, self.axis, self.equation.op.params, self.row.type.dtype, self.weight.type.dtype
+
+
+def row_product(equation: Equation) -> Product | None:
+    """A vector of each row times a matrix that all rows share, where the equation is one."""
+    if not isinstance(equation, Compute) or equation.op.name != "dot_general" or equation.space is None:
+        return None
+    xs = [x for x in equation.operands if isinstance(x, Variable)]
+    sides = [k for k, x in enumerate(xs) if x.space is not None]
+    if len(xs) != 2 or len(sides) != 1:
+        return None
+    side = sides[0]
+    contracted, batch = equation.op["dimension_numbers"]
+    row, weight = xs[side], xs[1 - side]
+    if any(batch) or len(row.type.shape) != 1 or len(weight.type.shape) != 2 or len(contracted[0]) != 1:
+        return None
+    return Product(equation, row, weight, side, contracted[1 - side][0])
 
 
 def merge_contractions(schedule: Schedule) -> System | None:
@@ -108,19 +128,7 @@ class _Merging:
 
     def product(self, variable: Variable, maker: dict[Variable, Place]) -> Product | None:
         """How `variable` is made, where that is a vector times a matrix."""
-        equation = self.equations[maker[variable]]
-        if not isinstance(equation, Compute) or equation.op.name != "dot_general" or equation.space is None:
-            return None
-        xs = [x for x in equation.operands if isinstance(x, Variable)]
-        sides = [k for k, x in enumerate(xs) if x.space is not None]
-        if len(xs) != 2 or len(sides) != 1:
-            return None
-        side = sides[0]
-        contracted, batch = equation.op["dimension_numbers"]
-        row, weight = xs[side], xs[1 - side]
-        if any(batch) or len(row.type.shape) != 1 or len(weight.type.shape) != 2 or len(contracted[0]) != 1:
-            return None
-        return Product(equation, row, weight, side, contracted[1 - side][0])
+        return row_product(self.equations[maker[variable]])
 
     # ---- what is made of it
 

@@ -152,4 +152,4 @@ def loop_bodies(found: dict[str, list[str]]) -> set[str]:
 
 def is_product(line: str) -> bool:
     """Is an instruction a matrix product?"""
-    return bool(re.search(r"\bdot\(|custom_call_target=\"[^\"]*(?:matmul|gemm|dot)", line, re.IGNORECASE))
+    return bool(re.search(r"\bdot\(|custom_call_target=\"[^\"]*(?:matmul|gemm|dot|product)", line, re.IGNORECASE))

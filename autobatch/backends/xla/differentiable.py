@@ -72,7 +72,9 @@ class Differentiable:
         if adjoint is None:
             return of_shared, of_columns
         program = self.program
-        reverse = AdjointProgram(adjoint.schedule, program.request, adjoint.constants, program.schedule)
+        reverse = AdjointProgram(
+            adjoint.schedule, program.request, adjoint.constants, program.products, program.schedule
+        )
         handed = [*kept, *(cotangents[k] for k in adjoint.seeds)]
         found = iter(reverse.run_adjoint(shared, {**moving, **still}, signature, handed))
         for k in adjoint.shared:

@@ -51,6 +51,8 @@ class Program:
     schedule: Schedule
     request: TableRequest
     constants: Sequence[Any]
+    products: str
+    """The option of that name."""
 
     def run(
         self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, keep: Sequence[Variable] = ()
@@ -101,6 +103,7 @@ class Emission:
     ) -> None:
         self.keep = keep
         self.schedule, self.request, self.constants = program.schedule, program.request, program.constants
+        self.products = program.products
         self.shared, self.tables, self.signature = shared, tables, signature
         self.places, _ = layout(program.request, signature)
         self.env: dict[Variable, Any] = {}

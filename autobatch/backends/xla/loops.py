@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.backends.protocol import COMBINE, NEUTRAL
+from autobatch.backends.xla.products.window import LoopProducts, Source
 from autobatch.backends.xla.rows import compute_live, take
 from autobatch.ir import jax_compat
 from autobatch.ir.system import (
@@ -46,6 +47,7 @@ class LevelLoop:
         self.joined: dict[str, Any] = {}
         self.ordered: dict[tuple[Variable, int], Any] = {}
         self.copied: dict[Variable, tuple[Any, str]] = {}
+        self.products = LoopProducts(emission.products, recurrence, emission.request.widths, emission.env)
         self.prepare()
         for group in recurrence.buffers:
             self.shared_buffer(group)
@@ -169,8 +171,13 @@ class LevelLoop:
                 local[x] = self.slice(x, order, start, width, buffers)
             return local[x]
 
+        def read(gather: Gather) -> Source:
+            return self.read_by(gather, order, start, width, buffers)
+
         for equation in task.equations:
-            if isinstance(equation, Compute):
+            if (product := self.products.of(equation, width, row, read)) is not None:
+                found = [product]
+            elif isinstance(equation, Compute):
                 found = compute_live(equation, [row(x) for x in equation.operands], width, live)
             else:
                 found = [self.gathered(equation, order, start, width, buffers)]
@@ -189,13 +196,16 @@ class LevelLoop:
     def gathered(self, equation: Equation, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
         """What an equation that reads other rows gives for the rows of a window."""
         match equation:
-            case Gather(table=table):
-                index = self.e.window(f"{table}@{order.index}", start, width)
-                return take(self.source(equation, buffers), index)
+            case Gather():
+                return take(*self.read_by(equation, order, start, width, buffers))
             case Fold():
                 return self.run_of_rows(equation, order, start, width, buffers)
             case _:
                 raise AssertionError("only computations, gathers and folds are in cycles")
+
+    def read_by(self, gather: Gather, order: Order, start: Any, width: int, buffers: list[Any]) -> tuple[Any, Any]:
+        """The array that a gather reads, and which rows of it belong to a window."""
+        return self.source(gather, buffers), self.e.window(f"{gather.table}@{order.index}", start, width)
 
     def slice(self, x: Variable, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
         """The window's rows of a variable of the same space."""

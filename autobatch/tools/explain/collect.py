@@ -56,7 +56,7 @@ def of_call(
         strategies=strategies(lowered.module, spec, (p.equation for p in found)),
         rows=_rows(program, plan, counts, signature, used),
         recurrences=loops,
-        products=products(found),
+        products=products(found, compiled.options.products, plan.request.widths),
         widths=plan.request.widths,
         bytes=_bytes(program, plan.request, tables, loops),
     )

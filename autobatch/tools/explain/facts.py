@@ -128,10 +128,20 @@ class Recurrence:
 
 
 @dataclass(frozen=True)
+class Multiplier:
+    """What computes a product in windows of so many rows, `native` or `xla`, and why."""
+
+    width: int
+    by: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Product:
     """A matrix product or another contraction. Shapes are those of one row; an operand that `varies` has its own value
     in each row, so its array has an axis of rows in front. `rows` are all rows that the product runs on; inside a level
-    loop they come in the windows of the task. `loop`: the operation that holds it, such as `scan`."""
+    loop they come in the windows of the task. `operation` names what holds it too, such as `scan`. `multipliers`: for
+    each width of windows, where the option `products` leaves a choice."""
 
     operation: str
     place: Place
@@ -144,6 +154,7 @@ class Product:
     task: str | None
     file: str
     line: int
+    multipliers: tuple[Multiplier, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from autobatch.tools.explain.words import (
     label,
     margin,
     meanings,
+    multipliers_of,
     place_of,
     products_title,
     row_name,
@@ -189,10 +190,11 @@ def _products(facts: Facts) -> str:
             f"<code>{escape(shapes(p))}</code>",
             escape(windows_of(p, facts)),
             escape(f"{file_name(p.file)}:{p.line}"),
+            escape(multipliers_of(p)),
         ]
         for p in facts.products
     ]
-    return _table(products_title(facts).capitalize(), ["runs", "shapes", "rows", "line"], rows)
+    return _table(products_title(facts).capitalize(), ["runs", "shapes", "rows", "line", "by"], rows)
 
 
 def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

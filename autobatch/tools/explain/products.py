@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from autobatch.backends.xla.products.choice import choose
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Atom, Compute, Variable
 from autobatch.ir.types import Array
+from autobatch.optimize.contractions import row_product
 from autobatch.optimize.sharing import CONTRACTIONS
-from autobatch.tools.explain.facts import Product
+from autobatch.tools.explain.facts import Multiplier, Product
 from autobatch.tools.explain.places import Placed
 
 
-def products(found: Iterable[Placed]) -> tuple[Product, ...]:
-    """Every contraction of a schedule, in the order in which they run."""
+def products(found: Iterable[Placed], option: str, widths: Sequence[int]) -> tuple[Product, ...]:
+    """Every contraction of a schedule, in the order in which they run. `option`: what may compute them."""
     return tuple(
-        _product(p, p.equation, name)
+        _product(p, p.equation, name, _multipliers(p, option, widths))
         for p in found
         if isinstance(p.equation, Compute)
         for name in _contractions(p.equation)
@@ -30,12 +32,22 @@ def _contractions(equation: Compute) -> list[str]:
     return [f"{op.name}({inner})" for inner in jax_compat.held_primitives(op) if inner in CONTRACTIONS]
 
 
-def _product(p: Placed, equation: Compute, name: str) -> Product:
+def _multipliers(p: Placed, option: str, widths: Sequence[int]) -> tuple[Multiplier, ...]:
+    """What computes a product at each width; nothing to say outside level loops, where it is XLA always."""
+    product = row_product(p.equation)
+    if product is None or p.place.kind != "level" or option == "xla":
+        return ()
+    chosen = [(width, choose(option, product, width)) for width in widths]
+    return tuple(Multiplier(w, "xla" if c.kernel is None else "native", c.why) for w, c in chosen)
+
+
+def _product(p: Placed, equation: Compute, name: str, multipliers: tuple[Multiplier, ...]) -> Product:
     xs = equation.operands if equation.op.name in CONTRACTIONS else ()
     left, right = (_operand(xs, k) for k in (0, 1))
     result = equation.results[0].type.shape
     span = equation.span
-    return Product(name, p.place, *left, *right, result, p.place.rows, p.task, span.file, span.line)
+    shapes = (*left, *right, result)
+    return Product(name, p.place, *shapes, p.place.rows, p.task, span.file, span.line, multipliers)
 
 
 def _operand(xs: tuple[Atom, ...], k: int) -> tuple[tuple[int, ...], bool]:

@@ -12,6 +12,7 @@ from autobatch.tools.explain.words import (
     label,
     margin,
     meanings,
+    multipliers_of,
     place_of,
     products_title,
     row_name,
@@ -39,10 +40,10 @@ def as_text(facts: Facts) -> str:
     parts += [_levels(loop) for loop in facts.recurrences]
     loops = len(facts.recurrences)
     products = [
-        (label(p.place, loops), shapes(p), windows_of(p, facts), f"{file_name(p.file)}:{p.line}")
+        (label(p.place, loops), shapes(p), windows_of(p, facts), f"{file_name(p.file)}:{p.line}", multipliers_of(p))
         for p in facts.products
     ]
-    parts.append(_table(products_title(facts), [("", "shapes", "rows", ""), *products] if products else []))
+    parts.append(_table(products_title(facts), [("", "shapes", "rows", "", ""), *products] if products else []))
     parts.append(_table("bytes", [(name, f"{size:,}") for name, size in bytes_of(facts)]))
     return "\n\n".join("\n".join(line.rstrip() for line in part if line) for part in parts if part)
 

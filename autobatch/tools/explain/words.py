@@ -112,6 +112,18 @@ def windows_of(product: Product, facts: Facts) -> str:
     return " + ".join(f"{w.count:,} of {w.width:,}" for w in task.windows) or "none"
 
 
+def multipliers_of(product: Product) -> str:
+    """What computes a product at each width of windows, where there is a choice: `native at 16, 8; xla at 64 (why)`."""
+    by: dict[tuple[str, str], list[int]] = {}
+    for m in product.multipliers:
+        by.setdefault((m.by, m.why), []).append(m.width)
+    words = [
+        f"{name} at {', '.join(map(str, widths))}" + (f" ({why})" if name == "xla" else "")
+        for (name, why), widths in by.items()
+    ]
+    return "; ".join(words)
+
+
 def percent(part: float | None) -> str:
     """A share, never rounded to nothing or to all."""
     if part is None:

@@ -1,4 +1,4 @@
-"""Matrix products of few rows by a kernel of our own, called from the XLA program through its foreign function interface.
+"""Matrix products of few rows by a kernel of our own, which the XLA program calls as a foreign function.
 
     z = concatenate(h[left], h[right]) @ U          rows that a level has just made, times a matrix that all rows share
 

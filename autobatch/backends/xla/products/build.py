@@ -91,11 +91,9 @@ def registered(dtype: str) -> Registered:
 def register(kernel: Kernel) -> Registered:
     """Make a kernel known to XLA. Once in a process: XLA keeps the first address that it gets for a name."""
     with _lock:
-        text = module(kernel)
-        target = _target_name(kernel, text)
-        code = _load(text, target)
+        target, address = load(kernel)
         try:
-            jax.ffi.register_ffi_target(target, _capsule(code), platform="cpu", api_version=INTERFACE)
+            jax.ffi.register_ffi_target(target, _capsule(address), platform="cpu", api_version=INTERFACE)
         except Exception as error:  # whatever XLA has against it, its own products remain
             raise UnavailableError(f"XLA does not take the kernel: {error}") from error
         return Registered(kernel, target)
@@ -108,9 +106,11 @@ def _target_name(kernel: Kernel, text: str) -> str:
     return f"autobatch_product_{kernel.dtype}x{kernel.lanes}_{digest}"
 
 
-def _load(text: str, name: str) -> int:
-    """The address of the handler, compiled now or before."""
+def load(kernel: Kernel) -> tuple[str, int]:
+    """The name and the address of a handler, compiled now or before."""
     llvm, machine = _llvm(), host()
+    text = module(kernel)
+    name = _target_name(kernel, text)
     target = llvm.Target.from_default_triple().create_target_machine(
         cpu=machine.name, features=machine.features, opt=3, reloc="pic", codemodel="jitdefault", jit=True
     )
@@ -118,12 +118,12 @@ def _load(text: str, name: str) -> int:
     held = _read(path)
     if held is not None:
         try:
-            return _link(target, held)
+            return name, _link(target, held)
         except RuntimeError as error:
             logger.warning("the kept object %s is not usable (%s): compiled again", path, error)
     made = compile_object(text, target)
     _write(path, made)
-    return _link(target, made)
+    return name, _link(target, made)
 
 
 def compile_object(text: str, target: Any) -> bytes:
@@ -132,7 +132,7 @@ def compile_object(text: str, target: Any) -> bytes:
     parsed = llvm.parse_assembly(text)
     parsed.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-    tuning.loop_unrolling = tuning.loop_vectorization = tuning.slp_vectorization = False  # it is written as it should be
+    tuning.loop_unrolling = tuning.loop_vectorization = tuning.slp_vectorization = False  # it is written as wanted
     passes = llvm.create_pass_builder(target, tuning)
     passes.getModulePassManager().run(parsed, passes)
     return bytes(target.emit_object(parsed))

@@ -1,7 +1,7 @@
 """The function that XLA calls, as LLVM IR: it takes a call frame apart and runs the product.
 
-The layout of the structures is that of `xla/ffi/api/c_api.h`, which jaxlib ships; all its fields are of 8 bytes or padded
-to them. The handler says which version of that interface it was written for, and XLA refuses it where it supports that
+The layout of the structures is that of `xla/ffi/api/c_api.h`, which jaxlib ships; fields are of 8 bytes or padded to
+them. The handler says which version of that interface it was written for, and XLA refuses it where it supports that
 version no longer. It keeps no state, allocates nothing and calls nothing, so any number of threads may run it at once.
 
     arguments   x0: [any, k0], index0: int32[m], x1: [any, k1], index1: int32[m], ..., packed matrix: [panels, k, panel]

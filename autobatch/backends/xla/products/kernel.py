@@ -92,7 +92,7 @@ class Kernel:
 def micro_kernel(kernel: Kernel, rows: int, vectors: int) -> Function:
     """`rows` x `vectors` sums over all of k, in registers.
 
-    `x`: a block of scratch memory. `w`: a panel. `out`: the first element, rows `stride` bytes apart, of which `columns`
+    `x`: a block of scratch memory. `w`: a panel. `out`: the first element, rows `stride` bytes apart; `columns` of them
     are left to the right."""
     grid = [(r, c) for r in range(rows) for c in range(vectors)]
     v = kernel.vector

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from autobatch.backends.xla.products.build import Registered
 
 Source = tuple[Any, Any | None]
-"""Rows: an array [rows, k], and int32[m], the rows of it that are meant; None for all of them, and m is their number."""
+"""Rows: an array [rows, k], and int32[m], which rows of it are meant; None for all of them, and m is their number."""
 
 SCRATCH = 1024 * 1024
 """Bytes of gathered rows that are worked on together, at most: they stay in the second level of cache."""

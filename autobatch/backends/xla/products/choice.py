@@ -1,0 +1,95 @@
+"""Which products the kernel computes, and which XLA: by the option `products`, and by what was measured.
+
+On one core with AVX-512 (XLA's product of JAX 0.10; the same rows gathered in both), the kernel takes 0.5 to 0.9 of
+XLA's time from 8 rows on, for matrices from 16x16 to 512x1024: it packs nothing in the loop, and needs no gathered rows
+in memory. One row, and matrices of a few numbers, are as fast by the loops that XLA writes into the program. The kernel
+runs on one core, XLA cuts large products among all cores there are.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+
+from autobatch.backends.xla.products import build
+from autobatch.backends.xla.products.build import Registered, UnavailableError
+from autobatch.ir import jax_compat
+from autobatch.ir.types import Array
+from autobatch.optimize.contractions import Product
+from autobatch.options import OptionError
+
+logger = logging.getLogger("autobatch")
+
+DTYPES = ("float32", "float64")
+LEAST = 1024
+"""Multiply-adds from which a call of the kernel is worth it."""
+MANY = 12_000_000
+"""Multiply-adds that XLA cuts among cores."""
+MOST = 2**28
+"""Multiply-adds from which XLA's product is as fast on one core: it packs for more levels of cache."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The kernel, or None for XLA's product, and why."""
+
+    kernel: Registered | None
+    why: str
+
+
+def require(option: str) -> None:
+    """OptionError where the option wants kernels and there can be none on this machine."""
+    if option == "native":
+        try:
+            for dtype in DTYPES:
+                build.registered(dtype)
+        except UnavailableError as error:
+            raise OptionError(f"option 'products' is 'native', but there is no kernel: {error}") from None
+
+
+def choose(option: str, product: Product, rows: int) -> Choice:
+    """What computes a product of so many rows at once."""
+    if option == "xla":
+        return Choice(None, "asked for")
+    why = _not_covered(product)
+    if why is None and option == "auto":
+        why = _slower(rows * product.contracted * product.columns)
+    if why is not None:
+        return Choice(None, why)
+    try:
+        return Choice(build.registered(str(jax_compat.device_dtype(product.weight.type))), "the faster one here")
+    except UnavailableError as error:
+        if option == "native":
+            raise OptionError(f"option 'products' is 'native', but there is no kernel: {error}") from None
+        return Choice(None, str(error))
+
+
+def _not_covered(product: Product) -> str | None:
+    """Why the kernel cannot compute a product."""
+    result = product.equation.results[0].type
+    assert isinstance(result, Array)
+    dtypes = {str(jax_compat.device_dtype(t)) for t in (product.row.type, product.weight.type, result)}
+    if len(dtypes) > 1 or not dtypes <= set(DTYPES):
+        return f"the kernel is for float32 and float64 alone, not for {' and '.join(sorted(dtypes))}"
+    if not product.contracted or not product.columns:
+        return "the matrix is empty"
+    return None
+
+
+def _slower(work: int) -> str | None:
+    """Why XLA's product is taken to be the faster one."""
+    if work < LEAST:
+        return "too little work for a call"
+    if work >= MOST:
+        return "XLA's is as fast for so much work"
+    if work >= MANY and _cores() > 1:
+        return f"XLA cuts so much work among {_cores()} cores"
+    return None
+
+
+def _cores() -> int:
+    """Processors that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
