@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -174,6 +175,7 @@ class LevelLoop:
         def read(gather: Gather) -> Source:
             return self.read_by(gather, order, start, width, buffers)
 
+        found: Sequence[Any]
         for equation in task.equations:
             if (product := self.products.of(equation, width, row, read)) is not None:
                 found = [product]
