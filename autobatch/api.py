@@ -32,18 +32,17 @@ from autobatch.data import FAILED, Examples, Known, fixed_by, gather
 from autobatch.errors import BatchError, ExampleError, SourceError, UnsupportedError
 from autobatch.grouped import GroupedBatch, whole_arrays
 from autobatch.groups import Group
-from autobatch.inspection import Lowered
+from autobatch.inspection import Lowered, LoweredGroups, Parts, Prepared, Run, lowered
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
 from autobatch.outcome import Outcome
 from autobatch.packing import Declared
-from autobatch.ready import Ready
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.shapes import ragged_names
 from autobatch.shapes import ByShape, RaggedRefused
 from autobatch.sharing import Sharing
 from autobatch.specialisations import Request, Specialisations
 from autobatch.specialise import Program
-from autobatch.tools.explain import Explanation, backend_of, explain_call, explain_refusal, refuse_traced
+from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,16 +58,6 @@ class Settings:
     on_error: str
     static: frozenset[str]
     options: options | Mapping[str, Any] | None
-
-
-@dataclass
-class Prepared:
-    """A call whose program is known: what it runs on."""
-
-    program: Program
-    examples: Examples
-    shared: list[Any]
-    ready: Ready
 
 
 class Batched(Generic[P, R]):
@@ -141,28 +130,25 @@ class Batched(Generic[P, R]):
         )
         return made
 
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """The program that this call would run, without running it: text of every stage, cost, executable."""
-        prepared = self._prepare_one("lower", self._bind((*self._receiver, *args), kwargs))
-        ready = prepared.ready
-        return Lowered(prepared.program, prepared.shared, ready.tables, ready.signature, self._call_compiled)
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered | LoweredGroups:
+        """The program that this call would run, without running it: text of every stage, cost, executable. Where arrays
+        differ in shape by example, those of each group (`.groups`)."""
+        return lowered(self._prepare_apart(self._bind((*self._receiver, *args), kwargs)), self._call_compiled)
 
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation | GroupedExplanation:
         """What the compiler does with each line for this call, and what the call costs: as text (`str`), as one HTML
         page (`.html()`), as plain data (`.data`).
 
         Specialises and plans as the call would, and keeps that for it; makes no executable, and runs nothing. A
-        function that cannot be compiled is shown with the line that is refused. Outside `jax.jit` only."""
+        function that cannot be compiled is shown with the line that is refused. Where arrays differ in shape by
+        example, each group is explained (`.groups`). Outside `jax.jit` only."""
         bound = self._bind((*self._receiver, *args), kwargs)
         backend = backend_of(*self._backend(self.options()))
         try:
-            prepared = self._prepare_one("explain", bound)
+            parts = self._prepare_apart(bound)
         except SourceError as error:
             return explain_refusal(self._name, self.__wrapped__, bound.size, backend, error)
-        ready, program = prepared.ready, prepared.program
-        refuse_traced(self._name, ready.tables)
-        plan: Any = ready.plan or prepared.examples.on_host().plan(program)
-        return explain_call(self._name, backend, program, plan, ready.tables, ready.signature)
+        return explain_parts(self._name, backend, parts)
 
     def cache_info(self) -> CacheInfo:
         """How much this function has compiled, and keeps."""
@@ -250,12 +236,11 @@ class Batched(Generic[P, R]):
         asked = self.settings.backend if self.settings.backend != "auto" else chosen.backend
         return asked, "xla" if asked == "auto" else asked
 
-    def _prepare_one(self, what: str, bound: Bound) -> Prepared:
-        """As `_prepare`, for something that exists for one program only, and is called `what`."""
+    def _prepare_apart(self, bound: Bound) -> Parts:
+        """As `_prepare`, for each group of examples of one shape, with the numbers of its examples."""
         by_shape = self._by_shape(self._prepare)
-        by_shape.single = what
-        prepared: Prepared = by_shape.run(bound)
-        return prepared
+        by_shape.apart = True
+        return [(part.members, part.result) for part in by_shape.run(bound)]
 
     def _prepare(self, bound: Bound, chosen: Options | None = None) -> Prepared:
         """Find or compile the program for the types of a call, and its tables."""
@@ -321,11 +306,16 @@ class Batched(Generic[P, R]):
         result = results.build(program.result, outcome, self.settings.out_axes)
         return (result, results.Failures(failed, ready.failures)) if program.masks else result
 
-    def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Prepared, Callable[..., Any]]:
-        by_shape = self._by_shape(self._prepare)
-        by_shape.single = "compile"
-        prepared = by_shape.run(self._bind((*self._receiver, *args), kwargs))
-        return prepared, lambda run: self._finish(prepared, run)
+    def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], found: Callable[..., Run]) -> Any:
+        """A call that runs what is `found` for the program and the signature of each group."""
+
+        def call(part: Bound) -> Any:
+            prepared = self._prepare(part)
+            return self._finish(prepared, found(prepared.program, prepared.ready.signature))
+
+        by_shape = self._by_shape(call)
+        by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
+        return by_shape.run(self._bind((*self._receiver, *args), kwargs))
 
     def specialisations_for(self, group: Group) -> tuple[Program, ...]:
         """The programs that this function has for such examples; batches are planned for all of them."""

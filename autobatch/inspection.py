@@ -1,31 +1,63 @@
-"""`f.lower(...)`: the program of one call, as text, as an executable, and what it costs."""
+"""`f.lower(...)`: the program of one call, as text, as an executable, and what it costs.
+
+Where the examples are in groups by the shapes of their arrays, each group has a program of its own.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 
+from autobatch.data import Examples
 from autobatch.errors import BatchError, PlanError
+from autobatch.ready import Ready
+from autobatch.runtime.columns import Ints
+from autobatch.runtime.shapes import distinguishing, group_title
 from autobatch.specialise import Program
 
 STAGES = ("source", "example", "spmd", "adjoint", "fissioned", "backend")
+Run = Callable[[Any, Any, Any], Any]
+Call = Callable[[tuple[Any, ...], Mapping[str, Any], Callable[[Program, Any], Run]], Any]
+"""A call of the function with these arguments, that runs what is found for the program and the signature of each of its
+groups."""
+
+
+@dataclass
+class Prepared:
+    """A call whose program is known: what it runs on."""
+
+    program: Program
+    examples: Examples
+    shared: list[Any]
+    ready: Ready
+
+
+Parts = Sequence[tuple[Ints, Prepared]]
+"""The groups of a call by the shapes of arrays: the numbers of their examples, and what runs."""
+
+
+def lowered(parts: Parts, call: Call) -> Lowered | LoweredGroups:
+    """The program of a call, or those of its groups."""
+    found = [Lowered(p.program, p.shared, p.ready.tables, p.ready.signature, call) for _, p in parts]
+    return found[0] if len(found) == 1 else LoweredGroups(found, [m for m, _ in parts], shapes_of(parts), call)
+
+
+def shapes_of(parts: Parts) -> list[dict[str, str]]:
+    """What tells each group from the others."""
+    return distinguishing([p.examples.schema for _, p in parts])
 
 
 class Lowered:
     """A program for the types and the size class of one call."""
 
     def __init__(
-        self,
-        program: Program,
-        shared: list[Any],
-        tables: Mapping[str, Any],
-        signature: Any,
-        prepare: Callable[..., Any],
+        self, program: Program, shared: list[Any], tables: Mapping[str, Any], signature: Any, call: Call
     ) -> None:
-        self._program, self._shared, self._signature, self._prepare = program, shared, signature, prepare
+        self._program, self._shared, self._signature, self._call = program, shared, signature, call
         self._tables = dict(tables)
 
     def as_text(self, stage: str = "example") -> str:
@@ -43,7 +75,7 @@ class Lowered:
     def compile(self) -> Compiled:
         """The executable: a callable for calls of the same types and size class."""
         made = self._program.lowered(self._shared, self._tables, self._signature).compile()
-        return Compiled(self._program, self._signature, made, self._prepare)
+        return Compiled([Executable(self._program, self._signature, made)], self._call)
 
     def cost(self) -> dict[str, float]:
         """What XLA counts: "flops", "bytes accessed" and more. A loop whose length is data is counted as one turn."""
@@ -51,23 +83,70 @@ class Lowered:
         return dict(analysis or {})
 
 
-class Compiled:
-    """An executable of one size class."""
+class LoweredGroups:
+    """The programs of one call whose examples are in groups by the shapes of their arrays. `groups` are those of each
+    group, `members` the numbers of its examples, `shapes` what tells it from the others."""
 
-    def __init__(self, program: Program, signature: Any, executable: Any, prepare: Callable[..., Any]) -> None:
-        self._program, self._signature, self.executable, self._prepare = program, signature, executable, prepare
+    def __init__(
+        self, groups: Sequence[Lowered], members: Sequence[Ints], shapes: Sequence[Mapping[str, str]], call: Call
+    ) -> None:
+        self.groups, self.members, self.shapes = tuple(groups), tuple(members), tuple(map(dict, shapes))
+        self._call = call
+
+    def as_text(self, stage: str = "example") -> str:
+        """The programs at a stage, one after another under a heading each; the "source" is that of all."""
+        texts = [g.as_text(stage) for g in self.groups]
+        if stage == "source":
+            return texts[0]
+        count = len(texts)
+        heads = [group_title(k, count, m, s) for k, (m, s) in enumerate(zip(self.members, self.shapes, strict=True))]
+        return "\n\n".join(f"# {head}\n\n{text}" for head, text in zip(heads, texts, strict=True))
+
+    def compile(self) -> Compiled:
+        """The executables of all groups: a callable for calls whose groups are of these types and size classes."""
+        return Compiled([e for g in self.groups for e in g.compile().executables], self._call)
+
+    def cost(self) -> dict[str, float]:
+        """What XLA counts, summed over the groups; see `Lowered.cost`."""
+        total: dict[str, float] = {}
+        for group in self.groups:
+            for name, amount in group.cost().items():
+                if not name.startswith("utilization"):
+                    total[name] = total.get(name, 0.0) + amount
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Executable:
+    """What XLA has made of a program for one size class."""
+
+    program: Program
+    signature: Any
+    made: Any
+
+    def run(self, shared: Any, tables: Any, _: Any) -> Any:
+        held = jax.tree.map(jax.numpy.asarray, (list(shared), dict(tables)))
+        return self.made(*held)
+
+
+class Compiled:
+    """An executable of one size class; for groups of examples by shape, one for each group."""
+
+    def __init__(self, executables: Sequence[Executable], call: Call) -> None:
+        self.executables, self._call = tuple(executables), call
+
+    @property
+    def executable(self) -> Any:
+        """What JAX calls compiled, of the first group."""
+        return self.executables[0].made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Like the function itself, but never compiles: PlanError for other types or another size class."""
-        prepared, finish = self._prepare(args, kwargs)
-        if prepared.program.compiled is not self._program.compiled or prepared.ready.signature != self._signature:
-            raise PlanError(
-                f"this executable is for {self._signature} of {self._program.fingerprint}, not for the "
-                f"call's {prepared.ready.signature}; call the function itself"
-            )
+        return self._call(args, kwargs, self._for)
 
-        def run(shared: Any, tables: Any, _: Any) -> Any:
-            held = jax.tree.map(jax.numpy.asarray, (list(shared), dict(tables)))
-            return self.executable(*held)
-
-        return finish(run)
+    def _for(self, program: Program, signature: Any) -> Run:
+        for e in self.executables:
+            if e.program.compiled is program.compiled and e.signature == signature:
+                return e.run
+        held = " or ".join(f"{e.signature} of {e.program.fingerprint}" for e in self.executables)
+        raise PlanError(f"this executable is for {held}, not for the call's {signature}; call the function itself")

@@ -40,11 +40,19 @@ class RaggedRefused(Exception):
         super().__init__(str(error))
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What a call gives for one group of examples. `members` are their numbers."""
+
+    members: Ints
+    result: Any
+
+
 @dataclass
 class ByShape:
     """Calls of one function. `call` runs it for examples of one shape; it may raise ShapesDiffer, NeedsWhole and
-    RaggedRefused. `masks`: its result is `(result, failures)`. `single`: what is asked for exists for one program only,
-    and is called so. `rounded`: the sizes of groups are rounded up, so that calls fall into few size classes."""
+    RaggedRefused. `masks`: its result is `(result, failures)`. `apart`: results are not put together, but listed by
+    group, each a `Part`. `rounded`: the sizes of groups are rounded up, so that calls fall into few size classes."""
 
     function: str
     call: Callable[[Bound], Any]
@@ -52,7 +60,7 @@ class ByShape:
     limit: int
     out_axes: Any = 0
     masks: bool = False
-    single: str = ""
+    apart: bool = False
     rounded: bool = True
     groups: int = 1
 
@@ -75,7 +83,7 @@ class ByShape:
             case RaggedRefused():
                 return self.whole(bound, found)
             case (result,):
-                return result
+                return [Part(np.arange(bound.size), result)] if self.apart else result
             case _:
                 assert_never(found)
 
@@ -106,13 +114,10 @@ class ByShape:
     def in_groups(self, parts: Sequence[Bound], order: Any) -> Any:
         """The results of groups of examples, put together."""
         self.groups += len(parts) - 1
-        if self.single:
-            if len(parts) > 1:
-                raise BatchError(
-                    f"{self.function}.{self.single} is about one program, but these examples are in {len(parts)} "
-                    "groups by the shapes of their arrays; pass examples of one shape"
-                )
-            return self.run(parts[0])
+        if self.apart:
+            if isinstance(order, jax.core.Tracer):
+                raise BatchError(f"{self.function}: programs of groups by shape are shown outside jax.jit only")
+            return self.listed(parts, _known(self.function, order))
         together = Together(self.function, order, tuple(p.size for p in parts))
         results, failures, count, base = [], list[Failure](), 0, 0
         for part in parts:
@@ -131,6 +136,18 @@ class ByShape:
             masked = together.value([r for r, _ in results], self.out_axes)
             return masked, failures_together([f for _, f in results], together)
         return together.value(results, self.out_axes)
+
+    def listed(self, parts: Sequence[Bound], order: Ints) -> list[Part]:
+        """The results of groups of examples, each with the numbers of its examples; repeated ones are left out."""
+        example = np.full(sum(p.size for p in parts), -1, np.int64)
+        example[order] = np.arange(len(order))
+        found, base = [], 0
+        for part in parts:
+            for inner in self.run(part):
+                members = example[base + inner.members]
+                found.append(Part(members[members >= 0], inner.result))
+            base += part.size
+        return found
 
 
 # ---- cutting the arguments of a call

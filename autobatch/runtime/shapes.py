@@ -125,6 +125,35 @@ def _spelt(shape: tuple[int, ...]) -> str:
     return str(tuple(int(n) for n in shape))
 
 
+def array_shapes(schema: Schema) -> dict[str, str]:
+    """The shape of the arrays in each column of a schema, in words: `(3, 4)`, or `(n, 4)` of ragged ones."""
+    ragged = {s.name for s in schema.lists if s.from_array}
+    found = {f.column: f.type for s in schema.stores for f in s.fields if f.column not in ragged}
+    found |= {s.name: s.elem for s in schema.lists}
+    found |= {} if ROOT in ragged else {ROOT: schema.root}
+    words = {}
+    for name, type in found.items():
+        if isinstance(type, Array):
+            where = "one example" if name == ROOT else name
+            words[where] = _words([type.shape]) if name not in ragged else f"(n, {', '.join(map(str, type.shape))})"
+    return words
+
+
+def distinguishing(schemas: Sequence[Schema]) -> list[dict[str, str]]:
+    """Of the shapes of arrays in each of some schemas, those that are not the same in all of them."""
+    shapes = [array_shapes(s) for s in schemas]
+    differ = [n for n in dict.fromkeys(n for s in shapes for n in s) if len({s.get(n) for s in shapes}) > 1]
+    return [{n: s[n] for n in differ if n in s} for s in shapes]
+
+
+def group_title(number: int, count: int, members: Ints, shapes: Mapping[str, str]) -> str:
+    """Which examples a group has, and what tells it from the others."""
+    shown = ", ".join(map(str, members[:8].tolist())) + (", ..." if len(members) > 8 else "")
+    held = "; ".join(f"{name} {words}" for name, words in shapes.items())
+    plural = "" if len(members) == 1 else "s"
+    return f"group {number + 1} of {count}: {len(members):,} example{plural} ({shown}): {held}"
+
+
 # ---- ragged columns made dense
 
 

@@ -324,9 +324,54 @@ def test_an_error_of_the_function_is_told_as_it_is() -> None:
 
 def test_one_program_is_shown_for_one_shape() -> None:
     f = ab.batched(bright, in_axes=(None, 0))
-    assert "func" in f.lower(2.0, MIXED[:1]).as_text()
-    with pytest.raises(ab.BatchError, match="these examples are in 2 groups by the shapes"):
-        f.lower(2.0, MIXED)
+    assert f.lower(2.0, MIXED[:1]).as_text().count("func @bright") == 1
+    assert "5 examples" not in str(f.explain(2.0, MIXED[:1]))
+
+
+def test_the_programs_of_groups() -> None:
+    f = ab.batched(bright, in_axes=(None, 0))
+    lowered = f.lower(2.0, MIXED)
+    assert [m.tolist() for m in lowered.members] == [[0, 2, 4], [1, 3]]
+    assert lowered.shapes == ({"Photo.image": "(3, 4)"}, {"Photo.image": "(2, 5)"})
+    for stage in ("example", "spmd", "fissioned", "backend"):
+        text = lowered.as_text(stage)
+        assert "# group 1 of 2: 3 examples (0, 2, 4): Photo.image (3, 4)\n" in text
+        assert all(g.as_text(stage) in text for g in lowered.groups)
+    assert lowered.as_text("source").count("def bright") == 1
+    assert lowered.cost()["flops"] == sum(g.cost()["flops"] for g in lowered.groups)
+    compiled = lowered.compile()
+    for examples in (MIXED, MIXED[::-1]):
+        np.testing.assert_allclose(compiled(3.0, examples), f(3.0, examples), rtol=1e-6)
+    with pytest.raises(ab.PlanError, match="call the function itself"):
+        compiled(2.0, photos((3, 4), (4, 4)))
+    mask = ab.batched(checked, on_error="mask")
+    assert mask.lower(MIXED).compile()(MIXED)[1].failed.tolist() == [False, False, False, True, False]
+
+
+def test_the_explanations_of_groups() -> None:
+    f = ab.batched(bright, in_axes=(None, 0))
+    explained = f.explain(2.0, MIXED)
+    assert [m.tolist() for m in explained.members] == [[0, 2, 4], [1, 3]]
+    text, page = str(explained), explained.html()
+    assert text.startswith("bright: 5 examples in 2 groups by the shapes of their arrays\n  group 1 of 2: 3 examples")
+    for group, shape in zip(explained.groups, ("(3, 4)", "(2, 5)"), strict=True):
+        assert str(group) in text and f"Photo.image {shape}" in text and f"Photo.image {shape}" in page
+    assert page.count("<!doctype html>") == 1 and page.count('class="source"') == 2
+    assert [g["examples"] for g in explained.data["groups"]] == [[0, 2, 4], [1, 3]]
+    assert explained.data["groups"][0]["explanation"] == explained.groups[0].data
+    refused = ab.batched(lambda p: p.nope)
+    assert "nope" in str(refused.explain(MIXED))
+
+
+def test_groups_by_length_and_of_packed_batches_are_shown() -> None:
+    f = ab.batched(lambda w, p: w[: p.image.shape[0]] @ p.image, in_axes=(None, 0))
+    lengths = photos((2, 3), (4, 3), (2, 3))
+    for examples in (lengths, ab.pack(lengths), ab.pack(MIXED)):
+        explained = f.explain(np.ones(5), examples)
+        assert sorted(k for m in explained.members for k in m.tolist()) == list(range(len(examples)))
+        assert [len(s) for s in explained.shapes] == [1, 1]
+    with pytest.raises(ab.BatchError, match="outside jax.jit"):
+        jax.jit(lambda b: f.lower(np.ones(5), b) and 0)(ab.pack(MIXED).plan(f))
 
 
 def test_disabled() -> None:

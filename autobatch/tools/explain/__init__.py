@@ -11,21 +11,22 @@ text, page    shown in a terminal; as one HTML page, with a `picture` of the lev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 import jax
 
 from autobatch.errors import BatchError, SourceError
-from autobatch.runtime.plan import DataPlan
-from autobatch.specialise import Program
+from autobatch.inspection import Parts, Prepared, shapes_of
+from autobatch.runtime.columns import Ints
+from autobatch.runtime.shapes import group_title
 from autobatch.tools.explain.collect import INTEGERS, of_call, of_refusal
 from autobatch.tools.explain.facts import Backend, Facts, plain
-from autobatch.tools.explain.page import as_page
+from autobatch.tools.explain.page import as_page, as_pages
 from autobatch.tools.explain.text import as_text
 
-__all__ = ["Explanation", "backend_of", "explain_call", "explain_refusal", "refuse_traced"]
+__all__ = ["Explanation", "GroupedExplanation", "backend_of", "explain_parts", "explain_refusal"]
 
 
 class Explanation:
@@ -49,13 +50,73 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         """The page inside a notebook, apart from the notebook's own styles."""
-        page = escape(self.html())
-        return f'<iframe title="explanation" srcdoc="{page}" style="width: 100%; height: 40rem; border: 0"></iframe>'
+        return _framed(self.html())
 
     def html(self) -> str:
         """One HTML page, which needs nothing from outside: the source with a coloured margin, pictures of the levels
         of each recurrence, the tables."""
         return as_page(self._facts)
+
+    @property
+    def facts(self) -> Facts:
+        """What is shown, as dataclasses."""
+        return self._facts
+
+
+class GroupedExplanation:
+    """The explanations of one call whose examples are in groups by the shapes of their arrays: each is a program of its
+    own. `groups` are those of each group, `members` the numbers of its examples, `shapes` what tells it from the
+    others."""
+
+    def __init__(
+        self,
+        function: str,
+        groups: Sequence[Explanation],
+        members: Sequence[Ints],
+        shapes: Sequence[Mapping[str, str]],
+    ) -> None:
+        self._function, self.groups, self.shapes = function, tuple(groups), tuple(map(dict, shapes))
+        self.members = tuple(members)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """For each group: which "examples" it has, the "shapes" that tell it from the others, its "explanation"."""
+        groups = [
+            {"examples": m.tolist(), "shapes": s, "explanation": g.data}
+            for m, s, g in zip(self.members, self.shapes, self.groups, strict=True)
+        ]
+        return {"function": self._function, "examples": sum(map(len, self.members)), "groups": groups}
+
+    def _title(self) -> str:
+        count = sum(map(len, self.members))
+        return f"{self._function}: {count:,} examples in {len(self.groups)} groups by the shapes of their arrays"
+
+    def _titles(self) -> list[str]:
+        count = len(self.groups)
+        return [group_title(k, count, m, s) for k, (m, s) in enumerate(zip(self.members, self.shapes, strict=True))]
+
+    def __str__(self) -> str:
+        titles = self._titles()
+        parts = [f"{title}\n{'=' * len(title)}\n\n{group}" for title, group in zip(titles, self.groups, strict=True)]
+        return "\n\n".join([self._title() + "\n" + "\n".join(f"  {title}" for title in titles), *parts])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """The page inside a notebook."""
+        return _framed(self.html())
+
+    def html(self) -> str:
+        """One HTML page, with the groups one after another."""
+        facts = [g.facts for g in self.groups]
+        return as_pages(self._function, self._title(), list(zip(self._titles(), facts, strict=True)))
+
+
+def _framed(page: str) -> str:
+    return (
+        f'<iframe title="explanation" srcdoc="{escape(page)}" style="width: 100%; height: 40rem; border: 0"></iframe>'
+    )
 
 
 def backend_of(asked: str, taken: str) -> Backend:
@@ -69,11 +130,19 @@ def backend_of(asked: str, taken: str) -> Backend:
     return Backend(asked, taken, why)
 
 
-def explain_call(
-    name: str, backend: Backend, program: Program, plan: DataPlan, tables: Mapping[str, Any], signature: Any
-) -> Explanation:
-    """The explanation of a call that is ready to run."""
-    return Explanation(of_call(name, backend, program, plan, tables, signature))
+def explain_parts(name: str, backend: Backend, parts: Parts) -> Explanation | GroupedExplanation:
+    """The explanation of a call that is ready to run, or those of its groups."""
+    found = [_explained(name, backend, p) for _, p in parts]
+    return found[0] if len(found) == 1 else GroupedExplanation(name, found, [m for m, _ in parts], shapes_of(parts))
+
+
+def _explained(name: str, backend: Backend, prepared: Prepared) -> Explanation:
+    ready, program = prepared.ready, prepared.program
+    signature: Any = ready.signature
+    if isinstance(ready.tables[INTEGERS], jax.core.Tracer):
+        raise BatchError(f"{name}.explain reads the numbers of the call's plan: call it outside jax.jit")
+    plan: Any = ready.plan or prepared.examples.on_host().plan(program)
+    return Explanation(of_call(name, backend, program, plan, ready.tables, signature))
 
 
 def explain_refusal(
@@ -81,9 +150,3 @@ def explain_refusal(
 ) -> Explanation:
     """The explanation of a function that cannot be compiled."""
     return Explanation(of_refusal(name, function, examples, backend, error))
-
-
-def refuse_traced(name: str, tables: Mapping[str, Any]) -> None:
-    """BatchError where the plan of a call is known to JAX alone."""
-    if isinstance(tables[INTEGERS], jax.core.Tracer):
-        raise BatchError(f"{name}.explain reads the numbers of the call's plan: call it outside jax.jit")

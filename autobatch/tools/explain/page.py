@@ -69,6 +69,26 @@ SHOWN_FAILURES = 100
 
 def as_page(facts: Facts) -> str:
     """The whole page."""
+    return _page(facts.function, as_body(facts))
+
+
+def as_pages(function: str, title: str, groups: Sequence[tuple[str, Facts]]) -> str:
+    """One page for the groups of a call: title and explanation of each."""
+    bodies = [f"<h1>{escape(name)}</h1>\n{as_body(facts)}" for name, facts in groups]
+    return _page(function, "\n<hr>\n".join([f"<h1>{escape(title)}</h1>", *bodies]))
+
+
+def _page(function: str, body: str) -> str:
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(function)} explained</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def as_body(facts: Facts) -> str:
+    """What stands on the page."""
     parts = [f"<h1>{escape(heading(facts))}</h1>"]
     if facts.refusal is not None:
         parts.append(f'<p class="note">{escape(facts.refusal.message)}</p><p>{escape(facts.refusal.cure)}</p>')
@@ -81,13 +101,7 @@ def as_page(facts: Facts) -> str:
     parts.append(_products(facts))
     sizes = [[escape(name), f"{size:,}"] for name, size in bytes_of(facts)]
     parts.append(_table("Bytes", ["what", "bytes"], sizes))
-    body = "\n".join(p for p in parts if p)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(facts.function)} explained</title>\n<style>{STYLE}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
-    )
+    return "\n".join(p for p in parts if p)
 
 
 def _section(title: str, parts: Iterable[str]) -> str:
