@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 # fmt: off
-ELEMENTWISE = frozenset((
-    "abs", "add", "add_any", "and", "broadcast_in_dim", "ceil", "concatenate", "convert_element_type", "copy", "cos",
-    "cosh", "div", "eq", "erf", "exp", "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "is_finite", "le", "log",
-    "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "reshape", "rsqrt", "select_n",
-    "sign", "sin", "sinh", "slice", "split", "sqrt", "square", "squeeze", "sub", "tan", "tanh", "truediv", "xor",
+BY_NUMBER = frozenset((
+    "abs", "add", "add_any", "and", "ceil", "convert_element_type", "copy", "cos", "cosh", "div", "eq", "erf", "exp",
+    "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p", "logistic", "lt", "max",
+    "min", "mul", "ne", "neg", "not", "or", "pow", "rsqrt", "select_n", "sign", "sin", "sinh", "sqrt", "square", "sub",
+    "tan", "tanh", "truediv", "xor",
 ))
-"""Operations that work number by number, and those that only move the numbers of one row."""
+"""Operations that work number by number on operands of one shape."""
+
+ELEMENTWISE = BY_NUMBER | frozenset(("broadcast_in_dim", "concatenate", "reshape", "slice", "split", "squeeze"))
+"""With those that only move the numbers of one row."""
 
 CHEAP = ELEMENTWISE | frozenset((
     "atan2", "clamp", "dynamic_slice", "expand_dims", "floordiv", "gather", "imag", "int", "iota", "mod", "pad",

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from autobatch.backends.protocol import NEUTRAL
 from autobatch.ir import jax_compat, leaf
+from autobatch.ir.elementwise import BY_NUMBER
 from autobatch.ir.system import Compute, Variable
 
 
@@ -56,10 +57,13 @@ def compute_live(equation: Compute, xs: Sequence[Any], rows: int, live: Any) -> 
 
 
 def compute(equation: Compute, xs: Sequence[Any]) -> Sequence[Any]:
-    """A leaf operation on rows: JAX's batching rule of the one primitive, batch axis 0, uniform operands unbatched."""
+    """A leaf operation on rows: JAX's batching rule of the one primitive, batch axis 0, uniform operands unbatched.
+
+    What works number by number is its own batching rule; `jax.vmap` would trace it again for each window width."""
     types = [r.type for r in equation.results]
     varying = [isinstance(x, Variable) and x.space is not None for x in equation.operands]
-    if not any(varying):
+    by_number = all(varying) and equation.op.name in BY_NUMBER and len({x.shape for x in xs}) == 1
+    if by_number or not any(varying):
         return leaf.evaluate(equation.op, types, *xs)
 
     def lane(*rows: Any) -> Sequence[Any]:
