@@ -43,7 +43,7 @@ def pattern_of(value: Any) -> Pattern | None:
     if isinstance(value, jax.core.Tracer):
         return None
     if isinstance(value, jax.Array):
-        return Leaf(type(value), value.dtype, value.shape, bool(value.weak_type))
+        return Leaf(type(value), value.dtype, value.shape, _is_weak(value))
     if type(value) is np.ndarray:
         return Leaf(np.ndarray, value.dtype, value.shape)
     if type(value) in (float, complex):
@@ -54,6 +54,10 @@ def pattern_of(value: Any) -> Pattern | None:
     children = [pattern_of(x) for x in (value.values() if isinstance(value, dict) else value)]
     known = tuple(c for c in children if c is not None)
     return Node(type(value), names, known) if len(known) == len(children) else None
+
+
+def _is_weak(array: Any) -> bool:
+    return bool(getattr(array, "weak_type", False))  # typed random keys have no such thing
 
 
 def size_of(pattern: Pattern) -> int:
@@ -71,7 +75,7 @@ def matches(pattern: Pattern, value: Any, leaves: list[Any]) -> bool:
         if pattern.dtype is None:
             return True
         same = value.shape == pattern.shape and value.dtype == pattern.dtype
-        return same and (pattern.cls is np.ndarray or value.weak_type == pattern.weak)
+        return same and (pattern.cls is np.ndarray or _is_weak(value) == pattern.weak)
     if isinstance(value, dict):
         if tuple(value) != pattern.names:
             return False

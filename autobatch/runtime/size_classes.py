@@ -15,8 +15,8 @@ class SizeClasses:
 
     STEP = 16
     """Capacities are multiples of this, so that vectors and tiles are whole."""
-    RATIO, RATIO_OF_FEW, FEW = 1.25, 1.5, 1024
-    """The ratio of the series; below so many rows in all, executables are saved rather than rows."""
+    FIRST, DOUBLED, RATIO = 128, 1024, 1.25
+    """The least units, up to which units they double, and the ratio beyond: of few rows, executables are saved."""
     WASTE = 1.5
 
     def __init__(self, least: int) -> None:
@@ -34,9 +34,9 @@ class SizeClasses:
 
     def fit(self, profile: Mapping[int, float], counts: Mapping[int, int]) -> tuple[int, ...]:
         units = max((n / profile[s] for s, n in counts.items() if n > self.least), default=0.0)
-        size = float(self.STEP)
+        size = float(self.FIRST)
         while size < units:
-            size *= self.RATIO if size > self.FEW else self.RATIO_OF_FEW
+            size *= 2 if size < self.DOUBLED else self.RATIO
         return tuple(max(self.least, self.multiple(profile[s] * size)) for s in sorted(counts))
 
     def multiple(self, rows: float) -> int:

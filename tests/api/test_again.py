@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import given, settings
@@ -87,3 +88,10 @@ def test_programs_that_calls_find_again_are_not_the_first_to_go():
         f(np.ones(1, np.float32), np.ones(1))
         assert f.cache_info() == compiled
         assert compiled.specialisations == 2
+
+
+def test_random_keys_have_a_pattern_of_their_own():
+    f = ab.batched(lambda key, x: x + jax.random.uniform(key), in_axes=(None, 0))
+    keys = [jax.random.key(0), jax.random.key(1), jax.random.key(0, impl="rbg"), jax.random.key(1)]
+    for key in keys:
+        np.testing.assert_allclose(f(key, np.zeros(2)), np.stack(f.loop(key, np.zeros(2))))
