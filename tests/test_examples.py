@@ -22,11 +22,14 @@ def test_binary(trees):
     assert check("binary", binary.encode, params, [binarised(tree) for tree in trees]) == 0
 
 
-def test_an_epoch_is_one_executable(capsys):
-    traces = epoch.losses_of_epoch._cache_size()
-    assert epoch.main(["--trees", "200", "--hidden", "8", "--epochs", "2"]) == 0
-    assert epoch.losses_of_epoch._cache_size() <= traces + 2, "an epoch may be larger than the first one"
-    assert "epoch 1: mean loss" in capsys.readouterr().out
+@pytest.mark.long
+def test_an_epoch_is_one_executable_that_trains(capsys):
+    traces = epoch.scanned_epoch._cache_size()
+    assert epoch.main(["--trees", "150", "--hidden", "8", "--epochs", "3"]) == 0
+    assert epoch.scanned_epoch._cache_size() <= traces + 2, "an epoch may be larger than the first one"
+    printed = capsys.readouterr().out
+    losses = [float(part.split(";")[0]) for part in printed.split("mean loss of a node ")[1:]]
+    assert len(losses) == 3 and losses[0] > losses[1] > losses[2], printed
 
 
 def test_expressions():
