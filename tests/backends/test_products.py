@@ -1,7 +1,11 @@
 """The kernel for matrix products: against NumPy, by itself and in XLA programs; the files it is kept in."""
 
 import ctypes
+import hashlib
 import logging
+import os
+import subprocess
+import sys
 import threading
 
 import jax
@@ -14,7 +18,9 @@ from hypothesis import strategies as st
 import autobatch as ab
 from autobatch.backends.xla.products import build, operation
 from autobatch.backends.xla.products.choice import LEAST, MANY, choose
+from autobatch.backends.xla.products.handler import HANDLER, module
 from autobatch.backends.xla.products.kernel import AVX2, AVX512, CHUNK, Kernel
+from autobatch.backends.xla.products.link import LinkError, link
 from autobatch.optimize.contractions import row_product
 from autobatch.options import OptionError
 from tests.frames.programs import parameters, random_tree, schedule_of, tree_lstm
@@ -313,6 +319,55 @@ def test_damaged_objects_are_made_anew(folder, damage):
     path.write_bytes(damage(whole))
     check(handler(KERNELS[0]), KERNELS[0], np.random.default_rng(0), 7, [3], 9)
     assert len(path.read_bytes()) == len(whole)
+
+
+def test_files_that_are_no_objects_are_made_anew(folder, caplog):
+    name, _ = build.load(KERNELS[0])
+    path = folder / f"{name}.o"
+    path.write_bytes(b"nothing" + hashlib.sha256(b"nothing").digest())
+    check(handler(KERNELS[0]), KERNELS[0], np.random.default_rng(0), 7, [3], 9)
+    assert f"{path} is not usable (it is no object file for x86-64): compiled again" in caplog.text
+    assert path.read_bytes()[:4] == b"\x7fELF"
+
+
+def test_objects_that_are_not_ours_are_refused(folder):
+    whole = build.compile_object(module(KERNELS[0]))
+    with pytest.raises(LinkError, match="no function elsewhere"):
+        link(whole, "elsewhere")
+    with pytest.raises(LinkError):
+        link(whole[:200], HANDLER)
+    outside = "declare void @f()\ndefine void @handler() {\n  call void @f()\n  ret void\n}\n"
+    with pytest.raises(LinkError, match="refers to something outside"):
+        link(build.compile_object(outside), HANDLER)
+
+
+PROCESS = """
+import logging, sys
+import numpy as np
+import autobatch as ab
+from tests.frames.programs import parameters, random_tree, tree_lstm
+logging.getLogger("jax._src.compiler").setLevel(logging.DEBUG)
+logging.basicConfig(stream=sys.stdout)
+trees = [random_tree(np.random.default_rng(k), 4 + k) for k in range(6)]
+with ab.options(products="native", compilation_cache=sys.argv[1]):
+    print(np.asarray(tree_lstm(parameters(), trees)[0]).sum())
+print("llvmlite" in sys.modules)
+"""
+
+
+@pytest.mark.long
+def test_a_second_process_compiles_nothing(tmp_path):
+    """Neither XLA nor LLVM: the executable comes from JAX's cache, the kernel that it calls from ours."""
+
+    def run():
+        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "home"), "JAX_PLATFORMS": "cpu"}
+        command = [sys.executable, "-c", PROCESS, str(tmp_path / "xla")]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    first, second = run(), run()
+    assert first.splitlines()[-1] == "True" and second.splitlines()[-1] == "False"
+    assert first.splitlines()[-2] == second.splitlines()[-2]
+    assert "Persistent compilation cache hit" in second and "hit for 'jit__lambda'" not in first
 
 
 def test_a_folder_that_cannot_be_written_to(folder, monkeypatch):

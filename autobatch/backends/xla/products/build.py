@@ -1,8 +1,8 @@
 """The kernels as machine code for this machine, registered with XLA.
 
 They are compiled by llvmlite once, and kept as object files in the user's cache folder under the name that XLA knows
-them by: a hash of their text, of the machine's vectors and of LLVM's version. So an executable that XLA has kept runs
-only with the kernel that it was compiled for.
+them by, which holds a hash of their text and of the processor. So an executable that XLA has kept runs only with the
+kernel that it was compiled for, and a later process loads no compiler.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import hashlib
 import importlib
 import logging
 import os
+import platform
+import sys
 import tempfile
 import threading
 from dataclasses import dataclass
@@ -23,10 +25,13 @@ import jax
 
 from autobatch.backends.xla.products.handler import HANDLER, module
 from autobatch.backends.xla.products.kernel import AVX2, AVX512, Kernel, Vectors
+from autobatch.backends.xla.products.link import Code, LinkError, link
 from autobatch.options import user_cache_folder
 
 logger = logging.getLogger("autobatch")
 
+BUILD = {"reloc": "pic", "codemodel": "small"}
+"""How the code reaches what belongs to it: as `link.py` expects."""
 INTERFACE = 1
 """XLA's typed foreign function interface, as `jax.ffi.register_ffi_target` numbers it."""
 
@@ -37,10 +42,9 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class Host:
-    """The processor, in LLVM's words."""
+    """The processor: what tells it from others, and its vectors."""
 
-    name: str
-    features: str
+    identity: str
     vectors: Vectors
 
 
@@ -53,8 +57,8 @@ class Registered:
 
 
 _lock = threading.Lock()
-_engines: list[Any] = []
-"""What owns the machine code: for as long as the process lives, as XLA keeps the address."""
+_code: list[Code] = []
+"""Machine code lives as long as the process: XLA keeps its address."""
 
 
 @cache
@@ -71,15 +75,19 @@ def _llvm() -> Any:
 @cache
 def host() -> Host:
     """The processor that we run on; UnavailableError where there is no kernel for it."""
-    llvm = _llvm()
-    has = llvm.get_host_cpu_features()
-    if has.get("avx512f") and has.get("avx512vl"):
-        vectors = AVX512
-    elif has.get("avx2") and has.get("fma"):
-        vectors = AVX2
-    else:
-        raise UnavailableError(f"the processor ({llvm.get_host_cpu_name()}) has neither AVX-512 nor AVX2 with FMA")
-    return Host(llvm.get_host_cpu_name(), has.flatten() + ",-prefer-256-bit", vectors)
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise UnavailableError(f"it is for Linux on x86-64, not for {sys.platform} on {platform.machine()}")
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise UnavailableError(f"the processor is not known: {error}") from error
+    identity = dict.fromkeys(line for line in lines if line.startswith(("model name", "flags")))
+    has = {word for line in identity for word in line.split()}
+    if {"avx512f", "avx512vl"} <= has:
+        return Host("\n".join(identity), AVX512)
+    if {"avx2", "fma"} <= has:
+        return Host("\n".join(identity), AVX2)
+    raise UnavailableError("the processor has neither AVX-512 nor AVX2 with FMA")
 
 
 @cache
@@ -100,35 +108,40 @@ def register(kernel: Kernel) -> Registered:
 
 
 def _target_name(kernel: Kernel, text: str) -> str:
-    llvm, machine = _llvm(), host()
-    known = (text, machine.name, machine.features, llvm.llvm_version_info)
-    digest = hashlib.sha256(repr(known).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("\n".join([text, host().identity, *BUILD.values()]).encode()).hexdigest()[:16]
     return f"autobatch_product_{kernel.dtype}x{kernel.lanes}_{digest}"
 
 
 def load(kernel: Kernel) -> tuple[str, int]:
     """The name and the address of a handler, compiled now or before."""
-    llvm, machine = _llvm(), host()
     text = module(kernel)
     name = _target_name(kernel, text)
-    target = llvm.Target.from_default_triple().create_target_machine(
-        cpu=machine.name, features=machine.features, opt=3, reloc="pic", codemodel="jitdefault", jit=True
-    )
     path = _object_path(name)
     held = _read(path)
+    code = None
     if held is not None:
         try:
-            return name, _link(target, held)
-        except RuntimeError as error:
+            code = link(held, HANDLER)
+        except LinkError as error:
             logger.warning("the kept object %s is not usable (%s): compiled again", path, error)
-    made = compile_object(text, target)
-    _write(path, made)
-    return name, _link(target, made)
+    if code is None:
+        made = compile_object(text)
+        _write(path, made)
+        try:
+            code = link(made, HANDLER)
+        except LinkError as error:
+            raise UnavailableError(f"what LLVM makes cannot be linked: {error}") from error
+    _code.append(code)
+    return name, code.address
 
 
-def compile_object(text: str, target: Any) -> bytes:
-    """Machine code of a module."""
+def compile_object(text: str) -> bytes:
+    """Machine code of a module, for this machine."""
     llvm = _llvm()
+    features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
+    target = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=3, **BUILD
+    )
     parsed = llvm.parse_assembly(text)
     parsed.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
@@ -136,18 +149,6 @@ def compile_object(text: str, target: Any) -> bytes:
     passes = llvm.create_pass_builder(target, tuning)
     passes.getModulePassManager().run(parsed, passes)
     return bytes(target.emit_object(parsed))
-
-
-def _link(target: Any, code: bytes) -> int:
-    llvm = _llvm()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    address = engine.get_function_address(HANDLER)
-    if not address:
-        raise RuntimeError("it has no handler")
-    _engines.append(engine)
-    return int(address)
 
 
 def _capsule(address: int) -> Any:

@@ -39,11 +39,10 @@ class Choice:
 
 
 def require(option: str) -> None:
-    """OptionError where the option wants kernels and there can be none on this machine."""
+    """OptionError where the option wants kernels and there are none on this machine."""
     if option == "native":
         try:
-            for dtype in DTYPES:
-                build.registered(dtype)
+            build.registered("float32")
         except UnavailableError as error:
             raise OptionError(f"option 'products' is 'native', but there is no kernel: {error}") from None
 
