@@ -21,21 +21,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import jax
-import jax.numpy as jnp
 
-from autobatch import plain, results, transfer
+from autobatch import plain, transfer
 from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, read_axes
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
-from autobatch.checks import refuse
-from autobatch.data import FAILED, Examples, Known, fixed_by, gather
-from autobatch.errors import BatchError, ExampleError, SourceError, UnsupportedError
+from autobatch.data import Known, fixed_by, gather
+from autobatch.errors import BatchError, SourceError, UnsupportedError
 from autobatch.grouped import GroupedBatch, whole_arrays
 from autobatch.groups import Group
-from autobatch.inspection import Lowered, LoweredGroups, Parts, Prepared, Run, lowered
+from autobatch.inspection import Lowered, LoweredGroups, Parts, Run, lowered
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
-from autobatch.outcome import Outcome
 from autobatch.packing import Declared
+from autobatch.prepared import Prepared
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.shapes import ragged_names
 from autobatch.shapes import ByShape, RaggedRefused
@@ -89,14 +87,13 @@ class Batched(Generic[P, R]):
     # -- calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        args = (*self._receiver, *args)
         if plain.is_plain():
-            return self.__wrapped__(*args, **kwargs)
-        bound = self._bind(args, kwargs)
+            return self.__wrapped__(*self._receiver, *args, **kwargs)
+        bound = self.bound(args, kwargs)
         if plain.is_disabled():
             return plain.run_stacked(self.__wrapped__, bound, self._name, masks=self.settings.on_error == "mask")
         chosen = self.options()
-        by_shape = self._by_shape(lambda part: self._finish(self._prepare(part, chosen)), chosen)
+        by_shape = self._by_shape(lambda part: self.prepare(part, chosen).run(), chosen)
         by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
         return by_shape.run(bound)
 
@@ -107,7 +104,7 @@ class Batched(Generic[P, R]):
 
     def loop(self, *args: Any, **kwargs: Any) -> list[R]:
         """`example` for every example of the batch that `f(*args)` takes: what the batched call must agree with."""
-        return list(plain.run(self.__wrapped__, self._bind((*self._receiver, *args), kwargs)))
+        return list(plain.run(self.__wrapped__, self.bound(args, kwargs)))
 
     def pack(self, *args: Any, like: Any = None) -> Batch:
         """Pack the batched arguments, in their order, together: a Batch planned for this function.
@@ -133,7 +130,7 @@ class Batched(Generic[P, R]):
     def lower(self, *args: Any, **kwargs: Any) -> Lowered | LoweredGroups:
         """The program that this call would run, without running it: text of every stage, cost, executable. Where arrays
         differ in shape by example, those of each group (`.groups`)."""
-        return lowered(self._prepare_apart(self._bind((*self._receiver, *args), kwargs)), self._call_compiled)
+        return lowered(self._prepare_apart(self.bound(args, kwargs)), self._call_compiled)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation | GroupedExplanation:
         """What the compiler does with each line for this call, and what the call costs: as text (`str`), as one HTML
@@ -142,7 +139,7 @@ class Batched(Generic[P, R]):
         Specialises and plans as the call would, and keeps that for it; makes no executable, and runs nothing. A
         function that cannot be compiled is shown with the line that is refused. Where arrays differ in shape by
         example, each group is explained (`.groups`). Outside `jax.jit` only."""
-        bound = self._bind((*self._receiver, *args), kwargs)
+        bound = self.bound(args, kwargs)
         backend = backend_of(*self._backend(self.options()))
         try:
             parts = self._prepare_apart(bound)
@@ -228,8 +225,10 @@ class Batched(Generic[P, R]):
         reasons = self._known.needs_whole(group.schema, group.width)
         return whole_arrays(group, reasons, self.options().shape_groups) if reasons else batch
 
-    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
-        return bind(self._name, self._signature, self._entries, self.settings.static, args, kwargs)
+    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
+        """The arguments of a call by parameter, `self` among them."""
+        given = (*self._receiver, *args)
+        return bind(self._name, self._signature, self._entries, self.settings.static, given, kwargs)
 
     def _backend(self, chosen: Options) -> tuple[str, str]:
         """The back end that is asked for, by the argument of `batched` or the option, and the one that is taken."""
@@ -237,12 +236,12 @@ class Batched(Generic[P, R]):
         return asked, "xla" if asked == "auto" else asked
 
     def _prepare_apart(self, bound: Bound) -> Parts:
-        """As `_prepare`, for each group of examples of one shape, with the numbers of its examples."""
-        by_shape = self._by_shape(self._prepare)
+        """As `prepare`, for each group of examples of one shape, with the numbers of its examples."""
+        by_shape = self._by_shape(self.prepare)
         by_shape.apart = True
         return [(part.members, part.result) for part in by_shape.run(bound)]
 
-    def _prepare(self, bound: Bound, chosen: Options | None = None) -> Prepared:
+    def prepare(self, bound: Bound, chosen: Options | None = None) -> Prepared:
         """Find or compile the program for the types of a call, and its tables."""
         settings = self.settings
         chosen = chosen or self.options()
@@ -272,50 +271,21 @@ class Batched(Generic[P, R]):
                 raise RaggedRefused(error, ragged, examples.width) from error
             if examples.own == examples.schema:
                 raise
-            return self._known.apart_from(examples, lambda: self._prepare(bound))
+            return self._known.apart_from(examples, lambda: self.prepare(bound))
         self._known.learn(examples.schema, examples.width)
-        return Prepared(program, examples, program.shared(leaves), examples.ready(program))
-
-    def _finish(self, call: Prepared, run: Callable[..., Any] | None = None) -> Any:
-        """Run, and turn what comes out into the result."""
-        program, examples, ready = call.program, call.examples, call.ready
-        if ready.failures and not program.masks:
-            raise ExampleError(ready.failures)
-        tables = dict(ready.tables)
-        failed = tables.pop(FAILED, None)
-        stale = refuse(ready.checks, self.options().check_plans) if ready.checks else None
-        if program.key.backend == "interpret":
-            computed = program.interpret(call.shared, replace(ready, tables=tables), examples)
-        else:
-            computed = (run or program.execute)(call.shared, tables, ready.signature)
-        outcome = Outcome(
-            self._name,
-            examples.count,
-            program.returned(computed),
-            examples.schema,
-            examples.host_or_leaves,
-            (*examples.enums, *program.enums),
-            ready.words,
-            program.reached,
-            made=program.objects(computed),
-        )
-        outcome = results.poisoned(outcome, stale) if stale is not None else outcome
-        if program.masks:
-            failed = jnp.zeros(examples.count, bool) if failed is None else jnp.asarray(failed)
-            outcome = results.without_failed(outcome, failed)
-        result = results.build(program.result, outcome, self.settings.out_axes)
-        return (result, results.Failures(failed, ready.failures)) if program.masks else result
+        ready, out_axes = examples.ready(program), settings.out_axes
+        return Prepared(self._name, program, examples, program.shared(leaves), ready, out_axes, chosen.check_plans)
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], found: Callable[..., Run]) -> Any:
         """A call that runs what is `found` for the program and the signature of each group."""
 
         def call(part: Bound) -> Any:
-            prepared = self._prepare(part)
-            return self._finish(prepared, found(prepared.program, prepared.ready.signature))
+            prepared = self.prepare(part)
+            return prepared.run(found(prepared.program, prepared.ready.signature))
 
         by_shape = self._by_shape(call)
         by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
-        return by_shape.run(self._bind((*self._receiver, *args), kwargs))
+        return by_shape.run(self.bound(args, kwargs))
 
     def specialisations_for(self, group: Group) -> tuple[Program, ...]:
         """The programs that this function has for such examples; batches are planned for all of them."""

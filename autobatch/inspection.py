@@ -12,9 +12,8 @@ from typing import Any
 
 import jax
 
-from autobatch.data import Examples
 from autobatch.errors import BatchError, PlanError
-from autobatch.ready import Ready
+from autobatch.prepared import Prepared
 from autobatch.runtime.columns import Ints
 from autobatch.runtime.shapes import distinguishing, group_title
 from autobatch.specialise import Program
@@ -24,16 +23,6 @@ Run = Callable[[Any, Any, Any], Any]
 Call = Callable[[tuple[Any, ...], Mapping[str, Any], Callable[[Program, Any], Run]], Any]
 """A call of the function with these arguments, that runs what is found for the program and the signature of each of its
 groups."""
-
-
-@dataclass
-class Prepared:
-    """A call whose program is known: what it runs on."""
-
-    program: Program
-    examples: Examples
-    shared: list[Any]
-    ready: Ready
 
 
 Parts = Sequence[tuple[Ints, Prepared]]

@@ -132,10 +132,18 @@ class ByShape:
             base += part.size
         if failures:
             raise ExampleError(sorted(failures, key=lambda f: f.index), count)
+        return self.combine(results, together)
+
+    def combine(self, parts: Sequence[Any], together: Together) -> Any:
+        """What the calls of all groups give, as one."""
+        return self.results(parts, together, self.out_axes)
+
+    def results(self, parts: Sequence[Any], together: Together, out_axes: Any) -> Any:
+        """The results of all groups, in the order of the examples."""
         if self.masks:
-            masked = together.value([r for r, _ in results], self.out_axes)
-            return masked, failures_together([f for _, f in results], together)
-        return together.value(results, self.out_axes)
+            masked = together.value([r for r, _ in parts], out_axes)
+            return masked, failures_together([f for _, f in parts], together)
+        return together.value(parts, out_axes)
 
     def listed(self, parts: Sequence[Bound], order: Ints) -> list[Part]:
         """The results of groups of examples, each with the numbers of its examples; repeated ones are left out."""

@@ -18,7 +18,8 @@ from typing import Any
 import jax
 
 from autobatch.errors import BatchError, SourceError
-from autobatch.inspection import Parts, Prepared, shapes_of
+from autobatch.inspection import Parts, shapes_of
+from autobatch.prepared import Prepared
 from autobatch.runtime.columns import Ints
 from autobatch.runtime.shapes import group_title
 from autobatch.tools.explain.collect import INTEGERS, of_call, of_refusal

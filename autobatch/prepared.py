@@ -1,0 +1,100 @@
+"""A call whose program is known: what it runs on, and from what the program computes to what the call returns.
+
+    ready -> execute -> arrays, rows of structure -> assemble -> arrays, containers, Ragged, Batch
+
+`assemble` computes with JAX alone, so that what runs in between may be a derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+
+from autobatch import results
+from autobatch.checks import refuse
+from autobatch.data import FAILED, Examples
+from autobatch.errors import ExampleError
+from autobatch.outcome import Outcome
+from autobatch.ready import Ready
+from autobatch.specialise import Program
+
+
+@dataclass
+class Prepared:
+    """A call of `function` whose program is known. `check_plans`: the host is called where a plan is stale."""
+
+    function: str
+    program: Program
+    examples: Examples
+    shared: list[Any]
+    ready: Ready
+    out_axes: Any
+    check_plans: bool
+
+    def run(self, execute: Callable[..., Any] | None = None) -> Any:
+        """Run, and turn what comes out into the result."""
+        self.refuse_failures()
+        stale = self.stale()
+        return self.assemble(self.compute(self.shared, self.tables, execute), stale)
+
+    def refuse_failures(self) -> None:
+        """Raise what failed while planning, where the function does not mask it."""
+        if self.ready.failures and not self.program.masks:
+            raise ExampleError(self.ready.failures)
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """What the executable reads."""
+        return {n: t for n, t in self.ready.tables.items() if n != FAILED}
+
+    @property
+    def failed(self) -> Any:
+        """bool[B]: the examples that failed, for functions that mask them."""
+        found = self.ready.tables.get(FAILED)
+        return jnp.zeros(self.examples.count, bool) if found is None else jnp.asarray(found)
+
+    def stale(self) -> Any:
+        """Raises PlanError where the plan is known to be stale; else bool[], None where it cannot be."""
+        return refuse(self.ready.checks, self.check_plans) if self.ready.checks else None
+
+    @property
+    def is_interpreted(self) -> bool:
+        return self.program.key.backend == "interpret"
+
+    def compute(
+        self, shared: Sequence[Any], tables: Mapping[str, Any], execute: Callable[..., Any] | None = None
+    ) -> Sequence[Any]:
+        """What the program computes."""
+        if self.is_interpreted:
+            return self.program.interpret(shared, replace(self.ready, tables=dict(tables)), self.examples)
+        found: Sequence[Any] = (execute or self.program.execute)(shared, dict(tables), self.ready.signature)
+        return found
+
+    def assemble(
+        self,
+        computed: Sequence[Any],
+        stale: Any = None,
+        columns: Callable[[], dict[str, Any]] | None = None,
+        out_axes: Any = ...,
+    ) -> Any:
+        """The result of the call. `columns` are those of the examples, for results that are nodes of the input."""
+        program, examples = self.program, self.examples
+        outcome = Outcome(
+            self.function,
+            examples.count,
+            program.returned(computed),
+            examples.schema,
+            columns or examples.host_or_leaves,
+            (*examples.enums, *program.enums),
+            self.ready.words,
+            program.reached,
+            made=program.objects(computed),
+        )
+        outcome = results.poisoned(outcome, stale) if stale is not None else outcome
+        if program.masks:
+            outcome = results.without_failed(outcome, self.failed)
+        result = results.build(program.result, outcome, self.out_axes if out_axes is ... else out_axes)
+        return (result, results.Failures(self.failed, self.ready.failures)) if program.masks else result
