@@ -21,7 +21,7 @@ from autobatch import transfer
 from autobatch.arguments import Slot
 from autobatch.batch import Batch, schema_like
 from autobatch.checks import Check
-from autobatch.errors import PlanError, SourceError, of_empty_lists
+from autobatch.errors import BatchError, PlanError, SourceError, of_empty_lists
 from autobatch.groups import (
     Form,
     Group,
@@ -36,8 +36,9 @@ from autobatch.joint import Part, join
 from autobatch.packing import Declared, merged, pack_fresh, pack_like, unknown_lists
 from autobatch.ready import Program, Ready, at_run_time, from_leaves, one_batch
 from autobatch.runtime.columns import ROOT, Columns, has_mask, host_dtype, host_shape
+from autobatch.runtime.layout import TypesDisagree
 from autobatch.runtime.schema import Schema, without_numpy
-from autobatch.runtime.shapes import ragged_names
+from autobatch.runtime.shapes import ShapesDiffer, WithinOne, ragged_names
 from autobatch.runtime.together import arguments_class, component_field, component_schema, root_columns, schema_together
 
 T = TypeVar("T")
@@ -293,7 +294,10 @@ def gather(
         return Examples(function, count, Schema(kinds[0].type), Schema(kinds[0].type), kinds, names, arrays)
     group, leaves, checks = _packed_before(function, rest)
     if group is None and leaves is None:
-        group = _pack_together(function, rest, known, declared, planner)
+        try:
+            group = _pack_together(function, rest, known, declared, planner)
+        except (WithinOne, TypesDisagree) as error:
+            raise _of_one_class(function, rest, known, declared, error) from None
     schema = group.schema if group is not None else leaves[1].schema  # type: ignore[index]
     if reasons := known.needs_whole(schema, len(rest)):
         raise NeedsWhole(_to_be_cut(function, group, reasons), reasons)
@@ -382,6 +386,28 @@ def _pack_together(
             columns = known.pack(slot.values, seen, declared(slot), function)
             parts.append(Part(Group(columns), None, fleeting=True))
     return join(parts, planner)
+
+
+def _of_one_class(
+    function: str, rest: Sequence[Slot], known: Known, declared: Callable[[Slot], Declared], error: BatchError
+) -> BatchError:
+    """The error for arguments each of which packs alone, but not together with the others."""
+    for slot in rest if len(rest) > 1 else ():
+        if slot.kind == "list":
+            try:
+                known.pack(slot.values, [], declared(slot), function)
+            except ShapesDiffer:
+                continue  # in groups they pack
+            except BatchError:
+                return error
+    if len(rest) == 1:
+        return error
+    names = [s.name for s in rest]
+    return BatchError(
+        f"{function}: {', '.join(names[:-1])} and {names[-1]} hold objects of one class, which lie in the same columns "
+        f"(an object in two arguments is one object) and need arrays of one shape in each example: {error}; or give "
+        "one argument a class of its own (a subclass)"
+    )
 
 
 def _refuse_apart(function: str, rest: Sequence[Slot]) -> None:

@@ -51,7 +51,11 @@ def merge(a: Schema, b: Schema) -> Schema:
         inference.see_schema(b)
         return lay_out(inference).schema
     except Conflict as error:
-        raise BatchError(f"two batches disagree on a type: {error}; pack them with one `like=`") from None
+        raise TypesDisagree(f"two batches disagree on a type: {error}; pack them with one `like=`") from None
+
+
+class TypesDisagree(BatchError):
+    """Two schemas have types in one place that do not join."""
 
 
 @dataclass(eq=False)

@@ -68,6 +68,10 @@ class ShapesDiffer(BatchError):
         return [np.flatnonzero(numbers == k) for k in range(len(first))]
 
 
+class WithinOne(BatchError):
+    """Arrays of one example, under one path, do not have one shape."""
+
+
 def differing(where: str, values: Sequence[Any], examples: Ints, count: int) -> Difference | None:
     """How the leaves of one path differ in shape between `count` examples; `examples` is the example of each value.
     None where that is not what keeps them from being one column. Raises BatchError where two of one example differ in
@@ -106,10 +110,10 @@ def differing(where: str, values: Sequence[Any], examples: Ints, count: int) -> 
     return Difference(where, by_example, tuple(_words(shapes) for shapes in examples_of))
 
 
-def within_one(where: str, example: int, a: tuple[int, ...], b: tuple[int, ...], needed: str = "") -> BatchError:
+def within_one(where: str, example: int, a: tuple[int, ...], b: tuple[int, ...], needed: str = "") -> WithinOne:
     """The error for arrays of one example that would have to have one shape."""
     why = needed or "arrays under one path may differ in the first axis only"
-    return BatchError(
+    return WithinOne(
         f"examples[{example}]: {where} holds arrays of the shapes {_spelt(a)} and {_spelt(b)} in one example: {why}; "
         f"{CURE}, or give them fields of their own"
     )

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -237,6 +238,30 @@ def test_several_arguments() -> None:
     agrees(f, ab.pack(left), right, array(4, 3))
     wide = ab.batched(lambda a, x: a.image.sum() * x.sum(), in_axes=(0, 1))
     agrees(wide, left, array(3, 4))
+
+
+@dataclass
+class Other(Photo):
+    pass
+
+
+def test_arguments_of_one_class_have_one_shape_in_each_example() -> None:
+    f = ab.batched(lambda a, b: a.image.sum() * 2 + b.image.sum() * a.weight)
+    left = MIXED[:4]
+    agrees(f, left, [Photo(array(*p.image.shape), 2.0) for p in left])
+    right = photos((2, 5), (3, 4), (3, 4), (1, 2))
+    message = r"a and b hold objects of one class, .*one shape in each example: .*3, 4.* a class of its own"
+    for one, two in ((left, right), (ab.pack(left[:1]), ab.pack(right[:1])), (ab.pack(left), right)):
+        with pytest.raises(ab.BatchError, match=message):
+            f(one, two)
+    with pytest.raises(ab.BatchError, match=message):
+        f.pack(left, right)
+    others = [Other(p.image, p.weight) for p in right]
+    agrees(f, left, others)
+    agrees(f, ab.pack(left), ab.pack(others))
+    chain = Photo(array(3, 4), next=Photo(array(2, 5)))
+    with pytest.raises(ab.BatchError, match=r"^examples\[0\]: Photo\.image holds arrays of the shapes"):
+        f([chain], [chain])
 
 
 def test_arguments_packed_together() -> None:
