@@ -55,7 +55,7 @@ def of_empty_lists(what: str) -> BatchError:
 
 
 class PlanError(Error):
-    """A batch without a plan where one is needed, or with a plan that its columns no longer fit."""
+    """A batch without a plan where one is needed, with a plan that its columns no longer fit, or too large to run."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 from autobatch.analysis.fallible import fallible_reads
 from autobatch.analysis.structure import analyse
 from autobatch.backends.interpret import demand
-from autobatch.backends.xla import emit
+from autobatch.backends.xla import emit, memory
 from autobatch.backends.xla.differentiable import Differentiable
 from autobatch.backends.xla.machine import machine
 from autobatch.errors import Failure
@@ -35,6 +35,7 @@ from autobatch.optimize.contractions import merge_contractions
 from autobatch.optimize.costs import TYPICAL, Machine
 from autobatch.optimize.cse import eliminate_common
 from autobatch.optimize.fission import Recurrence, Schedule, fission, print_schedule
+from autobatch.optimize.footprint import Footprint
 from autobatch.optimize.inline import inline
 from autobatch.optimize.path_sums import sum_over_paths
 from autobatch.optimize.requests import table_request
@@ -112,6 +113,9 @@ class Program:
         self._request = table_request(schedule, options.widths, _machine(schedule, options))
         self._emit = emit.Program(schedule, self._request, example.constants, options.products)
         self._differentiable = Differentiable(self._emit)
+        self.footprint = Footprint.of(schedule)
+        """What a batch needs of the memory at least."""
+        self._fitting = set[tuple[int, ...]]()
         self._sizes = SizeClasses(least=min(options.widths))
         self.turns = turns
         """Room for the turns of loops that shared integers count."""
@@ -149,13 +153,18 @@ class Program:
         return make_plan(self.spec, self._request, found, data, {c: (s, held(c)) for c, s in self._request.data})
 
     def bind(self, plan: DataPlan, at_least: Sequence[Signature] = ()) -> tuple[dict[str, Any], Signature]:
-        """The arrays and the signature of one call; its capacities hold those of the signatures `at_least` too."""
+        """The arrays and the signature of one call; its capacities hold those of the signatures `at_least` too.
+
+        Raises PlanError where memory cannot hold them."""
 
         def capacities(counts: Mapping[int, int]) -> tuple[int, ...]:
             own = self._sizes.capacities(counts)
-            if not at_least:
-                return own
-            return tuple(max(sizes) for sizes in zip(own, *(s.capacity for s in at_least), strict=True))
+            others = (s.capacity for s in at_least)
+            whole = tuple(max(sizes) for sizes in zip(own, *others, strict=True)) if at_least else own
+            if whole not in self._fitting and self.options.backend != "interpret":
+                self.footprint.check(whole, plan.count, memory.limit())
+                self._fitting.add(whole)
+            return whole
 
         return bind_plan(plan, capacities)
 

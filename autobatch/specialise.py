@@ -27,6 +27,7 @@ from autobatch.ir.core import Apply, Function, Module, Operand, Value, operands,
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.template import is_numpy
 from autobatch.ir.types import STR, Array, List, Tag, Type
+from autobatch.optimize.footprint import too_large
 from autobatch.outcome import MadeRows
 from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.ready import Ready
@@ -34,6 +35,7 @@ from autobatch.reference import Reference
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.spec import Number
+from autobatch.runtime.tables import Signature
 from autobatch.runtime.together import root_columns
 from autobatch.source import NOWHERE, Span
 
@@ -43,6 +45,9 @@ jax.tree_util.register_dataclass(StructureResult, ("rows",), ("type",))
 
 _numbers = itertools.count()
 
+
+OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
+"""What XLA's error says where memory does not suffice."""
 
 VALUES = 8
 """A program remembers so many values of what its integers decide."""
@@ -232,15 +237,30 @@ class Program:
 
     def execute(self, shared: Sequence[Any], tables: Tables, signature: Hashable) -> Sequence[Any]:
         """Run the executable of a size class; traceable by JAX."""
-        if signature not in self.signatures:
-            if self.signatures:
-                logger.info("recompiling %s: another size class: %s", self.fingerprint, signature)
-            if len(self.signatures) >= self._most:
-                self._jit.clear_cache()
-                self.signatures.clear()
-            self.signatures.add(signature)
-        made: Sequence[Any] = self._jit(list(shared), dict(tables), signature)
+        new = signature not in self.signatures
+        if new:
+            self._add(signature)
+        try:
+            made: Sequence[Any] = self._jit(list(shared), dict(tables), signature)
+            if new:  # a device that computes behind our back would fail where the user reads the result
+                jax.block_until_ready([x for x in jax.tree.leaves(made) if not isinstance(x, jax.core.Tracer)])
+        except jax.errors.JaxRuntimeError as error:
+            self.signatures.discard(signature)
+            if OUT_OF_MEMORY not in str(error):
+                raise
+            assert isinstance(signature, Signature)
+            needed = self.compiled.footprint.words(signature.capacity)
+            raise too_large(signature.batch, f"XLA says {str(error).splitlines()[0]!r}", needed) from error
         return made
+
+    def _add(self, signature: Hashable) -> None:
+        """An executable more: all are dropped where there are too many."""
+        if self.signatures:
+            logger.info("recompiling %s: another size class: %s", self.fingerprint, signature)
+        if len(self.signatures) >= self._most:
+            self._jit.clear_cache()
+            self.signatures.clear()
+        self.signatures.add(signature)
 
     def interpret(self, shared: Sequence[Any], ready: Ready, examples: Examples) -> Sequence[Any]:
         """Run row by row, by the reference back end; on the host when the computation runs, where the examples are not

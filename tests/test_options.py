@@ -69,6 +69,7 @@ def test_unknown_option_lists_the_known_ones():
         ("compilation_cache", 3),
         ("widths", ()),
         ("widths", (8, 16)),
+        ("widths", (8, 0)),
         ("widths", 8),
         ("cache_size", "many"),
         ("window_costs", "quick"),

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.ir import jax_compat
-from autobatch.ir.system import Equation, Variable, reads, results
-from autobatch.optimize import fission
+from autobatch.optimize import fission, footprint
 from autobatch.optimize.fission import Schedule
 from autobatch.runtime.tables import Signature, TableRequest, layout, window_widths
 from autobatch.tools.explain.facts import Level, Recurrence, Task, Windows
@@ -57,30 +53,5 @@ def _recurrence(schedule: Schedule, recurrence: fission.Recurrence, bound: Bound
         tasks.append(Task(str(task.order), int(mine.sum()), int(done.sum()), len(task.equations), used))
     total, all_ = int(rows.sum()), int(computed.sum())
     levels = tuple(Level(r, c) for r, c in zip(rows.tolist(), computed.tolist(), strict=True))
-    size = buffer_bytes(schedule, recurrence, bound.signature.capacity)
+    size = sum(footprint.size(v, bound.signature.capacity) for v in footprint.carried(schedule, recurrence))
     return Recurrence(n, total, all_, total / all_ if all_ else None, tuple(tasks), levels, size)
-
-
-def buffer_bytes(schedule: Schedule, recurrence: fission.Recurrence, capacity: tuple[int, ...]) -> int:
-    """The arrays that a loop carries: what its gathers read, and what is read outside the task that makes it."""
-    task_of: dict[Variable, int] = {}
-    inside: dict[int, int] = {}
-    for k, task in enumerate(recurrence.tasks):
-        for equation in task.equations:
-            inside[id(equation)] = k
-            task_of.update(dict.fromkeys(results(equation), k))
-    grouped = [v for group in recurrence.buffers for v in group]
-    kept = set[Variable]()
-    kept.update(v for v in schedule.system.outputs if v in task_of)
-    for equation in schedule.system.equations:
-        kept.update(v for v in reads(equation) if v in task_of and _leaves_task(equation, inside, task_of[v]))
-    return sum(_size(v, capacity) for v in [*grouped, *(kept.difference(grouped))])
-
-
-def _leaves_task(reader: Equation, inside: Mapping[int, int], task: int) -> bool:
-    return inside.get(id(reader)) != task
-
-
-def _size(variable: Variable, capacity: tuple[int, ...]) -> int:
-    rows = 1 if variable.space is None else capacity[variable.space.index]
-    return rows * math.prod(variable.type.shape) * int(jax_compat.device_dtype(variable.type).itemsize)
