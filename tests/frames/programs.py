@@ -101,7 +101,7 @@ def random_many(rng: np.random.Generator, nodes: int) -> Many:
 
 def prepared(function: Any, *args: Any) -> Any:
     """The program of a call, and the plan that it runs on."""
-    return function._prepare(function._bind(args, {}))
+    return function.prepare(function.bound(args, {}))
 
 
 def schedule_of(function: Any, *args: Any) -> Any:
