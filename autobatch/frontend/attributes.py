@@ -294,6 +294,8 @@ def fields_of(s: State, value: v.Leaf) -> v.Record | None:
     elif cls.keys:
         names = list(cls.keys)
     items = tuple(field(s, value, n) for n in names)
+    if names:  # what was read is not None
+        s.block.facts[value.operand] = replace(s.block.fact(value.operand), null=False)
     keys = tuple(range(len(names))) if cls.kind in ("tuple", "list") else tuple(names)
     return v.Record(cls.kind, keys, items, cls.cls)
 

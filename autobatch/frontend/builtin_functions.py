@@ -280,7 +280,7 @@ def _pow(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 def _sum(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     start = args[1] if len(args) > 1 else kwargs.get("start", v.Static(0))
-    return sum_of(s, args[0], start)
+    return sum_of(s, args[0], start, builtin=True)
 
 
 def _float_sum(s: State, args: Arguments, kwargs: Named) -> v.Abstract:

@@ -31,10 +31,11 @@ from autobatch.frontend.layouts import (
 )
 from autobatch.frontend.numbers import coerce, negate, operand_of, present, undefined
 from autobatch.frontend.state import FLAGS, RESULT, RETURNED, Ended, State, Unknown
+from autobatch.frontend.statics import Kind, container_kind
 from autobatch.frontend.unify import Conflict, unify
 from autobatch.ir.core import Apply, If, Instruction, Map, Operand, Region, Value
 from autobatch.ir.ops import OWN, own
-from autobatch.ir.types import INT, List, Made
+from autobatch.ir.types import INT, List, Made, Ref
 from autobatch.source import Span
 
 LEFT = "<left>"
@@ -191,13 +192,35 @@ def stored(s: State, value: v.Abstract) -> v.Abstract:
 
 
 def level(s: State, value: v.Abstract, other: v.Abstract) -> v.Abstract:
-    """Static containers meet containers built in the function: take them apart."""
+    """Containers that are static or of the examples meet containers built in the function: take them apart."""
+    if isinstance(value, v.Record) and isinstance(other, v.Record) and value.kind != "object":
+        if value.keys != other.keys:
+            return value
+        return replace(value, items=tuple(level(s, x, y) for x, y in zip(value.items, other.items, strict=True)))
+    if _is_held(s, value) and (isinstance(other, v.Record) or container_kind_of(other) is not None):
+        assert isinstance(value, v.Leaf)
+        parts = s.context.rules.parts(s, value)
+        return value if parts is None else level(s, parts, expand(s, other))
+    if _is_held(s, other) and container_kind_of(value) is not None:
+        return expand(s, value)
     made = isinstance(other, v.Leaf) and isinstance(other.type, Made)
     if isinstance(value, v.Static) and (made or isinstance(other, v.Record | v.Listing)):
         return expand(s, value)
     if isinstance(value, v.Static) and isinstance(other, v.Static) and value.value is not other.value:
         return expand(s, value)
     return value
+
+
+def _is_held(s: State, value: v.Abstract) -> bool:
+    """Is it a tuple, NamedTuple or dict of the examples that is not None here?"""
+    if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref) or s.block.fact(value.operand).null:
+        return False
+    return all(c.kind != "object" for c in s.context.schema.store(value.type.store).classes)
+
+
+def container_kind_of(value: v.Abstract) -> Kind | None:
+    """What plain container a static value is."""
+    return container_kind(value.value) if isinstance(value, v.Static) else None
 
 
 def _adopt(s: State, condition: Operand, a: State, b: State) -> State:

@@ -17,7 +17,7 @@ from typing import Any
 from autobatch.errors import Error, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import enter
-from autobatch.frontend.attributes import attribute
+from autobatch.frontend.attributes import attribute, fields_of
 from autobatch.frontend.boxes import boxed
 from autobatch.frontend.calls import Never, lookup
 from autobatch.frontend.comprehensions import materialise
@@ -50,7 +50,7 @@ from autobatch.ir.types import BOOL, Array
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 
-RULES = Rules(evaluate, execute, call, materialise, attribute, operate, boxed)
+RULES = Rules(evaluate, execute, call, materialise, attribute, operate, boxed, fields_of)
 ROUNDS = 24
 
 

@@ -31,6 +31,11 @@ OWN_ARITHMETIC: dict[Any, str] = {
     operator.mod: "mod",
     operator.pow: "pow",
 }
+_DIVISIONS: dict[Any, str] = {
+    operator.truediv: "division by zero",
+    operator.floordiv: "integer division or modulo by zero",
+    operator.mod: "integer modulo by zero",
+}
 ARITHMETIC = frozenset({operator.add, operator.sub, operator.mul, *OWN_ARITHMETIC})
 
 
@@ -135,6 +140,10 @@ def binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract)
             return _integer_power(s, x, y)
         if function in OWN_ARITHMETIC:
             return own_number(s, OWN_ARITHMETIC[function], x, y)
+    if function in _DIVISIONS and isinstance(x, Value) and s.context.meanings.get(x) == ("sum", y):
+        # of nothing it is the int 0, whatever the elements are: 0 / 0
+        some = traced(s, operator.gt, v.Leaf(y), v.Static(0)).operand
+        s.check(some, "ZeroDivisionError", _DIVISIONS[function])
     return replace(traced(s, function, v.Leaf(x), v.Leaf(y)), numpy=kind_of((a, b)))
 
 

@@ -15,19 +15,20 @@ from autobatch.frontend.joined import concatenate, flatten
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.layouts import LeafLayout
 from autobatch.frontend.numbers import combine, integer, is_number, operand_of, present, traced
+from autobatch.frontend.numpy_arrays import kind_of
 from autobatch.frontend.operators import apply_binary, compare_with
 from autobatch.frontend.ordering import keys_of, order_of
 from autobatch.frontend.sequences import item, length, listing_item, sequence
 from autobatch.frontend.state import State
-from autobatch.ir.core import For, Operand, Region
+from autobatch.ir.core import For, Operand, Region, Value
 from autobatch.ir.ops import own
 from autobatch.ir.types import INT, Array
 
 Comparison = Callable[[Any, Any], Any]
 
 
-def sum_of(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
-    """`sum(value, start)`"""
+def sum_of(s: State, value: v.Abstract, start: v.Abstract, *, builtin: bool = False) -> v.Abstract:
+    """`sum(value, start)`. `builtin`: it is Python's, whose sum of nothing is an int."""
     found = sequence(s, value)
     if _is_list(start):
         lists = collect(s, found, lambda t, x: (True, lambda u: stored(u, x)), listed=True)
@@ -38,6 +39,8 @@ def sum_of(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
     if isinstance(listing, v.Record):
         return start
     total = _reduce(s, listing, "sum")
+    if builtin and start == v.Static(0) and isinstance(found.length, v.Leaf) and isinstance(total.operand, Value):
+        s.context.meanings[total.operand] = ("sum", found.length.operand)
     return total if start == v.Static(0) else apply_binary(s, operator.add, start, total)
 
 
@@ -70,12 +73,13 @@ def _term(s: State, value: v.Abstract, does: str) -> v.Abstract:
     value = present(s, value)
     if not is_number(value):
         s.refuse(f"{does} numbers and arrays", "take the parts one by one")
-    return v.Leaf(integer(s, operand_of(s, value)))
+    return v.Leaf(integer(s, operand_of(s, value)), numpy=kind_of([value]))
 
 
 def _reduce(s: State, listing: v.Listing, kind: str) -> v.Leaf:
     assert isinstance(listing.elem, LeafLayout)
-    return v.Leaf(s.apply(own("reduce", kind=kind), listing.lists, listing.elem.type))
+    result = s.apply(own("reduce", kind=kind), listing.lists, listing.elem.type)
+    return v.Leaf(result, numpy=listing.elem.numpy or None)
 
 
 def reduce_sequence(s: State, value: v.Abstract, kind: str) -> v.Abstract:

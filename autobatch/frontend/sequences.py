@@ -105,6 +105,8 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
                 return v.Record("list", (), ())
             if isinstance(operand.type, List):
                 return v.Lazy(length(s, value), lambda t, i: list_item(t, operand, i))
+            if isinstance(operand.type, Array) and operand.type.shape and not operand.type.shape[0]:
+                return v.Record("list", (), ())
             if isinstance(operand.type, Array) and operand.type.shape:
                 return v.Lazy(length(s, value), lambda t, i: traced(t, operator.getitem, value, i))
             if isinstance(operand.type, Ref) and (parts := fields_of(s, value)) is not None:

@@ -82,6 +82,7 @@ class Rules:
     attribute: Callable[[State, v.Abstract, str], v.Abstract]
     stacked: Callable[[State, Any, Sequence[v.Abstract]], v.Abstract]
     boxed: Callable[[State, v.Abstract], Operand]
+    parts: Callable[[State, v.Leaf], v.Record | None]
 
 
 @dataclass

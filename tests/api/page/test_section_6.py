@@ -210,6 +210,21 @@ def test_the_mean_of_nothing_fails_its_example():
     close(found, [1.5, 0, 4])
 
 
+@pytest.mark.parametrize("of", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
+@pytest.mark.parametrize("f", [lambda x: sum(x) / len(x), lambda x: sum(x) // len(x), lambda x: sum(x) % len(x)])
+def test_python_s_sum_of_no_rows_is_an_int(f, of):
+    """`sum` of an array without rows is the int 0, so the mean is 0 / 0, also where the rows are arrays."""
+    examples = [of(x) for x in ([1.0, 2.0], np.zeros(0), [4.0])]
+    assert kinds(f, examples) == raised(f, examples) == [None, "ZeroDivisionError", None]
+
+
+def test_numpy_s_mean_of_nothing_is_nan():
+    """What arrays compute of nothing is an array, which divides as IEEE 754 says."""
+    f = ab.batched(lambda x: (x.sum() / len(x), np.sum(x) / len(x), sum(x) / (len(x) + 1)))
+    for found in f([np.arange(3.0), np.zeros(0)])[:2]:
+        np.testing.assert_array_equal(found, [1.0, np.nan])
+
+
 def test_a_division_that_is_not_reached_does_not_fail():
     """Only the path taken divides."""
     agrees(ab.batched(lambda words: sum(words) / len(words) if words else -1.0), [[1, 2], [], [4]])
