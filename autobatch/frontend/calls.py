@@ -149,7 +149,8 @@ def activate(
     """One activation: find or lower the specialisation, and emit the call."""
     given = {n: _prepare(s, x) for n, x in arguments.items()}
     caught = {n: x if isinstance(x, v.LocalFunction) else _prepare(s, x) for n, x in captured.items()}
-    given = _widen_numpy(s, source, _widen_lists(s, source, _widen(s, source, given)))
+    given = _join_kinds(s, source, _widen_lists(s, source, _widen(s, source, given)))
+    caught = _join_kinds(s, source, caught)
     shared = s.context.shared_values
     passed = {n: None if (source, n) in s.context.memory.widened else shared for n in given}
     layouts = {n: layout_of(x, passed[n]) for n, x in given.items()}
@@ -224,20 +225,18 @@ def _widen_lists(s: State, source: FunctionSource, given: dict[str, v.Abstract])
     return given
 
 
-def _widen_numpy(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
-    """Arrays that are NumPy's in one call of a recursive function and JAX's in another (`f(t.left, jnp.tanh(h))` after
-    `f(t, np.zeros(4))`) are taken for NumPy's, so that the recursion is one function."""
-    memory, shared = s.context.memory, s.context.shared_values
-    before = next((a for x, a in reversed(s.context.active) if x is source), {})
+def _join_kinds(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
+    """A parameter that is an array of NumPy in one call and of JAX in another (`f(t.left, jnp.tanh(h))` after
+    `f(t, np.zeros(4))`) is taken for NumPy's in all of them, so that they call one function. The next round does so."""
+    context, made = s.context, dict(given)
     for name, value in given.items():
-        if (source, name) in memory.numpy:
-            given[name] = marked(value, True)
-        elif name in before:
-            kinds, others = (passed_kinds(x, shared) for x in (before[name], value))
-            if len(kinds) == len(others) and kinds != others:
-                memory.numpy.add((source, name))
-                raise Restart
-    return given
+        place, kinds = (source, name), passed_kinds(value, context.shared_values)
+        if place in context.memory.numpy:
+            made[name] = marked(value, True) if kinds else value
+        elif len(seen := context.kinds.setdefault((*place, len(kinds)), kinds)) and seen != kinds:
+            context.memory.numpy.add(place)
+            context.changed = True
+    return made
 
 
 def _is_list(value: v.Abstract | None) -> bool:

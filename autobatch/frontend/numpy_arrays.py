@@ -17,8 +17,16 @@ from typing import Any
 import numpy as np
 
 from autobatch.frontend import values as v
-from autobatch.frontend.layouts import LeafLayout
+from autobatch.frontend.layouts import (
+    Layout,
+    LeafLayout,
+    ListingLayout,
+    OptionalLayout,
+    RecordLayout,
+    layout_of,
+)
 from autobatch.frontend.statics import inputs
+from autobatch.ir.core import Value
 from autobatch.ir.types import Array, List, Type
 
 _OPERATORS = "_operator"
@@ -79,28 +87,52 @@ def is_of_numpy(function: Any) -> bool:
 
 
 def marked(value: v.Abstract, kind: bool | None) -> v.Abstract:
-    """The result of a call with arrays of that kind."""
+    """The value with arrays of that kind."""
     match value:
         case v.Leaf(operand=operand) if isinstance(operand.type, Array | List) and value.numpy is not kind:
             return replace(value, numpy=kind)
         case v.Optional(value=inner):
             return replace(value, value=marked(inner, kind))
-        case v.Listing(elem=LeafLayout() as elem, array=True):
-            return replace(value, elem=replace(elem, numpy=kind is True))
+        case v.Listing(elem=elem):
+            return replace(value, elem=_marked(elem, kind is True))
         case v.Record(items=items):
             return replace(value, items=tuple(marked(i, kind) for i in items))
         case _:
             return value
 
 
-def passed_kinds(value: v.Abstract, shared: frozenset[Any]) -> list[bool]:
-    """Of each array that a value passes to a call: is it NumPy's?"""
-    match value:
-        case v.Leaf(operand=operand, numpy=numpy) if operand not in shared:
-            return [numpy is True] if isinstance(operand.type, Array) and operand.type.shape else []
-        case v.Optional(value=inner):
-            return passed_kinds(inner, shared)
-        case v.Record(items=items):
-            return [k for i in items for k in passed_kinds(i, shared)]
+def _marked(layout: Layout, kind: bool) -> Layout:
+    match layout:
+        case LeafLayout(type=type) if _is_array(type):
+            return replace(layout, numpy=kind)
+        case OptionalLayout(value=inner):
+            return replace(layout, value=_marked(inner, kind))
+        case ListingLayout(elem=inner):
+            return replace(layout, elem=_marked(inner, kind))
+        case RecordLayout(items=items):
+            return replace(layout, items=tuple(_marked(i, kind) for i in items))
         case _:
-            return []
+            return layout
+
+
+def _is_array(type: Type) -> bool:
+    """Is it an array, also one whose length is data? Of numbers layouts do not say whose they are."""
+    return isinstance(type, List) or (isinstance(type, Array) and bool(type.shape))
+
+
+def passed_kinds(value: v.Abstract, shared: frozenset[Value]) -> list[bool]:
+    """Of each array that a value passes to a call: is it NumPy's?"""
+    return list(_flags(layout_of(value, shared)))
+
+
+def _flags(layout: Layout) -> Iterator[bool]:
+    match layout:
+        case LeafLayout(type=type, numpy=numpy) if _is_array(type):
+            yield numpy
+        case OptionalLayout(value=inner) | ListingLayout(elem=inner):
+            yield from _flags(inner)
+        case RecordLayout(items=items):
+            for item in items:
+                yield from _flags(item)
+        case _:
+            return

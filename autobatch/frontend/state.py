@@ -108,7 +108,7 @@ class MadeClass:
 class Memory:
     """What rounds of one lowering remember: assumed results, the classes of objects that are made, how often the
     result of a recursion has nested deeper, arguments made dynamic, traced functions. `needed`: shared integers whose
-    values were used; `numpy`: arguments of recursive functions that are arrays of NumPy in some of the calls;
+    values were used; `numpy`: parameters of functions that are arrays of NumPy in some of the calls;
     `asks_numpy`: was an array indexed that is one of NumPy, or would be if it were given as one?"""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
@@ -129,8 +129,8 @@ class Memory:
 class Context:
     """One round of lowering: the module under construction.
 
-    `reached` are the lines that lowering came to; `traced` the texts of functions that JAX traced, with the place that
-    handed them over."""
+    `kinds`: of the arrays that calls pass for a parameter, which are NumPy's. `reached` are the lines that lowering
+    came to; `traced` the texts of functions that JAX traced, with the place that handed them over."""
 
     def __init__(
         self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: Memory, integers: Mapping[int, int]
@@ -142,6 +142,7 @@ class Context:
         self._decided = {x: frozenset([x]) for x in self.shared}
         self.constants: list[Any] = []
         self.functions: dict[Any, Function] = {}
+        self.kinds: dict[tuple[Any, str, int], list[bool]] = {}
         self.specialisations: dict[Any, Specialisation] = {}
         self.active: list[tuple[FunctionSource, dict[str, v.Abstract]]] = []
         self.recursive: set[Any] = set()

@@ -106,6 +106,11 @@ def on_a_path(p, x):
     return p[x.i, 0] if x.j > 0 else p[0, x.j] * 2
 
 
+def at(rows, k):
+    total = rows[k].sum()
+    return total * total if k > 0 else total
+
+
 def literal(p, x):
     return p[4, 0] if x.i > 1 else p[-4, -1]
 
@@ -188,6 +193,8 @@ def test_an_array_that_may_be_either_is_numpys():
     rows, ks = jnp.arange(3, dtype=np.zeros(3).dtype), [0, 5]
     either = ab.batched(lambda p, k: (np.zeros(3) if k < 0 else p)[k], in_axes=(None, 0), on_error="mask")
     assert either(rows, ks)[1].failed.tolist() == [False, True]
+    from_both = ab.batched(lambda x: at(x.own, x.i) + at(jnp.asarray(x.own), x.i), on_error="mask")
+    assert from_both([Item(9, 0, FREE, [], FREE, [])])[1].failed.tolist() == [True]
     mixed = ab.batched(lambda x: x[5], on_error="mask")
     assert mixed([rows, np.arange(3, dtype=rows.dtype)])[1].failed.tolist() == [True, True]
     assert mixed([rows, rows])[1].failed.tolist() == [False, False]
@@ -289,3 +296,20 @@ def test_saved_columns_know_what_they_held(tmp_path):
     for of, failed in ((np.arange, True), (jnp.arange, False)):
         ab.pack([of(3.0), of(3.0)]).save(tmp_path / "columns.npz")
         assert f(ab.load(tmp_path / "columns.npz"))[1].failed.tolist() == [failed, failed]
+
+
+def test_arrays_of_both_kinds_call_one_function():
+    """A recursion that begins with zeros of NumPy and goes on with what JAX computes has one set of rows."""
+
+    @dataclass
+    class Chain:
+        x: float
+        rest: Any
+
+    def run(w, h, c):
+        return h if c is None else run(w, jnp.tanh(h * c.x + w), c.rest)
+
+    f = ab.batched(lambda w, c: run(w, np.zeros(2), c), in_axes=(None, 0))
+    chains = [Chain(1.0, Chain(2.0, None)), Chain(3.0, None)]
+    assert f.lower(jnp.ones(2), chains).as_text(stage="example").count("tanh") == 1
+    np.testing.assert_allclose(f(jnp.ones(2), chains), f.loop(jnp.ones(2), chains), rtol=1e-6)
