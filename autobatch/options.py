@@ -160,7 +160,7 @@ class Options:
     `typical`, the costs of a typical machine, so that every machine computes a batch with the same windows. Results
     differ in the last bits at most."""
 
-    products: str = field(default="xla", metadata=_spec(_products, compiles=True))
+    products: str = field(default="auto", metadata=_spec(_products, compiles=True))
     """What multiplies rows by a matrix inside level loops on a CPU. `xla`: XLA's own product. `native`: a kernel that
     is compiled for this machine; OptionError without `pip install 'autobatch[native]'` or a processor with AVX2.
     `auto`: the kernel where there is one and it was measured to win. `f.explain` shows what multiplies where."""

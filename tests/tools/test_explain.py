@@ -23,7 +23,7 @@ from tests.tools import programs
 from tests.tools.programs import Many, Node, all_kinds, head, nested, parameters, refused, rnn, tree, tree_lstm
 
 TREES = [tree(5), tree(3, seed=1), tree(1, seed=2)]
-NARROW = ab.options(widths=(8, 4))
+NARROW = ab.options(widths=(8, 4), products="xla")
 
 
 def fresh(function):
