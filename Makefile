@@ -74,7 +74,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.examples: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[examples]'
+	$(BIN)/python -m pip install --quiet --editable '.[benchmarks]'
 	touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python

@@ -162,7 +162,7 @@ class Options:
 
     products: str = field(default="auto", metadata=_spec(_products, compiles=True))
     """What multiplies rows by a matrix inside level loops on a CPU. `xla`: XLA's own product. `native`: a kernel that
-    is compiled for this machine; OptionError without `pip install 'autobatch[native]'` or a processor with AVX2.
+    is compiled for this machine (Linux on x86-64 with AVX2; `pip install 'autobatch[native]'`), else OptionError.
     `auto`: the kernel where there is one and it was measured to win. `f.explain` shows what multiplies where."""
 
     cache_size: int = field(default=128, metadata=_spec(_count))
