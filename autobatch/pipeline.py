@@ -112,7 +112,7 @@ class Program:
         self._stages = stages
         self._request = table_request(schedule, options.widths, _machine(schedule, options))
         self._emit = emit.Program(schedule, self._request, example.constants, options.products)
-        self._differentiable = Differentiable(self._emit)
+        self._differentiable = Differentiable(self._emit, schedule)
         self.footprint = Footprint.of(schedule)
         """What a batch needs of the memory at least."""
         self._fitting = set[tuple[int, ...]]()
@@ -207,7 +207,7 @@ class Program:
         evaluate: Callable[[Sequence[Any]], Sequence[Any]],
     ) -> list[Result]:
         """The results where the plan is not known yet: `evaluate` gives the arrays of these shapes."""
-        arrays = jax.eval_shape(lambda s, t: self._emit.run(s, t, signature)[0], list(shared), dict(tables))
+        arrays = jax.eval_shape(lambda s, t: self._emit.run(s, t, signature), list(shared), dict(tables))
         return self._results(iter(evaluate(arrays)), tables, signature.batch)
 
     def run(self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature) -> list[Result]:

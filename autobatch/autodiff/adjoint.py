@@ -18,13 +18,19 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-import jax.numpy as jnp
-
 from autobatch.autodiff.residuals import Policy, complete
-from autobatch.autodiff.rules import cotangent_type, has_derivative, imported, operands_read, row_rule, rule_of
+from autobatch.autodiff.rules import (
+    as_operation,
+    cotangent_type,
+    has_derivative,
+    imported,
+    operands_read,
+    row_rule,
+    rule_of,
+)
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
-from autobatch.ir.ops import Op
+from autobatch.ir.ops import Op, own
 from autobatch.ir.system import (
     Atom,
     Collect,
@@ -33,6 +39,7 @@ from autobatch.ir.system import (
     Data,
     Equation,
     Fold,
+    Follow,
     Gather,
     Given,
     PathSum,
@@ -74,9 +81,12 @@ CONSTANT = frozenset(("stop_gradient", "floor", "ceil", "round", "sign", "floord
 """Operations whose derivative is zero wherever there is one."""
 
 
-def differentiate(schedule: Schedule, constants: Sequence[Any], policy: Policy = "save_dots") -> Adjoint | None:
-    """The adjoint of a schedule; None where no output depends on anything that can move."""
-    return _Adjoint(schedule, constants).build(policy)
+def differentiate(
+    schedule: Schedule, root: Schedule, constants: Sequence[Any], policy: Policy = "save_dots"
+) -> Adjoint | None:
+    """The adjoint of a schedule; None where no output depends on anything that can move. `root` is the schedule that
+    the tables were made for: that of the program of which this is a derivative, or itself."""
+    return _Adjoint(schedule, root, constants).build(policy)
 
 
 def active(system: System) -> frozenset[Variable]:
@@ -115,8 +125,8 @@ class _Adjoint:
     """The state of one differentiation. Every active variable has a cotangent, declared ahead because cycles read it;
     the equations of the primal add contributions to those of what they read."""
 
-    def __init__(self, schedule: Schedule, constants: Sequence[Any]) -> None:
-        self.schedule, self.constants = schedule, list(constants)
+    def __init__(self, schedule: Schedule, root: Schedule, constants: Sequence[Any]) -> None:
+        self.schedule, self.root, self.constants = schedule, root, list(constants)
         self.system = schedule.system
         self.active = active(self.system)
         made = [r for e in self.system.equations for r in results(e)]
@@ -202,23 +212,31 @@ class _Adjoint:
         if self.active.isdisjoint(results(equation)):
             return
         match equation:
-            case Compute():
-                self.compute(equation)
+            case Compute(results=made):
+                cotangents = [self.cotangent[r] if r in self.active else None for r in made]
+                self.compute(equation, cotangents, self.home.get(made[0]))
+            case Contract(space=space):
+                order = self.home[equation.of.results[0]]
+                row = as_operation(equation, self.fresh(equation.result.type, space, order))
+                self.compute(row, [self.cotangent[equation.result]], order)
+            case Collect():
+                self.collect(equation)
+            case Follow(source=source, equation=read, member=member, factor=factor):
+                self.read_by(source, Reader(read, member, self.cotangent[equation.result], factor), equation.result)
             case Gather() | Fold() | PathSum():
                 self.gather(equation)
             case Spread(source=source):
-                self.read_by(source, Reader(equation, 0, self.cotangent[equation.result]))
-            case Contract() | Collect():
-                raise UnsupportedError("this derivative of a derivative is not supported", equation.span)
+                self.read_by(source, Reader(equation, 0, self.cotangent[equation.result]), equation.result)
             case _:
                 pass
 
-    def compute(self, equation: Compute) -> None:
-        flags = [r in self.active for r in equation.results]
-        cotangents = [self.cotangent[r] for r in equation.results if r in self.active]
+    def compute(self, equation: Compute, held: Sequence[Variable | None], order: Order | None) -> None:
+        """The contributions of an operation, for the cotangents of its results (None: it has none)."""
+        flags = [ct is not None for ct in held]
+        cotangents = [ct for ct in held if ct is not None]
+        varying = any(ct.space is not None for ct in cotangents)
         moving = [k for k, x in enumerate(equation.operands) if x in self.active]
         rows = [k for k in moving if equation.space is None or _space(equation.operands[k]) is not None]
-        order = self.home.get(equation.results[0])
         if rows:
             rule = rule_of(equation, flags, rows)
             given = [x for x, number in zip(equation.operands, rule.numbers, strict=True) if number is None]
@@ -232,22 +250,32 @@ class _Adjoint:
             for k, x in zip(rows, found, strict=True):
                 operand = equation.operands[k]
                 assert isinstance(operand, Variable)
-                if isinstance(x, Variable) and (x.space is not None) == (equation.space is not None):
+                if isinstance(x, Variable) and (x.space is not None or not varying):
                     self.contributions[operand].append(x)  # anything else does not depend on a cotangent: it is zero
         for k in moving:
             if k not in rows:
-                self.contract(equation, flags, k)
+                self.contract(equation, held, k)
 
-    def contract(self, equation: Compute, flags: Sequence[bool], wrt: int) -> None:
+    def contract(self, equation: Compute, held: Sequence[Variable | None], wrt: int) -> None:
         """The contribution of all rows to the cotangent of a uniform operand."""
         weight = equation.operands[wrt]
         assert isinstance(weight, Variable) and equation.space is not None
-        read = operands_read(equation, flags, wrt)
+        read = operands_read(equation, [ct is not None for ct in held], wrt)
         operands = tuple(x if k in read else None for k, x in enumerate(equation.operands))
-        cotangents = tuple(self.cotangent[r] if has else None for r, has in zip(equation.results, flags, strict=True))
         made = self.fresh(cotangent_type(weight.type), None, None)
-        self.equations.append(Contract(made, equation, wrt, operands, cotangents, equation.space, equation.span))
+        self.equations.append(Contract(made, equation, wrt, operands, tuple(held), equation.space, equation.span))
         self.contributions[weight].append(made)
+
+    def collect(self, equation: Collect) -> None:
+        """Rows whose cotangents were added up read the cotangent of the sum."""
+        total = self.cotangent[equation.result]
+        for reader in equation.readers:
+            if reader.cotangent in self.active:
+                like = self.cotangent[reader.cotangent]
+                made = self.fresh(like.type, like.space, self.home.get(like))
+                read, member, factor = reader.equation, reader.member, reader.factor
+                self.equations.append(Follow(made, total, equation.of, read, member, factor, equation.span))
+                self.contributions[reader.cotangent].append(made)
 
     def gather(self, equation: Gather | Fold | PathSum) -> None:
         factor = None
@@ -263,11 +291,11 @@ class _Adjoint:
             )
         for member, source in enumerate(_sources(equation)):
             if source in self.active and source not in _sources(equation)[:member]:
-                self.read_by(source, Reader(equation, member, self.cotangent[equation.result], factor))
+                self.read_by(source, Reader(equation, member, self.cotangent[equation.result], factor), equation.result)
 
-    def read_by(self, source: Variable, reader: Reader) -> None:
+    def read_by(self, source: Variable, reader: Reader, result: Variable) -> None:
         """Note a reader: those in the loop that makes the source apart from those behind it."""
-        loop = self.loop_of.get(reader.equation.result)
+        loop = self.loop_of.get(result)
         self.readers[source].append((loop if loop == self.loop_of.get(source) else None, reader))
 
     # ---- cotangents
@@ -299,9 +327,9 @@ class _Adjoint:
         """A contribution in the type and order of the cotangent."""
         if x.type == type and self.home.get(x) == order:
             return x
-        closed, _ = jax_compat.trace(lambda a: jnp.array(a, type.dtype, copy=True), x.type)
-        (made,) = self.paste(closed, [x], order, NOWHERE)
-        assert isinstance(made, Variable)
+        space = None if order is None else order.space
+        made = self.fresh(type, space, order)
+        self.equations.append(Compute((made,), own("convert", dtype=type.dtype), (x,), space))
         return made
 
     def assemble(
@@ -322,7 +350,7 @@ class _Adjoint:
                     pass
         outputs = tuple(_resolve(v, same) for _, v in (*shared, *columns, *given))
         own = _live([_substitute(e, same) for e in self.equations], outputs)
-        equations, residuals = complete(self.schedule, own, handed, policy)
+        equations, residuals = complete(self.schedule, self.root, own, handed, policy)
         equations += [Given(v, len(residuals) + k) for k, v in enumerate(handed)]
         system = System(self.system.spaces, tuple(equations), outputs)
         return Adjoint(
@@ -376,5 +404,7 @@ def _substitute(equation: Equation, same: Mapping[Variable, Variable]) -> Equati
             return replace(equation, operands=tuple(map(put, xs)), cotangents=tuple(map(put, cts)))
         case Collect(readers=readers):
             return replace(equation, readers=tuple(replace(r, cotangent=put(r.cotangent)) for r in readers))
+        case Follow(source=source):
+            return replace(equation, source=put(source))
         case _:
             return equation

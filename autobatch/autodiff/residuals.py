@@ -33,13 +33,14 @@ Policy = Literal["save_dots", "save_all", "recompute"]
 
 
 def complete(
-    primal: Schedule, equations: Iterable[Equation], handed: Iterable[Variable], policy: Policy
+    primal: Schedule, root: Schedule, equations: Iterable[Equation], handed: Iterable[Variable], policy: Policy
 ) -> tuple[list[Equation], tuple[Variable, ...]]:
     """The equations of an adjoint with those that make the values of the primal that it reads; and the residuals among
-    these values, in the order of their `Given`s. Nothing makes the cotangents `handed`."""
+    these values, in the order of their `Given`s. Nothing makes the cotangents `handed`. The tables are those
+    of `root`."""
     own = list(equations)
     made = {*handed, *(r for e in own for r in results(e))}
-    steps = {id(e): s for s in primal.steps for e in _equations(s)}
+    steps = {id(e): s for s in root.steps for e in _equations(s)}
     maker = {r: e for e in primal.system.equations for r in results(e)}
     kept = {v for r in primal.recurrences() for group in r.buffers for v in group}
     residuals: dict[Variable, None] = {}
@@ -56,7 +57,7 @@ def complete(
         again[id(equation)] = equation
         needed = [*reads(equation)]
         if isinstance(equation, Gather | Fold | PathSum):
-            needed += gather_layout(primal, equation, steps[id(equation)])[0]
+            needed += gather_layout(root, equation, steps[id(equation)])[0]
         todo += needed
     order = tuple(sorted(residuals, key=lambda v: v.id))
     given = [Given(v, k) for k, v in enumerate(order)]

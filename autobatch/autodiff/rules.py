@@ -8,7 +8,6 @@ share is applied to all rows together, and stays one operation (`Contract`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from typing import Any
@@ -18,22 +17,11 @@ import jax.numpy as jnp
 
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Literal, Operand, Value
-from autobatch.ir.ops import Op
+from autobatch.ir.leaf import Rule
+from autobatch.ir.ops import Op, own
 from autobatch.ir.system import Atom, Compute, Contract, Variable
 from autobatch.ir.types import Array
 from autobatch.source import NOWHERE
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What the derivative of an operation depends on: types, and the Python numbers among the operands."""
-
-    op: Op
-    operands: tuple[Array, ...]
-    numbers: tuple[Any, ...]
-    results: tuple[Array, ...]
-    cotangents: tuple[bool, ...]
-    wrt: tuple[int, ...]
 
 
 def cotangent_type(type: Array) -> Array:
@@ -58,6 +46,15 @@ def rule_of(equation: Compute, cotangents: Sequence[bool], wrt: Sequence[int]) -
     return Rule(equation.op, tuple(types), tuple(numbers), results, tuple(cotangents), tuple(wrt))
 
 
+def as_operation(equation: Contract, result: Variable) -> Compute:
+    """What a contraction adds up, as a computation on rows: the cotangent that one row contributes."""
+    of = equation.of
+    rule = rule_of(of, [ct is not None for ct in equation.cotangents], (equation.wrt,))
+    given = [x for x, number in zip(of.operands, rule.numbers, strict=True) if number is None]
+    cotangents = [ct for ct in equation.cotangents if ct is not None]
+    return Compute((result,), own("pullback", rule=rule), (*given, *cotangents), equation.space, equation.span)
+
+
 def row_rule(rule: Rule) -> Any:
     """The rule on one row, as a closed jaxpr: operands that are no numbers, then cotangents -> cotangents of `wrt`."""
     try:
@@ -78,33 +75,10 @@ def _trace(rule: Rule) -> Any:
     cotangents = [cotangent_type(t) for t, has in zip(rule.results, rule.cotangents, strict=True) if has]
 
     def apply(*arrays: Any) -> Any:
-        return pull_back(rule, _with_numbers(rule, arrays[: len(given)]), arrays[len(given) :])
+        return leaf.pull_back(rule, arrays[: len(given)], arrays[len(given) :])
 
     closed, _ = jax_compat.trace(apply, *given, *cotangents)
     return closed
-
-
-def _with_numbers(rule: Rule, arrays: Sequence[Any]) -> list[Any]:
-    rest = iter(arrays)
-    return [
-        next(rest) if number is None else jax_compat.literal(number, type)
-        for type, number in zip(rule.operands, rule.numbers, strict=True)
-    ]
-
-
-def pull_back(rule: Rule, xs: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
-    """The cotangents of the operands `rule.wrt`, for values of one row."""
-
-    def primal(*moved: Any) -> list[Any]:
-        held = list(xs)
-        for k, x in zip(rule.wrt, moved, strict=True):
-            held[k] = x
-        outputs = leaf.evaluate(rule.op, rule.results, *held)
-        return [y for y, has in zip(outputs, rule.cotangents, strict=True) if has]
-
-    _, pull = jax.vjp(primal, *(jnp.asarray(xs[k]) for k in rule.wrt))
-    found: Sequence[Any] = pull(list(cotangents))
-    return found
 
 
 def contract(equation: Contract, xs: Sequence[Any], cotangents: Sequence[Any]) -> Any:

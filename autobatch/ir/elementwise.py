@@ -11,7 +11,7 @@ BY_NUMBER = frozenset((
 ))
 """Operations that work number by number on operands of one shape."""
 
-ELEMENTWISE = BY_NUMBER | frozenset(("broadcast_in_dim", "concatenate", "reshape", "slice", "split", "squeeze"))
+ELEMENTWISE = BY_NUMBER | frozenset(("broadcast_in_dim", "concatenate", "convert", "reshape", "slice", "split", "squeeze"))
 """With those that only move the numbers of one row."""
 
 CHEAP = ELEMENTWISE | frozenset((

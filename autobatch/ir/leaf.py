@@ -7,6 +7,7 @@ JAX primitives are bound; our own numeric operations are rows of `NUMERIC`, writ
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -15,6 +16,46 @@ import jax.numpy as jnp
 from autobatch.ir import jax_compat
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the derivative of an operation depends on: types, the Python numbers among the operands, which results have
+    cotangents, and the operands `wrt` whose cotangents are wanted."""
+
+    op: Op
+    operands: tuple[Array, ...]
+    numbers: tuple[Any, ...]
+    results: tuple[Array, ...]
+    cotangents: tuple[bool, ...]
+    wrt: tuple[int, ...]
+
+
+def pull_back(rule: Rule, given: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+    """The cotangents of the operands `rule.wrt`. `given`: the operands that are no numbers."""
+    rest = iter(given)
+    xs = [
+        next(rest) if number is None else jax_compat.literal(number, type)
+        for type, number in zip(rule.operands, rule.numbers, strict=True)
+    ]
+
+    def primal(*moved: Any) -> list[Any]:
+        held = list(xs)
+        for k, x in zip(rule.wrt, moved, strict=True):
+            held[k] = x
+        outputs = evaluate(rule.op, rule.results, *held)
+        return [y for y, has in zip(outputs, rule.cotangents, strict=True) if has]
+
+    _, pull = jax.vjp(primal, *(jnp.asarray(xs[k]) for k in rule.wrt))
+    found: Sequence[Any] = pull(list(cotangents))
+    return found
+
+
+def _pullback(op: Op, *xs: Any) -> Any:
+    rule: Rule = op["rule"]
+    given = sum(number is None for number in rule.numbers)
+    (found,) = pull_back(rule, xs[:given], xs[given:])
+    return found
 
 
 def _round(x: Any, ndigits: int | None) -> Any:
@@ -43,6 +84,8 @@ NUMERIC: dict[str, Callable[..., Any]] = {
     "pow": lambda op, x, y: jnp.power(x, y),
     "round": lambda op, x: _round(x, op["ndigits"]),
     "int": lambda op, x: _int(x),
+    "convert": lambda op, x: jnp.asarray(x).astype(op["dtype"]),
+    "pullback": _pullback,
     "undefined": lambda op: jnp.zeros(op["type"].shape, jax_compat.device_dtype(op["type"])),
 }
 """One row for each operation of our own with `host=False` that works on arrays (not on lists)."""

@@ -99,5 +99,11 @@ OWN: dict[str, OwnOp] = {
     "pow": OwnOp("pow(x, y): `**`", host=False, fails=True),
     "round": OwnOp("round[ndigits](x): half to even; int when ndigits is None", host=False, fails=True),
     "int": OwnOp("int(x): towards zero", host=False, fails=True),
+    "convert": OwnOp("convert[dtype](x): the same numbers in another dtype", host=False),
+    "pullback": OwnOp(
+        "pullback[rule](x, ...): the cotangent of an operand of another operation, from its operands and then the "
+        "cotangents of its results",
+        host=False,
+    ),
 }
 """`host=False` operations compute numbers: they run on the device too, through `ir/leaf.py`."""

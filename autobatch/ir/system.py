@@ -228,6 +228,24 @@ class Collect:
         return tuple(dict.fromkeys(r.cotangent for r in self.readers))
 
 
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Each row reads the row of `source` that it has read of the variable that `source` stands for: the adjoint of
+    `Collect`, for one reader. Zero where it has read another variable; a sum where it has read a run of rows."""
+
+    result: Variable
+    source: Variable
+    of: Variable
+    equation: Gather | Fold | Spread | PathSum
+    member: int
+    factor: Variable | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+    @property
+    def sources(self) -> tuple[Variable, ...]:
+        return (self.source,)
+
+
 Equation = (
     Shared
     | Constant
@@ -242,8 +260,9 @@ Equation = (
     | Contract
     | Selected
     | Collect
+    | Follow
 )
-"""The closed set of equations. The last four stand in the programs of derivatives alone."""
+"""The closed set of equations. The last five stand in the programs of derivatives alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +294,8 @@ def reads(equation: Equation) -> Iterable[Variable]:
             return (*fold.sources, fold.result)
         case Collect(sources=sources, readers=readers):
             return (*sources, *(r.factor for r in readers if r.factor is not None))
+        case Follow(source=source, factor=factor):
+            return (source,) if factor is None else (source, factor)
         case Shared() | Constant() | Column() | Data() | Given():
             return ()
         case _:
@@ -327,6 +348,8 @@ def print_equation(equation: Equation) -> str:
         case Collect(of=read_variable, readers=readers):
             read = ", ".join(f"{r.cotangent}{'' if r.factor is None else f' * {r.factor}'}" for r in readers)
             right = f"collect {read_variable}({read})"
+        case Follow(source=source, of=read_variable):
+            right = f"follow {read_variable}({source})"
         case Fold(kind=kind, table=table, sources=sources):
             right = f"fold {kind}[{table}]({', '.join(map(str, sources))})"
         case _:

@@ -22,6 +22,7 @@ from autobatch.ir.system import (
     Compute,
     Equation,
     Fold,
+    Follow,
     Gather,
     Space,
     System,
@@ -270,7 +271,7 @@ def _buffers(equations: list[Equation]) -> tuple[tuple[Variable, ...], ...]:
     together: nx.Graph[Variable] = nx.Graph()
     beside: dict[Variable, set[Variable]] = defaultdict(set)
     for equation in equations:
-        if isinstance(equation, Gather | Fold | Collect):
+        if isinstance(equation, Gather | Fold | Collect | Follow):
             inside = [v for v in equation.sources if v in made]
             nx.add_path(together, inside)
             for v in inside:

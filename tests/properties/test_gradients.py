@@ -52,6 +52,53 @@ def test_shared_nodes(function, batch):
     check(function, f.params(), batch)
 
 
+TREES = [draws.perfect(2, 0.5), draws.Node(0.5, 1), draws.perfect(3, 0.2)]
+MANY = [draws.Many(0.5, [draws.Many(0.1), draws.Many(0.3, [draws.Many(0.3)])]), draws.Many(0.2)]
+
+
+def direction(p: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.cos(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), p)
+
+
+def along(gradient: Any, p: Any) -> Any:
+    """The derivative along a fixed direction."""
+    return sum(map(jnp.vdot, jax.tree.leaves(gradient), jax.tree.leaves(direction(p))))
+
+
+@pytest.mark.parametrize(
+    ("function", "batch"),
+    [
+        (f.with_loss, TREES),
+        (f.chained_thrice, TREES),
+        (f.down_then_up, TREES),
+        (f.child_reduction, MANY),
+        (f.forward, [[1, 2, 0], [3], []]),
+    ],
+)
+def test_second_order(function, batch):
+    """Reverse over reverse: the halves of a derivative have derivatives."""
+    p = jax.tree.map(jnp.asarray, f.params())
+    plain = lambda p: sum(total(r) for r in function.loop(p, batch))  # noqa: E731
+    batched = lambda p: total(function(p, batch))  # noqa: E731
+    expected, found = (jax.grad(lambda p: along(jax.grad(g)(p), p))(p) for g in (plain, batched))  # noqa: B023
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-8, atol=1e-8, err_msg=name)
+
+
+def test_third_order():
+    p = jax.tree.map(jnp.asarray, f.params())
+    batch = [draws.perfect(1, 0.5)]
+
+    def third(g: Any) -> Any:
+        second = lambda p: along(jax.grad(g)(p), p)  # noqa: E731
+        return jax.grad(lambda p: along(jax.grad(second)(p), p))(p)
+
+    expected = third(lambda p: sum(total(r) for r in f.bottom_up.loop(p, batch)))
+    found = third(lambda p: total(f.bottom_up(p, batch)))
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-7, atol=1e-7, err_msg=name)
+
+
 def test_under_jit():
     data = ab.pack([draws.perfect(2), draws.Node(0.5), draws.perfect(3)]).plan(f.with_loss)
     loss = lambda p, b: total(f.with_loss(p, b))  # noqa: E731

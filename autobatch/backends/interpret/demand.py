@@ -25,6 +25,7 @@ from autobatch.ir.system import (
     Data,
     Equation,
     Fold,
+    Follow,
     Gather,
     Given,
     PathSum,
@@ -93,7 +94,7 @@ class Evaluation:
                 raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
             case Shared() | Constant() | Column() | Data():
                 return []
-            case Given() | Contract() | Selected() | Collect():
+            case Given() | Contract() | Selected() | Collect() | Follow():
                 raise AssertionError("derivatives of this back end are JAX's own")
             case _:
                 assert_never(equation)
@@ -144,7 +145,7 @@ class Evaluation:
                 return [reduce(COMBINE[kind], values, start)]
             case Spread() | PathSum():
                 raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
-            case Given() | Contract() | Selected() | Collect():
+            case Given() | Contract() | Selected() | Collect() | Follow():
                 raise AssertionError("derivatives of this back end are JAX's own")
             case _:
                 assert_never(equation)

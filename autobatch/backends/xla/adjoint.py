@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.autodiff.rules import contract
-from autobatch.backends.protocol import COMBINE
 from autobatch.backends.xla.emit import Emission, Program
 from autobatch.backends.xla.loops import LevelLoop
 from autobatch.backends.xla.rows import segment_reduce, take
@@ -26,6 +25,8 @@ from autobatch.ir.system import (
     Compute,
     Contract,
     Equation,
+    Fold,
+    Follow,
     Gather,
     Given,
     PathSum,
@@ -42,14 +43,13 @@ from autobatch.runtime.tables import Signature
 
 @dataclass
 class AdjointProgram(Program):
-    """An adjoint, the tables of its primal, and the schedule that these were made for."""
+    """An adjoint, and the schedule that the tables were made for. It is handed residuals, then cotangents."""
 
-    primal: Schedule
+    root: Schedule
 
-    def run_adjoint(
-        self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, handed: Sequence[Any]
+    def run(
+        self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, handed: Sequence[Any] = ()
     ) -> list[Any]:
-        """The outputs of the adjoint. `handed`: residuals, then cotangents."""
         emission = AdjointEmission(self, shared, tables, signature, handed)
         emission.run()
         return [emission.read(v) for v in self.schedule.system.outputs]
@@ -67,6 +67,12 @@ class Inverse:
     entry: Any
 
 
+def as_rows(weight: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Factors, one for each row or each number of it, for rows of this shape."""
+    wide = weight.reshape(weight.shape[0], *(weight.shape[1:] or (1,) * len(shape)))
+    return jnp.broadcast_to(wide, (weight.shape[0], *shape)).astype(dtype)
+
+
 class AdjointEmission(Emission):
     def __init__(
         self,
@@ -78,9 +84,9 @@ class AdjointEmission(Emission):
     ) -> None:
         super().__init__(program, shared, tables, signature)
         self.handed = handed
-        self.primal = program.primal
+        self.root = program.root
         self.steps: dict[int, Stage | Recurrence] = {}
-        for step in self.primal.steps:
+        for step in self.root.steps:
             tasks = step.tasks if isinstance(step, Recurrence) else (step,)
             self.steps.update((id(e), step) for t in tasks for e in t.equations)
         copies = self.late.items()
@@ -114,7 +120,7 @@ class AdjointEmission(Emission):
             self.derived[name] = jnp.zeros_like(rows).at[where].set(at, mode="drop")
         return self.derived[name]
 
-    def rows_read(self, reader: Reader, of: Variable) -> tuple[Any, Any, Any]:
+    def rows_read(self, reader: Reader | Follow, of: Variable) -> tuple[Any, Any, Any]:
         """For every entry of the table of a reader: the row of `of` that it has read, past the last one where it has
         read another variable; the row of the cotangent; and its weight, or None."""
         equation = reader.equation
@@ -125,7 +131,7 @@ class AdjointEmission(Emission):
             index, first, rows = self.table(f"spread{equation.source.space.index}@{order.index}"), 0, self.rows(of)
         else:
             name = equation.name if isinstance(equation, PathSum) else equation.table
-            variables, place = gather_layout(self.primal, equation, self.steps[id(equation)])
+            variables, place = gather_layout(self.root, equation, self.steps[id(equation)])
             sizes = [self.rows(v) for v in variables]
             first, rows = sum(sizes[: place[reader.member]]), sizes[place[reader.member]]
             index = self.table(f"{name}@{order.index}" + ("" if isinstance(equation, Gather) else ".index"))
@@ -171,7 +177,7 @@ class AdjointEmission(Emission):
             assert equation.source.space is not None
             return "spread", equation.source.space.index, order, first[reader.cotangent]
         name = equation.name if isinstance(equation, PathSum) else equation.table
-        variables, place = gather_layout(self.primal, equation, self.steps[id(equation)])
+        variables, place = gather_layout(self.root, equation, self.steps[id(equation)])
         before = tuple(self.rows(v) for v in variables[: place[reader.member]])
         return type(equation).__name__, name, order, sum(before), first[reader.cotangent]
 
@@ -189,13 +195,26 @@ class AdjointEmission(Emission):
         dtype = jax_compat.device_dtype(collect.result.type)
 
         def spread(n: int, weight: Any) -> Any:
-            if weight is None:
-                return jnp.ones((n, *shape), dtype)
-            return jnp.broadcast_to(weight.reshape(n, *(weight.shape[1:] or (1,) * len(shape))), (n, *shape)).astype(
-                dtype
-            )
+            return jnp.ones((n, *shape), dtype) if weight is None else as_rows(weight, shape, dtype)
 
         return jnp.concatenate([spread(n, weight) for n, weight in found])
+
+    def runs(self, equation: Collect | Follow, first: Mapping[Variable, int]) -> Runs:
+        """What the rows of a loop read, in a buffer where the rows of each variable begin at `first`."""
+        if isinstance(equation, Collect):
+            inverse = self.inverse(equation, first)
+            factors = self.factors(equation)
+            return Runs(inverse.start, inverse.index, None if factors is None else take(factors, inverse.entry))
+        row, _, weight = self.rows_read(equation, equation.of)
+        index = jnp.where(row < self.rows(equation.of), row + first[equation.source], -1)
+        weight = weight if equation.factor is None else self.env[equation.factor]
+        dtype = jax_compat.device_dtype(equation.result.type)
+        factors = None if weight is None else as_rows(weight, equation.result.type.shape, dtype)
+        read = equation.equation
+        if isinstance(read, Gather | Spread):
+            return Runs(None, index, factors)
+        name = read.name if isinstance(read, PathSum) else read.table
+        return Runs(self.table(f"{name}@{self.schedule.home[read.result].index}.start"), index, factors)
 
     # ---- equations
 
@@ -209,6 +228,8 @@ class AdjointEmission(Emission):
                 return [self.collect(equation)]
             case Selected():
                 return [self.selected(equation)]
+            case Follow():
+                return [self.follow(equation)]
             case Gather() if id(equation) in self.steps:
                 return super().whole(equation, self.steps[id(equation)])  # type: ignore[arg-type]
             case _:
@@ -231,9 +252,14 @@ class AdjointEmission(Emission):
                 return jax_compat.zeros((*rows, *like.type.shape), jax_compat.device_dtype(like.type))
             return masked(self.in_order(x, order)) if varying else self.atom(x)
 
+        def cotangent(ct: Variable | None) -> Any:
+            if ct is None:
+                return None
+            held = self.operand(ct, order)
+            return masked(held if ct.space is not None else jnp.broadcast_to(held, (self.capacity(order), *held.shape)))
+
         operands = [value(x, like) for x, like in zip(equation.operands, equation.of.operands, strict=True)]
-        cotangents = [None if ct is None else masked(self.in_order(ct, order)) for ct in equation.cotangents]
-        return contract(equation, operands, cotangents)
+        return contract(equation, operands, [cotangent(ct) for ct in equation.cotangents])
 
     def collect(self, equation: Collect) -> Any:
         """The sum of what has been read, over all rows."""
@@ -250,12 +276,29 @@ class AdjointEmission(Emission):
             return jnp.sum(jnp.where(live, values, jnp.zeros_like(values)), 0)
         return segment_reduce("sum", values, inverse.owner, rows)
 
+    def follow(self, equation: Follow) -> Any:
+        """What has been read, over all rows."""
+        dtype, shape = jax_compat.device_dtype(equation.result.type), equation.result.type.shape
+        row, source, weight = self.rows_read(equation, equation.of)
+        held = self.joined((equation.source,), dtype)
+        values = take(jnp.concatenate([held, jnp.zeros((1, *shape), dtype)]), row)
+        weight = weight if equation.factor is None else self.env[equation.factor]
+        if weight is not None:
+            values = values * as_rows(weight, shape, dtype)
+        if isinstance(equation.equation, Gather | Spread):
+            return values
+        order = self.schedule.home[equation.result]
+        rows = self.capacity(order)
+        assert isinstance(equation.equation, Fold | PathSum)
+        live = jnp.arange(values.shape[0]) < self.entry("counts", equation.equation.elements.index)
+        return segment_reduce("sum", values, jnp.where(live, source, rows), rows)
+
     def selected(self, equation: Selected) -> Any:
         """1 at the first element of each run that equals its maximum (minimum)."""
         fold = equation.fold
         order = self.schedule.home[fold.result]
         name, rows = f"{fold.table}@{order.index}", self.capacity(order)
-        variables, _ = gather_layout(self.primal, fold, self.steps[id(fold)])
+        variables, _ = gather_layout(self.root, fold, self.steps[id(fold)])
         dtype = jax_compat.device_dtype(fold.result.type)
         values = take(self.joined(variables, dtype), self.table(f"{name}.index"))
         owner = self.table(f"{name}.owner")
@@ -271,51 +314,63 @@ class AdjointEmission(Emission):
         self.env.update(ReverseLoop(self, recurrence).run())
 
 
+@dataclass(frozen=True)
+class Runs:
+    """What each row of a loop adds up: the entries `start[row]:start[row + 1]`, which are the rows `index` of a buffer
+    (negative: none), each multiplied by its factor where there are any."""
+
+    start: Any
+    index: Any
+    factors: Any
+
+
 class ReverseLoop(LevelLoop):
-    """A level loop of an adjoint: rows add up what the rows above them hand down."""
+    """A level loop of a derivative: rows add up what the rows that have read them hand down, or read such sums."""
 
     e: AdjointEmission
 
     def __init__(self, emission: AdjointEmission, recurrence: Recurrence) -> None:
         super().__init__(emission, recurrence)
-        self.entries: dict[Variable, tuple[Inverse, Any]] = {}
+        self.runs: dict[Variable, Runs] = {}
         for task in recurrence.tasks:
             for equation in task.equations:
-                if isinstance(equation, Collect):
-                    (group,) = (
-                        g
-                        for g in recurrence.buffers
-                        if not self.made.keys().isdisjoint(g) and set(equation.sources) <= set(g)
-                    )
-                    first = emission.beginnings(group)
-                    self.entries[equation.result] = emission.inverse(equation, first), emission.factors(equation)
+                if isinstance(equation, Collect | Follow):
+                    first = emission.beginnings(self.buffer_of(equation))
+                    self.runs[equation.result] = emission.runs(equation, first)
                 for x in reads(equation):
                     if isinstance(equation, Compute) and x in self.made and self.made[x].order != task.order:
                         emission.permutation(task.order, self.made[x].order)
 
-    def buffer_of(self, collect: Collect) -> tuple[Variable, ...]:
-        """The variables of the buffer that holds what is collected."""
-        inside = self.made.keys() & set(collect.sources)
+    def buffer_of(self, equation: Collect | Follow) -> tuple[Variable, ...]:
+        """The variables of the buffer that is read."""
+        inside = self.made.keys() & set(equation.sources)
         return next(g for g in self.recurrence.buffers if not inside.isdisjoint(g))
 
     def gathered(self, equation: Equation, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
-        if not isinstance(equation, Collect):
+        if not isinstance(equation, Collect | Follow):
             return super().gathered(equation, order, start, width, buffers)
-        inverse, factors = self.entries[equation.result]
-        bounds = jax.lax.dynamic_slice_in_dim(inverse.start, start, width + 1, allow_negative_indices=False)
-        first, last = bounds[:-1], bounds[1:]
+        runs = self.runs[equation.result]
         source = self.source(equation, buffers)
         dtype = jax_compat.device_dtype(equation.result.type)
 
-        def entry(at: Any) -> Any:
-            where = first + at
-            live = where < last
+        def entry(where: Any, live: Any) -> Any:
             held = jnp.where(live, where, 0)
-            values = take(source, take(inverse.index, held)).astype(dtype)
-            if factors is not None:
-                values = values * take(factors, take(inverse.entry, held))
+            index = take(runs.index, held)
+            live = live & (index >= 0)
+            values = take(source, jnp.where(live, index, 0)).astype(dtype)
+            if runs.factors is not None:
+                values = values * take(runs.factors, held)
             return jnp.where(live.reshape((width,) + (1,) * (values.ndim - 1)), values, jnp.zeros_like(values))
 
+        if runs.start is None:
+            return entry(start + jnp.arange(width), jnp.ones(width, bool))
+        bounds = jax.lax.dynamic_slice_in_dim(runs.start, start, width + 1, allow_negative_indices=False)
+        first, last = bounds[:-1], bounds[1:]
         longest = jnp.max(last - first)
-        more = lambda c: (c[0] + 1, COMBINE["sum"](c[1], entry(c[0])))
-        return jax.lax.while_loop(lambda c: c[0] < longest, more, (jnp.int32(1), entry(jnp.int32(0))))[1]
+
+        def more(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+            at, total = carry
+            return at + 1, total + entry(first + at, first + at < last)
+
+        begin = jnp.int32(1), entry(first, first < last)
+        return jax.lax.while_loop(lambda c: c[0] < longest, more, begin)[1]

@@ -1,14 +1,17 @@
 """A program with its derivative, for JAX: `jax.custom_vjp` around the emitted computation.
 
-Nothing is differentiated before a derivative is asked for. The rule lets no value of an enclosing trace in but by its
-arguments, so that it works under `jax.jit`, `jax.vmap` and `jax.checkpoint`.
+Nothing is differentiated before a derivative is asked for. The two halves of a derivative, the forward pass that keeps
+residuals and the backward pass that reads them, are programs like the first, and have derivatives in turn: to any
+order. The rule lets no value of an enclosing trace in but by its arguments, so that it works under `jax.jit`,
+`jax.vmap` and `jax.checkpoint`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,72 +19,93 @@ import jax.numpy as jnp
 from autobatch.autodiff import Adjoint, differentiate
 from autobatch.backends.xla.adjoint import AdjointProgram
 from autobatch.backends.xla.emit import Program
-from autobatch.optimize.fission import print_schedule
+from autobatch.ir.system import Variable
+from autobatch.optimize.fission import Schedule, print_schedule
 from autobatch.runtime.tables import Signature
+
+Mode = Literal["reverse", "reverse once", "forward"]
+"""Which derivatives JAX may take of a program: in reverse to any order; in reverse once, and of that forward; forward.
+(What is differentiated in reverse by a rule of its own has no derivative forward.)"""
 
 
 class Differentiable:
-    """An emitted program that JAX can differentiate in reverse."""
+    """An emitted program that JAX can differentiate. `root` is the schedule that its tables were made for."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, root: Schedule) -> None:
+        self.program, self.root = program, root
 
     @cached_property
     def adjoint(self) -> Adjoint | None:
         """The adjoint; None where nothing that an output depends on can move."""
-        return differentiate(self.program.schedule, self.program.constants)
+        return differentiate(self.program.schedule, self.root, self.program.constants)
+
+    @cached_property
+    def residuals(self) -> tuple[Variable, ...]:
+        return self.adjoint.residuals if self.adjoint is not None else ()
+
+    @cached_property
+    def keeping(self) -> Differentiable:
+        """The program with the residuals of its adjoint as outputs behind its own."""
+        system = self.program.schedule.system
+        wider = replace(system, outputs=(*system.outputs, *self.residuals))
+        return Differentiable(replace(self.program, schedule=replace(self.program.schedule, system=wider)), self.root)
+
+    @cached_property
+    def reverse(self) -> Differentiable:
+        """The adjoint as a program."""
+        assert self.adjoint is not None
+        program = self.program
+        made = AdjointProgram(
+            self.adjoint.schedule, program.request, self.adjoint.constants, program.products, self.root
+        )
+        return Differentiable(made, self.root)
 
     def as_text(self) -> str:
         """The schedule of the adjoint."""
         return print_schedule(self.adjoint.schedule) if self.adjoint is not None else "nothing that can move\n"
 
-    def run(self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature) -> list[Any]:
+    def run(
+        self,
+        shared: Sequence[Any],
+        tables: Mapping[str, Any],
+        signature: Signature,
+        handed: Sequence[Any] = (),
+        mode: Mode = "reverse",
+    ) -> list[Any]:
         """The outputs of the system: arrays over the capacity of their spaces."""
+        if mode == "forward":
+            return self.program.run(shared, tables, signature, handed)
         moving, still = _split(tables)
+        inner: Mode = "reverse" if mode == "reverse" else "forward"
 
         @jax.custom_vjp
-        def apply(shared: list[Any], moving: dict[str, Any], still: dict[str, Any]) -> list[Any]:
-            return self.program.run(shared, {**moving, **still}, signature)[0]
+        def apply(shared: list[Any], moving: dict[str, Any], handed: list[Any], still: dict[str, Any]) -> list[Any]:
+            return self.program.run(shared, {**moving, **still}, signature, handed)
 
-        def forward(shared: list[Any], moving: dict[str, Any], still: dict[str, Any]) -> Any:
-            keep = self.adjoint.residuals if self.adjoint is not None else ()
-            outputs, kept = self.program.run(shared, {**moving, **still}, signature, keep)
-            return outputs, (kept, shared, moving, still)
+        def forward(shared: list[Any], moving: dict[str, Any], handed: list[Any], still: dict[str, Any]) -> Any:
+            found = self.keeping.run(shared, {**moving, **still}, signature, handed, inner)
+            count = len(self.program.schedule.system.outputs)
+            return found[:count], (found[count:], shared, moving, handed, still)
 
         def backward(held: Any, cotangents: list[Any]) -> Any:
-            kept, shared, moving, still = held
-            return *self.pull_back(kept, shared, moving, still, cotangents, signature), None
+            kept, shared, moving, handed, still = held
+            of_shared = [jnp.zeros_like(x) if _moves(x) else None for x in shared]
+            of_columns = {name: jnp.zeros_like(x) for name, x in moving.items()}
+            of_handed = [jnp.zeros_like(x) if _moves(x) else None for x in handed]
+            if (adjoint := self.adjoint) is not None:
+                given = [*kept, *(cotangents[k] for k in adjoint.seeds)]
+                found = iter(self.reverse.run(shared, {**moving, **still}, signature, given, inner))
+                for k in adjoint.shared:
+                    of_shared[k] = of_shared[k] + next(found).astype(shared[k].dtype)
+                for column in adjoint.columns:
+                    of_columns[column] = of_columns[column] + next(found).astype(moving[column].dtype)
+                for k in adjoint.given:
+                    of_handed[k] = of_handed[k] + next(found).astype(handed[k].dtype)
+            return of_shared, of_columns, of_handed, None
 
         apply.defvjp(forward, backward)
-        outputs: list[Any] = apply([jnp.asarray(x) for x in shared], moving, still)
+        outputs: list[Any] = apply([jnp.asarray(x) for x in shared], moving, list(handed), still)
         return outputs
-
-    def pull_back(
-        self,
-        kept: Sequence[Any],
-        shared: Sequence[Any],
-        moving: Mapping[str, Any],
-        still: Mapping[str, Any],
-        cotangents: Sequence[Any],
-        signature: Signature,
-    ) -> tuple[list[Any], dict[str, Any]]:
-        """The cotangents of the shared inputs (None for integers) and of the columns of floats."""
-        of_shared = [jnp.zeros_like(x) if _moves(x) else None for x in shared]
-        of_columns = {name: jnp.zeros_like(x) for name, x in moving.items()}
-        adjoint = self.adjoint
-        if adjoint is None:
-            return of_shared, of_columns
-        program = self.program
-        reverse = AdjointProgram(
-            adjoint.schedule, program.request, adjoint.constants, program.products, program.schedule
-        )
-        handed = [*kept, *(cotangents[k] for k in adjoint.seeds)]
-        found = iter(reverse.run_adjoint(shared, {**moving, **still}, signature, handed))
-        for k in adjoint.shared:
-            of_shared[k] = of_shared[k] + next(found).astype(shared[k].dtype)
-        for column in adjoint.columns:
-            of_columns[column] = of_columns[column] + next(found).astype(moving[column].dtype)
-        return of_shared, of_columns
 
 
 def _moves(x: Any) -> bool:

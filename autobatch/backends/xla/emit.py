@@ -28,6 +28,7 @@ from autobatch.ir.system import (
     Data,
     Equation,
     Fold,
+    Follow,
     Gather,
     Given,
     PathSum,
@@ -55,12 +56,13 @@ class Program:
     """The option of that name."""
 
     def run(
-        self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, keep: Sequence[Variable] = ()
-    ) -> tuple[list[Any], list[Any]]:
-        """The outputs of the system, and the values of `keep`: arrays over the capacity of their spaces."""
-        emission = Emission(self, shared, tables, signature, frozenset(keep))
+        self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, handed: Sequence[Any] = ()
+    ) -> list[Any]:
+        """The outputs of the system: arrays over the capacity of their spaces. `handed`: what `Given`s stand for."""
+        assert not handed, "only derivatives are handed anything"
+        emission = Emission(self, shared, tables, signature)
         emission.run()
-        return [emission.read(v) for v in self.schedule.system.outputs], [emission.read(v) for v in keep]
+        return [emission.read(v) for v in self.schedule.system.outputs]
 
 
 WIDE = 128
@@ -90,8 +92,7 @@ def rows_read_in_loops(schedule: Schedule) -> dict[Variable, Gather | Spread]:
 
 
 class Emission:
-    """The state of one trace: which array holds each variable so far. `keep`: variables that are read when it ends,
-    beside the outputs."""
+    """The state of one trace: which array holds each variable so far."""
 
     def __init__(
         self,
@@ -99,9 +100,7 @@ class Emission:
         shared: Sequence[Any],
         tables: Mapping[str, Any],
         signature: Signature,
-        keep: frozenset[Variable] = frozenset(),
     ) -> None:
-        self.keep = keep
         self.schedule, self.request, self.constants = program.schedule, program.request, program.constants
         self.products = program.products
         self.shared, self.tables, self.signature = shared, tables, signature
@@ -214,7 +213,7 @@ class Emission:
                 order = self.schedule.home[equation.results[0]]
                 count = self.entry("counts", space.index)
                 return compute_live(equation, [self.operand(x, order) for x in operands], self.capacity(order), count)
-            case Given() | Contract() | Selected() | Collect():
+            case Given() | Contract() | Selected() | Collect() | Follow():
                 raise AssertionError("an equation of a derivative")
             case _:
                 assert_never(equation)

@@ -18,6 +18,7 @@ from autobatch.ir.system import (
     Compute,
     Equation,
     Fold,
+    Follow,
     Gather,
     Variable,
     reads,
@@ -96,7 +97,7 @@ class LevelLoop:
 
     def read_elsewhere(self) -> set[Variable]:
         """Variables that something outside this loop, or another task of it, reads."""
-        found = {*self.e.schedule.system.outputs, *self.e.keep}
+        found = set(self.e.schedule.system.outputs)
         inside = {id(e): t for t in self.recurrence.tasks for e in t.equations}
         for equation in self.e.schedule.system.equations:
             task = inside.get(id(equation))
@@ -222,11 +223,11 @@ class LevelLoop:
         index = self.e.window(f"perm{order.index}<{home.index}", start, width)
         return take(buffers[buffer], at + index).astype(jax_compat.device_dtype(x.type))
 
-    def source(self, equation: Gather | Fold | Collect, buffers: list[Any]) -> Any:
+    def source(self, equation: Gather | Fold | Collect | Follow, buffers: list[Any]) -> Any:
         """The array that a gather inside the loop reads."""
         inside = next((s for s in equation.sources if s in self.made), None)
         if inside is None:
-            assert not isinstance(equation, Collect)
+            assert not isinstance(equation, Collect | Follow)
             return self.joined[equation.table]
         return buffers[self.place[inside][0]]
 

@@ -40,6 +40,8 @@ def segment_reduce(kind: str, values: Any, owner: Any, rows: int) -> Any:
 def compute_live(equation: Compute, xs: Sequence[Any], rows: int, live: Any) -> Sequence[Any]:
     """As `compute`, on `rows` rows of which the first `live` ones matter: an operation that holds a loop runs on the
     operands of the first row in place of the others, whose loops might never end."""
+    if not any(isinstance(x, Variable) and x.space is not None for x in equation.operands):
+        return [jnp.broadcast_to(y, (rows, *y.shape)) for y in compute(equation, xs)]
     if not jax_compat.holds_loop(equation.op):
         return compute(equation, xs)
     row = jnp.arange(rows)
