@@ -12,6 +12,7 @@ from autobatch.api import Batched, batched
 from autobatch.arguments import stacked
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo
+from autobatch.derivatives import grad, hvp, jvp, per_example_grad, value_and_grad, vjp
 from autobatch.errors import (
     BatchError,
     Error,
@@ -51,10 +52,16 @@ __all__ = [
     "apply_updates",
     "batched",
     "disable",
+    "grad",
+    "hvp",
+    "jvp",
     "load",
     "options",
     "pack",
+    "per_example_grad",
     "sparse",
     "stacked",
     "unbatch",
+    "value_and_grad",
+    "vjp",
 ]

@@ -31,6 +31,7 @@ from autobatch.errors import BatchError, SourceError, UnsupportedError
 from autobatch.grouped import GroupedBatch, whole_arrays
 from autobatch.groups import Group
 from autobatch.inspection import Lowered, LoweredGroups, Parts, Run, lowered
+from autobatch.linear import Collected, Leaf, Tree
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
 from autobatch.packing import Declared
 from autobatch.prepared import Prepared
@@ -229,6 +230,38 @@ class Batched(Generic[P, R]):
         """The arguments of a call by parameter, `self` among them."""
         given = (*self._receiver, *args)
         return bind(self._name, self._signature, self._entries, self.settings.static, given, kwargs)
+
+    def programs(self, bound: Bound) -> Tree:
+        """The programs of a call, for its derivatives."""
+        chosen = self.options()
+
+        def prepared(part: Bound) -> Leaf:
+            found = self.prepare(part, chosen)
+            found.refuse_failures()
+            return Leaf(found, part)
+
+        by_shape = Collected(self._name, prepared, self._known, chosen.shape_groups)
+        by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
+        found: Tree = by_shape.run(bound)
+        return found
+
+    @property
+    def arguments_before(self) -> int:
+        """How many arguments a call has before those that are given: `self` of a method."""
+        return len(self._receiver)
+
+    def axes(self) -> dict[str, Any]:
+        """The entry of `in_axes` for each parameter that has one."""
+        entries = self._entries
+        names = [n for n in self._signature.parameters if n != entries.receiver]
+        return {**(dict.fromkeys(names, entries.default) if entries.has_default else {}), **entries.axes}
+
+    def with_axes(self, in_axes: Mapping[str, Any]) -> Batched[..., R]:
+        """The same function with other axes. Batches that are planned for one are planned for the other."""
+        made: Batched[..., R] = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, settings=replace(self.settings, in_axes=dict(in_axes)))
+        made.__dict__.pop("_entries", None)
+        return made
 
     def _backend(self, chosen: Options) -> tuple[str, str]:
         """The back end that is asked for, by the argument of `batched` or the option, and the one that is taken."""

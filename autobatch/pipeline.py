@@ -21,7 +21,7 @@ from autobatch.analysis.fallible import fallible_reads
 from autobatch.analysis.structure import analyse
 from autobatch.backends.interpret import demand
 from autobatch.backends.xla import emit, memory
-from autobatch.backends.xla.differentiable import Differentiable
+from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
 from autobatch.errors import Failure
 from autobatch.frontend import Lowered, lower
@@ -210,9 +210,12 @@ class Program:
         arrays = jax.eval_shape(lambda s, t: self._emit.run(s, t, signature), list(shared), dict(tables))
         return self._results(iter(evaluate(arrays)), tables, signature.batch)
 
-    def run(self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature) -> list[Result]:
-        """The results of the entry, to be traced under `jax.jit` with `signature` static."""
-        return self._results(iter(self._differentiable.run(shared, tables, signature)), tables, signature.batch)
+    def run(
+        self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, mode: Mode = "reverse"
+    ) -> list[Result]:
+        """The results of the entry, to be traced under `jax.jit` with `signature` and `mode` static."""
+        arrays = self._differentiable.run(shared, tables, signature, mode=mode)
+        return self._results(iter(arrays), tables, signature.batch)
 
     def _results(self, arrays: Iterator[Any], tables: Mapping[str, Any], batch: int) -> list[Result]:
         results: list[Result] = []

@@ -24,7 +24,7 @@ from autobatch.ir import jax_compat
 from autobatch.ir.template import Input, Integers, is_numpy
 from autobatch.ir.types import BOOL, Array
 
-_PLAIN = (
+PLAIN = (
     str,
     bytes,
     type(None),
@@ -34,6 +34,7 @@ _PLAIN = (
     types.BuiltinFunctionType,
     types.ModuleType,
 )
+"""What is static whatever it holds."""
 
 
 class ByIdentity:
@@ -92,7 +93,7 @@ class Sharing:
 
     def share(self, value: Any, name: str) -> tuple[Any, Any]:
         """The value with `Input` leaves in the place of its arrays and numbers, and a key of the rest."""
-        if isinstance(value, _PLAIN):
+        if isinstance(value, PLAIN):
             return value, _plain_key(value)
         if isinstance(value, int):
             # Python's own, of the width that the program's have; a subclass may mean more than its value

@@ -173,7 +173,7 @@ class Specialisations:
         """What is kept, and how many plans were made."""
         with self._lock:
             programs = [p for _, held in self._programs.items() for p in held]
-        executables = sum(len(p.signatures) for p in programs)
+        executables = sum(len(p.signatures) + p.derivatives.executables for p in programs)
         return CacheInfo(len(programs), executables, sum(p.made.plans for p in programs))
 
     def _log(self, asked: Request) -> None:

@@ -11,6 +11,7 @@ import copy
 import itertools
 import types
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 from autobatch import pipeline, transfer
 from autobatch.cache import Bounded, Key, logger
 from autobatch.data import FAILED, Component, Examples, array_columns, raw, zeros
+from autobatch.differentials import Differentials, mode_of, refusing_forward
 from autobatch.frontend.state import FreeVariable
 from autobatch.frontend.statics import MISSING, follow, same_static
 from autobatch.groups import ARGUMENT, Planner, Tables
@@ -75,7 +77,7 @@ class Program:
         numpy: tuple[bool, ...] = (),
     ) -> None:
         self.fingerprint = f"{name}#{next(_numbers)}"
-        self.planner, self.key, self.compiled, self.components = planner, key, compiled, components
+        self.name, self.planner, self.key, self.compiled, self.components = name, planner, key, compiled, components
         self.masks = key.on_error == "mask"
         self.on_host = _host_components(compiled, components)
         self.made = _Made()
@@ -92,8 +94,9 @@ class Program:
         self._returned = tuple(sorted({v for t in outputs for v in _vocabularies(t.value.type)}))
         self._array_tables: Bounded[int, Ready] = Bounded(32)
         self._jit: Any = jax.jit(
-            lambda shared, tables, signature: compiled.run(shared, tables, signature), static_argnums=2
+            lambda shared, tables, signature, mode: compiled.run(shared, tables, signature, mode), static_argnums=(2, 3)
         )
+        self.derivatives = Differentials(compiled.run, most)
 
     # -- integers that decide structure
 
@@ -233,6 +236,11 @@ class Program:
 
         return self._array_tables.get_or_make(count, make)
 
+    @property
+    def hidden(self) -> int:
+        """How many of the shared inputs are arrays that free variables hold: the last ones."""
+        return len(self._arrays)
+
     # -- running
 
     def execute(self, shared: Sequence[Any], tables: Tables, signature: Hashable) -> Sequence[Any]:
@@ -241,17 +249,26 @@ class Program:
         if new:
             self._add(signature)
         try:
-            made: Sequence[Any] = self._jit(list(shared), dict(tables), signature)
-            if new:  # a device that computes behind our back would fail where the user reads the result
-                jax.block_until_ready([x for x in jax.tree.leaves(made) if not isinstance(x, jax.core.Tracer)])
-        except jax.errors.JaxRuntimeError as error:
+            with refusing_forward(self.name), self.in_memory(signature):
+                made: Sequence[Any] = self._jit(list(shared), dict(tables), signature, mode_of(shared, tables))
+                if new:  # a device that computes behind our back would fail where the user reads the result
+                    jax.block_until_ready([x for x in jax.tree.leaves(made) if not isinstance(x, jax.core.Tracer)])
+        except Exception:
             self.signatures.discard(signature)
+            raise
+        return made
+
+    @contextmanager
+    def in_memory(self, signature: Hashable) -> Iterator[None]:
+        """What XLA says where the memory is too small, in our words."""
+        try:
+            yield
+        except jax.errors.JaxRuntimeError as error:
             if OUT_OF_MEMORY not in str(error):
                 raise
             assert isinstance(signature, Signature)
             needed = self.compiled.footprint.words(signature.capacity)
             raise too_large(signature.batch, f"XLA says {str(error).splitlines()[0]!r}", needed) from error
-        return made
 
     def _add(self, signature: Hashable) -> None:
         """An executable more: all are dropped where there are too many."""
@@ -273,7 +290,7 @@ class Program:
     def lowered(self, shared: Sequence[Any], tables: Tables, signature: Hashable) -> Any:
         """The executable as JAX lowers it."""
         held = {n: t for n, t in tables.items() if n != FAILED}
-        return self._jit.lower(list(shared), held, signature)
+        return self._jit.lower(list(shared), held, signature, "reverse")
 
     def reached(self, index: int) -> Span | None:
         """Where a batched argument reaches result `index`; None where it is the same for all examples."""

@@ -263,7 +263,7 @@ def library(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstra
     kwargs = {k: _argument(s, a) for k, a in kwargs.items()}
     if (found := stacking(s, function, args, kwargs)) is not None:
         return found
-    if _hashable(function) and function in TRANSFORMS and args:
+    if args and ((_hashable(function) and function in TRANSFORMS) or hasattr(function, "__autobatch_transform__")):
         receiver = v.Record("tuple", (0, 1, 2), (v.Static(function), _tuple(args), _dict(kwargs)))
         return v.Method(v.Static(_transform), receiver, v.DEFERRED)
     if _all_static(args, kwargs):

@@ -266,10 +266,13 @@ def is_user_function(value: Any) -> bool:
     if module.split(".")[0] in LIBRARIES:
         return False
     file = value.__code__.co_filename
-    return "site-packages" not in file and not file.startswith(_STANDARD_LIBRARY) and not file.startswith("<frozen")
+    outside = (_STANDARD_LIBRARY, _PACKAGE, "<frozen")
+    return "site-packages" not in file and not file.startswith(outside)
 
 
 COMPILED = ("autobatch.frontend.graphs", "autobatch.frontend.sparse")
 """What stands for methods of other libraries is lowered wherever this package is installed."""
 LIBRARIES = frozenset({"jax", "jaxlib", "numpy", "scipy", "equinox", "flax", "haiku", "optax", "math", "networkx"})
+_PACKAGE = __file__.removesuffix("frontend/sources.py")
+"""This package: derivatives of array functions are traced, wherever it is installed."""
 _STANDARD_LIBRARY = inspect.__file__.removesuffix("inspect.py")

@@ -11,7 +11,8 @@ BY_NUMBER = frozenset((
 ))
 """Operations that work number by number on operands of one shape."""
 
-ELEMENTWISE = BY_NUMBER | frozenset(("broadcast_in_dim", "concatenate", "convert", "reshape", "slice", "split", "squeeze"))
+MOVING = ("broadcast_in_dim", "concatenate", "convert", "reshape", "slice", "split", "squeeze")
+ELEMENTWISE = BY_NUMBER | frozenset(MOVING)
 """With those that only move the numbers of one row."""
 
 CHEAP = ELEMENTWISE | frozenset((

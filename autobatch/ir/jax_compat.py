@@ -228,3 +228,28 @@ def inputs_read(closed: jex.ClosedJaxpr) -> frozenset[int]:
         if not live.isdisjoint(equation.outvars):
             live.update(v for v in equation.invars if not isinstance(v, jex.Literal))
     return frozenset(k for k, v in enumerate(jaxpr.invars) if v in live)
+
+
+@cache
+def _forward_tracer() -> type | None:
+    """What stands for a value under `jax.jvp`; None where reverse mode has the same."""
+    seen: list[type] = []
+
+    def look(x: Any) -> Any:
+        seen.append(type(x))
+        return x
+
+    jax.jvp(look, (1.0,), (1.0,))
+    jax.linearize(look, 1.0)
+    return seen[0] if seen[0] is not seen[1] else None
+
+
+def is_pushed_forward(x: Any) -> bool:
+    """Does `jax.jvp` differentiate a value, perhaps below other transformations? What is inside a `jax.jit` that it
+    passes through does not show it."""
+    forward = _forward_tracer() if isinstance(x, jax.core.Tracer) else None
+    while forward is not None and isinstance(x, jax.core.Tracer):
+        if isinstance(x, forward):
+            return True
+        x = getattr(x, "primal", getattr(x, "val", None))
+    return False

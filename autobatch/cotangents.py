@@ -1,0 +1,304 @@
+"""Cotangents and tangents as users give them, brought into the structure of what they belong to.
+
+    of a result          (H[B, n], Ragged)  <-  the same structure; None or anything where there are no floats
+    of each example      (H[B, n], Ragged)  <-  [(h, [r, ...]), ...]: B of what one example returns
+    of packed examples   Batch              <-  a Batch of derivatives, or B objects of their classes
+
+`fit` gives the floats of the result in the order in which `jax.tree.leaves` has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.arguments import describe, is_array, one_level
+from autobatch.batch import Batch
+from autobatch.differentials import moves
+from autobatch.errors import BatchError
+from autobatch.gradients import float_columns
+from autobatch.grouped import GroupedBatch
+from autobatch.groups import Leaves, with_rows
+from autobatch.ir.types import FLOAT, Array
+from autobatch.runtime.columns import ROOT
+from autobatch.runtime.ragged import Ragged
+from autobatch.runtime.schema import Schema
+
+
+class Misfit(Exception):
+    """What was given does not fit at a place."""
+
+
+def fit(result: Any, given: Any, what: str, missing: bool = False) -> list[Any]:
+    """The floats of `given` for those of a result that it has the structure of. `missing`: None stands for zeros."""
+    try:
+        return list(_Fit(missing).of(result, given, ""))
+    except Misfit as error:
+        raise BatchError(f"{what}{error}") from None
+
+
+def fit_examples(result: Any, given: Sequence[Any], size: int, what: str, missing: bool = False) -> list[Any]:
+    """The same, of a list with what belongs to each example. Arrays of the result have their examples on axis 0."""
+    if len(given) != size:
+        raise BatchError(f"{what}: {len(given)} were given for {size} examples")
+    try:
+        return list(_Fit(missing).rows(result, list(given), ""))
+    except Misfit as error:
+        raise BatchError(f"{what}{error}") from None
+
+
+class _Fit:
+    def __init__(self, missing: bool) -> None:
+        self.missing = missing
+
+    # ---- the structure of the whole result
+
+    def of(self, result: Any, given: Any, place: str) -> Iterator[Any]:
+        if not any(moves(x) for x in jax.tree.leaves(result)):
+            return
+        if given is None and self.missing:
+            yield from (jnp.zeros(x.shape, x.dtype) for x in jax.tree.leaves(result) if moves(x))
+            return
+        match result:
+            case GroupedBatch(groups=groups):
+                parts = given.groups if isinstance(given, GroupedBatch) else ()
+                if len(parts) != len(groups):
+                    raise Misfit(f"{place}: {describe(given)} was given for a Batch in {len(groups)} groups by shape")
+                for k, (a, b) in enumerate(zip(groups, parts, strict=True)):
+                    yield from self.of(a, b, f"{place}.groups[{k}]")
+            case Batch():
+                yield from self.columns(result, given, place)
+            case Ragged(values=values):
+                if not isinstance(given, Ragged):
+                    raise Misfit(f"{place}: {describe(given)} was given for a Ragged; give one with the same offsets")
+                yield from self.of(values, given.values, f"{place}.values")
+            case _ if is_array(result):
+                yield self.number(given, result.shape, result.dtype, place)
+            case _:
+                children = _in_order(result)
+                for (name, child), (_, part) in zip(children, _parts(children, result, given, place), strict=True):
+                    yield from self.of(child, part, place + name)
+
+    def columns(self, result: Batch, given: Any, place: str) -> Iterator[Any]:
+        """The columns of floats of a Batch, in the order of its leaves."""
+        if not isinstance(given, Batch) or isinstance(given, GroupedBatch):
+            raise Misfit(f"{place}: {describe(given)} was given for a Batch; give a Batch with the same columns")
+        known = float_columns(given)
+        for name, column in sorted(float_columns(result).items()):
+            if name not in known:
+                raise Misfit(f"{place}: the Batch that was given has no floats in column {name}")
+            yield self.number(with_rows(known[name], column.shape[0]), column.shape, column.dtype, f"{place}.{name}")
+
+    def number(self, given: Any, shape: tuple[int, ...], dtype: Any, place: str) -> Any:
+        """One array, of a number or an array."""
+        if given is None and self.missing:
+            return jnp.zeros(shape, dtype)
+        if not _is_number(given):
+            raise Misfit(f"{place}: {_words(given)} was given for floats of shape {shape}")
+        found = jnp.asarray(given)
+        if found.shape not in ((), shape):
+            raise Misfit(f"{place}: floats of shape {found.shape} were given where there are some of shape {shape}")
+        return jnp.broadcast_to(found.astype(dtype), shape)
+
+    # ---- one entry for each example
+
+    def rows(self, result: Any, given: list[Any], place: str) -> Iterator[Any]:
+        if not any(moves(x) for x in jax.tree.leaves(result)):
+            return
+        match result:
+            case Batch():
+                yield from self.objects(result, given, place)
+            case Ragged(values=values, offsets=offsets):
+                if isinstance(offsets, jax.core.Tracer):
+                    raise Misfit(f"{place}: under jax.jit the lengths of lists are not known; give a Ragged")
+                flat: list[Any] = []
+                for k, (row, length) in enumerate(zip(given, np.diff(np.asarray(offsets)).tolist(), strict=True)):
+                    if not isinstance(row, (list, tuple, np.ndarray, jax.Array)) or len(row) != length:
+                        raise Misfit(f"{place}: example {k}: {describe(row)} was given for a list of {length}")
+                    flat += list(row)
+                yield from self.rows(values, flat, f"{place}[...]")
+            case _ if is_array(result):
+                rows = [self.number(x, result.shape[1:], result.dtype, place) for x in given]
+                stacked = jnp.stack(rows) if rows else jnp.zeros((0, *result.shape[1:]), result.dtype)
+                yield with_rows(stacked, result.shape[0])
+            case _:
+                children = _in_order(result)
+                parts = [_parts(children, result, x, place) for x in given]
+                for k, (name, child) in enumerate(children):
+                    yield from self.rows(child, [p[k][1] for p in parts], place + name)
+
+    def objects(self, result: Batch, given: list[Any], place: str) -> Iterator[Any]:
+        """The columns of floats of a Batch, from objects like its examples: each float of a column is found by the
+        object that has its number in its place."""
+        if result.is_traced:
+            raise Misfit(f"{place}: under jax.jit the examples of a Batch are not known; give a Batch")
+        if isinstance(result, GroupedBatch):
+            held: list[Any] = [None] * sum(map(len, result.groups))
+            for k, x in zip(np.asarray(result.order).tolist(), given, strict=True):
+                held[k] = x
+            for group in result.groups:
+                mine, held = held[: len(group)], held[len(group) :]
+                yield from self.objects(group, mine, place)
+            return
+        columns = dict(sorted(float_columns(result).items()))
+        found = {n: np.zeros(c.shape, c.dtype) for n, c in columns.items()}
+        bases = dict(zip(columns, np.cumsum([0, *(c.shape[0] for c in columns.values())]).tolist(), strict=False))
+        walk = _Walk([(base, found[n]) for n, base in bases.items()], self.missing)
+        for k, (numbers, x) in enumerate(zip(_numbered(result, columns, bases), given, strict=False)):
+            if x is not None or not self.missing:
+                walk.run(numbers, x, f"{place}[{k}]")
+        yield from map(jnp.asarray, found.values())
+
+
+def _is_number(given: Any) -> bool:
+    return is_array(given) or (isinstance(given, (int, float, complex)) and not isinstance(given, bool))
+
+
+def _words(given: Any) -> str:
+    return "nothing" if given is None or given is ABSENT else describe(given)
+
+
+def _in_order(container: Any) -> list[tuple[str, Any]]:
+    """The children of a container in the order in which JAX has them: dicts by their keys."""
+    children = one_level(container)[0] or []
+    if type(container) is not dict:
+        return children
+    places = jax.tree.leaves({key: k for k, key in enumerate(container)})
+    return [children[k] for k in places]
+
+
+def _parts(children: Sequence[tuple[str, Any]], container: Any, given: Any, place: str) -> list[tuple[str, Any]]:
+    """The children of what was given for a container, in the order of its own."""
+    found = one_level(given)
+    if found[0] is None or found[1] != one_level(container)[1]:
+        wanted = ", ".join(name for name, _ in children)
+        raise Misfit(f"{place}: {_words(given)} was given for a container of {wanted}")
+    return _in_order(given) if isinstance(given, dict) else found[0]
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A value in the place of which a number stands, or what else tells it from others."""
+
+    place: Any
+    value: Any
+
+
+def paired(numbered: Any, given: Any, what: str) -> Iterator[tuple[Any, Any]]:
+    """What was given for each numbered place in a structure. None stands for nothing, also in the place of a part."""
+    try:
+        for place, value, x, where in _pairs(numbered, given, ""):
+            if is_array(value) or isinstance(value, (int, float, complex)):
+                x = _Fit(missing=False).number(x, jnp.shape(value), jnp.result_type(value), where)
+            yield place, x
+    except Misfit as error:
+        raise BatchError(f"{what}{error}") from None
+
+
+def _pairs(numbered: Any, given: Any, place: str) -> Iterator[tuple[Any, Any, Any, str]]:
+    if numbered is None or given is None:
+        return
+    if isinstance(numbered, Numbered):
+        yield numbered.place, numbered.value, given, place
+        return
+    children = one_level(numbered)
+    if children[0] is not None:
+        own = _in_order(numbered)
+        for (name, child), (_, part) in zip(own, _parts(own, numbered, given, place), strict=True):
+            yield from _pairs(child, part, place + name)
+        return
+    for name, key, child in _children(numbered):
+        yield from _pairs(child, _child(given, key), place + name)
+
+
+# ---- objects
+
+
+def _numbered(batch: Batch, columns: Mapping[str, Any], bases: Mapping[str, int]) -> list[Any]:
+    """The examples of a batch with the number of its row in the place of every float, counted over all columns."""
+    leaves, form = batch.parts()
+    rows = {n: np.arange(c.shape[0], dtype=np.float64) + bases[n] for n, c in columns.items()}
+
+    def kind(name: str, type: Any) -> Any:
+        return FLOAT if name in rows and isinstance(type, Array) else type
+
+    schema: Schema = form.schema
+    stores = tuple(
+        replace(s, fields=tuple(replace(f, type=kind(f.column, f.type)) for f in s.fields)) for s in schema.stores
+    )
+    lists = tuple(replace(s, elem=kind(f"{s.name}.#values", s.elem)) for s in schema.lists)
+    numbered = replace(schema, root=kind(ROOT, schema.root), stores=stores, lists=lists)
+    held = Leaves({**leaves.columns, **rows})
+    return Batch.from_leaves(held, replace(form, schema=numbered, plans=(), planners=(), like=None)).to_list()
+
+
+class _Walk:
+    """Adds the floats of objects to columns, found by the numbers in objects of the same structure."""
+
+    def __init__(self, columns: Sequence[tuple[int, np.ndarray[Any, Any]]], missing: bool) -> None:
+        self.columns, self.missing = columns, missing
+        self.seen: set[tuple[int, int]] = set()
+        self.alive: list[Any] = []
+
+    def run(self, numbers: Any, given: Any, place: str) -> None:
+        todo = [(numbers, given, place)]
+        while todo:
+            number, x, where = todo.pop()
+            if type(number) is float:
+                self.add(int(number), x, where)
+            elif isinstance(number, np.ndarray) and number.dtype.kind == "f":
+                if not hasattr(x, "__len__") or len(x) != len(number):
+                    raise Misfit(f"{where}: {describe(x)} was given for an array of {len(number)} rows")
+                todo += [(float(n), x[k], f"{where}[{k}]") for k, n in enumerate(number.tolist())]
+            elif (children := _children(number)) and (id(number), id(x)) not in self.seen:
+                self.seen.add((id(number), id(x)))
+                self.alive += (number, x)
+                if x is None and self.missing:
+                    continue
+                todo += [(child, _child(x, key), f"{where}{name}") for name, key, child in children]
+
+    def add(self, number: int, given: Any, place: str) -> None:
+        if given is None and self.missing:
+            return
+        if not _is_number(given):
+            raise Misfit(f"{place}: {_words(given)} was given for a float")
+        base, column = next((b, c) for b, c in reversed(self.columns) if b <= number)
+        held = np.asarray(given)
+        if held.shape not in ((), column.shape[1:]):
+            raise Misfit(f"{place}: floats of shape {held.shape} were given for some of shape {column.shape[1:]}")
+        column[number - base] += held
+
+
+def _children(value: Any) -> list[tuple[str, Any, Any]]:
+    """The parts of a container or object that may hold floats: how an error names each, its key, the part."""
+    if isinstance(value, dict):
+        return [(f"[{k!r}]", ("item", k), v) for k, v in value.items()]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return [(f".{k}", ("attribute", k), getattr(value, k)) for k in value._fields]
+    if isinstance(value, (list, tuple)):
+        return [(f"[{k}]", ("item", k), v) for k, v in enumerate(value)]
+    names = list(getattr(value, "__dict__", ()))
+    for cls in type(value).__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        names += [slots] if isinstance(slots, str) else slots
+    held = [n for n in names if n not in ("__dict__", "__weakref__") and hasattr(value, n)]
+    return [(f".{n}", ("attribute", n), getattr(value, n)) for n in held]
+
+
+class Absent:
+    """Nothing was given at a place."""
+
+
+ABSENT = Absent()
+
+
+def _child(value: Any, key: tuple[str, Any]) -> Any:
+    try:
+        return getattr(value, key[1]) if key[0] == "attribute" else value[key[1]]
+    except (AttributeError, KeyError, IndexError, TypeError):
+        return ABSENT  # an error where there are floats

@@ -1,0 +1,305 @@
+"""Derivatives of batched functions, and of any function that JAX can trace.
+
+    ab.vjp(f, p, batch)               the result, and the pullback of its cotangents
+    ab.grad(f)(p, batch)              of the SUM over examples of the number that one example returns
+    ab.jvp, ab.hvp                    forward mode, and forward over reverse
+    ab.per_example_grad(f)(p, batch)  one gradient of the shared arguments for each example
+
+Structure is constant under differentiation: the derivative is that of the path taken. A call outside `jax.jit` runs one
+executable for value and gradient, compiled once for each size class; inside, these are operations like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch import linear, plain, traced
+from autobatch.api import Batched
+from autobatch.arguments import Bound, Form, Raw, describe, fill, is_array, one_level
+from autobatch.differentials import moves
+from autobatch.errors import BatchError
+from autobatch.gradients import has_derivative
+from autobatch.linear import Linear
+from autobatch.selection import Selection, count_floats, select, slots_of
+
+Function = Callable[..., Any]
+Argnums = int | Sequence[int]
+
+
+def vjp(f: Function, *args: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """The result of a call, and its pullback.
+
+    `pullback(ct)` is a tuple with one entry for each argument: of a shared one in its structure, summed over the batch;
+    of a batched one a `Batch` for a list or a `Batch`, stacked arrays for stacked arrays. What has no derivative is
+    None. `ct` has the structure of the result, or is a list with one cotangent for each example, in the structure of
+    what one example returns; where there are no floats anything is accepted.
+
+    Raises BatchError where a float of the result has no cotangent, or one of another shape.
+
+    >>> import autobatch as ab
+    >>> scaled = ab.batched(lambda w, x: w * x, in_axes=(None, 0))
+    >>> out, pullback = ab.vjp(scaled, 2.0, np.arange(3.0))
+    >>> pullback(out)
+    (Array(10., dtype=float32), Array([0., 4., 8.], dtype=float32))
+    """
+    what = f"ab.vjp({_name(f)}): the cotangent"
+    if (batched := _batched(f)) is None:
+        return traced.vjp(f, args, what)
+    selection = _select(batched, batched.bound(args, {}), range(len(args)), len(args))
+    found = Linear(_name(f), batched.programs(selection.bound), selection, what)
+    return found.result, found.pull
+
+
+def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+    """The derivative of the SUM over examples of the float32[] (float64[] under x64) that one example returns.
+
+    Args:
+      f: a batched function, or any function that JAX can trace and that returns float32[] or float32[B].
+      argnums: which positional arguments to differentiate by: a number, or several, then the result is a tuple.
+      has_aux: one example returns a pair (number, anything), and the result is (gradient, anything of all examples).
+
+    The function that is returned takes the arguments of `f`. Gradients have the structure of `ab.vjp`'s. With
+    `on_error="mask"` failed examples have no gradient.
+
+    Raises BatchError where `f` returns no such number, or an argument holds no floats.
+
+    >>> import autobatch as ab
+    >>> square = ab.batched(lambda w, x: (w * x) ** 2, in_axes=(None, 0))
+    >>> ab.grad(square)(1.0, np.array([1.0, 2.0])).item()
+    10.0
+    """
+    both = value_and_grad(f, argnums, has_aux)
+
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, found = both(*args, **kwargs)
+        if not has_aux:
+            return found
+        return found, (value[0][1] if _masks(f) else value[1])
+
+    return _named(gradient, f, "grad")
+
+
+def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+    """As `grad`, with what `f` returns before it: (values[B], gradient), or ((values[B], aux), gradient).
+
+    >>> import autobatch as ab
+    >>> square = ab.batched(lambda w, x: (w * x) ** 2, in_axes=(None, 0))
+    >>> values, gradient = ab.value_and_grad(square)(1.0, np.array([1.0, 2.0]))
+    >>> values.tolist(), gradient.item()
+    ([1.0, 4.0], 10.0)
+    """
+
+    def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        what, chosen = f"ab.grad of {_name(f)}", _positions(argnums, args, f"ab.grad of {_name(f)}")
+        if (batched := _batched(f)) is None:
+            for k in chosen:
+                _refuse_without(any(map(has_derivative, jax.tree.leaves(args[k]))), what, k, args[k])
+            result, found = traced.with_gradient(f, args, kwargs, chosen, has_aux, what)
+        else:
+            selection = _select(batched, batched.bound(args, kwargs), chosen, len(args))
+            for k, form in zip(chosen, selection.forms, strict=True):
+                _refuse_without(_holds_floats(selection, form), what, k, args[k])
+            result, found = linear.with_gradient(_name(f), batched.programs(selection.bound), selection, has_aux, what)
+        return result, found[0] if isinstance(argnums, int) else tuple(found)
+
+    return _named(both, f, "value_and_grad")
+
+
+def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """The result of `f(*primals)` and its tangent, by forward mode.
+
+    A tangent has the structure of its argument: an array, a pytree, for a batched argument a Batch of derivatives as
+    `ab.vjp` gives one, or a list of objects. None, also in the place of a part, is zero. What has no derivative in
+    the result is None in its tangent.
+
+    >>> import autobatch as ab
+    >>> scaled = ab.batched(lambda w, x: w * x, in_axes=(None, 0))
+    >>> out, dot = ab.jvp(scaled, (2.0, np.arange(3.0)), (1.0, None))
+    >>> dot.tolist()
+    [0.0, 1.0, 2.0]
+    """
+    what = f"ab.jvp({_name(f)}): the tangent"
+    _check_tangents(primals, tangents, what)
+    if (batched := _batched(f)) is None:
+        return traced.pushed(f, primals, tangents, what)
+    selection = _select(batched, batched.bound(tuple(primals), {}), range(len(primals)), len(primals))
+    tree = batched.programs(selection.bound)
+    return linear.pushed(tree, linear.tangents_of(tree, selection, tangents, what))
+
+
+def hvp(f: Function, args: Sequence[Any], tangents: Sequence[Any], argnums: Argnums = 0) -> Any:
+    """How `ab.grad(f, argnums)(*args)` changes along tangents of the arguments: forward over reverse.
+
+    >>> import autobatch as ab
+    >>> cube = ab.batched(lambda w, x: w**3 * x, in_axes=(None, 0))
+    >>> ab.hvp(cube, (2.0, np.array([1.0, 2.0])), (1.0, None)).item()
+    36.0
+    """
+    what = f"ab.hvp({_name(f)}): the tangent"
+    _check_tangents(args, tangents, what)
+    chosen = _positions(argnums, args, f"ab.hvp of {_name(f)}")
+    if (batched := _batched(f)) is None:
+        found = traced.curvature(f, args, tangents, chosen, what)
+    else:
+        every = _select(batched, batched.bound(tuple(args), {}), range(len(args)), len(args))
+        selection = _select(batched, every.bound, chosen, len(args))
+        tree = batched.programs(selection.bound)
+        moved = linear.tangents_of(tree, every, tangents, what)
+        found = linear.curvature(_name(f), tree, selection, moved, f"ab.hvp of {_name(f)}")
+    return found[0] if isinstance(argnums, int) else tuple(found)
+
+
+def per_example_grad(f: Function, argnums: Argnums = 0) -> Function:
+    """As `grad`, with one gradient of the shared arguments for each example: arrays with a leading axis B.
+
+    The shared floats by which it differentiates are given to each example as its own: B copies of them in memory, and
+    no row that reads them is shared between examples. Gradients of batched arguments are as `ab.grad` gives them.
+
+    >>> import autobatch as ab
+    >>> square = ab.batched(lambda w, x: (w * x) ** 2, in_axes=(None, 0))
+    >>> ab.per_example_grad(square)(1.0, np.array([1.0, 2.0])).tolist()
+    [2.0, 8.0]
+    """
+    if not isinstance(f, Batched):
+        raise BatchError(f"ab.per_example_grad takes a function made by ab.batched, not {f!r}")
+
+    def gradients(*args: Any, **kwargs: Any) -> Any:
+        what = f"ab.per_example_grad of {_name(f)}"
+        chosen = _positions(argnums, args, what)
+        bound = f.bound(args, kwargs)
+        forms = _forms(f, bound, chosen, len(args))
+        axes, given = f.axes(), list(args)
+        for k, form in zip(chosen, forms, strict=True):
+            name = _parameter(f, bound, k)
+            if name is None:
+                raise BatchError(f"{what}: argument {k} is one of *args, which have one axis together; name it")
+            axes[name] = fill(form, lambda slot: slot.axis, lambda raw: _axes(raw, what))
+            given[k] = fill(form, lambda slot: slot.values, lambda raw: _copies(raw.value, bound.size))
+        return grad(f.with_axes(axes), argnums)(*given, **kwargs)
+
+    return _named(gradients, f, "per_example_grad")
+
+
+_TRANSFORMS: tuple[Any, ...] = (vjp, grad, value_and_grad, jvp, hvp)
+for _transform in _TRANSFORMS:
+    _transform.__autobatch_transform__ = True  # an ordinary operation in per-example code
+
+
+# ---- the arguments of a call
+
+
+def _batched(f: Function) -> Batched[..., Any] | None:
+    """The function where it is batched, and not run as plain Python here."""
+    return f if isinstance(f, Batched) and not plain.is_plain() and not plain.is_disabled() else None
+
+
+def _masks(f: Function) -> bool:
+    return isinstance(f, Batched) and f.settings.on_error == "mask" and not plain.is_plain()
+
+
+def _name(f: Function) -> str:
+    return getattr(f, "__name__", type(f).__name__)
+
+
+def _named(made: Function, f: Function, transform: str) -> Function:
+    made.__name__ = f"{transform}_{_name(f)}"
+    made.__doc__ = f"ab.{transform} of {_name(f)}."
+    return made
+
+
+def _positions(argnums: Argnums, args: Sequence[Any], what: str) -> tuple[int, ...]:
+    """The positions of the arguments that are differentiated by."""
+    given = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    for k in given:
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not -len(args) <= k < len(args):
+            raise BatchError(f"{what}: argnums={argnums!r}, but the call has {len(args)} positional arguments")
+    return tuple(int(k) % len(args) for k in given)
+
+
+def _forms(f: Batched[..., Any], bound: Bound, chosen: Sequence[int], count: int) -> list[Form]:
+    """The positional arguments of a call as they were bound."""
+    found: list[Form] = []
+    for name, form in bound.forms.items():
+        parameter = bound.signature.parameters[name]
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            found += form.children  # type: ignore[union-attr]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            found.append(form)
+    given = found[f.arguments_before : f.arguments_before + count]
+    return [given[k] for k in chosen]
+
+
+def _parameter(f: Batched[..., Any], bound: Bound, position: int) -> str | None:
+    """The name of the parameter of a positional argument; None for one of `*args`."""
+    names = list(bound.signature.parameters.values())[f.arguments_before + position :]
+    return names[0].name if names and names[0].kind is not names[0].VAR_POSITIONAL else None
+
+
+def _select(f: Batched[..., Any], bound: Bound, chosen: Sequence[int], count: int) -> Selection:
+    return select(bound, lambda found: _forms(f, found, chosen, count))
+
+
+def _holds_floats(selection: Selection, form: Form) -> bool:
+    """Is there anything in an argument to differentiate by?"""
+    if selection.shared_in(form):
+        return True
+    for slot in slots_of(form):
+        if slot.kind == "list":
+            return True  # known when it is packed; a list without floats has a Batch of None
+        if slot.kind == "batch" and slot.values.floats():
+            return True
+        if slot.kind == "array" and moves(slot.values):
+            return True
+    return False
+
+
+def _refuse_without(has_floats: bool, what: str, position: int, value: Any) -> None:
+    if has_floats:
+        return
+    integer = isinstance(value, (int, np.integer)) or (is_array(value) and not moves(value))
+    words = "an integer" if integer and not isinstance(value, bool) else describe(value)
+    raise BatchError(
+        f"{what}: argument {position} is {words}, which holds no floats: there is no gradient of an integer; leave it "
+        "out of argnums, or pass it as a float"
+    )
+
+
+def _check_tangents(primals: Sequence[Any], tangents: Sequence[Any], what: str) -> None:
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise BatchError(f"{what}s and arguments are tuples, as in jax.jvp")
+    if len(primals) != len(tangents):
+        raise BatchError(f"{what}s are {len(tangents)} for {len(primals)} arguments; None is zero")
+
+
+# ---- per-example gradients
+
+
+def _axes(raw: Raw, what: str) -> Any:
+    """The axes of a shared value whose floats are given to each example; refuses floats that no pytree leads to."""
+
+    def axes(value: Any) -> Any:
+        children, _, rebuild = one_level(value)
+        if children is not None:
+            return rebuild([axes(x) for _, x in children])
+        return 0 if has_derivative(value) else None
+
+    made = axes(raw.value)
+    reached = [x for x in jax.tree.leaves(made) if x == 0]
+    if raw.static or len(reached) < count_floats(raw):
+        raise BatchError(
+            f"{what}: {raw.name} holds floats in an object that is no pytree, or is static; register its class with "
+            "jax.tree_util.register_dataclass"
+        )
+    return made
+
+
+def _copies(value: Any, size: int) -> Any:
+    children, _, rebuild = one_level(value)
+    if children is not None:
+        return rebuild([_copies(x, size) for _, x in children])
+    return jnp.broadcast_to(jnp.asarray(value), (size, *jnp.shape(value))) if has_derivative(value) else value

@@ -1,0 +1,248 @@
+"""The executables of a program's derivatives: one for a value with its gradient, two for a pullback, by size class.
+
+`compute(shared, tables, signature)` is the program. A `Wrt` says which of its inputs move; results are flattened to
+their floats, which are all that a derivative has.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from autobatch.errors import UnsupportedError
+from autobatch.ir import jax_compat
+
+Compute = Callable[[Sequence[Any], Mapping[str, Any]], Sequence[Any]]
+"""What a program computes of shared inputs and tables: a pytree of arrays."""
+
+Mode = Literal["reverse", "reverse once", "forward"]
+"""Which derivatives are taken: in reverse to any order; in reverse once, and of that forward; forward."""
+
+Moving = tuple[list[Any], dict[str, Any]]
+"""Values, tangents or cotangents of shared inputs and tables."""
+
+
+@dataclass(frozen=True)
+class Wrt:
+    """The inputs that move: positions of shared ones, names of tables."""
+
+    shared: tuple[int, ...]
+    tables: tuple[str, ...]
+
+    def of(self, shared: Sequence[Any], tables: Mapping[str, Any]) -> Moving:
+        return [jnp.asarray(shared[k]) for k in self.shared], {n: jnp.asarray(tables[n]) for n in self.tables}
+
+    def into(
+        self, shared: Sequence[Any], tables: Mapping[str, Any], moving: Moving
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """All inputs, those that move replaced."""
+        new = dict(zip(self.shared, moving[0], strict=True))
+        return [new.get(k, x) for k, x in enumerate(shared)], {**tables, **moving[1]}
+
+
+def moves(x: Any) -> bool:
+    """Has it a derivative: is it a float or complex?"""
+    return hasattr(x, "dtype") and bool(jnp.issubdtype(x.dtype, jnp.inexact))
+
+
+def floats(tree: Any) -> list[Any]:
+    """The leaves that have a derivative."""
+    return [x for x in jax.tree.leaves(tree) if moves(x)]
+
+
+def with_floats(tree: Any, new: Sequence[Any]) -> Any:
+    """The tree with other floats."""
+    leaves, structure = jax.tree.flatten(tree)
+    given = iter(new)
+    return jax.tree.unflatten(structure, [next(given) if moves(x) else x for x in leaves])
+
+
+# ---- what is compiled
+
+
+def linearised(compute: Compute, shared: Sequence[Any], tables: Mapping[str, Any], wrt: Wrt) -> tuple[Any, Any]:
+    """What is computed, and the pullback from cotangents of its floats."""
+
+    def run(moving: Moving) -> tuple[list[Any], Sequence[Any]]:
+        found = compute(*wrt.into(shared, tables, moving))
+        return floats(found), found
+
+    _, pullback, found = jax.vjp(run, wrt.of(shared, tables), has_aux=True)
+    return found, pullback
+
+
+def with_gradient(
+    compute: Compute, shared: Sequence[Any], tables: Mapping[str, Any], weight: Any, wrt: Wrt, output: int
+) -> tuple[Any, Moving]:
+    """What is computed, and the derivative of the sum of result `output`, its rows weighted; `weight` None: by 1."""
+    found, pullback = linearised(compute, shared, tables, wrt)
+    seeded = jax.tree.leaves(found[output])[0]
+    ones = jnp.ones_like(seeded) if weight is None else jnp.broadcast_to(weight, seeded.shape).astype(seeded.dtype)
+    zeros = [
+        jax.tree.map(jnp.zeros_like, x) if k != output else jax.tree.map(lambda _: ones, x) for k, x in _each(found)
+    ]
+    (gradient,) = pullback(floats(zeros))
+    return found, gradient
+
+
+def _each(found: Sequence[Any]) -> list[tuple[int, Any]]:
+    """The floats of each result; an extended dtype, as typed random keys have, has no zero."""
+    return [(k, floats(x)) for k, x in enumerate(found)]
+
+
+def pushed(
+    compute: Compute, shared: Sequence[Any], tables: Mapping[str, Any], tangents: Moving, wrt: Wrt
+) -> tuple[Any, list[Any]]:
+    """What is computed, and the tangents of its floats."""
+
+    def run(moving: Moving) -> tuple[list[Any], Sequence[Any]]:
+        found = compute(*wrt.into(shared, tables, moving))
+        return floats(found), found
+
+    _, dots, found = jax.jvp(run, (wrt.of(shared, tables),), (tangents,), has_aux=True)
+    return found, dots
+
+
+def curvature(
+    compute: Compute,
+    shared: Sequence[Any],
+    tables: Mapping[str, Any],
+    tangents: Moving,
+    weight: Any,
+    wrt: Wrt,
+    moved: Wrt,
+    output: int,
+) -> tuple[Any, Moving]:
+    """What is computed, and how the gradient by `wrt` changes along tangents of the inputs `moved`."""
+
+    def run(moving: Moving) -> tuple[Moving, Any]:
+        found, gradient = with_gradient(compute, *moved.into(shared, tables, moving), weight, wrt, output)
+        return gradient, found
+
+    _, changed, found = jax.jvp(run, (moved.of(shared, tables),), (tangents,), has_aux=True)
+    return found, changed
+
+
+# ---- forward mode
+
+
+class _Mode(threading.local):
+    forward: int = 0
+
+
+_mode = _Mode()
+
+
+@contextmanager
+def forward_mode() -> Iterator[None]:
+    """Inside, programs run as operations of JAX alone, which `jax.jvp` can differentiate."""
+    _mode.forward += 1
+    try:
+        yield
+    finally:
+        _mode.forward -= 1
+
+
+def mode_of(shared: Sequence[Any], tables: Mapping[str, Any]) -> Mode:
+    """Which derivatives JAX is about to take, as far as a call shows it."""
+    if _mode.forward:
+        return "forward"
+    pushed = any(jax_compat.is_pushed_forward(x) for x in (*shared, *tables.values()))
+    return "reverse once" if pushed else "reverse"
+
+
+@contextmanager
+def refusing_forward(function: str) -> Iterator[None]:
+    """JAX's refusal to push a tangent through a rule for reverse mode, in our words."""
+    try:
+        yield
+    except TypeError as error:
+        if "forward-mode" not in str(error):
+            raise
+        raise UnsupportedError(
+            f"jax.jvp of {function}, which has a rule for reverse mode only",
+            cure=f"call ab.jvp({function}, primals, tangents); jax.jvp of jax.grad works, with jax.jit around both",
+        ) from error
+
+
+# ---- executables
+
+Program = Callable[[Sequence[Any], Mapping[str, Any], Any, Mode], Sequence[Any]]
+"""A program by the signature of its size class and the derivatives that are taken of it."""
+
+
+@dataclass
+class Differentials:
+    """The executables of one program. Keeps those of `most` signatures for each of its kinds."""
+
+    program: Program
+    most: int
+    _kept: dict[str, tuple[Any, set[Hashable]]] = field(default_factory=dict)
+
+    @property
+    def executables(self) -> int:
+        return sum(len(signatures) for _, signatures in self._kept.values())
+
+    def linearised(self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Hashable, wrt: Wrt) -> Any:
+        def make(shared: Any, tables: Any, signature: Any, mode: Mode, wrt: Wrt) -> Any:
+            return linearised(lambda s, t: self.program(s, t, signature, mode), shared, tables, wrt)
+
+        static = (signature, mode_of(shared, tables), wrt)
+        found, pullback = self._run("linearised", make, (list(shared), dict(tables)), static)
+        pull = self._kept.setdefault("pulled", (jax.jit(lambda pull, cotangents: pull(cotangents)), set()))[0]
+        return found, lambda cotangents: pull(pullback, cotangents)
+
+    def with_gradient(
+        self, shared: Sequence[Any], tables: Mapping[str, Any], weight: Any, signature: Hashable, wrt: Wrt, output: int
+    ) -> Any:
+        def make(shared: Any, tables: Any, weight: Any, signature: Any, mode: Mode, wrt: Wrt, output: int) -> Any:
+            return with_gradient(lambda s, t: self.program(s, t, signature, mode), shared, tables, weight, wrt, output)
+
+        static = (signature, mode_of(shared, tables), wrt, output)
+        return self._run("gradient", make, (list(shared), dict(tables), weight), static)
+
+    def pushed(
+        self, shared: Sequence[Any], tables: Mapping[str, Any], tangents: Moving, signature: Hashable, wrt: Wrt
+    ) -> Any:
+        def make(shared: Any, tables: Any, tangents: Any, signature: Any, wrt: Wrt) -> Any:
+            return pushed(lambda s, t: self.program(s, t, signature, "forward"), shared, tables, tangents, wrt)
+
+        return self._run("pushed", make, (list(shared), dict(tables), tangents), (signature, wrt))
+
+    def curvature(
+        self,
+        shared: Sequence[Any],
+        tables: Mapping[str, Any],
+        tangents: Moving,
+        weight: Any,
+        signature: Hashable,
+        wrt: Wrt,
+        moved: Wrt,
+        output: int,
+    ) -> Any:
+        def make(shared: Any, tables: Any, tangents: Any, weight: Any, signature: Any, *static: Any) -> Any:
+            def compute(s: Any, t: Any) -> Any:
+                return self.program(s, t, signature, "reverse once")
+
+            return curvature(compute, shared, tables, tangents, weight, *static)
+
+        given = (list(shared), dict(tables), tangents, weight)
+        return self._run("curvature", make, given, (signature, wrt, moved, output))
+
+    def _run(self, kind: str, make: Callable[..., Any], given: tuple[Any, ...], static: tuple[Hashable, ...]) -> Any:
+        if kind not in self._kept:
+            places = tuple(range(len(given), len(given) + len(static)))
+            self._kept[kind] = jax.jit(make, static_argnums=places), set()
+        jitted, signatures = self._kept[kind]
+        if static not in signatures:
+            if len(signatures) >= self.most:
+                jitted.clear_cache()
+                signatures.clear()
+            signatures.add(static)
+        return jitted(*given, *static)

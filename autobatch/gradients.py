@@ -1,0 +1,162 @@
+"""Derivatives in the structure of what they belong to: shared arguments, packed examples, results.
+
+    p = {"W": array, "n": 3}      ->   {"W": gradient, "n": None}
+    Batch of Node(x, word, left)  ->   Batch of Node(gradient of x, None, left)     one row for each object
+
+What has no derivative is None. A Batch of derivatives has the columns of the examples; those of floats hold
+derivatives, and those that hold no floats hold None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch import transfer
+from autobatch.arguments import Raw, is_array, one_level
+from autobatch.batch import Batch
+from autobatch.differentials import moves
+from autobatch.grouped import GroupedBatch
+from autobatch.groups import Form, Leaves, with_rows
+from autobatch.ir.types import Array, List, Made, Ref, Type
+from autobatch.runtime.columns import ROOT, ROOT_MISSING
+from autobatch.runtime.ragged import Ragged
+from autobatch.runtime.schema import UNKNOWN, Field, ListStore, Schema, Store
+from autobatch.sharing import PLAIN, Sharing
+
+
+class Structure(Sharing):
+    """The structure of shared values with `make(k, value)` in the place of run-time value k, Python integers apart,
+    and None in the place of all that has no derivative. Counts as `Sharing` does. `again`: something was met that
+    stands elsewhere too."""
+
+    def __init__(self, function: str, make: Callable[[int, Any], Any]) -> None:
+        super().__init__(function)
+        self.make, self.again = make, False
+
+    def raw(self, form: Raw) -> Any:
+        return None if form.static else self.share(form.value, form.name)[0]
+
+    def share(self, value: Any, name: str) -> tuple[Any, Any]:
+        if isinstance(value, PLAIN) or is_integer(value):
+            return None, None
+        if is_array(value) or isinstance(value, (float, complex)):
+            self.leaves.append(value)
+            return self.make(len(self.leaves) - 1, value), None
+        self.again |= id(value) in self._seen
+        made, key = super().share(value, name)
+        held = made is not value or one_level(value)[0] is not None
+        return (made if held else None), key
+
+
+def is_integer(value: Any) -> bool:
+    """Is it an integer or bool of Python or NumPy?"""
+    return isinstance(value, (int, np.integer, np.bool_))
+
+
+def has_derivative(value: Any) -> bool:
+    """Is it a number or array of floats?"""
+    return isinstance(value, (float, complex)) or (is_array(value) and moves(value))
+
+
+# ---- packed examples
+
+
+def without_derivative(schema: Schema) -> Schema:
+    """The schema of derivatives: None in the place of what has none."""
+    arrays = {s.name for s in schema.lists if s.from_array and not _is_float(s.elem)}
+
+    def is_none(type: Type) -> bool:
+        return _is_none(type) or (isinstance(type, List) and type.store in arrays)
+
+    def field(f: Field) -> Field:
+        return replace(f, type=UNKNOWN, optional=True, always_none=True, nullable=True) if is_none(f.type) else f
+
+    def items(s: ListStore) -> ListStore:
+        return replace(s, elem=UNKNOWN, optional=True, from_array=False) if is_none(s.elem) else s
+
+    def store(s: Store) -> Store:
+        return replace(s, fields=tuple(map(field, s.fields)))
+
+    made = replace(schema, stores=tuple(map(store, schema.stores)), lists=tuple(map(items, schema.lists)))
+    return replace(made, root=UNKNOWN, root_optional=True) if is_none(schema.root) else made
+
+
+def _is_none(type: Type) -> bool:
+    """Is a value of this type no float, and nothing that may hold any?"""
+    return not isinstance(type, (Ref, List, Made)) and not _is_float(type)
+
+
+def _is_float(type: Type) -> bool:
+    return isinstance(type, Array) and (type.dtype.startswith(("float", "complex", "bfloat")))
+
+
+def batch_of(leaves: Mapping[str, Any], form: Form, derivatives: Mapping[str, Any]) -> Batch:
+    """A Batch of derivatives of examples that are `leaves`: those of some columns are given, of others zero."""
+    schema = without_derivative(form.schema)
+    columns = dict(leaves)
+    for name, kind in _places(form.schema):
+        if kind is not None:
+            rows = leaves[name].shape[0]
+            columns[name], columns[f"{name}?"] = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
+        elif moves(leaves[name]):
+            found = derivatives.get(name)
+            columns[name] = jnp.zeros(leaves[name].shape, leaves[name].dtype) if found is None else found
+    return Batch.from_leaves(Leaves(columns), replace(form, schema=schema, plans=(), planners=(), like=None))
+
+
+def _places(schema: Schema) -> list[tuple[str, Type | None]]:
+    """The columns of values, and what becomes of each: `UNKNOWN` for one whose values have no derivative."""
+    none = without_derivative(schema)
+    found: list[tuple[str, Type, Type]] = [(ROOT, schema.root, none.root)]
+    for a, b in zip(schema.stores, none.stores, strict=True):
+        found += [(f.column, f.type, g.type) for f, g in zip(a.fields, b.fields, strict=True)]
+    for c, d in zip(schema.lists, none.lists, strict=True):
+        found.append((f"{c.name}.#values", c.elem, d.elem))
+    return [(name, UNKNOWN if new == UNKNOWN else None) for name, _, new in found]
+
+
+assert f"{ROOT}?" == ROOT_MISSING
+
+
+def derivatives_like(batch: Batch, derivatives: Mapping[str, Any]) -> Batch:
+    """A Batch of derivatives with as many rows as the batch that they belong to has. What is missing is zero."""
+    if batch.on_host is None:
+        leaves, form = batch.parts()
+        return batch_of(leaves.columns, form, derivatives)
+    group = batch.on_host
+    columns = group.columns
+    held = transfer.to_leaves(columns, {space: int(starts[-1]) for space, starts in columns.starts.items()})
+    enums = tuple((n, type(v[0])) for n, v in columns.vocabularies.items() if n != "str" and v)
+    form = Form(group.schema, group.count, group.width, enums=enums, component=batch.component)
+    return batch_of(held, form, {n: with_rows(x, held[n].shape[0]) for n, x in derivatives.items()})
+
+
+def float_columns(batch: Batch) -> dict[str, Any]:
+    """The columns of floats among the leaves of a batch, padded as these are."""
+    leaves, form = batch.parts()
+    return {n: leaves.columns[n] for n, kind in _places(form.schema) if kind is None and moves(leaves.columns[n])}
+
+
+def derivative_of(result: Any, derivatives: Iterator[Any]) -> Any:
+    """A result with derivatives in the place of its floats, in their order, and None where there is none."""
+
+    def made(x: Any) -> Any:
+        match x:
+            case GroupedBatch(groups=groups, order=order):
+                return GroupedBatch([made(g) for g in groups], order)
+            case Batch():
+                leaves, form = x.parts()
+                given = {n: next(derivatives) if moves(c) else c for n, c in sorted(leaves.columns.items())}
+                return batch_of(given, form, given)
+            case Ragged(values=values, offsets=offsets):
+                return Ragged(derivative_of(values, derivatives), offsets)
+            case _:
+                return next(derivatives) if moves(x) else None
+
+    return jax.tree.map(made, result, is_leaf=lambda x: isinstance(x, (Batch, Ragged)))

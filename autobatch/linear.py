@@ -1,0 +1,435 @@
+"""Calls whose program is known, as functions that have derivatives.
+
+    f(p, batch)       Leaf: one program         ->  what it computes, and the cotangents of its shared values and tables
+    f(p, [3x4, 5x6])  Groups: one for each shape    results put together, cotangents of shared values added up
+
+What comes out is put into the structure of the arguments by `selection.Selection`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from autobatch import differentials
+from autobatch.arguments import Bound, Slot, fill
+from autobatch.batch import Batch
+from autobatch.cotangents import Numbered, fit, fit_examples, paired
+from autobatch.differentials import Moving, Wrt, floats, moves, with_floats
+from autobatch.errors import BatchError, UnsupportedError
+from autobatch.gradients import Structure, derivative_of, derivatives_like, float_columns, has_derivative, is_integer
+from autobatch.group_results import Together
+from autobatch.grouped import GroupedBatch
+from autobatch.groups import data_tables, with_rows
+from autobatch.ir.template import Container, Fixed, Output, Template
+from autobatch.ir.types import Array
+from autobatch.prepared import Prepared
+from autobatch.runtime.columns import columns_of
+from autobatch.selection import Selection
+from autobatch.shapes import ByShape
+
+# ---- one program
+
+
+@dataclass
+class Leaf:
+    """A call that is one program."""
+
+    prepared: Prepared
+    bound: Bound
+
+    @cached_property
+    def inputs(self) -> list[int]:
+        """The shared input that each numbered value is."""
+        given = self.prepared.shared[: len(self.prepared.shared) - self.prepared.program.hidden]
+        return [k for k, x in enumerate(given) if not is_integer(x)]
+
+    @cached_property
+    def stale(self) -> Any:
+        return self.prepared.stale()
+
+    @cached_property
+    def batch(self) -> Batch | None:
+        """The packed arguments as one batch."""
+        examples = self.prepared.examples
+        if examples.group is not None:
+            return Batch(examples.group)
+        return None if examples.leaves is None else Batch.from_leaves(*examples.leaves)
+
+    @cached_property
+    def of_column(self) -> dict[str, str]:
+        """The table that each column of floats is."""
+        if self.batch is None:
+            return {}
+        schema, tables = self.batch.schema, self.prepared.tables
+        names = {c.name: True for c in columns_of(schema)}
+        found = data_tables(self.prepared.program, tables, names, schema)
+        return {column: table for table, column, _ in found if moves(tables[table])}
+
+    def component(self, slot: int) -> int | None:
+        """Which of the arguments that were packed together a slot is."""
+        packed = [s.index for s in self.bound.slots if s.kind != "array"]
+        return packed.index(slot) if len(packed) > 1 else None
+
+    def wrt(self, selection: Selection) -> Wrt:
+        """The inputs that the chosen arguments are."""
+        shared = tuple(self.inputs[k] for k in selection.shared)
+        slots = [s for s in self.bound.slots if s.index in selection.slots]
+        tables = [self.prepared.program.array_table(s.index) for s in slots if s.kind == "array" and moves(s.values)]
+        if any(s.kind != "array" for s in slots):
+            tables += self.of_column.values()
+        return Wrt(shared, tuple(sorted(t for t in tables if t in self.prepared.tables)))
+
+    def linearise(self, wrt: Wrt) -> tuple[Any, Callable[[Any], Any]]:
+        p = self.prepared
+        if p.is_interpreted:
+            found, pull = differentials.linearised(p.compute, p.shared, p.tables, wrt)
+        else:
+            with p.program.in_memory(p.ready.signature):
+                found, pull = p.program.derivatives.linearised(p.shared, p.tables, p.ready.signature, wrt)
+        return found, pull
+
+    def with_gradient(self, wrt: Wrt, output: int) -> tuple[Any, Moving]:
+        """The derivative of the sum of one result over all examples that have not failed."""
+        p = self.prepared
+        weight = ~p.failed if p.program.masks else None
+        if p.is_interpreted:
+            return differentials.with_gradient(p.compute, p.shared, p.tables, weight, wrt, output)
+        with p.program.in_memory(p.ready.signature):
+            made: tuple[Any, Moving] = p.program.derivatives.with_gradient(
+                p.shared, p.tables, weight, p.ready.signature, wrt, output
+            )
+        return made
+
+    def pushed(self, tangents: Moving, wrt: Wrt) -> tuple[Any, list[Any]]:
+        p = self.prepared
+        if p.is_interpreted:
+            return differentials.pushed(p.compute, p.shared, p.tables, tangents, wrt)
+        made: tuple[Any, list[Any]] = p.program.derivatives.pushed(p.shared, p.tables, tangents, p.ready.signature, wrt)
+        return made
+
+    def curvature(self, tangents: Moving, wrt: Wrt, moved: Wrt, output: int) -> tuple[Any, Moving]:
+        p = self.prepared
+        weight = ~p.failed if p.program.masks else None
+        if p.is_interpreted:
+            return differentials.curvature(p.compute, p.shared, p.tables, tangents, weight, wrt, moved, output)
+        made: tuple[Any, Moving] = p.program.derivatives.curvature(
+            p.shared, p.tables, tangents, weight, p.ready.signature, wrt, moved, output
+        )
+        return made
+
+    def derivatives(self, moving: Moving, wrt: Wrt, columns: Mapping[str, Any], selection: Selection) -> Found:
+        """Derivatives by inputs as those by arguments. `columns`: what the result, which holds examples, adds."""
+        if self.stale is not None:
+            moving = jax.tree.map(lambda x: jnp.where(self.stale, jnp.full((), jnp.nan, x.dtype), x), moving)
+        number = {k: n for n, k in enumerate(self.inputs)}
+        shared = {number[k]: x for k, x in zip(wrt.shared, moving[0], strict=True)}
+        slots: dict[int, Any] = {}
+        for slot in (s for s in self.bound.slots if s.index in selection.slots):
+            if slot.kind == "array":
+                table = moving[1].get(self.prepared.program.array_table(slot.index))
+                if moves(slot.values):
+                    zeros = jnp.zeros_like(slot.leading())
+                    slots[slot.index] = zeros if table is None else with_rows(table, len(slot)).astype(zeros.dtype)
+            else:
+                slots[slot.index] = self.batch_of(moving[1], columns, self.component(slot.index))
+        return Found(shared, slots)
+
+    @property
+    def live_columns(self) -> dict[str, Any]:
+        """The columns of floats of the examples, as results that hold examples refer to them."""
+        if self.batch is None:
+            return {}
+        live = self.prepared.examples.host_or_leaves()
+        return {n: jnp.asarray(live[n]) for n in float_columns(self.batch)}
+
+    def columns_of(self, slot: Slot, given: Any, what: str) -> dict[str, Any]:
+        """Tangents of the columns of floats, from those of a packed argument: a Batch, or a list of objects."""
+        assert self.batch is not None
+        component = self.component(slot.index)
+        own = self.batch if component is None else self.batch.args[component]
+        names = sorted(float_columns(own))
+        if isinstance(given, list):
+            parts = fit_examples(own, given, len(slot), f"{what} of {slot.name}", missing=True)
+        else:
+            parts = fit(own, given, f"{what} of {slot.name}", missing=True)
+        return dict(zip(names, parts, strict=True))
+
+    def column_tangents(self, tangents: Tangents) -> dict[str, Any]:
+        """Tangents of `live_columns`."""
+        made: dict[str, Any] = {}
+        for slot in self.bound.slots:
+            if slot.kind != "array" and slot.index in tangents.slots:
+                for name, x in self.columns_of(slot, tangents.slots[slot.index], tangents.what).items():
+                    made.setdefault(name, x)
+        live = self.live_columns
+        return {n: with_rows(made[n], x.shape[0]) if n in made else jnp.zeros_like(x) for n, x in live.items()}
+
+    def batch_of(self, tables: Mapping[str, Any], columns: Mapping[str, Any], component: int | None) -> Batch:
+        """A Batch of derivatives of one packed argument."""
+        assert self.batch is not None
+        held = float_columns(self.batch)
+        found = {}
+        for name, like in held.items():
+            parts = [tables[self.of_column[name]]] if self.of_column.get(name) in tables else []
+            parts += [columns[name]] if name in columns else []
+            if parts:
+                found[name] = sum(with_rows(x, like.shape[0]) for x in parts).astype(like.dtype)
+        whole = derivatives_like(self.batch, found)
+        return whole if component is None else whole.args[component]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Derivatives by numbered shared value and by batched leaf; those of arrays have their examples on axis 0."""
+
+    shared: Mapping[int, Any]
+    slots: Mapping[int, Any]
+
+
+# ---- groups by shape
+
+
+@dataclass
+class Groups:
+    """A call whose examples are in groups by shape."""
+
+    parts: list[Tree]
+    together: Together
+    whole: Collected
+
+    def found(self, parts: Sequence[Found]) -> Found:
+        """Derivatives of the whole from those of the groups."""
+        shared = {k: sum(p.shared[k] for p in parts) for k in parts[0].shared}
+        slots = {k: self.joined([p.slots[k] for p in parts]) for k in parts[0].slots}
+        return Found(shared, slots)
+
+    def joined(self, parts: list[Any]) -> Any:
+        if all(isinstance(p, Batch) for p in parts):
+            return GroupedBatch(parts, self.together.order)
+        return jnp.concatenate(parts)[self.together.order]
+
+
+Tree = Leaf | Groups
+
+
+@dataclass
+class Collected(ByShape):
+    """The programs of a call, not yet run."""
+
+    def combine(self, parts: Sequence[Any], together: Together) -> Any:
+        return Groups(list(parts), together, self)
+
+
+def leaves(tree: Tree) -> list[Leaf]:
+    return [tree] if isinstance(tree, Leaf) else [leaf for part in tree.parts for leaf in leaves(part)]
+
+
+def found(tree: Tree, parts: Iterator[Found]) -> Found:
+    return next(parts) if isinstance(tree, Leaf) else tree.found([found(part, parts) for part in tree.parts])
+
+
+def assemble(
+    tree: Tree, computed: Iterator[Any], columns: Iterator[Mapping[str, Any]] | None = None, out_axes: Any = ...
+) -> Any:
+    """The result of a call, of what its programs compute. `columns` of floats replace those of the examples."""
+    if isinstance(tree, Leaf):
+        if columns is None:
+            return tree.prepared.assemble(next(computed), tree.stale, out_axes=out_axes)
+        live = {**tree.prepared.examples.host_or_leaves(), **next(columns)}
+        return tree.prepared.assemble(next(computed), tree.stale, lambda: live, out_axes)
+    axes = tree.whole.out_axes if out_axes is ... else out_axes
+    return tree.whole.results([assemble(p, computed, columns, out_axes) for p in tree.parts], tree.together, axes)
+
+
+# ---- reverse mode
+
+
+@dataclass
+class Linear:
+    """A call that has run, and can be pulled back."""
+
+    function: str
+    tree: Tree
+    selection: Selection
+    what: str
+    wrts: list[Wrt] = field(init=False)
+    computed: list[Any] = field(init=False)
+    pulls: list[Callable[[Any], Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        parts = leaves(self.tree)
+        self.wrts = [leaf.wrt(self.selection) for leaf in parts]
+        ran = [leaf.linearise(wrt) for leaf, wrt in zip(parts, self.wrts, strict=True)]
+        self.computed, self.pulls = [x for x, _ in ran], [pull for _, pull in ran]
+
+    @cached_property
+    def result(self) -> Any:
+        return assemble(self.tree, iter(self.computed))
+
+    def pull(self, given: Any) -> tuple[Any, ...]:
+        """Cotangents of the arguments, for a cotangent of the result or a list of one for each example."""
+        masks = leaves(self.tree)[0].prepared.program.masks
+        if isinstance(given, list) and not isinstance(self.result, list):
+            by_example = assemble(self.tree, iter(self.computed), out_axes=0)
+            by_example = by_example[0] if masks else by_example
+            return self.pull_floats(fit_examples(by_example, given, self.selection.bound.size, self.what), 0)
+        return self.pull_floats(fit(self.result, given, self.what), ...)
+
+    def pull_floats(self, cotangents: Sequence[Any], out_axes: Any) -> tuple[Any, ...]:
+        """The same, for cotangents of the floats of the result."""
+        parts = leaves(self.tree)
+        held = any(isinstance(x, Batch) for x in jax.tree.leaves(self.result, is_leaf=lambda x: isinstance(x, Batch)))
+        columns = [p.live_columns if held else {} for p in parts]
+
+        def run(values: list[list[Any]], columns: list[Mapping[str, Any]]) -> list[Any]:
+            computed = (with_floats(c, v) for c, v in zip(self.computed, values, strict=True))
+            return floats(assemble(self.tree, computed, iter(columns) if held else None, out_axes))
+
+        _, back = jax.vjp(run, [floats(c) for c in self.computed], columns)
+        of_computed, of_columns = back(list(cotangents))
+        made = (
+            leaf.derivatives(pull(cts)[0], wrt, own, self.selection)
+            for leaf, pull, cts, wrt, own in zip(parts, self.pulls, of_computed, self.wrts, of_columns, strict=True)
+        )
+        whole = found(self.tree, made)
+        return tuple(self.selection.entries(whole.shared, whole.slots))
+
+
+def with_gradient(function: str, tree: Tree, selection: Selection, has_aux: bool, what: str) -> tuple[Any, list[Any]]:
+    """The result of a call, and the derivative of the sum over its examples of the scalar that each returns."""
+    outputs = [scalar(leaf.prepared.program.result, function, has_aux, what) for leaf in leaves(tree)]
+    if isinstance(tree, Leaf) and outputs[0] is not None:
+        wrt = tree.wrt(selection)
+        computed, moving = tree.with_gradient(wrt, outputs[0])
+        whole = tree.derivatives(moving, wrt, {}, selection)
+        return assemble(tree, iter([computed])), selection.entries(whole.shared, whole.slots)
+    linear = Linear(function, tree, selection, what)
+    masks = leaves(tree)[0].prepared.program.masks
+    result = linear.result[0] if masks else linear.result
+    values = result[0] if has_aux else result
+    zeros = [jnp.zeros_like(x) for x in floats(linear.result)]
+    return linear.result, list(linear.pull_floats([jnp.ones_like(values), *zeros[1:]], ...))
+
+
+def scalar(template: Template, function: str, has_aux: bool, what: str) -> int | None:
+    """Which result of a program is the number that is differentiated; None for one that is always the same."""
+    if has_aux:
+        if not isinstance(template, Container) or template.kind != "tuple" or len(template.children) != 2:
+            raise BatchError(f"{what}: with has_aux=True, {function} returns a pair (number, anything) for one example")
+        template = template.children[0]
+    match template:
+        case Output(index=index, type=Array(dtype="float32" | "float64", shape=())):
+            return index
+        case Fixed(value=float()):
+            return None
+        case Output(type=type):
+            words = str(type).replace("*", "").replace("x", ",")
+        case Container(kind=kind):
+            words = f"a {kind}"
+        case Fixed(value=value):
+            words = repr(value)
+        case _:
+            words = "a list" if not isinstance(template, Fixed) else "a constant"
+    raise BatchError(
+        f"{what}: {function} returns {words} for one example, and the derivative is that of a number, a float32[]; "
+        f"return one, or take ab.vjp({function}, ...), which has a cotangent for every float of the result"
+    )
+
+
+# ---- forward mode
+
+
+@dataclass(frozen=True)
+class Tangents:
+    """Tangents by numbered shared value and by batched leaf; what is missing is zero."""
+
+    shared: Mapping[int, Any]
+    slots: Mapping[int, Any]
+    what: str
+
+    def of(self, leaf: Leaf) -> tuple[Wrt, Moving]:
+        """The inputs of a program that move, and their tangents."""
+        p = leaf.prepared
+        shared = {leaf.inputs[k]: x for k, x in self.shared.items()}
+        tables: dict[str, Any] = {}
+        for slot in leaf.bound.slots:
+            if slot.index not in self.slots:
+                continue
+            if slot.kind == "array":
+                name = p.program.array_table(slot.index)
+                if name in p.tables:
+                    tables[name] = jnp.moveaxis(self.slots[slot.index], slot.axis, 0)
+                continue
+            for column, x in leaf.columns_of(slot, self.slots[slot.index], self.what).items():
+                if column in leaf.of_column:
+                    tables.setdefault(leaf.of_column[column], x)
+        wrt = Wrt(tuple(shared), tuple(tables))
+        primals = wrt.of(p.shared, p.tables)
+        columns = {n: with_rows(x, primals[1][n].shape[0]) for n, x in tables.items()}
+        return wrt, jax.tree.map(lambda x, t: jnp.asarray(t).astype(x.dtype), primals, (list(shared.values()), columns))
+
+
+def tangents_of(tree: Tree, selection: Selection, given: Sequence[Any], what: str) -> Tangents:
+    """Tangents of arguments as users give them."""
+    structure = Structure("", lambda k, value: Numbered(k, value) if has_derivative(value) else None)
+    made = {id(raw): structure.raw(raw) for raw in selection.bound.shared}
+    shared: dict[int, Any] = {}
+    slots: dict[int, Any] = {}
+    for form, tangent in zip(selection.forms, given, strict=True):
+        numbered = fill(form, lambda slot: Numbered(slot, slot.values), lambda raw: made[id(raw)])
+        for place, x in paired(numbered, tangent, what):
+            if isinstance(place, int):
+                shared[place] = x
+            else:
+                slots[place.index] = x
+    if slots and isinstance(tree, Groups):
+        raise UnsupportedError(
+            f"{what}: a tangent was given for a batched argument whose examples differ in shape; those of shared "
+            "arguments are supported",
+            cure="call it for the examples of each shape",
+        )
+    return Tangents(shared, slots, what)
+
+
+def pushed(tree: Tree, tangents: Tangents) -> tuple[Any, Any]:
+    """The result of a call and its tangent."""
+    parts = leaves(tree)
+    given = [tangents.of(leaf) for leaf in parts]
+    ran = [leaf.pushed(dots, wrt) for leaf, (wrt, dots) in zip(parts, given, strict=True)]
+    computed = [x for x, _ in ran]
+    columns: list[Any] = [{} for _ in parts]
+    moved: list[Any] = [{} for _ in parts]
+    if any(s.kind != "array" and s.index in tangents.slots for s in parts[0].bound.slots):
+        columns = [leaf.live_columns for leaf in parts]
+        moved = [leaf.column_tangents(tangents) for leaf in parts]
+
+    def run(values: list[list[Any]], columns: list[Mapping[str, Any]]) -> tuple[list[Any], Any]:
+        replaced = (with_floats(c, v) for c, v in zip(computed, values, strict=True))
+        result = assemble(tree, replaced, iter(columns) if any(columns) else None)
+        return floats(result), result
+
+    primals = [floats(c) for c in computed], columns
+    _, dots, result = jax.jvp(run, primals, ([d for _, d in ran], moved), has_aux=True)
+    return result, derivative_of(result, iter(dots))
+
+
+def curvature(function: str, tree: Tree, selection: Selection, tangents: Tangents, what: str) -> list[Any]:
+    """How the gradient of the sum over all examples changes along tangents."""
+    parts = []
+    for leaf in leaves(tree):
+        output = scalar(leaf.prepared.program.result, function, False, what)
+        wrt, (moved, dots) = leaf.wrt(selection), tangents.of(leaf)
+        if output is None:
+            zeros = jax.tree.map(jnp.zeros_like, wrt.of(leaf.prepared.shared, leaf.prepared.tables))
+            parts.append(leaf.derivatives(zeros, wrt, {}, selection))
+            continue
+        _, changed = leaf.curvature(dots, wrt, moved, output)
+        parts.append(leaf.derivatives(changed, wrt, {}, selection))
+    whole = found(tree, iter(parts))
+    return selection.entries(whole.shared, whole.slots)
