@@ -21,6 +21,7 @@ import numpy as np
 from autobatch import linear, plain, traced
 from autobatch.api import Batched
 from autobatch.arguments import Bound, Form, Raw, describe, fill, is_array, one_level
+from autobatch.batch import Batch
 from autobatch.differentials import moves
 from autobatch.errors import BatchError
 from autobatch.gradients import has_derivative
@@ -261,6 +262,11 @@ def _holds_floats(selection: Selection, form: Form) -> bool:
 def _refuse_without(has_floats: bool, what: str, position: int, value: Any) -> None:
     if has_floats:
         return
+    if plain.is_disabled() and isinstance(value, (list, Batch)):
+        raise BatchError(
+            f"{what}: argument {position} is {describe(value)}; inside ab.disable() derivatives are those by shared "
+            "arguments and stacked arrays"
+        )
     integer = isinstance(value, (int, np.integer)) or (is_array(value) and not moves(value))
     words = "an integer" if integer and not isinstance(value, bool) else describe(value)
     raise BatchError(

@@ -24,7 +24,7 @@ from autobatch.differentials import moves
 from autobatch.grouped import GroupedBatch
 from autobatch.groups import Form, Leaves, with_rows
 from autobatch.ir.types import Array, List, Made, Ref, Type
-from autobatch.runtime.columns import ROOT, ROOT_MISSING
+from autobatch.runtime.columns import columns_of
 from autobatch.runtime.ragged import Ragged
 from autobatch.runtime.schema import UNKNOWN, Field, ListStore, Schema, Store
 from autobatch.sharing import PLAIN, Sharing
@@ -100,28 +100,15 @@ def batch_of(leaves: Mapping[str, Any], form: Form, derivatives: Mapping[str, An
     """A Batch of derivatives of examples that are `leaves`: those of some columns are given, of others zero."""
     schema = without_derivative(form.schema)
     columns = dict(leaves)
-    for name, kind in _places(form.schema):
-        if kind is not None:
+    for column in columns_of(schema):
+        name, held = column.name, leaves.get(column.name)
+        if column.type == UNKNOWN:
             rows = leaves[name].shape[0]
             columns[name], columns[f"{name}?"] = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
-        elif moves(leaves[name]):
+        elif held is not None and moves(held):
             found = derivatives.get(name)
-            columns[name] = jnp.zeros(leaves[name].shape, leaves[name].dtype) if found is None else found
+            columns[name] = jnp.zeros(held.shape, held.dtype) if found is None else with_rows(found, held.shape[0])
     return Batch.from_leaves(Leaves(columns), replace(form, schema=schema, plans=(), planners=(), like=None))
-
-
-def _places(schema: Schema) -> list[tuple[str, Type | None]]:
-    """The columns of values, and what becomes of each: `UNKNOWN` for one whose values have no derivative."""
-    none = without_derivative(schema)
-    found: list[tuple[str, Type, Type]] = [(ROOT, schema.root, none.root)]
-    for a, b in zip(schema.stores, none.stores, strict=True):
-        found += [(f.column, f.type, g.type) for f, g in zip(a.fields, b.fields, strict=True)]
-    for c, d in zip(schema.lists, none.lists, strict=True):
-        found.append((f"{c.name}.#values", c.elem, d.elem))
-    return [(name, UNKNOWN if new == UNKNOWN else None) for name, _, new in found]
-
-
-assert f"{ROOT}?" == ROOT_MISSING
 
 
 def derivatives_like(batch: Batch, derivatives: Mapping[str, Any]) -> Batch:
@@ -134,13 +121,13 @@ def derivatives_like(batch: Batch, derivatives: Mapping[str, Any]) -> Batch:
     held = transfer.to_leaves(columns, {space: int(starts[-1]) for space, starts in columns.starts.items()})
     enums = tuple((n, type(v[0])) for n, v in columns.vocabularies.items() if n != "str" and v)
     form = Form(group.schema, group.count, group.width, enums=enums, component=batch.component)
-    return batch_of(held, form, {n: with_rows(x, held[n].shape[0]) for n, x in derivatives.items()})
+    return batch_of(held, form, derivatives)
 
 
 def float_columns(batch: Batch) -> dict[str, Any]:
     """The columns of floats among the leaves of a batch, padded as these are."""
     leaves, form = batch.parts()
-    return {n: leaves.columns[n] for n, kind in _places(form.schema) if kind is None and moves(leaves.columns[n])}
+    return {c.name: leaves.columns[c.name] for c in columns_of(form.schema) if moves(leaves.columns[c.name])}
 
 
 def derivative_of(result: Any, derivatives: Iterator[Any]) -> Any:

@@ -173,13 +173,9 @@ class Leaf:
     def batch_of(self, tables: Mapping[str, Any], columns: Mapping[str, Any], component: int | None) -> Batch:
         """A Batch of derivatives of one packed argument."""
         assert self.batch is not None
-        held = float_columns(self.batch)
-        found = {}
-        for name, like in held.items():
-            parts = [tables[self.of_column[name]]] if self.of_column.get(name) in tables else []
-            parts += [columns[name]] if name in columns else []
-            if parts:
-                found[name] = sum(with_rows(x, like.shape[0]) for x in parts).astype(like.dtype)
+        found = {c: tables[t] for c, t in self.of_column.items() if t in tables}
+        for name, x in columns.items():
+            found[name] = with_rows(found[name], x.shape[0]) + x if name in found else x
         whole = derivatives_like(self.batch, found)
         return whole if component is None else whole.args[component]
 

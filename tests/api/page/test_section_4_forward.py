@@ -266,6 +266,8 @@ def test_disabled_they_run_plain_python():
     expected = ab.value_and_grad(energy)(params(0.7), FOREST)
     with ab.disable():
         values, found = ab.value_and_grad(energy)(params(0.7), FOREST)
+        with pytest.raises(ab.BatchError, match=r"inside ab\.disable\(\)"):
+            ab.grad(energy, argnums=1)(params(0.7), FOREST)
     close(values, expected[0])
     close(found["w"], expected[1]["w"])
 
