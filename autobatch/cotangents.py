@@ -145,6 +145,10 @@ class _Fit:
                 mine, held = held[: len(group)], held[len(group) :]
                 yield from self.objects(group, mine, place)
             return
+        yield from map(jnp.asarray, self.walked(result, given, place)[0].values())
+
+    def walked(self, result: Batch, given: list[Any], place: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The columns of floats, in order, and for each whether somebody gave a row."""
         columns = dict(sorted(float_columns(result).items()))
         found = {n: np.zeros(c.shape, c.dtype) for n, c in columns.items()}
         bases = dict(zip(columns, np.cumsum([0, *(c.shape[0] for c in columns.values())]).tolist(), strict=False))
@@ -152,7 +156,20 @@ class _Fit:
         for k, (numbers, x) in enumerate(zip(_numbered(result, columns, bases), given, strict=False)):
             if x is not None or not self.missing:
                 walk.run(numbers, x, f"{place}[{k}]")
-        yield from map(jnp.asarray, found.values())
+        written = {n: np.array([r + bases[n] in walk.written for r in range(c.shape[0])]) for n, c in columns.items()}
+        return found, written
+
+
+def tangents_of_objects(batch: Batch, given: Sequence[Any], what: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tangents of the columns of a batch, from objects like its examples, and which rows of each were given."""
+    if len(given) != len(batch):
+        raise BatchError(f"{what}: {len(given)} were given for {len(batch)} examples")
+    try:
+        if batch.is_traced:
+            raise Misfit(": under jax.jit the examples of a Batch are not known; give a Batch")
+        return _Fit(missing=True).walked(batch, list(given), "")
+    except Misfit as error:
+        raise BatchError(f"{what}{error}") from None
 
 
 def _is_number(given: Any) -> bool:
@@ -238,11 +255,13 @@ def _numbered(batch: Batch, columns: Mapping[str, Any], bases: Mapping[str, int]
 
 
 class _Walk:
-    """Adds the floats of objects to columns, found by the numbers in objects of the same structure."""
+    """Puts the floats of objects into columns, found by the numbers in objects of the same structure. Cotangents of one
+    place add up; of tangents of one place (`missing`: None is none) the first counts."""
 
     def __init__(self, columns: Sequence[tuple[int, np.ndarray[Any, Any]]], missing: bool) -> None:
         self.columns, self.missing = columns, missing
         self.seen: set[tuple[int, int]] = set()
+        self.written: set[int] = set()
         self.alive: list[Any] = []
 
     def run(self, numbers: Any, given: Any, place: str) -> None:
@@ -271,6 +290,9 @@ class _Walk:
         held = np.asarray(given)
         if held.shape not in ((), column.shape[1:]):
             raise Misfit(f"{place}: floats of shape {held.shape} were given for some of shape {column.shape[1:]}")
+        if self.missing and number in self.written:
+            return
+        self.written.add(number)
         column[number - base] += held
 
 

@@ -37,8 +37,10 @@ def vjp(f: Function, *args: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]
 
     `pullback(ct)` is a tuple with one entry for each argument: of a shared one in its structure, summed over the batch;
     of a batched one a `Batch` for a list or a `Batch`, stacked arrays for stacked arrays. What has no derivative is
-    None. `ct` has the structure of the result, or is a list with one cotangent for each example, in the structure of
-    what one example returns; where there are no floats anything is accepted.
+    None. Where several arguments are packed, each `Batch` has the columns of all of them, as `pairs.args` have.
+
+    `ct` has the structure of the result, or is a list with one cotangent for each example, in the structure of what one
+    example returns; where there are no floats anything is accepted.
 
     Raises BatchError where a float of the result has no cotangent, or one of another shape.
 
@@ -104,6 +106,10 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> 
         else:
             selection = _select(batched, batched.bound(args, kwargs), chosen, len(args))
             for k, form in zip(chosen, selection.forms, strict=True):
+                if isinstance(form, Raw) and form.static:
+                    raise BatchError(
+                        f"{what}: argument {k} ({form.name}) is named in static, so it is no number that moves"
+                    )
                 _refuse_without(_holds_floats(selection, form), what, k, args[k])
             result, found = linear.with_gradient(_name(f), batched.programs(selection.bound), selection, has_aux, what)
         return result, found[0] if isinstance(argnums, int) else tuple(found)

@@ -15,11 +15,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from autobatch import differentials
-from autobatch.arguments import Bound, Slot, fill
+from autobatch.arguments import Bound, fill
 from autobatch.batch import Batch
-from autobatch.cotangents import Numbered, fit, fit_examples, paired
+from autobatch.cotangents import Numbered, fit, fit_examples, paired, tangents_of_objects
 from autobatch.differentials import Moving, Wrt, floats, moves, with_floats
 from autobatch.errors import BatchError, UnsupportedError
 from autobatch.gradients import Structure, derivative_of, derivatives_like, float_columns, has_derivative, is_integer
@@ -148,27 +149,29 @@ class Leaf:
         live = self.prepared.examples.host_or_leaves()
         return {n: jnp.asarray(live[n]) for n in float_columns(self.batch)}
 
-    def columns_of(self, slot: Slot, given: Any, what: str) -> dict[str, Any]:
-        """Tangents of the columns of floats, from those of a packed argument: a Batch, or a list of objects."""
-        assert self.batch is not None
-        component = self.component(slot.index)
-        own = self.batch if component is None else self.batch.args[component]
-        names = sorted(float_columns(own))
-        if isinstance(given, list):
-            parts = fit_examples(own, given, len(slot), f"{what} of {slot.name}", missing=True)
-        else:
-            parts = fit(own, given, f"{what} of {slot.name}", missing=True)
-        return dict(zip(names, parts, strict=True))
-
-    def column_tangents(self, tangents: Tangents) -> dict[str, Any]:
-        """Tangents of `live_columns`."""
+    def column_tangents(self, given: Mapping[int, Any], what: str) -> dict[str, Any]:
+        """Tangents of the columns of floats, from those of packed arguments by slot: Batches, or lists of objects. Of a
+        row that several arguments reach, the first counts."""
         made: dict[str, Any] = {}
+        known: dict[str, Any] = {}
         for slot in self.bound.slots:
-            if slot.kind != "array" and slot.index in tangents.slots:
-                for name, x in self.columns_of(slot, tangents.slots[slot.index], tangents.what).items():
-                    made.setdefault(name, x)
-        live = self.live_columns
-        return {n: with_rows(made[n], x.shape[0]) if n in made else jnp.zeros_like(x) for n, x in live.items()}
+            if slot.kind == "array" or slot.index not in given:
+                continue
+            assert self.batch is not None
+            component, x = self.component(slot.index), given[slot.index]
+            own = self.batch if component is None else self.batch.args[component]
+            names, words = sorted(float_columns(own)), f"{what} of {slot.name}"
+            if isinstance(x, list) and not isinstance(own, GroupedBatch):
+                new, rows = tangents_of_objects(own, x, words)
+            else:
+                new = dict(zip(names, fit(own, x, words, missing=True), strict=True))
+                rows = {n: np.ones(c.shape[0], np.bool_) for n, c in new.items()}
+            for name, column in new.items():
+                held = known.get(name, np.zeros(column.shape[0], np.bool_))
+                before = made.get(name, jnp.zeros_like(column))
+                made[name] = jnp.where(held.reshape(-1, *(1,) * (column.ndim - 1)), before, column)
+                known[name] = held | rows[name]
+        return made
 
     def batch_of(self, tables: Mapping[str, Any], columns: Mapping[str, Any], component: int | None) -> Batch:
         """A Batch of derivatives of one packed argument."""
@@ -353,18 +356,13 @@ class Tangents:
         """The inputs of a program that move, and their tangents."""
         p = leaf.prepared
         shared = {leaf.inputs[k]: x for k, x in self.shared.items()}
-        tables: dict[str, Any] = {}
+        columns = leaf.column_tangents(self.slots, self.what)
+        tables = {leaf.of_column[name]: x for name, x in columns.items() if name in leaf.of_column}
         for slot in leaf.bound.slots:
-            if slot.index not in self.slots:
-                continue
-            if slot.kind == "array":
+            if slot.kind == "array" and slot.index in self.slots:
                 name = p.program.array_table(slot.index)
                 if name in p.tables:
                     tables[name] = jnp.moveaxis(self.slots[slot.index], slot.axis, 0)
-                continue
-            for column, x in leaf.columns_of(slot, self.slots[slot.index], self.what).items():
-                if column in leaf.of_column:
-                    tables.setdefault(leaf.of_column[column], x)
         wrt = Wrt(tuple(shared), tuple(tables))
         primals = wrt.of(p.shared, p.tables)
         columns = {n: with_rows(x, primals[1][n].shape[0]) for n, x in tables.items()}
@@ -403,7 +401,12 @@ def pushed(tree: Tree, tangents: Tangents) -> tuple[Any, Any]:
     moved: list[Any] = [{} for _ in parts]
     if any(s.kind != "array" and s.index in tangents.slots for s in parts[0].bound.slots):
         columns = [leaf.live_columns for leaf in parts]
-        moved = [leaf.column_tangents(tangents) for leaf in parts]
+        for k, leaf in enumerate(parts):
+            found = leaf.column_tangents(tangents.slots, tangents.what)
+            rows = {n: x.shape[0] for n, x in columns[k].items()}
+            moved[k] = {
+                n: with_rows(found[n], rows[n]) if n in found else jnp.zeros_like(x) for n, x in columns[k].items()
+            }
 
     def run(values: list[list[Any]], columns: list[Mapping[str, Any]]) -> tuple[list[Any], Any]:
         replaced = (with_floats(c, v) for c, v in zip(computed, values, strict=True))

@@ -259,6 +259,9 @@ def test_a_gradient_by_an_integer_names_the_argument():
         ab.grad(double, argnums=1)(2.0, np.arange(3))
     with pytest.raises(ab.BatchError, match="argument 0 is an integer"):
         ab.grad(double)(2, np.arange(3.0))
+    fixed = ab.batched(lambda w, n, x: w * x * n, in_axes=(None, None, 0), static="n")
+    with pytest.raises(ab.BatchError, match=r"argument 1 \(n\) is named in static"):
+        ab.grad(fixed, argnums=1)(2.0, 3.0, np.ones(2))
     with pytest.raises(ab.BatchError, match="argument 0 is a str"):
         ab.grad(lambda s, x: x)("a", 2.0)
     with pytest.raises(ab.BatchError, match=r"depth returns int32\[\]"):

@@ -80,6 +80,34 @@ def test_the_tangent_of_a_result_has_its_structure():
     assert ab.unbatch(dot["name"]) == [None] * 3
 
 
+def test_tangents_of_arguments_that_were_packed_together():
+    """An object in both arguments is one number that moves."""
+    f = ab.batched(lambda p, a, b: energy(p, a) * energy(p, b), in_axes=(None, 0, 0))
+    leaf, moved = Node(0.5), Node(0.25)
+    left, right = [Node(1.0, leaf, Node(2.0))], [Node(3.0, Node(1.0), leaf)]
+    dleft, dright = [Node(0.1, moved, Node(0.2))], [Node(0.3, Node(0.4), moved)]
+    pairs = f.pack(left, right)
+    dots = ab.grad(f, argnums=(1, 2))(params(0.7), *pairs.args)
+    new = dict(zip(dots[0].floats(), f.pack(dleft, dright).floats().values(), strict=True))
+    step = 1e-2
+
+    def at(s):
+        shared = Node(0.5 + 0.25 * s)
+        return f(
+            params(0.7),
+            [Node(1.0 + 0.1 * s, shared, Node(2.0 + 0.2 * s))],
+            [Node(3.0 + 0.3 * s, Node(1.0 + 0.4 * s), shared)],
+        )
+
+    slope = (at(step) - at(-step)) / (2 * step)
+    for primals, tangents in (
+        ((left, right), (dleft, dright)),
+        (pairs.args, tuple(d.with_floats(new) for d in dots)),
+    ):
+        found = ab.jvp(f, (params(0.7), *primals), (None, *tangents))[1]
+        np.testing.assert_allclose(found, slope, rtol=1e-2)
+
+
 @pytest.mark.parametrize(
     ("tangents", "words"),
     [
