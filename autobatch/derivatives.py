@@ -164,8 +164,9 @@ def hvp(f: Function, args: Sequence[Any], tangents: Sequence[Any], argnums: Argn
 def per_example_grad(f: Function, argnums: Argnums = 0) -> Function:
     """As `grad`, with one gradient of the shared arguments for each example: arrays with a leading axis B.
 
-    The shared floats by which it differentiates are given to each example as its own: B copies of them in memory, and
-    no row that reads them is shared between examples. Gradients of batched arguments are as `ab.grad` gives them.
+    The shared floats by which it differentiates are given to each example as its own, and no row that reads them is
+    shared between examples. Memory grows with the number of activations times the size of the arrays that they read:
+    take few examples at once where these are large.
 
     >>> import autobatch as ab
     >>> square = ab.batched(lambda w, x: (w * x) ** 2, in_axes=(None, 0))

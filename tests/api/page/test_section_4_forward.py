@@ -367,6 +367,23 @@ def test_examples_that_differ_in_shape():
         ab.jvp(f, (0.5, photos), (1.0, photos))
 
 
+def test_results_of_examples_that_differ_in_shape():
+    """Lists, arrays of different shapes, masked failures: cotangents go to the group of their example."""
+    photos = [Photo(np.full(s, 0.5, np.float32), 2.0) for s in ((2, 2), (3, 3), (2, 2))]
+    twice = ab.batched(lambda w, p: [(p.pixels * w).sum()] * 2, in_axes=(None, 0))
+    close(ab.vjp(twice, 1.0, photos)[1]([[1.0, 2.0], [3.0, 0.0], [0.0, 1.0]])[0], 3 * 2.0 + 3 * 4.5 + 2.0)
+    whole = ab.batched(lambda w, p: p.pixels * w, in_axes=(None, 0))
+    out, pull = ab.vjp(whole, 1.0, photos)
+    dw, dphotos = pull([k * np.ones_like(p.pixels) for k, p in enumerate(photos)])
+    close(dw, 4.5 + 2 * 2.0)
+    close([x.pixels[0, 0] for x in ab.unbatch(dphotos)], [0.0, 1.0, 2.0])
+    close(pull(out)[0], sum((p.pixels**2).sum() for p in photos))
+    masked = ab.batched(lambda w, p: w * [1.0, 2.0][int(p.gain)], in_axes=(None, 0), on_error="mask")
+    photos[1].gain = 1.0
+    (values, failures), found = ab.value_and_grad(masked)(3.0, photos)
+    assert failures.failed.tolist() == [True, False, True] and found == 2.0 and values[1] == 6.0
+
+
 def test_an_array_beside_examples_that_differ_in_shape():
     f = ab.batched(lambda v, p: (p.pixels * v).sum() ** 2 * p.gain, in_axes=(1, 0))
     photos = [Photo(np.full(s, 0.1, np.float32), 2.0) for s in ((2, 2), (3, 3), (2, 2), (2, 2))]
