@@ -240,13 +240,7 @@ class _Adjoint:
         if rows:
             rule = rule_of(equation, flags, rows)
             given = [x for x, number in zip(equation.operands, rule.numbers, strict=True) if number is None]
-            if jax_compat.holds_loop(equation.op):
-                raise UnsupportedError(
-                    "a loop that computed numbers end has no derivative in reverse",
-                    equation.span,
-                    "give it a fixed number of turns (range), or differentiate by something that it does not read",
-                )
-            found = self.paste(row_rule(rule), [*given, *cotangents], order, equation.span)
+            found = self.paste(row_rule(rule, equation.span), [*given, *cotangents], order, equation.span)
             for k, x in zip(rows, found, strict=True):
                 operand = equation.operands[k]
                 assert isinstance(operand, Variable)

@@ -15,13 +15,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Literal, Operand, Value
 from autobatch.ir.leaf import Rule
 from autobatch.ir.ops import Op, own
 from autobatch.ir.system import Atom, Compute, Contract, Variable
 from autobatch.ir.types import Array
-from autobatch.source import NOWHERE
+from autobatch.source import NOWHERE, Span
 
 
 def cotangent_type(type: Array) -> Array:
@@ -52,13 +53,24 @@ def as_operation(equation: Contract, result: Variable) -> Compute:
     rule = rule_of(of, [ct is not None for ct in equation.cotangents], (equation.wrt,))
     given = [x for x, number in zip(of.operands, rule.numbers, strict=True) if number is None]
     cotangents = [ct for ct in equation.cotangents if ct is not None]
-    return Compute((result,), own("pullback", rule=rule), (*given, *cotangents), equation.space, equation.span)
+    op = own("pullback", rule=rule, loops=jax_compat.loops(row_rule(rule, equation.span).jaxpr))
+    return Compute((result,), op, (*given, *cotangents), equation.space, equation.span)
 
 
-def row_rule(rule: Rule) -> Any:
-    """The rule on one row, as a closed jaxpr: operands that are no numbers, then cotangents -> cotangents of `wrt`."""
+def row_rule(rule: Rule, span: Span) -> Any:
+    """The rule on one row, as a closed jaxpr: operands that are no numbers, then cotangents -> cotangents of `wrt`.
+
+    A loop that computed numbers end has none, unless what holds it has a rule of its own (`jax.custom_vjp`)."""
     try:
         return _row_rule(rule)
+    except ValueError as error:
+        if not jax_compat.holds_loop(rule.op):
+            raise
+        raise UnsupportedError(
+            "a loop that computed numbers end has no derivative in reverse",
+            span,
+            "give it a fixed number of turns (range), or differentiate by something that it does not read",
+        ) from error
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
@@ -87,9 +99,12 @@ def contract(equation: Contract, xs: Sequence[Any], cotangents: Sequence[Any]) -
     of = equation.of
     results = tuple(r.type for r in of.results)
     varying = [isinstance(x, Variable) and x.space is not None for x in of.operands]
+    moving = leaf.moved_together(of.op, xs, (equation.wrt,))
 
-    def batched(uniform: Any) -> list[Any]:
-        held = [uniform if k == equation.wrt else x for k, x in enumerate(xs)]
+    def batched(*moved: Any) -> list[Any]:
+        held = list(xs)
+        for k, x in zip(moving, moved, strict=True):
+            held[k] = x
 
         def lane(*rows: Any) -> list[Any]:
             rest = iter(rows)
@@ -101,15 +116,14 @@ def contract(equation: Contract, xs: Sequence[Any], cotangents: Sequence[Any]) -
         outputs: list[Any] = jax.vmap(lane)(*(x for v, x in zip(varying, held, strict=True) if v))
         return outputs
 
-    _, pull = jax.vjp(batched, jnp.asarray(xs[equation.wrt]))
-    (found,) = pull([ct for ct in cotangents if ct is not None])
-    return found
+    _, pull = jax.vjp(batched, *(jnp.asarray(xs[k]) for k in moving))
+    return pull([ct for ct in cotangents if ct is not None])[0]
 
 
 def operands_read(equation: Compute, cotangents: Sequence[bool], wrt: int) -> frozenset[int]:
     """The operands whose values the rule of a uniform operand reads."""
     rule = rule_of(equation, cotangents, (wrt,))
-    closed = row_rule(rule)
+    closed = row_rule(rule, equation.span)
     used = jax_compat.inputs_read(closed)
     given = [k for k, number in enumerate(rule.numbers) if number is None]
     return frozenset(k for n, k in enumerate(given) if n in used)

@@ -21,4 +21,11 @@ CHEAP = ELEMENTWISE | frozenset((
     "select_and_scatter_add", "stop_gradient", "transpose", "undefined",
 ))
 """With reductions within a row, and reads of a few numbers."""
+
+LINEAR = frozenset((
+    "add", "add_any", "broadcast_in_dim", "concatenate", "conv_general_dilated", "convert", "convert_element_type",
+    "copy", "dot_general", "dynamic_slice", "dynamic_update_slice", "gather", "mul", "neg", "pad", "reduce_sum",
+    "reshape", "rev", "scatter-add", "select_n", "slice", "split", "squeeze", "sub", "transpose",
+))
+"""Linear in each operand: the derivative by one is finite where the others are zero."""
 # fmt: on

@@ -195,7 +195,9 @@ def bind(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:
 
 def holds_loop(op: Op) -> bool:
     """Does an operation hold a loop that computed numbers end? It may never end on operands that nobody meant."""
-    return op.is_jax and (op.name == "while" or any(map(_loops, jex.jaxprs_in_params(dict(op.params)))))
+    if op.name == "pullback":
+        return bool(op["loops"])
+    return op.is_jax and (op.name == "while" or any(map(loops, jex.jaxprs_in_params(dict(op.params)))))
 
 
 def held_primitives(op: Op) -> list[str]:
@@ -210,8 +212,9 @@ def _primitives(jaxpr: jex.Jaxpr) -> list[str]:
     return found
 
 
-def _loops(jaxpr: jex.Jaxpr) -> bool:
-    return any(e.primitive.name == "while" or any(map(_loops, jex.jaxprs_in_params(e.params))) for e in jaxpr.eqns)
+def loops(jaxpr: jex.Jaxpr) -> bool:
+    """Does a jaxpr hold a loop that computed numbers end?"""
+    return any(e.primitive.name == "while" or any(map(loops, jex.jaxprs_in_params(e.params))) for e in jaxpr.eqns)
 
 
 @cache

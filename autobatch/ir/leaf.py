@@ -39,16 +39,27 @@ def pull_back(rule: Rule, given: Sequence[Any], cotangents: Sequence[Any]) -> Se
         for type, number in zip(rule.operands, rule.numbers, strict=True)
     ]
 
+    moving = moved_together(rule.op, xs, rule.wrt)
+
     def primal(*moved: Any) -> list[Any]:
         held = list(xs)
-        for k, x in zip(rule.wrt, moved, strict=True):
+        for k, x in zip(moving, moved, strict=True):
             held[k] = x
         outputs = evaluate(rule.op, rule.results, *held)
         return [y for y, has in zip(outputs, rule.cotangents, strict=True) if has]
 
-    _, pull = jax.vjp(primal, *(jnp.asarray(xs[k]) for k in rule.wrt))
+    _, pull = jax.vjp(primal, *(jnp.asarray(xs[k]) for k in moving))
     found: Sequence[Any] = pull(list(cotangents))
-    return found
+    return found[: len(rule.wrt)]
+
+
+def moved_together(op: Op, xs: Sequence[Any], wrt: Sequence[int]) -> list[int]:
+    """The operands to differentiate by for the cotangents of `wrt`, which come first. JAX's rule of a linear solve
+    fails where only some of the operands move that hold the one matrix: there all do."""
+    if op.name != "custom_linear_solve":
+        return list(wrt)
+    others = [k for k, x in enumerate(xs) if k not in wrt and jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
+    return [*wrt, *others]
 
 
 def _pullback(op: Op, *xs: Any) -> Any:

@@ -101,8 +101,8 @@ OWN: dict[str, OwnOp] = {
     "int": OwnOp("int(x): towards zero", host=False, fails=True),
     "convert": OwnOp("convert[dtype](x): the same numbers in another dtype", host=False),
     "pullback": OwnOp(
-        "pullback[rule](x, ...): the cotangent of an operand of another operation, from its operands and then the "
-        "cotangents of its results",
+        "pullback[rule, loops](x, ...): the cotangent of an operand of another operation, from its operands and then "
+        "the cotangents of its results",
         host=False,
     ),
 }

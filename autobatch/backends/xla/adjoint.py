@@ -20,6 +20,7 @@ from autobatch.backends.xla.loops import LevelLoop
 from autobatch.backends.xla.rows import segment_reduce, take
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
+from autobatch.ir.elementwise import LINEAR
 from autobatch.ir.system import (
     Collect,
     Compute,
@@ -71,6 +72,11 @@ def as_rows(weight: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """Factors, one for each row or each number of it, for rows of this shape."""
     wide = weight.reshape(weight.shape[0], *(weight.shape[1:] or (1,) * len(shape)))
     return jnp.broadcast_to(wide, (weight.shape[0], *shape)).astype(dtype)
+
+
+def scaled(values: Any, factors: Any) -> Any:
+    """Cotangents times factors. A factor of zero says that nothing was read: zero, whatever the cotangent is."""
+    return jnp.where(factors == 0, jnp.zeros_like(values), values * factors)
 
 
 class AdjointEmission(Emission):
@@ -236,12 +242,15 @@ class AdjointEmission(Emission):
                 return super().whole(equation, step)
 
     def contract(self, equation: Contract) -> Any:
-        """One operation on all rows; those past the last one have zero operands and zero cotangents."""
+        """One operation on all rows; those past the last one have zero cotangents. Their operands are zero too, or,
+        where a derivative need not be finite at zero, those of the first row."""
         order = self.schedule.home[equation.of.results[0]]
-        live = jnp.arange(self.capacity(order)) < self.entry("counts", equation.space.index)
+        count = self.entry("counts", equation.space.index)
+        live = jnp.arange(self.capacity(order)) < count
+        linear = equation.of.op.name in LINEAR
 
-        def masked(x: Any) -> Any:
-            return jnp.where(live.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.zeros_like(x))
+        def masked(x: Any, other: Any = 0) -> Any:
+            return jnp.where(live.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.asarray(other, x.dtype))
 
         def value(x: Any, like: Any) -> Any:
             varying = isinstance(like, Variable) and like.space is not None
@@ -250,7 +259,10 @@ class AdjointEmission(Emission):
                     return self.literal(like)
                 rows = (self.capacity(order),) if varying else ()
                 return jax_compat.zeros((*rows, *like.type.shape), jax_compat.device_dtype(like.type))
-            return masked(self.in_order(x, order)) if varying else self.atom(x)
+            if not varying:
+                return self.atom(x)
+            held = self.in_order(x, order)
+            return masked(held) if linear else masked(held, held[:1])
 
         def cotangent(ct: Variable | None) -> Any:
             if ct is None:
@@ -259,7 +271,8 @@ class AdjointEmission(Emission):
             return masked(held if ct.space is not None else jnp.broadcast_to(held, (self.capacity(order), *held.shape)))
 
         operands = [value(x, like) for x, like in zip(equation.operands, equation.of.operands, strict=True)]
-        return contract(equation, operands, [cotangent(ct) for ct in equation.cotangents])
+        found = contract(equation, operands, [cotangent(ct) for ct in equation.cotangents])
+        return found if linear else jnp.where(count > 0, found, jnp.zeros_like(found))
 
     def collect(self, equation: Collect) -> Any:
         """The sum of what has been read, over all rows."""
@@ -270,7 +283,7 @@ class AdjointEmission(Emission):
         inverse = self.inverse(equation, self.beginnings(equation.sources))
         values = take(self.joined(equation.sources, dtype), inverse.index)
         if (factors := self.factors(equation)) is not None:
-            values = values * take(factors, inverse.entry)
+            values = scaled(values, take(factors, inverse.entry))
         if equation.result.space is None:
             live = (inverse.owner == 0).reshape(-1, *(1,) * len(shape))
             return jnp.sum(jnp.where(live, values, jnp.zeros_like(values)), 0)
@@ -284,7 +297,7 @@ class AdjointEmission(Emission):
         values = take(jnp.concatenate([held, jnp.zeros((1, *shape), dtype)]), row)
         weight = weight if equation.factor is None else self.env[equation.factor]
         if weight is not None:
-            values = values * as_rows(weight, shape, dtype)
+            values = scaled(values, as_rows(weight, shape, dtype))
         if isinstance(equation.equation, Gather | Spread):
             return values
         order = self.schedule.home[equation.result]
@@ -359,7 +372,7 @@ class ReverseLoop(LevelLoop):
             live = live & (index >= 0)
             values = take(source, jnp.where(live, index, 0)).astype(dtype)
             if runs.factors is not None:
-                values = values * take(runs.factors, held)
+                values = scaled(values, take(runs.factors, held))
             return jnp.where(live.reshape((width,) + (1,) * (values.ndim - 1)), values, jnp.zeros_like(values))
 
         if runs.start is None:

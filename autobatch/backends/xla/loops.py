@@ -150,8 +150,11 @@ class LevelLoop:
         def step(carry: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
             at, held = carry
             start = self.e.entry(starts, at - 1 if reverse else at)
-            live = self.e.entry(ends, level) - start
-            return at - 1 if reverse else at + 1, self.window(task, width, start, live, held)
+            if reverse:  # rows behind those of the level are finished and are computed again, to the same values
+                begin = jnp.where(level > 0, self.e.entry(ends, jnp.maximum(level - 1, 0)), 0)
+                live = jnp.maximum(begin - start, 0), self.e.entry("counts", task.order.space.index) - start
+                return at - 1, self.window(task, width, start, live, held)
+            return at + 1, self.window(task, width, start, (0, self.e.entry(ends, level) - start), held)
 
         def more(carry: tuple[Any, list[Any]]) -> Any:
             if reverse:
@@ -161,8 +164,9 @@ class LevelLoop:
         found: tuple[Any, list[Any]] = jax.lax.while_loop(more, step, (done, buffers))
         return found
 
-    def window(self, task: Task, width: int, start: Any, live: Any, buffers: list[Any]) -> list[Any]:
-        """Rows start:start+width of one task; those from `live` on are not of this level, and are overwritten."""
+    def window(self, task: Task, width: int, start: Any, live: tuple[Any, Any], buffers: list[Any]) -> list[Any]:
+        """Rows start:start+width of one task; those outside the interval `live` are of levels to come, and are
+        overwritten."""
         order: Order = task.order
         local: dict[Variable, Any] = {}
 
@@ -181,7 +185,8 @@ class LevelLoop:
             if (product := self.products.of(equation, width, row, read)) is not None:
                 found = [product]
             elif isinstance(equation, Compute):
-                found = compute_live(equation, [row(x) for x in equation.operands], width, live)
+                first, end = live
+                found = compute_live(equation, [row(x) for x in equation.operands], width, end, first)
             else:
                 found = [self.gathered(equation, order, start, width, buffers)]
             local.update(zip(results(equation), found, strict=True))

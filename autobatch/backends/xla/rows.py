@@ -37,15 +37,15 @@ def segment_reduce(kind: str, values: Any, owner: Any, rows: int) -> Any:
     return reduced.astype(values.dtype)
 
 
-def compute_live(equation: Compute, xs: Sequence[Any], rows: int, live: Any) -> Sequence[Any]:
-    """As `compute`, on `rows` rows of which the first `live` ones matter: an operation that holds a loop runs on the
-    operands of the first row in place of the others, whose loops might never end."""
+def compute_live(equation: Compute, xs: Sequence[Any], rows: int, live: Any, first: Any = 0) -> Sequence[Any]:
+    """As `compute`, on `rows` rows of which those of `first:live` matter: an operation that holds a loop runs on the
+    operands of the row `first` in place of the others, whose loops might never end."""
     if not any(isinstance(x, Variable) and x.space is not None for x in equation.operands):
         return [jnp.broadcast_to(y, (rows, *y.shape)) for y in compute(equation, xs)]
     if not jax_compat.holds_loop(equation.op):
         return compute(equation, xs)
     row = jnp.arange(rows)
-    chosen = jnp.where(row < live, row, 0)
+    chosen = jnp.where((row >= first) & (row < live), row, first)
     varying = [isinstance(x, Variable) and x.space is not None for x in equation.operands]
 
     def run() -> list[Any]:
@@ -54,7 +54,7 @@ def compute_live(equation: Compute, xs: Sequence[Any], rows: int, live: Any) -> 
     def skip() -> list[Any]:
         return [jax_compat.zeros(a.shape, a.dtype) for a in jax.eval_shape(run)]
 
-    found: Sequence[Any] = jax.lax.cond(live > 0, run, skip)
+    found: Sequence[Any] = jax.lax.cond(live > first, run, skip)
     return found
 
 
