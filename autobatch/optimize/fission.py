@@ -24,6 +24,7 @@ from autobatch.ir.system import (
     Fold,
     Follow,
     Gather,
+    Given,
     Space,
     System,
     Variable,
@@ -141,10 +142,11 @@ def _steps(system: System) -> list[tuple[list[Equation], bool]]:
 
 
 def eliminate_dead(system: System) -> System:
-    """Without the equations that no output depends on."""
+    """Without the equations that no output depends on. What is handed in stays: a gather that reads a buffer finds its
+    rows by where everything in that buffer lies, what it does not read included."""
     maker = {r: e for e in system.equations for r in results(e)}
     live: set[int] = set()
-    todo = list(system.outputs)
+    todo = [*system.outputs, *(r for e in system.equations if isinstance(e, Given) for r in results(e))]
     while todo:
         equation = maker[todo.pop()]
         if id(equation) not in live:
