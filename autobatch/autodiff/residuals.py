@@ -6,7 +6,7 @@ reads is known by then. What has a row in a buffer anyway costs nothing to save.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from autobatch.ir.elementwise import CHEAP
@@ -20,6 +20,7 @@ from autobatch.ir.system import (
     Gather,
     Given,
     PathSum,
+    Selected,
     Shared,
     Spread,
     Variable,
@@ -45,7 +46,7 @@ def complete(
     kept = {v for r in primal.recurrences() for group in r.buffers for v in group}
     residuals: dict[Variable, None] = {}
     again: dict[int, Equation] = {}
-    todo = [v for e in own for v in reads(e) if v not in made]
+    todo = [v for e in own for v in (*reads(e), *_beside(e, root, steps)) if v not in made]
     while todo:
         variable = todo.pop()
         equation = maker[variable]
@@ -55,14 +56,17 @@ def complete(
             residuals[variable] = None
             continue
         again[id(equation)] = equation
-        needed = [*reads(equation)]
-        if isinstance(equation, Gather | Fold | PathSum):
-            needed += gather_layout(root, equation, steps[id(equation)])[0]
-        todo += needed
+        todo += [*reads(equation), *_beside(equation, root, steps)]
     order = tuple(sorted(residuals, key=lambda v: v.id))
     given = [Given(v, k) for k, v in enumerate(order)]
     kept_equations = [e for e in primal.system.equations if id(e) in again]
     return [*given, *kept_equations, *own], order
+
+
+def _beside(equation: Equation, root: Schedule, steps: Mapping[int, Stage | Recurrence]) -> Sequence[Variable]:
+    """What lies in the array that an equation reads, as the tables have it."""
+    read = equation.fold if isinstance(equation, Selected) else equation
+    return gather_layout(root, read, steps[id(read)])[0] if isinstance(read, Gather | Fold | PathSum) else ()
 
 
 def _saved(variable: Variable, equation: Equation, policy: Policy) -> bool:

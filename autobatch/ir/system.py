@@ -291,7 +291,7 @@ def reads(equation: Equation) -> Iterable[Variable]:
         case Contract(operands=xs, cotangents=cts):
             return (x for x in (*xs, *cts) if isinstance(x, Variable))
         case Selected(fold=fold):
-            return (*fold.sources, fold.result)
+            return fold.sources
         case Collect(sources=sources, readers=readers):
             return (*sources, *(r.factor for r in readers if r.factor is not None))
         case Follow(source=source, factor=factor):

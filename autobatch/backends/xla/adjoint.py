@@ -58,14 +58,17 @@ class AdjointProgram(Program):
 
 @dataclass(frozen=True)
 class Inverse:
-    """Which entries have read each row: those at `start[row]:start[row + 1]` of `index`, rows of the cotangents one
-    behind the other. `owner` is the row of each entry, past the last one for entries that do not count; `entry` its
-    place before sorting."""
+    """Which entries of tables have read each row: `count[row]` ones from `first[row]` on in `entry`, and in `index`,
+    where their cotangents lie. `once`: no row has been read twice. `row` is the row that each entry has read, past the
+    last one where it does not count; `source` where its cotangent lies."""
 
-    start: Any
+    first: Any
+    count: Any
     index: Any
-    owner: Any
     entry: Any
+    once: Any
+    row: Any
+    source: Any
 
 
 def as_rows(weight: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -77,6 +80,26 @@ def as_rows(weight: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 def scaled(values: Any, factors: Any) -> Any:
     """Cotangents times factors. A factor of zero says that nothing was read: zero, whatever the cotangent is."""
     return jnp.where(factors == 0, jnp.zeros_like(values), values * factors)
+
+
+def invert(row: Any, source: Any, rows: int) -> Inverse:
+    """The entries that have read each of `rows` rows. Where no row is read twice, as in trees, nothing is sorted."""
+    entries = row.shape[0]
+    at = jnp.arange(entries, dtype=row.dtype)
+    count = jnp.zeros(rows + 1, row.dtype).at[row].add(1, mode="promise_in_bounds")[:rows]
+    once = jnp.max(count, initial=0) <= 1
+    room = max(entries, rows)
+
+    def placed() -> tuple[Any, Any]:
+        where = jnp.where(row < rows, row, room)
+        return jnp.zeros(room, row.dtype).at[where].set(at, mode="drop"), jnp.arange(rows, dtype=row.dtype)
+
+    def ordered() -> tuple[Any, Any]:
+        order = jnp.argsort(row, stable=True).astype(row.dtype)
+        return jnp.pad(order, (0, room - entries)), jnp.cumsum(count, dtype=row.dtype) - count
+
+    entry, first = jax.lax.cond(once, placed, ordered)
+    return Inverse(first, count, take(source, entry), entry, once, row, source)
 
 
 class AdjointEmission(Emission):
@@ -167,12 +190,8 @@ class AdjointEmission(Emission):
         if key not in self.inverses:
             parts = [self.rows_read(r, collect.of) for r in collect.readers]
             row = jnp.concatenate([p[0] for p in parts])
-            index = jnp.concatenate([p[1] + first[r.cotangent] for p, r in zip(parts, collect.readers, strict=True)])
-            entry = jnp.argsort(row, stable=True)
-            owner = row[entry]
-            counts = jnp.zeros(self.rows(collect.of) + 1, row.dtype).at[row].add(1, mode="promise_in_bounds")
-            start = jnp.concatenate([jnp.zeros(1, row.dtype), jnp.cumsum(counts, dtype=row.dtype)[:-1]])
-            self.inverses[key] = Inverse(start, index[entry], owner, entry)
+            source = jnp.concatenate([p[1] + first[r.cotangent] for p, r in zip(parts, collect.readers, strict=True)])
+            self.inverses[key] = invert(row, source, self.rows(collect.of))
         return self.inverses[key]
 
     def table_of(self, reader: Reader, first: Mapping[Variable, int]) -> Any:
@@ -210,7 +229,8 @@ class AdjointEmission(Emission):
         if isinstance(equation, Collect):
             inverse = self.inverse(equation, first)
             factors = self.factors(equation)
-            return Runs(inverse.start, inverse.index, None if factors is None else take(factors, inverse.entry))
+            factors = None if factors is None else take(factors, inverse.entry)
+            return Runs(inverse.first, inverse.count, inverse.index, factors)
         row, _, weight = self.rows_read(equation, equation.of)
         index = jnp.where(row < self.rows(equation.of), row + first[equation.source], -1)
         weight = weight if equation.factor is None else self.env[equation.factor]
@@ -218,9 +238,10 @@ class AdjointEmission(Emission):
         factors = None if weight is None else as_rows(weight, equation.result.type.shape, dtype)
         read = equation.equation
         if isinstance(read, Gather | Spread):
-            return Runs(None, index, factors)
+            return Runs(None, None, index, factors)
         name = read.name if isinstance(read, PathSum) else read.table
-        return Runs(self.table(f"{name}@{self.schedule.home[read.result].index}.start"), index, factors)
+        start = self.table(f"{name}@{self.schedule.home[read.result].index}.start")
+        return Runs(start[:-1], start[1:] - start[:-1], index, factors)
 
     # ---- equations
 
@@ -281,13 +302,26 @@ class AdjointEmission(Emission):
         if not equation.readers:
             return jnp.zeros((rows, *shape) if equation.result.space is not None else shape, dtype)
         inverse = self.inverse(equation, self.beginnings(equation.sources))
-        values = take(self.joined(equation.sources, dtype), inverse.index)
-        if (factors := self.factors(equation)) is not None:
-            values = scaled(values, take(factors, inverse.entry))
+        held, factors = self.joined(equation.sources, dtype), self.factors(equation)
+
+        def values(index: Any, entry: Any, live: Any) -> Any:
+            found = take(held, index)
+            found = found if factors is None else scaled(found, take(factors, entry))
+            return jnp.where(live.reshape(-1, *(1,) * len(shape)), found, jnp.zeros_like(found))
+
         if equation.result.space is None:
-            live = (inverse.owner == 0).reshape(-1, *(1,) * len(shape))
-            return jnp.sum(jnp.where(live, values, jnp.zeros_like(values)), 0)
-        return segment_reduce("sum", values, inverse.owner, rows)
+            return jnp.sum(values(inverse.source, jnp.arange(inverse.row.shape[0]), inverse.row == 0), 0)
+
+        def read_once() -> Any:
+            return values(inverse.index[:rows], inverse.entry[:rows], inverse.count > 0)
+
+        def read_often() -> Any:
+            count = inverse.row.shape[0]
+            owner = take(inverse.row, inverse.entry[:count])
+            found = values(inverse.index[:count], inverse.entry[:count], jnp.ones(count, bool))
+            return segment_reduce("sum", found, owner, rows)
+
+        return jax.lax.cond(inverse.once, read_once, read_often)
 
     def follow(self, equation: Follow) -> Any:
         """What has been read, over all rows."""
@@ -307,7 +341,7 @@ class AdjointEmission(Emission):
         return segment_reduce("sum", values, jnp.where(live, source, rows), rows)
 
     def selected(self, equation: Selected) -> Any:
-        """1 at the first element of each run that equals its maximum (minimum)."""
+        """1 at the first element of each run that is its maximum (minimum)."""
         fold = equation.fold
         order = self.schedule.home[fold.result]
         name, rows = f"{fold.table}@{order.index}", self.capacity(order)
@@ -318,7 +352,10 @@ class AdjointEmission(Emission):
         count = values.shape[0]
         live = jnp.arange(count) < self.entry("counts", fold.elements.index)
         shape = (-1, *(1,) * (values.ndim - 1))
-        equal = (values == take(self.env[fold.result], owner)) & live.reshape(shape)
+        # Not the result of the fold: a window that is shifted back over finished rows computes them again in another
+        # width, which may have moved their last bits since.
+        best = segment_reduce(fold.kind, values, jnp.where(live, owner, rows), rows)
+        equal = (values == take(best, owner)) & live.reshape(shape)
         at = jnp.where(equal, jnp.arange(count).reshape(shape), count)
         first = segment_reduce("min", at, jnp.where(live, owner, rows), rows)
         return (equal & (at == take(first, owner))).astype(dtype)
@@ -329,10 +366,11 @@ class AdjointEmission(Emission):
 
 @dataclass(frozen=True)
 class Runs:
-    """What each row of a loop adds up: the entries `start[row]:start[row + 1]`, which are the rows `index` of a buffer
-    (negative: none), each multiplied by its factor where there are any."""
+    """What each row of a loop adds up: `count[row]` entries from `first[row]` on, which are the rows `index` of a
+    buffer (negative: none), each multiplied by its factor where there are any. `first` None: one entry a row."""
 
-    start: Any
+    first: Any
+    count: Any
     index: Any
     factors: Any
 
@@ -375,15 +413,17 @@ class ReverseLoop(LevelLoop):
                 values = scaled(values, take(runs.factors, held))
             return jnp.where(live.reshape((width,) + (1,) * (values.ndim - 1)), values, jnp.zeros_like(values))
 
-        if runs.start is None:
+        if runs.first is None:
             return entry(start + jnp.arange(width), jnp.ones(width, bool))
-        bounds = jax.lax.dynamic_slice_in_dim(runs.start, start, width + 1, allow_negative_indices=False)
-        first, last = bounds[:-1], bounds[1:]
-        longest = jnp.max(last - first)
+        first, count = (
+            jax.lax.dynamic_slice_in_dim(x, start, width, allow_negative_indices=False)
+            for x in (runs.first, runs.count)
+        )
+        longest = jnp.max(count)
 
         def more(carry: tuple[Any, Any]) -> tuple[Any, Any]:
             at, total = carry
-            return at + 1, total + entry(first + at, first + at < last)
+            return at + 1, total + entry(first + at, at < count)
 
-        begin = jnp.int32(1), entry(first, first < last)
+        begin = jnp.int32(1), entry(first, count > 0)
         return jax.lax.while_loop(lambda c: c[0] < longest, more, begin)[1]

@@ -95,12 +95,13 @@ class Differentiable:
             if (adjoint := self.adjoint) is not None:
                 given = [*kept, *(cotangents[k] for k in adjoint.seeds)]
                 found = iter(self.reverse.run(shared, {**moving, **still}, signature, given, inner))
+                assert len(set(adjoint.shared)) == len(adjoint.shared), "each input is one variable"
                 for k in adjoint.shared:
-                    of_shared[k] = of_shared[k] + next(found).astype(shared[k].dtype)
+                    of_shared[k] = next(found).astype(shared[k].dtype)
                 for column in adjoint.columns:
-                    of_columns[column] = of_columns[column] + next(found).astype(moving[column].dtype)
+                    of_columns[column] = next(found).astype(moving[column].dtype)
                 for k in adjoint.given:
-                    of_handed[k] = of_handed[k] + next(found).astype(handed[k].dtype)
+                    of_handed[k] = next(found).astype(handed[k].dtype)
             return of_shared, of_columns, of_handed, None
 
         apply.defvjp(forward, backward)
