@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch import transfer
 from autobatch.arguments import describe, is_array, one_level
 from autobatch.batch import Batch
 from autobatch.differentials import moves
@@ -88,6 +89,8 @@ class _Fit:
         """The columns of floats of a Batch, in the order of its leaves."""
         if not isinstance(given, Batch) or isinstance(given, GroupedBatch):
             raise Misfit(f"{place}: {describe(given)} was given for a Batch; give a Batch with the same columns")
+        if not same_rows(result, given):
+            raise Misfit(f"{place}: the Batch that was given has objects in other places; give a list of objects")
         known = float_columns(given)
         for name, column in sorted(float_columns(result).items()):
             if name not in known:
@@ -158,6 +161,19 @@ class _Fit:
                 walk.run(numbers, x, f"{place}[{k}]")
         written = {n: np.array([r + bases[n] in walk.written for r in range(c.shape[0])]) for n, c in columns.items()}
         return found, written
+
+
+def same_rows(a: Batch, b: Batch) -> bool:
+    """Have two batches as many rows of everything in each example, as far as that is known?"""
+    own, other = a.parts()[0].columns, b.parts()[0].columns
+    for name in (n for n in own if n.startswith(transfer.STARTS)):
+        if name not in other:
+            return False
+        if not isinstance(own[name], jax.core.Tracer) and not isinstance(other[name], jax.core.Tracer):
+            x, y = np.asarray(own[name]), np.asarray(other[name])
+            if not np.array_equal(x, y):
+                return False
+    return len(a) == len(b)
 
 
 def tangents_of_objects(batch: Batch, given: Sequence[Any], what: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -20,7 +20,7 @@ import numpy as np
 from autobatch import differentials
 from autobatch.arguments import Bound, fill
 from autobatch.batch import Batch
-from autobatch.cotangents import Numbered, fit, fit_examples, paired, tangents_of_objects
+from autobatch.cotangents import Numbered, fit, fit_examples, paired, same_rows, tangents_of_objects
 from autobatch.differentials import Moving, Wrt, floats, moves, with_floats
 from autobatch.errors import BatchError, UnsupportedError
 from autobatch.gradients import Structure, derivative_of, derivatives_like, float_columns, has_derivative, is_integer
@@ -161,6 +161,8 @@ class Leaf:
             component, x = self.component(slot.index), given[slot.index]
             own = self.batch if component is None else self.batch.args[component]
             names, words = sorted(float_columns(own)), f"{what} of {slot.name}"
+            if type(x) is Batch and not x.is_traced and not own.is_traced and not same_rows(own, x):
+                x = x.to_list()  # packed apart from the other arguments, so its rows lie elsewhere
             if isinstance(x, list) and not isinstance(own, GroupedBatch):
                 new, rows = tangents_of_objects(own, x, words)
             else:

@@ -102,6 +102,7 @@ def test_tangents_of_arguments_that_were_packed_together():
     slope = (at(step) - at(-step)) / (2 * step)
     for primals, tangents in (
         ((left, right), (dleft, dright)),
+        ((left, right), (ab.pack(dleft), ab.pack(dright))),
         (pairs.args, tuple(d.with_floats(new) for d in dots)),
     ):
         found = ab.jvp(f, (params(0.7), *primals), (None, *tangents))[1]
@@ -121,6 +122,14 @@ def test_tangents_of_arguments_that_were_packed_together():
 def test_tangents_that_do_not_fit(tangents, words):
     with pytest.raises(ab.BatchError, match=words):
         ab.jvp(energy, (params(0.7), FOREST), tangents)
+
+
+def test_a_cotangent_that_is_a_batch_of_other_objects_is_refused():
+    same = ab.batched(lambda w, t: t, in_axes=(None, 0))
+    out, pull = ab.vjp(same, 1.0, FOREST)
+    agree(pull(out)[1], numbers(FOREST), FOREST)
+    with pytest.raises(ab.BatchError, match="objects in other places"):
+        pull(ab.pack(FOREST[:1] * 3))
 
 
 def test_jax_jvp_of_a_batched_function_points_to_ours():
@@ -256,19 +265,20 @@ def test_free_arrays_are_read_again_at_every_call():
 
 def test_functions_that_jax_traces():
     data = ab.pack(FOREST).plan(energy)
+    w = jnp.float32(0.7)  # the type that the batch is planned for
     scaled = lambda w, b: 2 * energy({"w": w}, b)  # noqa: E731
     expected = ab.grad(energy)(params(0.7), data)["w"]
-    values, (dw, dtrees) = ab.value_and_grad(scaled, argnums=(0, 1))(0.7, data)
+    values, (dw, dtrees) = ab.value_and_grad(scaled, argnums=(0, 1))(w, data)
     close(values, 2 * energy(params(0.7), data))
     close(dw, 2 * expected)
     agree(dtrees, [[2 * x for x in row] for row in numbers(ab.unbatch(_trees(data)))], FOREST)
     assert dtrees.floats().keys() == data.floats().keys()
-    out, pull = ab.vjp(scaled, 0.7, data)
+    out, pull = ab.vjp(scaled, w, data)
     for ct in (jnp.ones(3), [1.0, 1.0, 1.0]):
         close(pull(ct)[0], 2 * expected)
-    close(ab.jvp(scaled, (0.7, data), (1.0, None))[1].sum(), 2 * expected)
+    close(ab.jvp(scaled, (w, data), (1.0, None))[1].sum(), 2 * expected)
     second = ab.hvp(energy, (params(0.7), data), (params(1.0), None))["w"]
-    close(ab.hvp(scaled, (0.7, data), (1.0, None)), 2 * second)
+    close(ab.hvp(scaled, (w, data), (1.0, None)), 2 * second)
     close(ab.grad(lambda w: w**2)(3.0), 6.0)
     with pytest.raises(ab.BatchError, match=r"returns float32\[3,2\]"):
         ab.grad(lambda w: w * jnp.ones((3, 2)))(3.0)
