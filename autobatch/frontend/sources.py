@@ -261,7 +261,7 @@ def is_user_function(value: Any) -> bool:
     if not isinstance(value, types.FunctionType):
         return False
     module = value.__module__ or ""
-    if module in COMPILED:
+    if module.startswith(COMPILED):
         return True
     if module.split(".")[0] in LIBRARIES:
         return False
@@ -270,8 +270,8 @@ def is_user_function(value: Any) -> bool:
     return "site-packages" not in file and not file.startswith(outside)
 
 
-COMPILED = ("autobatch.frontend.graphs", "autobatch.frontend.sparse")
-"""What stands for methods of other libraries is lowered wherever this package is installed."""
+COMPILED = "autobatch.frontend."
+"""What stands for operators, and for methods of other libraries, is lowered wherever this package is installed."""
 LIBRARIES = frozenset({"jax", "jaxlib", "numpy", "scipy", "equinox", "flax", "haiku", "optax", "math", "networkx"})
 _PACKAGE = __file__.removesuffix("frontend/sources.py")
 """This package: derivatives of array functions are traced, wherever it is installed."""

@@ -44,7 +44,7 @@ def refuse_view(s: State, value: v.Record) -> None:
     """Refuse to return what stands for a view."""
     if value.cls is graphs.ByNode:
         s.refuse("a dict by nodes cannot be returned", "return the list of its values: [h[v] for v in g]")
-    if value.cls is not None and value.cls.__module__ in COMPILED:
+    if value.cls is not None and value.cls.__module__.startswith(COMPILED):
         s.refuse("a view of a graph cannot be returned", "return numbers, or lists of them")
 
 

@@ -211,9 +211,9 @@ def test_a_planned_function_that_is_never_called_costs_no_trace():
         traces.append(1)
         return f(p, b).sum()
 
-    for k in range(6):
+    for k in range(18):
         close(step(params(), data[[k, k + 3]]), 2 * sum(t.x for t in [trees()[k % 3], trees()[k % 3]]))
-    assert len(traces) <= 3
+    assert len(traces) <= 4  # size classes, not minibatches
     close(jax.jit(lambda p, b: never(p, b))(params(), data[:3]), [1, 0, -3])
 
 

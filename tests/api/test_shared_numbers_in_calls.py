@@ -64,7 +64,7 @@ def test_filters_over_shared_lists():
 
 def test_tuples_dicts_and_namedtuples():
     f = ab.batched(lambda p, x: x[p[0].n] * p[0].w + p[1]["k"][1] * len(p[1]["k"]), in_axes=(None, 0))
-    rows = np.arange(12.0).reshape(3, 4)
+    rows = jnp.arange(12.0).reshape(3, 4)
     for n, k in ((0, 1), (3, -2)):
         agrees(f, (Pair(n, jnp.float32(2)), {"k": [9, k]}), rows)
     assert f.cache_info() == (1, 1, 1)
