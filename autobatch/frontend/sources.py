@@ -38,7 +38,7 @@ class FunctionSource:
     @property
     def is_shown(self) -> bool:
         """May errors name lines of it? What stands for methods of other libraries carries the place of its call."""
-        return self.globals.get("__name__") not in COMPILED
+        return not str(self.globals.get("__name__")).startswith(COMPILED)
 
     @property
     def body(self) -> list[ast.stmt]:
