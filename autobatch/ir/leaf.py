@@ -56,6 +56,8 @@ def pull_back(rule: Rule, given: Sequence[Any], cotangents: Sequence[Any]) -> Se
 def moved_together(op: Op, xs: Sequence[Any], wrt: Sequence[int]) -> list[int]:
     """The operands to differentiate by for the cotangents of `wrt`, which come first. JAX's rule of a linear solve
     fails where only some of the operands move that hold the one matrix: there all do."""
+    while op.name == "pullback":
+        op = op["rule"].op
     if op.name != "custom_linear_solve":
         return list(wrt)
     others = [k for k, x in enumerate(xs) if k not in wrt and jnp.issubdtype(jnp.result_type(x), jnp.inexact)]

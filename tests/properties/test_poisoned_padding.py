@@ -21,6 +21,7 @@ from tests.properties import functions as f
 from tests.properties import strategies as draws
 from tests.properties.strategies import Many, Node
 from tests.properties.test_equivalence import check, values
+from tests.properties.test_gradients import total
 
 POISONS = {"nan": (np.nan, 2**30), "inf": (np.inf, -(2**30))}
 
@@ -154,6 +155,30 @@ def test_what_is_nobodys_reaches_no_result(case, poison, monkeypatch):
     for a, b in zip(jax.tree.leaves(clean), jax.tree.leaves(spoilt)):
         np.testing.assert_array_equal(a, b, err_msg=case)
     check(fresh(function), shared(), batch)
+
+
+REVERSED = ("with_loss", "down_then_up", "largest_child", "joined")
+
+
+@pytest.mark.parametrize("case", [*REVERSED, *(pytest.param(c, marks=pytest.mark.long) for c in CASES)])
+def test_what_is_nobodys_reaches_no_gradient(case, monkeypatch):
+    """Neither those of shared arguments nor those of the floats of examples."""
+    function, shared, batch = CASES[case]
+    if function is f.inner_numeric_loop:
+        pytest.skip("a loop that computed numbers end has no derivative in reverse")
+    p = jax.tree.map(jnp.asarray, shared())
+
+    def gradients(function):
+        function(p, batch)
+        data = ab.pack(batch).plan(function)
+        return jax.grad(lambda p, x: total(function(p, data.with_floats(x))), argnums=(0, 1))(p, data.floats())
+
+    clean = gradients(fresh(function))
+    touched = spoil(monkeypatch, *POISONS["nan"])
+    spoilt = gradients(fresh(function))
+    assert "buffer" in touched, "there is no padding to poison"
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(clean), jax.tree.leaves(spoilt), strict=True):
+        np.testing.assert_array_equal(b, a, err_msg=f"{case}{jax.tree_util.keystr(path)}")
 
 
 @pytest.mark.parametrize("widths", [(1,), (3,), (8,), (16, 5), (64,)])

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import Phase, given, note, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
 from tests.properties import programs
 from tests.properties.compare import assert_same
 from tests.properties.coverage import EVERYTHING, reached
+from tests.properties.test_gradients import check as check_gradients
 
 BATCH = st.lists(programs.data(), min_size=2, max_size=2)
 """Beside these, a batch holds an example of everything, and its first drawn example twice."""
@@ -64,6 +65,27 @@ def test_compiled(source, batch):
 def test_many(source, batch, backend):
     with ab.options(backend=backend):
         check(source, batch)
+
+
+def check_derivatives(source: str, batch: list[Any]) -> None:
+    """The gradient of a drawn program by its shared arguments equals that of the loop."""
+    note(source)
+    with programs.loaded(source) as module:
+        check_gradients(module.main, parameters(), [programs.covering(), *batch, batch[0]])
+
+
+@settings(max_examples=2, derandomize=True, database=None, phases=(Phase.generate,))
+@given(source=programs.programs(), batch=BATCH)
+def test_derivatives(source, batch):
+    check_derivatives(source, batch)
+
+
+@pytest.mark.long
+@settings(max_examples=int(os.environ.get("RANDOM_PROGRAMS", "150")), phases=(Phase.explicit, Phase.generate))
+@given(source=programs.programs(), batch=BATCH)
+def test_many_derivatives(source, batch):
+    """No shrinking: every attempt compiles a program and its adjoint."""
+    check_derivatives(source, batch)
 
 
 def test_a_program_reads_as_python(capsys):
