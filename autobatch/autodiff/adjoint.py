@@ -30,7 +30,7 @@ from autobatch.autodiff.rules import (
 )
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
-from autobatch.ir.ops import Op, own
+from autobatch.ir.ops import Op, of_derivatives
 from autobatch.ir.system import (
     Atom,
     Collect,
@@ -323,7 +323,7 @@ class _Adjoint:
             return x
         space = None if order is None else order.space
         made = self.fresh(type, space, order)
-        self.equations.append(Compute((made,), own("convert", dtype=type.dtype), (x,), space))
+        self.equations.append(Compute((made,), of_derivatives("convert", dtype=type.dtype), (x,), space))
         return made
 
     def assemble(

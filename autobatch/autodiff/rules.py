@@ -19,7 +19,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Literal, Operand, Value
 from autobatch.ir.leaf import Rule
-from autobatch.ir.ops import Op, own
+from autobatch.ir.ops import Op, of_derivatives
 from autobatch.ir.system import Atom, Compute, Contract, Variable
 from autobatch.ir.types import Array
 from autobatch.source import NOWHERE, Span
@@ -53,7 +53,7 @@ def as_operation(equation: Contract, result: Variable) -> Compute:
     rule = rule_of(of, [ct is not None for ct in equation.cotangents], (equation.wrt,))
     given = [x for x, number in zip(of.operands, rule.numbers, strict=True) if number is None]
     cotangents = [ct for ct in equation.cotangents if ct is not None]
-    op = own("pullback", rule=rule, loops=jax_compat.loops(row_rule(rule, equation.span).jaxpr))
+    op = of_derivatives("pullback", rule=rule, loops=jax_compat.loops(row_rule(rule, equation.span).jaxpr))
     return Compute((result,), op, (*given, *cotangents), equation.space, equation.span)
 
 

@@ -99,11 +99,18 @@ OWN: dict[str, OwnOp] = {
     "pow": OwnOp("pow(x, y): `**`", host=False, fails=True),
     "round": OwnOp("round[ndigits](x): half to even; int when ndigits is None", host=False, fails=True),
     "int": OwnOp("int(x): towards zero", host=False, fails=True),
-    "convert": OwnOp("convert[dtype](x): the same numbers in another dtype", host=False),
-    "pullback": OwnOp(
-        "pullback[rule, loops](x, ...): the cotangent of an operand of another operation, from its operands and then "
-        "the cotangents of its results",
-        host=False,
-    ),
 }
 """`host=False` operations compute numbers: they run on the device too, through `ir/leaf.py`."""
+
+OF_DERIVATIVES: dict[str, str] = {
+    "convert": "convert[dtype](x): the same numbers in another dtype, on all rows where x is the same for all",
+    "pullback": "pullback[rule, loops](x, ...): the cotangent of an operand of another operation, from its operands and "
+    "then the cotangents of its results",
+}
+"""Operations that stand in the equations of derivatives alone."""
+
+
+def of_derivatives(name: str, **params: Any) -> Op:
+    """An operation of `OF_DERIVATIVES`; raises KeyError for another name."""
+    OF_DERIVATIVES[name]
+    return Op(name, tuple(sorted(params.items())))
