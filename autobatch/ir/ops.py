@@ -104,7 +104,7 @@ OWN: dict[str, OwnOp] = {
 
 OF_DERIVATIVES: dict[str, str] = {
     "convert": "convert[dtype](x): the same numbers in another dtype, on all rows where x is the same for all",
-    "pullback": "pullback[rule, loops](x, ...): the cotangent of an operand of another operation, from its operands and "
+    "pullback": "pullback[rule, loops](x, ...): the cotangent of an operand of another operation, from its operands, "
     "then the cotangents of its results",
 }
 """Operations that stand in the equations of derivatives alone."""
