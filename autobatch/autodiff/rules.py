@@ -62,7 +62,7 @@ def row_rule(rule: Rule, span: Span) -> Any:
 
     A loop that computed numbers end has none, unless what holds it has a rule of its own (`jax.custom_vjp`)."""
     try:
-        return _row_rule(rule)
+        return _row_rule(rule, bool(jax.config.jax_enable_x64))
     except ValueError as error:
         if not jax_compat.holds_loop(rule.op):
             raise
@@ -78,7 +78,8 @@ def row_rule(rule: Rule, span: Span) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _row_rule(rule: Rule) -> Any:
+def _row_rule(rule: Rule, x64: bool) -> Any:
+    """`x64`: the width of Python's numbers, which types do not tell."""
     return _trace(rule)
 
 
