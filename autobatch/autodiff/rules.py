@@ -62,7 +62,7 @@ def row_rule(rule: Rule, span: Span) -> Any:
 
     A loop that computed numbers end has none, unless what holds it has a rule of its own (`jax.custom_vjp`)."""
     try:
-        return _row_rule(rule, bool(jax.config.jax_enable_x64))
+        return _row_rule(rule, bool(jax.config.read("jax_enable_x64")))
     except ValueError as error:
         if not jax_compat.holds_loop(rule.op):
             raise

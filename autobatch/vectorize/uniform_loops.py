@@ -219,8 +219,12 @@ class _Fuser:
         return jnp.asarray(self.constants[x.constant]) if x.constant >= 0 else jax_compat.literal(x.value, x.type)
 
     def cast(self, x: Any, like: Value) -> Any:
+        """A value in the type of the loop's own: a Python number stays one."""
         assert isinstance(like.type, Array)
-        return jnp.broadcast_to(jnp.asarray(x, jax_compat.device_dtype(like.type)), like.type.shape)
+        dtype, found = jax_compat.device_dtype(like.type), jnp.asarray(x)
+        if like.type.weak and (found.dtype, found.shape) == (dtype, like.type.shape):
+            return found
+        return jnp.broadcast_to(jnp.asarray(x, dtype), like.type.shape)
 
     def constant(self, array: Any) -> Literal:
         self.constants.append(array)

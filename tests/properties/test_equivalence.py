@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -275,3 +276,18 @@ def test_the_batch_does_not_change_the_data():
     before = copy.deepcopy(batch)
     f.bottom_up(f.params(), batch)
     assert batch == before
+
+
+def test_a_number_that_a_uniform_loop_carries_stays_a_number():
+    """A Python float that a scan in a loop over children hands on: its type is still that of a Python float."""
+    function = ab.batched(lambda p, t: carried(p, t), in_axes=(None, 0))
+    check(function, f.params(), [draws.Many(0.5, [draws.Many(0.1), draws.Many(0.3)]), draws.Many(0.25)])
+
+
+def carried(p, t):
+    x = t.x
+    for kid in t.kids:
+        x = x + carried(p, kid)
+        for _ in range(3):
+            x = jnp.tanh(x)
+    return x
