@@ -32,7 +32,7 @@ class Decisions:
                 if value in makers:
                     todo += makers[value].operands
         for made in makers.values():
-            if made.results[0] in needed and made not in self.steps:
+            if not needed.isdisjoint(made.results) and made not in self.steps:
                 self.steps.append(made)
         self.deciding = tuple(k for k, x in enumerate(module.shared) if x in needed)
         self.read = tuple(module.shared[k] for k in self.deciding)

@@ -167,7 +167,8 @@ class _Writer:
                 operation = f"op{len(self.names)}"
                 self.names[operation] = scalar_operation(instruction, self.columns)
                 call = f"{operation}({', '.join(map(self.name, xs))})"
-                self.line(depth, f"{self.name(results[0])} = {call}" if results else call)
+                targets = self.name(results[0]) if len(results) == 1 else self.tuple(results)
+                self.line(depth, f"{targets} = {call}" if results else call)
             case If(condition=condition, then=then, orelse=orelse, results=results):
                 for header, arm in ((f"if {self.name(condition)}:", then), ("else:", orelse)):
                     self.line(depth, header)

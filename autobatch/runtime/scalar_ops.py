@@ -13,7 +13,8 @@ from autobatch.errors import Error
 from autobatch.ir import host_ops, texts
 from autobatch.ir.bounds import words
 from autobatch.ir.core import Apply
-from autobatch.ir.types import Array, List, Ref, Tag
+from autobatch.ir.host_primitives import host_dtype
+from autobatch.ir.types import Array, List, Ref, Tag, Type
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.schema import field_column
 from autobatch.source import NOWHERE, Span
@@ -65,7 +66,9 @@ class FailedError(Error):
 
 
 def scalar_operation(instruction: Apply, columns: Columns) -> Operation:
-    """The operation of an instruction as a Python function; it raises `FailedError` with the instruction's place."""
+    """The operation of an instruction as a Python function; it raises `FailedError` with the instruction's place.
+
+    It returns the result alone where there is one, and a tuple where there are several (a scan)."""
     operation = _operation(instruction, columns)
 
     def guarded(*xs: Any) -> Any:
@@ -119,7 +122,8 @@ def _operation(instruction: Apply, columns: Columns) -> Operation:
         case "bounds":
             return _bounds(instruction)
         case "undefined":
-            return lambda: 0
+            zero = _plain(nothing(op["type"]))
+            return lambda: zero
         case "select_n" if scalar:
             return lambda which, *cases: cases[int(which)]
         case "not" if scalar:
@@ -132,9 +136,15 @@ def _operation(instruction: Apply, columns: Columns) -> Operation:
         arrays = [np.asarray(x)[None] for x in xs]
         if (failed := host_ops.fails(op, *arrays)) is not None and failed.any():
             raise FailedError(*host_ops.failure(op, *xs), instruction.span)
-        return _plain(host_ops.evaluate(op, types_of_results, arrays)[0][0])
+        results = [_plain(result[0]) for result in host_ops.evaluate(op, types_of_results, arrays)]
+        return results[0] if len(results) == 1 else tuple(results)
 
     return general
+
+
+def nothing(type: Type) -> np.ndarray[Any, Any]:
+    """What stands for a value that nothing reads: of the dtype and shape that the operations handing it on expect."""
+    return np.zeros(type.shape, host_dtype(type)) if isinstance(type, Array) else np.zeros((), np.int64)
 
 
 def _plain(value: Any) -> Any:

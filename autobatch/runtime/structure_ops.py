@@ -18,6 +18,7 @@ from autobatch.ir.bounds import outside
 from autobatch.ir.core import Apply, Operand
 from autobatch.ir.types import BOOL, Array, List, Ref, Tag
 from autobatch.runtime.columns import Columns
+from autobatch.runtime.scalar_ops import nothing
 from autobatch.runtime.schema import field_column
 
 Ints = NDArray[np.int64]
@@ -104,8 +105,7 @@ class StructureOps:
                 self.failing(np.asarray(outside(xs[0].reshape(rows, -1), op["size"]).any(1)), example)
                 return []
             case "undefined":
-                shape = op["type"].shape if isinstance(op["type"], Array) else ()
-                return [np.zeros((rows, *shape), np.int64 if not isinstance(op["type"], Array) else None)]
+                return [np.repeat(nothing(op["type"])[None], rows, 0)]
             case _:
                 return self.number(instruction, xs, example)
 

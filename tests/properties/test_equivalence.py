@@ -291,3 +291,22 @@ def carried(p, t):
         for _ in range(3):
             x = jnp.tanh(x)
     return x
+
+
+def test_a_uniform_loop_that_decides_structure():
+    """A scan on the host, of several results, with a variable that is unbound before the loop: the count of a path."""
+
+    def deciding(p, t, k):
+        for kid in t.kids:
+            k = deciding(p, kid, (len(t.kids) + k) % 11)
+            for turn in range(3):
+                before = k
+                k = (k * 2 + turn) % 13
+            k += before
+        return k
+
+    def main(p, t):
+        return t.x * p["emb"].sum() if deciding(p, t, 1) % 2 else -t.x
+
+    leaf = draws.Many(0.5)
+    check(ab.batched(main, in_axes=(None, 0)), f.params(), [leaf, draws.Many(0.25, [leaf, draws.Many(1.5, [leaf])])])
