@@ -6,11 +6,13 @@ difference; `--update-golden` writes the files anew, and their diff is reviewed 
 
 import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import executables
 
 # Compiling makes single examples slow without making them wrong, so nothing has a deadline.
 settings.register_profile("default", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
@@ -27,6 +29,12 @@ Golden = Callable[[str, str, str], None]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
+
+
+@pytest.fixture(autouse=True)
+def few_executables() -> Iterator[None]:
+    yield
+    executables.let_go()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from hypothesis import Phase, given, note, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
+from tests import executables
 from tests.properties import programs
 from tests.properties.compare import assert_same
 from tests.properties.coverage import EVERYTHING, reached
@@ -29,6 +30,7 @@ def parameters() -> dict[str, np.ndarray]:
 def check(source: str, batch: list[Any]) -> set[str]:
     """The batched call of a drawn program equals the loop; returns what the program reached."""
     note(source)
+    executables.let_go()
     batch = [programs.covering(), *batch, batch[0]]
     with programs.loaded(source) as module:
         expected = module.main.loop(parameters(), batch)
@@ -71,6 +73,7 @@ def test_many(source, batch, backend):
 def check_derivatives(source: str, batch: list[Any]) -> None:
     """The gradient of a drawn program by its shared arguments equals that of the loop."""
     note(source)
+    executables.let_go()
     with programs.loaded(source) as module:
         check_gradients(module.main, parameters(), [programs.covering(), *batch, batch[0]])
 
