@@ -1,4 +1,4 @@
-"""One workload computed by several libraries, each a process of its own on one core: they take turns, and are compared.
+"""One workload computed by several libraries, each a process of its own on the same cores: they take turns.
 
 A workload is a package with a folder `competitors`, whose scripts answer the protocol of `competitors/worker.py`. Its
 `__main__` writes the examples into a file and calls `compare`. Competitors take turns within each round, so that a
@@ -16,8 +16,8 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,14 +27,18 @@ AGREE = 1e-5
 """How far losses of two competitors may be from each other, relative to their size: float32 in another order."""
 ALLOCATOR = dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), "4294967296")
 """Memory that is freed is kept: without this, fresh pages cost each large batch of any competitor 5 to 15 %."""
-ALONE = {
-    **ALLOCATOR,
-    "MALLOC_TOP_PAD_": "268435456",
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
-    "JAX_PLATFORMS": "cpu",
-}
+
+
+def alone(threads: int) -> dict[str, str]:
+    """The environment of a competitor, which has so many threads."""
+    return {
+        **ALLOCATOR,
+        "MALLOC_TOP_PAD_": "268435456",
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'}",
+        "JAX_PLATFORMS": "cpu",
+    }
 
 
 @dataclass(frozen=True)
@@ -47,16 +51,23 @@ class Entry:
     needs: Literal["jax", "torch", "dynet"] = "jax"
     largest: int | None = None  # batches beyond are as slow, and would only take time
     is_model: bool = True  # it computes the loss, which has to be that of the others
+    beside: Sequence[str] = ()  # what else it measures in each of its turns
+    details: bool = False  # it knows more about each batch size
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is compared: `examples` is the word for many of them, `title` stands over the picture."""
+    """What is compared: `examples` is the word for many of them, `title` stands over the picture.
+
+    `figures(found, batches)` is what follows from what was measured beside the rates: for each line of text its values
+    by batch size.
+    """
 
     package: str
     examples: str
     title: str
     entries: Sequence[Entry]
+    figures: Callable[[Sequence[Competitor], Sequence[int]], dict[str, dict[int, float]]] | None = None
 
 
 @dataclass
@@ -68,20 +79,23 @@ class Competitor:
     info: dict[str, Any] = field(default_factory=dict)
     rates: dict[int, list[float]] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
+    losses_after: dict[int, float] = field(default_factory=dict)  # one epoch of updates
+    beside: dict[str, dict[int, list[float]]] = field(default_factory=dict)
+    details: dict[int, dict[str, Any]] = field(default_factory=dict)
     missing: str | None = None
     process: subprocess.Popen[str] | None = None
 
-    def start(self) -> None:
-        core = min(os.sched_getaffinity(0))
-        environment = {**os.environ, **ALONE, "PYTHONPATH": str(ROOT)}
+    def start(self, threads: int) -> None:
+        cores = sorted(os.sched_getaffinity(0))[:threads]
+        environment = {**os.environ, **alone(threads), "PYTHONPATH": str(ROOT)}
         if shutil.which(self.command[0]) is None:
             self.missing = "no interpreter that has it"
             return
         try:
-            # the core is chosen before the process has threads: what a library starts later stays there too
+            # cores are chosen before the process has threads: what a library starts later stays there too
             self.process = subprocess.Popen(
                 self.command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+                preexec_fn=lambda: os.sched_setaffinity(0, cores),
             )  # fmt: skip
             self.info = self.answer()
         except (OSError, RuntimeError) as error:
@@ -119,6 +133,7 @@ def parser(prog: str, description: str | None, embedding: int, hidden: int) -> a
     made.add_argument("--batches", default="1,16,64,256")
     made.add_argument("--rounds", type=int, default=7)
     made.add_argument("--seconds", type=float, default=0.4, help="how long a competitor runs in each round")
+    made.add_argument("--threads", type=int, default=1, help="how many cores a competitor has, and threads")
     made.add_argument("--embedding", type=int, default=embedding)
     made.add_argument("--hidden", type=int, default=hidden)
     return made
@@ -144,19 +159,28 @@ def competitors(workload: Workload, file: Path, given: argparse.Namespace) -> li
     ]
 
 
-def measure(found: Sequence[Competitor], batches: Sequence[int], rounds: int, seconds: float) -> None:
+def measure(found: Sequence[Competitor], batches: Sequence[int], rounds: int, seconds: float, threads: int) -> None:
     for c in found:
-        c.start()
+        c.start(threads)
     running = [c for c in found if c.process is not None]
     for batch in batches:
         turns = [c for c in running if c.entry.largest is None or batch <= c.entry.largest]
         for c in turns:
-            loss = c.ask({"warm": batch})["loss"]
+            warmed = c.ask({"warm": batch})
+            c.details[batch] = {k: v for k, v in warmed.items() if k not in ("loss", "loss_after")}
             if c.entry.is_model:
-                c.losses[batch] = loss
+                c.losses[batch] = warmed["loss"]
+            if c.entry.is_model and "loss_after" in warmed:
+                c.losses_after[batch] = warmed["loss_after"]
         for _ in range(rounds):
             for c in turns:
-                c.rates.setdefault(batch, []).append(c.ask({"batch": batch, "seconds": seconds})["examples_per_second"])
+                asked = {"batch": batch, "seconds": seconds}
+                c.rates.setdefault(batch, []).append(c.ask(asked)["rate"])
+                for of in c.entry.beside:
+                    rate = c.ask({**asked, "of": of})["rate"]
+                    c.beside.setdefault(of, {}).setdefault(batch, []).append(rate)
+        for c in turns:
+            c.details[batch].update(c.ask({"details": batch}) if c.entry.details else {})
     for c in running:
         c.stop()
 
@@ -172,26 +196,39 @@ def report(workload: Workload, found: Sequence[Competitor], batches: Sequence[in
             if b in ours and b in c.rates
         }
 
-    def difference(batch: int) -> float:
-        losses = [c.losses[batch] for c in found if batch in c.losses]
+    def medians(rates: dict[int, list[float]]) -> dict[int, float]:
+        return {b: statistics.median(rates[b]) for b in batches if b in rates}
+
+    def difference(losses: Sequence[float]) -> float:
         return (max(losses) - min(losses)) / max(map(abs, losses)) if losses else 0.0
 
-    return {
+    def differences() -> Iterator[float]:
+        for batch in batches:
+            yield difference([c.losses[batch] for c in found if batch in c.losses])
+            yield difference([c.losses_after[batch] for c in found if batch in c.losses_after])
+
+    made = {
         "workload": workload.title,
         "examples": workload.examples,
         "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
-        "losses_differ_by": max(map(difference, batches)),
+        "losses_differ_by": max(differences()),
         "competitors": {
             c.entry.name: {
                 **c.info,
                 "loss": c.losses,
+                **({"loss_after": c.losses_after} if c.losses_after else {}),
                 "missing": c.missing,
-                "examples_per_second": {b: statistics.median(c.rates[b]) for b in batches if b in c.rates},
+                "examples_per_second": medians(c.rates),
                 "autobatch_is_faster_by": factors(c),
+                **({"beside": {k: medians(v) for k, v in c.beside.items()}} if c.beside else {}),
+                **({"details": c.details} if any(c.details.values()) else {}),
             }
             for c in found
         },
     }
+    if workload.figures:
+        made["figures"] = workload.figures(found, batches)
+    return made
 
 
 def table(made: dict[str, Any], batches: Sequence[int]) -> str:
@@ -205,9 +242,14 @@ def table(made: dict[str, Any], batches: Sequence[int]) -> str:
         factors = "  ".join(f"{f:.2f}" for f in c["autobatch_is_faster_by"].values())
         lines.append(f"{name:<22}{rates}     {factors if name != OURS else ''}")
     first = batches[0]
-    losses = [f"{name} {c['loss'][first]:#.7g}" for name, c in made["competitors"].items() if first in c["loss"]]
-    lines.append(f"losses at B = {first}: {', '.join(losses)}")
+    for key, words in (("loss", "losses"), ("loss_after", "losses after an epoch")):
+        having = {name: c[key][first] for name, c in made["competitors"].items() if first in c.get(key, {})}
+        if having:
+            lines.append(f"{words} at B = {first}: {', '.join(f'{name} {loss:#.7g}' for name, loss in having.items())}")
     lines.append(f"losses at all batch sizes differ by {made['losses_differ_by']:.1e} of their size, or less")
+    for name, values in made.get("figures", {}).items():
+        shown = "".join(f"{f'{values[b]:#,.3g}' if b in values else '-':>12}" for b in batches)
+        lines.append(f"{name:<46}{shown}")
     return "\n".join(lines)
 
 
@@ -238,8 +280,13 @@ def compare(workload: Workload, file: Path, given: argparse.Namespace) -> int:
     batches = [int(b) for b in given.batches.split(",")]
     if max(batches) > given.count:
         raise SystemExit(f"there is no batch of {max(batches)} in {given.count} examples")
+    if given.threads > len(os.sched_getaffinity(0)):
+        raise SystemExit(f"there are no {given.threads} cores here")
+    workload = replace(
+        workload, title=f"{workload.title}, {'one core' if given.threads == 1 else f'{given.threads} cores'}"
+    )
     found = competitors(workload, file, given)
-    measure(found, batches, given.rounds, given.seconds)
+    measure(found, batches, given.rounds, given.seconds, given.threads)
     made = report(workload, found, batches)
     print(table(made, batches), flush=True)
     if given.json:

@@ -1,12 +1,20 @@
 """What competes computes what plain Python computes; the driver's arithmetic. No timing."""
 
+import os
+import subprocess
+import sys
+from functools import cache
+
+import jax
 import numpy as np
 import pytest
 
-from benchmarks.compare import OURS, Competitor, Entry, Workload, report, table
-from benchmarks.competitors import packed
+from benchmarks.compare import OURS, ROOT, Competitor, Entry, Workload, report, table
+from benchmarks.competitors import packed, workloads
 from benchmarks.dags.competitors import with_autobatch as dags
 from benchmarks.dags.competitors import workload as graphs
+from benchmarks.sentiment.__main__ import TRAINING
+from benchmarks.sentiment.competitors import train_autobatch
 from benchmarks.sentiment.competitors import with_autobatch as sentiment
 from benchmarks.sentiment.competitors import workload as trees
 from benchmarks.sequences.competitors import with_autobatch as sequences
@@ -17,6 +25,9 @@ COMPETING = {
     "sequences": (sequences.loss, sentences.weights(6, 4), [sequences.Sentence(*s) for s in sentences.sentences(3)]),
     "dags": (dags.loss, graphs.weights(4), [dags.root([["input", 3], ["layer", 0], ["gate", 0, 1], ["gate", 2, 1]])]),
 }
+SIZES = {"embedding": 6, "hidden": 4}
+RATE = 0.1
+"""So large that a wrong gradient of any weight shows in the loss after a few steps."""
 
 
 @pytest.mark.parametrize("name", COMPETING)
@@ -48,3 +59,64 @@ def test_a_factor_is_the_median_of_the_factors_within_a_round():
     assert made["losses_differ_by"] == pytest.approx(1.25e-6, rel=1e-3)
     printed = table(made, [1, 16])
     assert "4.00" in printed and "not measured: no interpreter that has it" in printed
+
+
+def interpreter(package):
+    """One that has a package, or skips: that of the tests, of the `make` target, or of BENCHMARKS_<PACKAGE>."""
+    names = [os.environ.get(f"BENCHMARKS_{package.upper()}"), str(ROOT / f".venv-{package}/bin/python"), sys.executable]
+    for name in filter(None, names):
+        try:
+            if subprocess.run([name, "-c", f"import {package}"], capture_output=True).returncode == 0:
+                return name
+        except OSError:
+            continue
+    pytest.skip(f"no interpreter here has {package}")
+
+
+FEW = [
+    [3, [1, 5], [2, [0, 5], [4, 7]]],
+    [0, 11],
+    [2, [2, [1, 7], [3, [0, 5], [1, 2]]], [4, 3]],
+    [1, [2, 9], [0, 5]],
+]
+
+
+@cache
+def trained_by_plain_python():
+    """The loss of four trees before and after a step of gradient descent for every two, and the parameters then."""
+    first = p = packed.parameters(trees.weights(**SIZES))
+    examples = [sentiment.phrase(t) for t in FEW]
+
+    def total(p, some):
+        return sum(sentiment.loss.loop(p, some))
+
+    for some in (examples[:2], examples[2:]):
+        p = jax.tree.map(lambda x, g: x - RATE * g, p, jax.grad(total)(p, some))
+    return total(first, examples), total(p, examples), p
+
+
+@pytest.mark.parametrize("script", [train_autobatch], ids=lambda script: script.__name__)
+def test_what_trains_with_jax_takes_the_steps_of_plain_python(script):
+    trained = script.Trained(FEW, trees.weights(**SIZES), RATE)
+    trained.reset()
+    trained.step(range(0, 2))
+    trained.step(range(2, 4))
+    _, _, expected = trained_by_plain_python()
+    for name, value in expected.items():
+        np.testing.assert_allclose(trained.p[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("entry", [e for e in TRAINING.entries if e.needs != "jax"], ids=lambda entry: entry.name)
+def test_what_trains_elsewhere_takes_the_steps_of_plain_python(entry, tmp_path):
+    python = interpreter(entry.needs)
+    workloads.save(tmp_path / "trees.json", FEW, RATE, **SIZES)
+    command = [python, "-m", f"{TRAINING.package}.competitors.{entry.script}", str(tmp_path / "trees.json"), entry.form]
+    trained = Competitor(entry, command)
+    trained.start(threads=1)
+    try:
+        answer = trained.ask({"warm": 2})
+    finally:
+        trained.stop()
+    before, after, _ = trained_by_plain_python()
+    np.testing.assert_allclose((answer["loss"], answer["loss_after"]), (before, after), rtol=1e-5)
+    assert before - after > 1e-2 * before, "the steps are too small to tell gradients apart"

@@ -29,11 +29,15 @@ def matrix(rng: Any, outputs: int, inputs: int) -> Any:
     return (rng.uniform(-1, 1, size=(outputs, inputs)) / np.sqrt(inputs)).astype(np.float32)
 
 
-def save(file: Path, examples: list[Any], **sizes: int) -> None:
-    """The examples and the sizes of the model; every competitor draws the weights itself."""
-    file.write_text(json.dumps({"examples": examples, "sizes": sizes}))
+def save(file: Path, examples: list[Any], rate: float = 0.0, **sizes: int) -> None:
+    """The examples, the sizes of the model and the learning rate; every competitor draws the weights itself."""
+    file.write_text(json.dumps({"examples": examples, "sizes": sizes, "rate": rate}))
 
 
 def load(file: str) -> tuple[list[Any], dict[str, int]]:
     held = json.loads(Path(file).read_text())
     return held["examples"], held["sizes"]
+
+
+def learning_rate(file: str) -> float:
+    return float(json.loads(Path(file).read_text())["rate"])

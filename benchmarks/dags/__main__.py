@@ -14,7 +14,7 @@ from benchmarks.dags.competitors import workload
 DAGS = Workload(
     package="benchmarks.dags",
     examples="graphs",
-    title="random graphs of layers, forward, one core",
+    title="random graphs of layers, forward",
     entries=[
         Entry("autobatch", "with_autobatch"),
         Entry("torch level", "with_torch", "level", needs="torch"),

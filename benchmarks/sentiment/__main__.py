@@ -1,4 +1,4 @@
-"""Binary tree-LSTM over sentences. `python -m benchmarks.sentiment [FOLDER OF THE TREEBANK] [--json FILE] ...`.
+"""Binary tree-LSTM over sentences. `python -m benchmarks.sentiment [FOLDER OF THE TREEBANK] [--train] ...`.
 
 Without a folder, or `SST_FOLDER`, the trees are random ones of the same lengths.
 """
@@ -20,7 +20,7 @@ from examples.trees.data import Phrase, sentiment_trees
 SENTIMENT = Workload(
     package="benchmarks.sentiment",
     examples="trees",
-    title="binary tree-LSTM, forward, one core",
+    title="binary tree-LSTM, forward",
     entries=[
         Entry("autobatch", "with_autobatch"),
         Entry("ideal", "ideal", is_model=False),
@@ -28,6 +28,19 @@ SENTIMENT = Workload(
         Entry("torch eager", "with_torch", "eager", needs="torch", largest=16),
         Entry("dynet batched", "with_dynet", "batched", needs="dynet"),
         Entry("dynet single", "with_dynet", "single", needs="dynet", largest=16),
+    ],
+)
+
+TRAINING = Workload(
+    package="benchmarks.sentiment",
+    examples="trees",
+    title="binary tree-LSTM, forward, backward and update",
+    entries=[
+        Entry("autobatch", "train_autobatch"),
+        Entry("torch manual", "train_torch", "manual", needs="torch"),
+        Entry("torch level", "train_torch", "level", needs="torch"),
+        Entry("dynet batched", "train_dynet", "batched", needs="dynet"),
+        Entry("dynet single", "train_dynet", "single", needs="dynet", largest=16),
     ],
 )
 
@@ -49,12 +62,14 @@ def load_trees(folder: str | None, count: int) -> list[Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser(SENTIMENT.package, __doc__, embedding=300, hidden=150)
     options.add_argument("folder", nargs="?", default=os.environ.get("SST_FOLDER"), help="of train.txt")
+    options.add_argument("--train", action="store_true", help="training, where it is the forward pass without")
+    options.add_argument("--rate", type=float, default=1e-4, help="how far training goes along a gradient")
     given = options.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trees.json"
         trees = load_trees(given.folder, given.count)
-        workloads.save(file, trees, embedding=given.embedding, hidden=given.hidden)
-        return compare(SENTIMENT, file, given)
+        workloads.save(file, trees, given.rate, embedding=given.embedding, hidden=given.hidden)
+        return compare(TRAINING if given.train else SENTIMENT, file, given)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from benchmarks.sequences.competitors import workload
 SEQUENCES = Workload(
     package="benchmarks.sequences",
     examples="sentences",
-    title="LSTM tagger, forward, one core",
+    title="LSTM tagger, forward",
     entries=[
         Entry("autobatch", "with_autobatch"),
         Entry("torch packed", "with_torch", "packed", needs="torch"),

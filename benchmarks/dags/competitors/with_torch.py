@@ -5,6 +5,7 @@ that order, so each piece is contiguous. A batch's schedule is made when it runs
 gradients: operations in place. Eager: one node at a time, each once.
 """
 
+import os
 import sys
 from itertools import groupby
 
@@ -14,7 +15,7 @@ from benchmarks.competitors import worker
 
 from . import workload
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 file, form = sys.argv[1:]
 graphs, w, H = workload.read(file)
 p = {k: torch.from_numpy(v) for k, v in w.items()}

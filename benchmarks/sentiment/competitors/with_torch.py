@@ -5,6 +5,7 @@ level writes one contiguous piece. A batch's schedule is made when it runs first
 gradients: operations in place.
 """
 
+import os
 import sys
 
 import torch
@@ -13,7 +14,7 @@ from benchmarks.competitors import worker
 
 from . import workload
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 file, form = sys.argv[1:]
 trees, w, H = workload.read(file)
 p = {k: torch.from_numpy(v) for k, v in w.items()}

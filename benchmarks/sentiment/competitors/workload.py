@@ -2,7 +2,8 @@
 
 A tree is `[label, word]` or `[label, left, right]`. Leaf gates are i, o, u of the word's embedding, inner gates
 i, f_left, f_right, o, u of both states (Tai, Socher and Manning, ACL 2015, section 3.2); every node has a softmax over
-five classes, and the loss is the sum of the cross entropies of all nodes.
+five classes, and the loss is the sum of the cross entropies of all nodes. Training is gradient descent on the sum of
+the losses of a batch, with one learning rate for all batch sizes.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Sentences are tensors before anything is timed; a batch is put together from them when it runs, as a data loader does.
 """
 
+import os
 import sys
 
 import torch
@@ -15,7 +16,7 @@ from . import workload
 
 PADDING = -100  # of tags; what `cross_entropy` leaves out
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 file, form = sys.argv[1:]
 sentences, w, H = workload.read(file)
 p = {k: torch.from_numpy(v) for k, v in w.items()}
