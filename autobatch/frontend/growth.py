@@ -62,6 +62,6 @@ def _boxed_layout(layout: Layout, classes: set[Any]) -> Layout:
             boxed = _boxed_layout(inner, classes)
             return OptionalLayout(boxed, unset) if unset else optional(boxed)
         case ListingLayout(elem=elem):
-            return replace(layout, elem=_boxed_layout(elem, classes))
+            return replace(layout, elem=_boxed_layout(unaliased(elem), classes))
         case _:
             return layout

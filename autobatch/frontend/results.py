@@ -41,7 +41,7 @@ class Outputs:
     def __init__(self, state: State) -> None:
         self.state = state
         self.operands: list[Operand] = []
-        self.objects: dict[int, Container] = {}
+        self.objects: dict[int, tuple[v.Record, Container]] = {}
 
     def template(self, value: v.Abstract) -> Template:
         """The template of a result."""
@@ -62,8 +62,8 @@ class Outputs:
                 refuse_view(self.state, value)
                 if id(value) not in self.objects:  # what stands twice is one object
                     made = Container(kind, tuple(map(self._template, items)), keys, cls, treedef)
-                    self.objects[id(value)] = made
-                return self.objects[id(value)]
+                    self.objects[id(value)] = value, made  # held, or another object could get its identity
+                return self.objects[id(value)][1]
             case v.Listing(lists=lists, elem=elem):
                 element = self._template(rebuild_value(elem, iter(lists)))
                 known = lists[0] in self.operands

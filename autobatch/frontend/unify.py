@@ -40,6 +40,11 @@ class Conflict(Exception):
     """Two layouts have nothing in common; the message says what differs."""
 
 
+class _Displaced(Exception):
+    """A list that is written out holds an object that stands elsewhere too, and becomes one of any length: its elements
+    are values of their own there, which do not say which objects they share."""
+
+
 def unify(a: Layout, b: Layout) -> Layout:
     """The layout that values of both layouts convert to; raises Conflict. Where the two do not agree on which objects
     are one, they are several."""
@@ -47,8 +52,11 @@ def unify(a: Layout, b: Layout) -> Layout:
     if not any(isinstance(x, AliasLayout) for x in (*objects, *_objects(b))):
         return _unify(a, b)
     if objects == tuple(_objects(b)):
-        joined = _unify(a, b)
-        if objects == tuple(_objects(joined)):
+        try:
+            joined = _unify(a, b)
+        except _Displaced:
+            joined = None
+        if joined is not None and objects == tuple(_objects(joined)):
             return joined
     return _unify(unaliased(a), unaliased(b))
 
@@ -138,9 +146,9 @@ def _unify(a: Layout, b: Layout) -> Layout:
         case (ListingLayout(elem=x, array=m), ListingLayout(elem=y, array=n)) if m == n:
             return ListingLayout(unify(x, y), m)
         case (RecordLayout(kind="list", items=items), ListingLayout(elem=x)):
-            return ListingLayout(_unify_all((x, *items)))
+            return ListingLayout(_unify_all(items, x))
         case (ListingLayout(elem=x), RecordLayout(kind="list", items=items)):
-            return ListingLayout(_unify_all((x, *items)))
+            return ListingLayout(_unify_all(items, x))
         case (FunctionLayout(), FunctionLayout()) if (a.source, a.names) == (b.source, b.names):
             pairs = zip(a.captured, b.captured, strict=True)
             defaults = zip(a.defaults, b.defaults, strict=True)
@@ -203,8 +211,11 @@ def _is_list_layout(layout: Layout) -> bool:
     return isinstance(layout, ListingLayout) or (isinstance(layout, RecordLayout) and layout.kind == "list")
 
 
-def _unify_all(layouts: tuple[Layout, ...]) -> Layout:
-    return reduce(unify, layouts)
+def _unify_all(written: tuple[Layout, ...], *others: Layout) -> Layout:
+    """What the elements of lists have in common: those written out, parts of one value, and `others`."""
+    if any(isinstance(x, AliasLayout) for layout in written for x in _objects(layout)):
+        raise _Displaced
+    return reduce(unify, (*others, *written))
 
 
 def _dynamic(layout: Layout) -> Layout:
