@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from autobatch.errors import of_empty_lists
@@ -46,6 +47,8 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
             return tag_attribute(s, operand, name)
         case v.Leaf(operand=operand) if isinstance(operand.type, Array):
             return _of_array(s, value, operand.type, name)
+        case v.Record(cls=cls, keys=("array", "index")) if cls is At:
+            return _of_at(s, value, name)
         case v.Record(kind=kind, cls=cls):
             refuse_unknown(s, value, name)
             found = value.get(name) if kind in ("namedtuple", "object") else None
@@ -183,12 +186,39 @@ def of_stack(s: State, value: v.Listing | v.Leaf, name: str) -> v.Abstract:
             return v.Static(len(row.shape) + 1)
         case "dtype":
             return v.Static(np.dtype(row.dtype))
+        case "at":
+            s.refuse("an array whose length is data has no .at", "work on its rows in a comprehension")
         case _:
             return v.Method(v.Static(array_method(name)), value, name)
 
 
 class At:
     """The class of `x.at` and of `x.at[index]`."""
+
+    array: Any
+    index: Any
+
+
+def _of_at(s: State, value: v.Record, name: str) -> v.Abstract:
+    """A method of `x.at[index]`."""
+    if not callable(getattr(jnp.zeros(1).at[0], name, None)):
+        s.refuse(f"x.at[...] has no method {name!r}", "it has add, set, multiply, min, max, get and a few more")
+    return v.Method(v.Static(_update(name)), value, name)
+
+
+_UPDATES: dict[str, Any] = {}
+
+
+def _update(name: str) -> Any:
+    """A function that calls a method of `x.at[index]`; one for each name, so that its traces are found again."""
+    if name not in _UPDATES:
+
+        def update(at: At, *args: Any, **kwargs: Any) -> Any:
+            return getattr(at.array.at[at.index], name)(*args, **kwargs)
+
+        update.__module__, update.__name__ = "jax", f"at[...].{name}"
+        _UPDATES[name] = update
+    return _UPDATES[name]
 
 
 _METHODS: dict[str, Any] = {}

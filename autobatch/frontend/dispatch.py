@@ -325,6 +325,8 @@ def _needs_constant(error: Exception) -> bool:
 
 
 def _cure(error: Exception) -> str:
+    if isinstance(error, jax.errors.NonConcreteBooleanIndexError):
+        return "write jnp.where(mask, new, x), which is of one shape whatever the mask is"
     if _needs_constant(error):
         return "name the argument that decides it in static=(...), or use a size that does not depend on the example"
     return "check the types and shapes of its arguments"
