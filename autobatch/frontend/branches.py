@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from autobatch.frontend import values as v
 from autobatch.frontend.access import note_contents
 from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack
-from autobatch.frontend.joins import arms, conditional, join
+from autobatch.frontend.joins import arms, attempt, conditional, join
 from autobatch.frontend.needs import decided
 from autobatch.frontend.numbers import combine, negate, present, refuse_made, traced
 from autobatch.frontend.sequences import length
@@ -165,14 +165,12 @@ def branch_on(
 
 def run(s: State, body: Body) -> None:
     """Execute the code of one arm; it ends where a result is not known yet."""
-    try:
-        body(s)
-    except Unknown:
-        s.frame.unknown = True
-        s.block.body.clear()
-        s.dead = True
-    except Ended:
-        s.dead = True
+
+    def nothing(t: State) -> v.Abstract:
+        body(t)
+        return v.Static(None)
+
+    attempt(s, nothing)
 
 
 def leaving(s: State) -> Operand | None:

@@ -12,7 +12,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from autobatch.errors import TypeConflictError, UnsupportedError
+from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import enclosing_value, wrap
 from autobatch.frontend.growth import settled
@@ -163,6 +163,8 @@ def activate(
         known = specialise(s, key, source, layouts, caught_layouts)
     if not known.done:
         s.context.recursive.add(key)
+    if known.guessed:
+        s.guess()
     result = known.result if known.done else s.context.memory.assumed.get(key)
     if result is None:
         s.frame.unknown = True
@@ -298,7 +300,7 @@ def specialise(
     results = _results(state, made, key)
     region = Region(tuple(parameters), tuple(block.body), tuple(results))
     context.functions[made.name] = Function(made.name, region, source.span)
-    made.can_fail = bool(block.body)
+    made.can_fail, made.guessed = bool(block.body), block.guessed
     made.done = True
     return made
 
@@ -314,6 +316,10 @@ def run(state: State, source: FunctionSource) -> Layout | None:
         return None
     except Ended:
         state.dead = True
+    except SourceError as error:
+        if not state.defer(error):
+            raise
+        return None
     if state.dead:
         return None if state.frame.unknown else layout_of(NEVER)
     if not state.is_set(RETURNED):

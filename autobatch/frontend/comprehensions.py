@@ -10,6 +10,7 @@ import builtins
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from autobatch.errors import SourceError
 from autobatch.frontend import graphs
 from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
@@ -114,7 +115,12 @@ def make_map(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
         else:
             layout, yields = _where(t, kept, element)
     except Unknown:
-        s.frame.unknown = True
+        s.guess()
+        return v.Record("list", (), ())
+    except SourceError as error:
+        if not t.defer(error):
+            raise
+        s.guess()
         return v.Record("list", (), ())
     except Ended:
         s.emit(Map((), operand_of(s, found.length), Region((turn,), tuple(t.block.body), ()), False, s.span))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from autobatch.errors import TypeConflictError
+from autobatch.errors import SourceError, TypeConflictError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.layouts import (
@@ -70,12 +70,21 @@ def attempt(s: State, thunk: Thunk) -> v.Abstract:
     try:
         return thunk(s)
     except Unknown:
-        s.frame.unknown = True
-        s.block.body.clear()
-        s.dead = True
+        drop(s)
     except Ended:
         s.dead = True
+    except SourceError as error:
+        if not s.defer(error):
+            raise
+        drop(s)
     return v.Static(None)
+
+
+def drop(s: State) -> None:
+    """End an arm of which something is not known yet."""
+    s.frame.unknown = True
+    s.block.body.clear()
+    s.dead = True
 
 
 def join(
@@ -96,7 +105,13 @@ def join(
     pairs = [(_bound(a, n), _bound(b, n)) for n in names]
     first, second = places or (s.span, s.span)
     pairs += [(v.Bound(x, first), v.Bound(y, second)) for x, y in extra]
-    joined = _merge(s, condition, a, b, pairs, [*names, *("" for _ in extra)])
+    try:
+        joined = _merge(s, condition, a, b, pairs, [*names, *("" for _ in extra)])
+    except SourceError as error:
+        if a.block.guessed is b.block.guessed or not s.defer(error):
+            raise
+        drop(a if a.block.guessed else b)
+        return join(s, condition, a, b, extra, node, places)
     s.env = {n: x for n, x in a.env.items() if b.env.get(n) is x}
     alike: dict[tuple[int, int], v.Abstract] = {}
     for name, value, (x, y) in zip(names, joined, pairs, strict=False):

@@ -128,6 +128,8 @@ def _rounds(
                 context.place_of(error),
                 "write it in a simpler way",
             ) from error
+        if not context.changed and context.deferred is not None:
+            raise context.deferred
         if not context.changed and found is not None:
             return found
         if not context.changed:

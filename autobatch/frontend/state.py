@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from autobatch.errors import UnsupportedError
+from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.layouts import Layout
 from autobatch.frontend.sources import FunctionSource
@@ -93,6 +93,7 @@ class Specialisation:
     result: Layout | None = None
     done: bool = False
     can_fail: bool = True
+    guessed: bool = False
 
 
 @dataclass
@@ -130,7 +131,8 @@ class Context:
     """One round of lowering: the module under construction.
 
     `kinds`: of the arrays that calls pass for a parameter, which are NumPy's. `reached` are the lines that lowering
-    came to; `traced` the texts of functions that JAX traced, with the place that handed them over."""
+    came to; `traced` the texts of functions that JAX traced, with the place that handed them over. `deferred`: the
+    first error on a path with a guess (`State.guess`)."""
 
     def __init__(
         self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: Memory, integers: Mapping[int, int]
@@ -154,6 +156,7 @@ class Context:
         self.reached: set[tuple[str, int]] = set()
         self.traced: set[tuple[Span, Span]] = set()
         self.changed = False
+        self.deferred: SourceError | None = None
         self._failure: tuple[Exception | None, Span] = (None, NOWHERE)
         self.inputs: dict[int, v.Abstract] = {}
 
@@ -246,7 +249,8 @@ class Frame:
 
 
 class Block:
-    """A region under construction. What the blocks around it know holds here too."""
+    """A region under construction. What the blocks around it know holds here too. `guessed`: something in it, or in a
+    block inside it, is taken to be what it may not be (`State.guess`)."""
 
     def __init__(self, parent: Block | None) -> None:
         self.parent = parent
@@ -254,6 +258,7 @@ class Block:
         self.known: dict[Operand, bool] = {}
         self.facts: dict[Operand, Fact] = {}
         self.memo: dict[Any, v.Abstract] = {}
+        self.guessed = False
 
     def chain(self) -> Iterator[Block]:
         block: Block | None = self
@@ -299,6 +304,21 @@ class State:
             self.env, self.dead = dict(env), dead
 
         return restore
+
+    def guess(self) -> None:
+        """Note that a list whose elements are not known yet, in this round, is taken to be empty here."""
+        self.frame.unknown = True
+        for block in self.block.chain():
+            block.guessed = True
+
+    def defer(self, error: SourceError) -> bool:
+        """May the error be one of a guess? Then its path ends here, in this round: the next one knows more. Where there
+        is no next round, it is raised."""
+        if isinstance(error, Impure) or not any(b.guessed for b in self.block.chain()):
+            return False
+        self.frame.unknown = True
+        self.context.deferred = self.context.deferred or error
+        return True
 
     def fork(self) -> State:
         """The same point, in a new block inside this one."""
