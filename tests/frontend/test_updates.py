@@ -1,4 +1,4 @@
-"""`x.at[index].add(value)` and its kin: arrays of JAX updated at indices of structure, computed ones, slices, arrays."""
+"""`x.at[index].add(value)` and its kin: JAX arrays updated at indices of structure, computed ones, slices, arrays."""
 
 from __future__ import annotations
 
