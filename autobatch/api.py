@@ -295,7 +295,7 @@ class Batched(Generic[P, R]):
                 options=chosen.key,
                 x64=transfer.x64(),
             )
-            return Request(key, args, kwargs, sharing, (*sharing.numpy, *examples.numpy))
+            return Request(key, args, kwargs, sharing, (*sharing.numpy, *examples.numpy), bound.orders)
 
         try:
             program, leaves = self._cache.find(request, bound, self.planner, examples, chosen)
@@ -450,6 +450,8 @@ def batched(
         programs at most, each with its own arm. What `jax.jit` traces cannot decide structure: close over it there, or
         name it in `static_argnames`. Ints that are free variables are part of the program.
       options: an `ab.options(...)` or a dict; wins over options of the context.
+
+    The order of a dict's keys matters only to a function that runs over it: then another order is another program.
 
     Numbers mean what Python means by them. Integers of the examples that overflow, divide by zero or index a list or a
     NumPy array out of range fail their example. On the device floats and integers divide as IEEE 754 says, and indices

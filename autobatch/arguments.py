@@ -83,11 +83,14 @@ class Raw:
 
 @dataclass(frozen=True)
 class Branch:
-    """A container with batched leaves: `rebuild` makes it again from new children, `key` tells containers apart."""
+    """A container with batched leaves: `rebuild` makes it again from new children, `key` tells containers apart. A dict
+    has a `name`, and the `order` of its keys, which is not in `key`."""
 
     children: tuple[Form, ...]
     rebuild: Callable[[Sequence[Any]], Any]
     key: Any
+    name: str = ""
+    order: Order | None = None
 
 
 Form = Slot | Raw | Branch
@@ -113,6 +116,15 @@ def raws(form: Form) -> Iterator[Raw]:
     elif isinstance(form, Branch):
         for child in form.children:
             yield from raws(child)
+
+
+def orders(form: Form) -> Iterator[tuple[str, Order]]:
+    """The order of the keys of each dict that has batched leaves."""
+    if isinstance(form, Branch):
+        if form.order is not None:
+            yield form.name, form.order
+        for child in form.children:
+            yield from orders(child)
 
 
 def form_key(form: Form) -> Any:
@@ -149,8 +161,13 @@ class Bound:
         return [raw for form in self.forms.values() for raw in raws(form)]
 
     @property
+    def orders(self) -> dict[str, Order]:
+        """The order of the keys of each dict that has batched leaves, by its name."""
+        return {name: order for form in self.forms.values() for name, order in orders(form)}
+
+    @property
     def key(self) -> Any:
-        """The containers of all arguments, hashable."""
+        """The containers of all arguments, hashable; the order of the keys of dicts is not in it."""
         return tuple((name, form_key(form)) for name, form in self.forms.items())
 
     def with_slots(self, make: Callable[[Slot], Slot]) -> Bound:
@@ -338,7 +355,7 @@ class _Binder:
                 f"given: {describe(value)}"
             )
         parts = [self.value(v, e, f"{name}{k}", False) for (k, v), (_, e) in zip(children[0], axes, strict=True)]
-        return Branch(tuple(parts), children[2], children[1])
+        return _branch(value, name, parts, children[2], children[1])
 
     def batched(self, value: Any, axis: int, name: str, lists: bool = False) -> Form:
         """An argument of B examples, or a container of such. `lists`: a list is a container."""
@@ -373,12 +390,16 @@ class _Binder:
                 f"pass `[{name}]`, or call `f.example(...)`"
             )
         parts = [self.batched(v, axis, f"{name}{k}", lists) for k, v in children]
-        return Branch(tuple(parts), rebuild, key)
+        return _branch(value, name, parts, rebuild, key)
 
     def slot(self, name: str, kind: Literal["list", "array", "batch"], value: Any, axis: int = 0) -> Slot:
         made = Slot(len(self.slots), name, kind, value, axis)
         self.slots.append(made)
         return made
+
+
+def _branch(value: Any, name: str, parts: Sequence[Form], rebuild: Callable[[Sequence[Any]], Any], key: Any) -> Branch:
+    return Branch(tuple(parts), rebuild, key, name, order_of(value) if type(value) is dict else None)
 
 
 _MISSING = object()
@@ -406,21 +427,44 @@ def same_structure(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
+def canonical(table: Mapping[Any, Any]) -> tuple[Any, ...]:
+    """The keys of a dict in an order that they alone decide: sorted, as JAX hands dicts back; by type first where they
+    cannot be compared, which JAX refuses.
+
+    >>> canonical({"b": 1, "a": 2}), canonical({"b": 1, 0: 2})
+    (('a', 'b'), (0, 'b'))
+    """
+    try:
+        return tuple(sorted(table))
+    except TypeError:
+        return tuple(sorted(table, key=lambda k: (type(k).__qualname__, repr(k))))
+
+
+def order_of(table: Mapping[Any, Any]) -> Order:
+    """The keys of a dict as one who iterates over it meets them: 1 and True are equal keys, but not the same."""
+    return tuple((type(k), k) for k in table)
+
+
+Order = tuple[tuple[type, Any], ...]
+
+
+def _in_order_of(table: Mapping[Any, Any], names: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
+    """A dict with other values, in the order of `names`, that has its keys as `table` has them."""
+    made = dict(zip(names, values, strict=True))
+    return {k: made[k] for k in table}
+
+
 _OneLevel = tuple[list[tuple[str, Any]] | None, Any, Callable[[Sequence[Any]], Any]]
 
 
 def one_level(value: Any) -> _OneLevel:
     """The children of a container with their places, a key of the container, and how to rebuild it. No children: not
-    a container."""
+    a container. Those of a dict come in the `canonical` order of its keys; what is rebuilt has its own."""
     if type(value) in (tuple, list):
         return [(f"[{k}]", v) for k, v in enumerate(value)], (type(value).__name__, len(value)), type(value)
     if type(value) is dict:
-        names = tuple(value)
-        return (
-            [(f"[{k!r}]", v) for k, v in value.items()],
-            ("dict", frozenset(names)),
-            lambda xs: dict(zip(names, xs, strict=True)),
-        )
+        names = canonical(value)
+        return [(f"[{k!r}]", value[k]) for k in names], ("dict", names), lambda xs: _in_order_of(value, names, xs)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         fields, cls = value._fields, type(value)
         return [(f".{k}", v) for k, v in zip(fields, value, strict=True)], ("namedtuple", cls), lambda xs: cls(*xs)

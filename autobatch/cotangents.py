@@ -198,11 +198,7 @@ def _words(given: Any) -> str:
 
 def _in_order(container: Any) -> list[tuple[str, Any]]:
     """The children of a container in the order in which JAX has them: dicts by their keys."""
-    children = one_level(container)[0] or []
-    if type(container) is not dict:
-        return children
-    places = jax.tree.leaves({key: k for k, key in enumerate(container)})
-    return [children[k] for k in places]
+    return one_level(container)[0] or []
 
 
 def _parts(children: Sequence[tuple[str, Any]], container: Any, given: Any, place: str) -> list[tuple[str, Any]]:

@@ -269,6 +269,7 @@ def _masked(values: Any, tables: Mapping[str, Any], k: int, depth: int) -> Array
 
 
 NOTHING_TRACED: Mapping[int, str] = {}
+NO_DICTS: Mapping[str, Any] = {}
 
 
 def compile(
@@ -280,12 +281,14 @@ def compile(
     options: Options,
     traced: Mapping[int, str] = NOTHING_TRACED,
     integers: Integers = NO_INTEGERS,
+    dicts: Mapping[str, Any] = NO_DICTS,
 ) -> Program:
     """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`.
 
     `traced`: parameters of the entry whose values only the device will know, and their names. `integers`: the shared
-    inputs that are Python integers; `frontend.needs.Needed` is raised where one of them has to be static instead."""
-    lowered = lower(fun, args, kwargs, schema, shared, integers.known)
+    inputs that are Python integers; `frontend.needs.Needed` is raised where one of them has to be static instead.
+    `dicts`: those among the arguments that all examples share, by their names."""
+    lowered = lower(fun, args, kwargs, schema, shared, integers.known, dicts)
     passes = _Passes(options)
     passes.after("example", lowered.module)
     module = passes.after("inline", inline(lowered.module))

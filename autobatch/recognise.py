@@ -8,12 +8,14 @@ a shared argument may hold says what is compiled by its value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
+
+from autobatch.arguments import Order, canonical, order_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +30,20 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A dict, tuple or list. `names`: the keys of a dict in their order."""
+    """A dict, tuple or list. `names`: the keys of a dict in `canonical` order; `order`: that which it must have."""
 
     cls: type
     names: tuple[Any, ...]
     children: tuple[Leaf | Node, ...]
+    order: Order | None = None
 
 
 Pattern = Leaf | Node
 
 
-def pattern_of(value: Any) -> Pattern | None:
-    """How a shared argument looks, None where it may hold more than run-time numbers."""
+def pattern_of(value: Any, name: str = "", ordered: Container[str] = ()) -> Pattern | None:
+    """How a shared argument looks, None where it may hold more than run-time numbers. `ordered`: the dicts whose order
+    matters, by the names that `sharing` gives them."""
     if isinstance(value, jax.core.Tracer):
         return None
     if isinstance(value, jax.Array):
@@ -50,10 +54,17 @@ def pattern_of(value: Any) -> Pattern | None:
         return Leaf(type(value))
     if type(value) not in (dict, tuple, list):
         return None
-    names = tuple(value) if isinstance(value, dict) else ()
-    children = [pattern_of(x) for x in (value.values() if isinstance(value, dict) else value)]
+    places: Sequence[Any] = range(len(value))
+    names: tuple[Any, ...] = ()
+    order = None
+    if isinstance(value, dict):
+        places = names = canonical(value)
+        order = order_of(value) if name in ordered else None
+        if len(set(map(repr, names))) < len(names):
+            return None  # names do not tell what it holds apart
+    children = [pattern_of(value[k], f"{name}[{k!r}]", ordered) for k in places]
     known = tuple(c for c in children if c is not None)
-    return Node(type(value), names, known) if len(known) == len(children) else None
+    return Node(type(value), names, known, order) if len(known) == len(children) else None
 
 
 def _is_weak(array: Any) -> bool:
@@ -76,12 +87,12 @@ def matches(pattern: Pattern, value: Any, leaves: list[Any]) -> bool:
             return True
         same = value.shape == pattern.shape and value.dtype == pattern.dtype
         return same and (pattern.cls is np.ndarray or _is_weak(value) == pattern.weak)
-    if isinstance(value, dict):
-        if tuple(value) != pattern.names:
-            return False
-        value = value.values()
     if len(value) != len(pattern.children):
         return False
+    if isinstance(value, dict):
+        if not value.keys() >= set(pattern.names) or (pattern.order is not None and order_of(value) != pattern.order):
+            return False
+        value = [value[k] for k in pattern.names]
     return all(matches(child, held, leaves) for child, held in zip(pattern.children, value, strict=True))
 
 

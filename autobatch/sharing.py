@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from autobatch import transfer
-from autobatch.arguments import Raw, describe, is_array, one_level
+from autobatch.arguments import Raw, describe, is_array, one_level, order_of
 from autobatch.errors import BatchError
 from autobatch.ir import jax_compat
 from autobatch.ir.template import Input, Integers, is_numpy
@@ -58,7 +58,8 @@ class ByIdentity:
 @dataclass
 class Sharing:
     """Collects the run-time leaves of shared values: `leaves`, their `types` and `names`, in the order of
-    `Input.index`. `static`: names of integers that are no leaves."""
+    `Input.index`. `static`: names of integers that are no leaves. `dicts`: by name, as the compiler gets them; leaves
+    and keys have no trace of the order of a dict's keys, so that one program is found for all."""
 
     function: str
     static: frozenset[str] = frozenset()
@@ -66,7 +67,10 @@ class Sharing:
     types: list[Array] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     keys: list[Any] = field(default_factory=list)
+    dicts: dict[str, dict[Any, Any]] = field(default_factory=dict)
     _seen: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    _noted: list[tuple[str, dict[Any, Any]]] = field(default_factory=list)
+    _inside: dict[int, list[tuple[str, dict[Any, Any]]]] = field(default_factory=dict)
     _alive: list[Any] = field(default_factory=list)
 
     @property
@@ -104,8 +108,17 @@ class Sharing:
         if is_array(value) or isinstance(value, (float, complex)):
             return self.leaf(value, name)
         if id(value) in self._seen:
+            for place, held in self._inside.get(id(value), ()):
+                self._note(held, name + place)
             return self._seen[id(value)]
         self._alive.append(value)
+        before = len(self._noted)
+        result = self._seen[id(value)] = self._opened(value, name)
+        self._inside[id(value)] = [(n.removeprefix(name), held) for n, held in self._noted[before:]]
+        return result
+
+    def _opened(self, value: Any, name: str) -> tuple[Any, Any]:
+        """`share` of a value that is met for the first time."""
         result: tuple[Any, Any]
         children, key, rebuild = one_level(value)
         if children is not None:
@@ -113,7 +126,7 @@ class Sharing:
             made = rebuild([p for p, _ in parts])
             # a container without run-time leaves is the user's own object: `is` keeps its meaning
             made = value if all(p is c for (p, _), (_, c) in zip(parts, children, strict=True)) else made
-            result = made, (key, _order(value), *(k for _, k in parts))
+            result = made, (key, *self._note(made, name), *(k for _, k in parts))
         elif isinstance(value, types.MethodType):
             receiver, inner = self.share(value.__self__, f"{name}.__self__")
             same = receiver is value.__self__
@@ -124,8 +137,14 @@ class Sharing:
             result = self.instance(value, attributes, name)
         else:
             result = value, ByIdentity(value)
-        self._seen[id(value)] = result
         return result
+
+    def _note(self, made: Any, name: str) -> tuple[Any, ...]:
+        """Note a dict by its name; where another has that name too (keys that look alike), its order is a key."""
+        if type(made) is not dict:
+            return ()
+        self._noted.append((name, made))
+        return () if self.dicts.setdefault(name, made) is made else order_of(made)
 
     def instance(self, value: Any, attributes: dict[str, Any], name: str) -> tuple[Any, Any]:
         """A plain object: its attributes are shared one by one, in a copy made without calling `__init__`."""
@@ -153,10 +172,6 @@ def _fits(value: int) -> bool:
     """Is it an integer that the program can hold?"""
     limits = np.iinfo(np.int64 if transfer.x64() else np.int32)
     return bool(limits.min <= value <= limits.max)
-
-
-def _order(value: Any) -> Any:
-    return tuple(value) if type(value) is dict else None
 
 
 def _plain_key(value: Any) -> Any:

@@ -8,12 +8,12 @@ are static is remembered by their names, so only the first call of a function pa
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autobatch import transfer
-from autobatch.arguments import Bound
+from autobatch.arguments import Bound, Order, order_of
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.data import Examples
 from autobatch.errors import SourceError
@@ -35,13 +35,19 @@ RECENT = 4
 @dataclass(frozen=True)
 class Request:
     """A call as the compiler sees it: `args` and `kwargs` hold the `Input` leaves that `sharing` has collected.
-    `numpy`: which of the inputs are arrays of NumPy."""
+    `numpy`: which of the inputs are arrays of NumPy. `orders`: of the keys of dicts that have batched leaves."""
 
     key: Key
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     sharing: Sharing
     numpy: tuple[bool, ...] = ()
+    orders: Mapping[str, Order] = field(default_factory=dict)
+
+    def order(self, name: str) -> Order | None:
+        """The order of the keys of a dict among the arguments."""
+        held = self.sharing.dicts.get(name)
+        return order_of(held) if held is not None else self.orders.get(name)
 
     @property
     def integers(self) -> frozenset[str]:
@@ -81,13 +87,13 @@ class Specialisations:
         for seen in self._seen:
             if seen.options is options and seen.x64 == x64 and seen.form == form and seen.examples == held:
                 leaves = all_match(seen.shared, [raw.value for raw in bound.shared])
-                if leaves is not None and seen.program.is_current():
+                if leaves is not None and seen.program.is_current() and _same_orders(seen.program, bound):
                     return seen.program, leaves
         return None
 
     def _remember(self, bound: Bound, examples: Examples, options: Options, found: Program, leaves: int) -> None:
         """Let calls that look like this one, which has so many shared leaves, find their program `again`."""
-        shared = [None if raw.static else pattern_of(raw.value) for raw in bound.shared]
+        shared = [None if raw.static else pattern_of(raw.value, raw.name, found.orders) for raw in bound.shared]
         known = tuple(p for p in shared if p is not None)
         if len(known) < len(shared) or sum(map(size_of, known)) != leaves or found.deciding:
             return  # more than numbers, a container that stands twice, or integers that decide structure
@@ -124,10 +130,12 @@ class Specialisations:
 
     def _held(self, asked: Request) -> Program | None:
         """A program with this key whose free variables are as they were, whose structure the host can know, which has
-        room for the turns of its loops, and takes arrays of NumPy for what they are where it indexes them."""
+        room for the turns of its loops, takes arrays of NumPy for what they are where it indexes them, and meets the
+        keys of dicts in the order in which it runs over them."""
         known = asked.sharing.integers.known
         for program in self._programs.get(asked.key) or []:
             fits = known.keys() >= set(program.deciding) and program.compiled.turns.enough(known)
+            fits = fits and all(asked.order(name) == order for name, order in program.orders.items())
             if fits and program.fits_numpy(asked.numpy) and program.is_current():
                 return program
         return None
@@ -183,6 +191,10 @@ class Specialisations:
             words = words or (
                 "an array has another shape or is one of NumPy, or an integer is traced or counts more turns"
             )
+            moved = [name for name, order in candidates[0].orders.items() if asked.order(name) != order]
+            if moved:
+                logger.info("recompiling %s: the keys of %s have another order", self.name, ", ".join(moved[:3]))
+                return
             logger.info("recompiling %s: free variables: %s", self.name, words)
             return
         known = [k for k, _ in self._programs.items()]
@@ -217,9 +229,12 @@ class _Compiler:
             replace(self.options, backend=asked.key.backend),
             traced,
             sharing.integers,
+            sharing.dicts,
         )
-        size = self.options.cache_size
-        return Program(self.name, self.planner, asked.key, compiled, components, size, asked.numpy)
+        size, lowered = self.options.cache_size, compiled.lowered
+        ordered = [*lowered.ordered, *(asked.orders if lowered.orders_batched else ())]
+        orders = {name: order for name in ordered if (order := asked.order(name)) is not None}
+        return Program(self.name, self.planner, asked.key, compiled, components, size, asked.numpy, orders)
 
 
 def _fewest(
@@ -237,6 +252,14 @@ def _fewest(
         except (SourceError, Needed):
             continue
     return asked, made
+
+
+def _same_orders(program: Program, bound: Bound) -> bool:
+    """Have the dicts with batched leaves, over whose keys a program runs, these in the order that it knows?"""
+    if not program.orders:
+        return True
+    given = bound.orders
+    return all(given.get(name, order) == order for name, order in program.orders.items())
 
 
 def _planned(program: Program, group: Group) -> Sequence[Program]:

@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from autobatch import pipeline, transfer
+from autobatch.arguments import Order
 from autobatch.cache import Bounded, Key, logger
 from autobatch.data import FAILED, Component, Examples, array_columns, raw, zeros
 from autobatch.differentials import Differentials, mode_of, refusing_forward
@@ -51,6 +52,8 @@ _numbers = itertools.count()
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 """What XLA's error says where memory does not suffice."""
 
+NO_ORDERS: Mapping[str, Order] = types.MappingProxyType({})
+
 VALUES = 8
 """A program remembers so many values of what its integers decide."""
 
@@ -64,7 +67,8 @@ class _Made:
 
 class Program:
     """One specialisation. `compiled` plans and runs; this class knows where a call's data goes. It keeps `most`
-    executables. `deciding`: the shared inputs that are integers which decide structure; `numbers`: what they decide."""
+    executables. `deciding`: the shared inputs that are integers which decide structure; `numbers`: what they decide.
+    `orders`: of the keys of the dicts among the arguments whose order is a part of the program."""
 
     def __init__(
         self,
@@ -75,6 +79,7 @@ class Program:
         components: tuple[Component, ...],
         most: int,
         numpy: tuple[bool, ...] = (),
+        orders: Mapping[str, Order] = NO_ORDERS,
     ) -> None:
         self.fingerprint = f"{name}#{next(_numbers)}"
         self.name, self.planner, self.key, self.compiled, self.components = name, planner, key, compiled, components
@@ -85,7 +90,7 @@ class Program:
         self.deciding = compiled.deciding
         self.numbers: tuple[Number, ...] = ()
         self._at: Bounded[tuple[Number, ...], Program] = Bounded(VALUES)
-        self._most, self._numpy = most, numpy
+        self._most, self._numpy, self.orders = most, numpy, orders
         free: Sequence[FreeVariable] = compiled.lowered.free
         self.guards = tuple(f for f in free if f.shared is None)
         self._arrays = tuple(sorted({f.shared: f for f in free if f.shared is not None}.items()))

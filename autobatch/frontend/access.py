@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.frontend import values as v
+from autobatch.frontend.key_order import run_over
 from autobatch.frontend.state import Context, FreeVariable, State
 from autobatch.frontend.statics import CONTENTS, KEYS, children, container_kind, contents, inputs, is_array, keys_of
 from autobatch.ir import jax_compat
@@ -87,8 +88,11 @@ def take_apart(context: Context, value: Any, part: Callable[[Context, Any], v.Ab
     return v.Record(kind, keys, tuple(part(context, x) for _, x in pairs), type(value))
 
 
-def expand(s: State, value: v.Abstract) -> v.Abstract:
-    """A static tuple, list, dict or NamedTuple as a record of its elements; other values as they are."""
+def expand(s: State, value: v.Abstract, ordered: bool = True) -> v.Abstract:
+    """A static tuple, list, dict or NamedTuple as a record of its elements; other values as they are. `ordered`: of a
+    dict, not only single keys are looked up."""
+    if ordered:
+        run_over(s.context, value)
     if not isinstance(value, v.Static) or (kind := container_kind(value.value)) is None:
         return value
     origin = value.origin

@@ -19,12 +19,13 @@ from autobatch.errors import of_empty_lists
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.joins import conditional
+from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.layouts import LeafLayout
 from autobatch.frontend.numbers import negate, present, traced
 from autobatch.frontend.selection import apply_choice
 from autobatch.frontend.sources import LIBRARIES
 from autobatch.frontend.state import Fact, State
-from autobatch.frontend.statics import inputs
+from autobatch.frontend.statics import inputs, is_namedtuple
 from autobatch.frontend.tags import tag_attribute
 from autobatch.frontend.views import refuse_unknown, viewed
 from autobatch.ir.core import Operand, Value
@@ -76,6 +77,16 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
 _RECORDS: dict[str, type] = {"tuple": tuple, "list": list, "dict": dict}
 
 
+def _runs_code(held: Any, found: Any, name: str) -> bool:
+    """Does reading an attribute run code, which may look at all that the object holds?"""
+    if found is None:
+        return hasattr(type(held), "__getattr__") and name not in getattr(held, "__dict__", {})
+    if is_namedtuple(held) and name in held._fields:
+        return False
+    plain = types.FunctionType | types.MemberDescriptorType | types.GetSetDescriptorType
+    return hasattr(type(found), "__get__") and not isinstance(found, plain)
+
+
 def _of_object(s: State, value: v.Static, name: str) -> v.Abstract:
     held = value.value
     if held is None:
@@ -89,6 +100,8 @@ def _of_object(s: State, value: v.Static, name: str) -> v.Abstract:
         return s.call(v.Static(found.func), [value])
     if type(held) in (dict, list, tuple) and isinstance(found, types.MethodDescriptorType):
         return v.Method(v.Static(found), value, name)
+    if _runs_code(held, found, name):
+        hand_out(s.context, held)
     try:
         item = getattr(held, name)
     except AttributeError as error:

@@ -15,11 +15,12 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import note_contents
 from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack
 from autobatch.frontend.joins import arms, attempt, conditional, join
+from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.needs import decided
 from autobatch.frontend.numbers import combine, negate, present, refuse_made, traced
 from autobatch.frontend.sequences import length
 from autobatch.frontend.state import FLAGS, Ended, State, Unknown
-from autobatch.frontend.statics import inputs
+from autobatch.frontend.statics import container_kind, inputs
 from autobatch.frontend.tags import tag_equal
 from autobatch.ir.core import Apply, Operand
 from autobatch.ir.ops import OWN
@@ -37,6 +38,8 @@ def truth(s: State, value: v.Abstract) -> bool | Operand:
     match value:
         case v.Static(value=held):
             note_contents(s.context, value)
+            if container_kind(held) is None:
+                hand_out(s.context, held)
             return bool(held)
         case v.Listing() | v.Leaf() if is_stack(s, value):
             s.refuse("the truth of an array is ambiguous", "use jnp.any(...), jnp.all(...) or len(...)")

@@ -16,6 +16,7 @@ from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.comprehensions import collect
 from autobatch.frontend.indexing import lookup
 from autobatch.frontend.joins import conditional
+from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.needs import need
 from autobatch.frontend.numbers import (
     integer,
@@ -363,6 +364,7 @@ def _type(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 def _str(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     value = present(s, args[0]) if args else v.Static("")
     if isinstance(value, v.Static):
+        hand_out(s.context, value.value)
         return v.Static(str(value.value))
     if isinstance(value, v.Leaf) and (is_text(value) or value.type in (INT, BOOL)):
         return text(s, "format", v.Static("{}"), value)
@@ -454,15 +456,15 @@ def _values(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v
     return _record(_table(s, receiver).items)
 
 
-def _table(s: State, receiver: v.Abstract) -> v.Record:
-    table = expand(s, receiver)
+def _table(s: State, receiver: v.Abstract, ordered: bool = True) -> v.Record:
+    table = expand(s, receiver, ordered)
     if not isinstance(table, v.Record) or table.kind != "dict":
         s.refuse("a dict is needed here", "give a dict with constant keys")
     return table
 
 
 def _get(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
-    table, key = _table(s, receiver), args[0]
+    table, key = _table(s, receiver, ordered=False), args[0]
     default = args[1] if len(args) > 1 else v.Static(None)
     if isinstance(key, v.Static):
         found = table.get(key.value)

@@ -22,6 +22,7 @@ import numpy as np
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import hidden, note
+from autobatch.frontend.key_order import run_over
 from autobatch.frontend.sources import LIBRARIES, is_user_function
 from autobatch.frontend.state import Context
 from autobatch.frontend.statics import KEYS, children, container_kind, is_array, keys_of, make_object
@@ -57,6 +58,7 @@ class Copier:
                 if opened:
                     self.seen.add(id(item))
                 self.note(item, place)
+                run_over(self.context, v.Static(item))
                 todo += opened
         return found
 

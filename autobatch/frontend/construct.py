@@ -14,6 +14,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.calls import bind_arguments, lookup
 from autobatch.frontend.fields import Parameter, is_attrs, parameters_of, validate
+from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.state import Frame, State
 from autobatch.frontend.statics import inputs, is_namedtuple
@@ -55,6 +56,7 @@ def _is_plain(cls: type) -> bool:
 def _folded(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
     given = [a.value for a in args if isinstance(a, v.Static)]
     named = {k: a.value for k, a in kwargs.items() if isinstance(a, v.Static)}
+    hand_out(s.context, *given, *named.values())
     try:
         return wrap(s.context, cls(*given, **named))
     except Exception as error:

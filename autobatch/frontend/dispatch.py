@@ -20,6 +20,7 @@ from autobatch.frontend.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.construct import construct
 from autobatch.frontend.fields import replaced
 from autobatch.frontend.joins import conditional, stored
+from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.numbers import present
 from autobatch.frontend.numpy_arrays import is_of_numpy, marked, of_numpy
 from autobatch.frontend.numpy_names import OUTSIDE, REFUSED, jax_name
@@ -200,6 +201,7 @@ def folded(s: State, held: Any, args: Arguments, kwargs: Named) -> v.Abstract:
     """A pure function of static values: called while compiling."""
     given = [a.value for a in args if isinstance(a, v.Static)]
     named = {k: a.value for k, a in kwargs.items() if isinstance(a, v.Static)}
+    hand_out(s.context, *given, *named.values())
     try:
         return wrap(s.context, held(*given, **named))
     except Exception as error:
@@ -267,7 +269,7 @@ def library(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstra
         receiver = v.Record("tuple", (0, 1, 2), (v.Static(function), _tuple(args), _dict(kwargs)))
         return v.Method(v.Static(_transform), receiver, v.DEFERRED)
     if _all_static(args, kwargs):
-        static = _try_static(function, args, kwargs)
+        static = _try_static(s, function, args, kwargs)
         if static is not None:
             return static
     try:
@@ -277,10 +279,11 @@ def library(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstra
         s.refuse(f"{name}() cannot be traced: {_reason(error.error)}", _cure(error.error))
 
 
-def _try_static(function: Any, args: Arguments, kwargs: Named) -> v.Abstract | None:
+def _try_static(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstract | None:
     """The result of a call without any value of the program, unless it is made of arrays."""
     given = [a.value for a in args if isinstance(a, v.Static)]
     named = {k: a.value for k, a in kwargs.items() if isinstance(a, v.Static)}
+    hand_out(s.context, *given, *named.values())
     try:
         result = function(*given, **named)
     except Exception:

@@ -7,6 +7,7 @@ import ast
 from autobatch.frontend import values as v
 from autobatch.frontend.branches import condition as holds
 from autobatch.frontend.joins import arms, join
+from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.numbers import operand_of
 from autobatch.frontend.state import State
 from autobatch.ir.core import Operand
@@ -83,6 +84,7 @@ def _part(s: State, node: ast.expr) -> tuple[str, list[Operand]]:
 
 def _value(s: State, value: v.Abstract, form: str) -> tuple[str, list[Operand]]:
     if isinstance(value, v.Static):
+        hand_out(s.context, value.value)
         return _escaped(("{" + form + "}").format(value.value)), []
     if isinstance(value, v.Leaf) and isinstance(value.type, Array | Tag):
         return "{" + form + "}", [operand_of(s, value)]

@@ -9,10 +9,12 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, wrap
 from autobatch.frontend.attributes import At, attribute, fields_of, is_stack, written
 from autobatch.frontend.bounds import check_index
+from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.numbers import combine, operand_of, present, traced
 from autobatch.frontend.selection import apply_choice, select
 from autobatch.frontend.sequences import item, sliced
 from autobatch.frontend.state import State
+from autobatch.frontend.statics import container_kind
 from autobatch.frontend.tracing import Untraceable, trace
 from autobatch.frontend.views import viewed
 from autobatch.ir.core import Operand
@@ -33,6 +35,8 @@ def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
         return sliced(s, value, index.items)
     match value:
         case v.Static(value=held, origin=origin) if isinstance(index, v.Static) and not isinstance(held, type):
+            if container_kind(held) is None:
+                hand_out(s.context, held)
             try:
                 found = held[index.value]
             except (KeyError, IndexError) as error:
@@ -50,7 +54,7 @@ def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
             return index_array(s, value, index)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             return _of_object(s, value, index)
-    found_ = expand(s, value)
+    found_ = expand(s, value, ordered=False)
     if isinstance(found_, v.Record) and found_.kind == "dict":
         return lookup(s, found_, index)
     if written(s, value, "__getitem__"):

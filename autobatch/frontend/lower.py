@@ -24,6 +24,7 @@ from autobatch.frontend.comprehensions import materialise
 from autobatch.frontend.dispatch import call
 from autobatch.frontend.expressions import evaluate
 from autobatch.frontend.joins import stored
+from autobatch.frontend.key_order import names_of
 from autobatch.frontend.needs import Needed
 from autobatch.frontend.results import Outputs, made_classes
 from autobatch.frontend.sources import is_user_function
@@ -60,7 +61,8 @@ class Lowered:
     objects are that it makes. `free` are the free variables read, so that a caller can read them again; `sources` every
     Python function whose text was lowered, and `reached` the lines of them (file, number) that lowering came to.
     `traced`: functions that were handed to JAX whole, with the place that did so. `asks_numpy`: some index depends on
-    which arrays of the call, or of free variables, are NumPy's."""
+    which arrays of the call, or of free variables, are NumPy's. `ordered`: the names of shared dicts the order of whose
+    keys the function has looked at; `orders_batched`: it has looked at that of some dict which is no shared one."""
 
     module: Module
     result: Template
@@ -70,6 +72,8 @@ class Lowered:
     traced: tuple[tuple[Span, Span], ...] = ()
     made: tuple[MadeTemplate, ...] = ()
     asks_numpy: bool = False
+    ordered: frozenset[str] = frozenset()
+    orders_batched: bool = False
 
 
 def lower(
@@ -79,14 +83,16 @@ def lower(
     schema: Schema,
     shared: Sequence[Array],
     integers: Mapping[int, int] = MappingProxyType({}),
+    dicts: Mapping[str, Any] = MappingProxyType({}),
 ) -> Lowered:
     """Lower a function of one example.
 
     `args` and `kwargs` are Python objects with `Input` at their array leaves; all else in them is static. `shared` are
     the types of the shared inputs; `integers` says which of them are Python integers of the call, and `Needed` is
     raised where one has to be static instead. Arrays in free variables become further shared values, behind these.
+    `dicts`: those among the shared arguments, by name.
     """
-    memory = Memory()
+    memory = Memory(dicts=names_of(dicts))
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20_000))
     try:
@@ -215,8 +221,11 @@ def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwa
     module = _finish(context, entry)
     traced = tuple(sorted(context.traced, key=str))
     free, sources = tuple(context.free.values()), tuple(context.sources)
-    made, asks = made_classes(state), context.memory.asks_numpy
-    return Lowered(module, template, free, sources, frozenset(context.reached), traced, made, asks)
+    made, memory = made_classes(state), context.memory
+    reached, ordered = frozenset(context.reached), frozenset(memory.ordered)
+    return Lowered(
+        module, template, free, sources, reached, traced, made, memory.asks_numpy, ordered, memory.orders_batched
+    )
 
 
 class _Renumbered(Fresh):

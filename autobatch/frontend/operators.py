@@ -15,6 +15,7 @@ from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.equality import equal_objects
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import as_listing, conditional
+from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.numbers import (
     binary,
     combine,
@@ -97,6 +98,8 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
 
 
 def _fold(s: State, function: Callable[..., Any], *args: Any) -> v.Abstract:
+    if function is not operator.eq or any(container_kind(a) is None for a in args):
+        hand_out(s.context, *args)
     try:
         return wrap(s.context, function(*args))
     except ArithmeticError as error:
@@ -284,7 +287,7 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     for x, y in ((a, b), (b, a)):
         if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
             return v.Leaf(tag_equal(s, x.operand, present(s, y)))
-    left, right = expand(s, a), expand(s, b)
+    left, right = expand(s, a, ordered=False), expand(s, b, ordered=False)
     if isinstance(left, v.Record) and isinstance(right, v.Record):
         return _equal_records(s, left, right)
     compared = equal_objects(s, a, b) or _overloaded(s, operator.eq, a, b)
@@ -408,6 +411,8 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
     if isinstance(container, v.Static):
         if isinstance(value, v.Static) and not (inputs(container.value) and container_kind(container.value)):
             note_contents(s.context, container)
+            if container_kind(container.value) is None:
+                hand_out(s.context, container.value)
             return v.Static(value.value in container.value)
         if isinstance(container.value, str):
             return text(s, "__contains__", container, value)
@@ -418,6 +423,9 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
         container = fields_of(s, container) or container
     if is_text(container):
         return text(s, "__contains__", container, value)
+    table = expand(s, container, ordered=False)
+    if isinstance(table, v.Record) and table.kind == "dict":
+        container = v.Record("tuple", tuple(range(len(table.keys))), tuple(map(v.Static, table.keys)))
     found = sequence(s, container)
     if isinstance(found, v.Lazy):
         hits = s.context.rules.materialise(s, v.Lazy(found.length, lambda t, i: equal(t, found.item(t, i), value)))

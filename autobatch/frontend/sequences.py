@@ -17,6 +17,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note, wrap
 from autobatch.frontend.attributes import attribute, field, fields_of, refuse_unordered, written
 from autobatch.frontend.joins import as_listing
+from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.layouts import rebuild
 from autobatch.frontend.numbers import binary, operand_of, present, traced
 from autobatch.frontend.selection import select
@@ -42,6 +43,8 @@ def length(s: State, value: v.Abstract) -> v.Abstract:
                 )
             if origin is not None and container_kind(held) is not None:
                 note(s.context, origin.child(KEYS), tuple(range(len(held))) if isinstance(held, list) else tuple(held))
+            if container_kind(held) is None:
+                hand_out(s.context, held)
             return v.Static(len(held))
         case v.Record(items=items, kind="tuple" | "list" | "dict" | "namedtuple"):
             return v.Static(len(items))

@@ -110,7 +110,8 @@ class Memory:
     """What rounds of one lowering remember: assumed results, the classes of objects that are made, how often the
     result of a recursion has nested deeper, arguments made dynamic, traced functions. `needed`: shared integers whose
     values were used; `numpy`: parameters of functions that are arrays of NumPy in some of the calls;
-    `asks_numpy`: was an array indexed that is one of NumPy, or would be if it were given as one?"""
+    `asks_numpy`: was an array indexed that is one of NumPy, or would be if it were given as one? `dicts`: the names of
+    shared dicts, by identity; for `ordered` and `orders_batched` see `key_order.py`."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
     made: dict[Any, MadeClass] = field(default_factory=dict)
@@ -125,6 +126,9 @@ class Memory:
     needed: set[int] = field(default_factory=set)
     numpy: set[tuple[Any, Any]] = field(default_factory=set)
     asks_numpy: bool = False
+    dicts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    ordered: set[str] = field(default_factory=set)
+    orders_batched: bool = False
 
 
 class Context:

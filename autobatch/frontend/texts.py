@@ -12,6 +12,7 @@ from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, wrap
+from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.numbers import integer, present
 from autobatch.frontend.state import Impure, State
 from autobatch.ir import texts
@@ -58,6 +59,7 @@ def _is_whole(value: v.Abstract) -> bool:
 
 
 def _folded(s: State, function: str, fixed: Sequence[Any]) -> v.Abstract:
+    hand_out(s.context, *fixed)
     try:
         return wrap(s.context, texts.call(function, fixed, ()))
     except texts.FAILURES as error:

@@ -22,6 +22,7 @@ from autobatch.errors import SourceError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.closures import Copier
+from autobatch.frontend.key_order import run_over
 from autobatch.frontend.layouts import NotStored, layout_of
 from autobatch.frontend.needs import need_of_trace
 from autobatch.frontend.numpy_arrays import marked, of_call
@@ -216,6 +217,7 @@ def to_python(s: State, value: v.Abstract, take: Take) -> Any:
         case v.Leaf(operand=operand):
             return take(operand)
         case v.Record(kind, keys, items, cls, treedef):
+            run_over(s.context, value)
             return assemble(kind, keys, [to_python(s, i, take) for i in items], cls, treedef)
         case v.LocalFunction():
             return rebuild_function(s, value, lambda x: to_python(s, x, take))
