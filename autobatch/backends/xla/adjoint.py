@@ -57,18 +57,36 @@ class AdjointProgram(Program):
 
 
 @dataclass(frozen=True)
+class Entries:
+    """What the entries of tables have read: `row` is the row that each has read, past the last one where it does not
+    count; `source` where its cotangent lies. `count`: how often each row has been read; `once`: none more than once."""
+
+    row: Any
+    source: Any
+    count: Any
+    once: Any
+
+    @property
+    def rows(self) -> int:
+        rows: int = self.count.shape[0]
+        return rows
+
+    def placed(self, room: int) -> Any:
+        """The entry that has read each row, where no row has been read more than once."""
+        at = jnp.arange(self.row.shape[0], dtype=self.row.dtype)
+        where = jnp.where(self.row < self.rows, self.row, room)
+        return jnp.zeros(room, self.row.dtype).at[where].set(at, mode="drop")
+
+
+@dataclass(frozen=True)
 class Inverse:
-    """Which entries of tables have read each row: `count[row]` ones from `first[row]` on in `entry`, and in `index`,
-    where their cotangents lie. `once`: no row has been read twice. `row` is the row that each entry has read, past the
-    last one where it does not count; `source` where its cotangent lies."""
+    """Which entries have read each row: `count[row]` ones from `first[row]` on in `entry`, and in `index`, where their
+    cotangents lie."""
 
     first: Any
     count: Any
     index: Any
     entry: Any
-    once: Any
-    row: Any
-    source: Any
 
 
 def as_rows(weight: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -82,24 +100,27 @@ def scaled(values: Any, factors: Any) -> Any:
     return jnp.where(factors == 0, jnp.zeros_like(values), values * factors)
 
 
-def invert(row: Any, source: Any, rows: int) -> Inverse:
-    """The entries that have read each of `rows` rows. Where no row is read twice, as in trees, nothing is sorted."""
-    entries = row.shape[0]
-    at = jnp.arange(entries, dtype=row.dtype)
+def entries_of(row: Any, source: Any, rows: int) -> Entries:
     count = jnp.zeros(rows + 1, row.dtype).at[row].add(1, mode="promise_in_bounds")[:rows]
-    once = jnp.max(count, initial=0) <= 1
+    return Entries(row, source, count, jnp.max(count, initial=0) <= 1)
+
+
+def invert(found: Entries) -> Inverse:
+    """The entries that have read each row, in their order. Where no row is read twice, as in trees, nothing is
+    sorted."""
+    entries, rows = found.row.shape[0], found.rows
+    dtype = found.row.dtype
     room = max(entries, rows)
 
     def placed() -> tuple[Any, Any]:
-        where = jnp.where(row < rows, row, room)
-        return jnp.zeros(room, row.dtype).at[where].set(at, mode="drop"), jnp.arange(rows, dtype=row.dtype)
+        return found.placed(room), jnp.arange(rows, dtype=dtype)
 
     def ordered() -> tuple[Any, Any]:
-        order = jnp.argsort(row, stable=True).astype(row.dtype)
-        return jnp.pad(order, (0, room - entries)), jnp.cumsum(count, dtype=row.dtype) - count
+        order = jnp.argsort(found.row, stable=True).astype(dtype)
+        return jnp.pad(order, (0, room - entries)), jnp.cumsum(found.count, dtype=dtype) - found.count
 
-    entry, first = jax.lax.cond(once, placed, ordered)
-    return Inverse(first, count, take(source, entry), entry, once, row, source)
+    entry, first = jax.lax.cond(found.once, placed, ordered)
+    return Inverse(first, found.count, take(found.source, entry), entry)
 
 
 class AdjointEmission(Emission):
@@ -120,6 +141,7 @@ class AdjointEmission(Emission):
             self.steps.update((id(e), step) for t in tasks for e in t.equations)
         copies = self.late.items()
         self.late = {x: e for x, e in copies if not isinstance(self.steps.get(id(e)), Recurrence)}
+        self.entered: dict[Any, Entries] = {}
         self.inverses: dict[Any, Inverse] = {}
         self.derived: dict[str, Any] = {}
 
@@ -184,15 +206,26 @@ class AdjointEmission(Emission):
         ends = accumulate(self.rows(v) for v in variables)
         return {v: end - self.rows(v) for v, end in zip(variables, ends, strict=True)}
 
-    def inverse(self, collect: Collect, first: Mapping[Variable, int]) -> Inverse:
-        """The inverse of the tables of all readers; `first` is where the rows of each cotangent begin."""
-        key = (self.rows(collect.of), tuple(self.table_of(r, first) for r in collect.readers))
-        if key not in self.inverses:
+    def entries(self, collect: Collect, first: Mapping[Variable, int]) -> Entries:
+        """The entries of the tables of all readers; `first` is where the rows of each cotangent begin."""
+        key = self.key(collect, first)
+        if key not in self.entered:
             parts = [self.rows_read(r, collect.of) for r in collect.readers]
             row = jnp.concatenate([p[0] for p in parts])
             source = jnp.concatenate([p[1] + first[r.cotangent] for p, r in zip(parts, collect.readers, strict=True)])
-            self.inverses[key] = invert(row, source, self.rows(collect.of))
+            self.entered[key] = entries_of(row, source, self.rows(collect.of))
+        return self.entered[key]
+
+    def inverse(self, collect: Collect, first: Mapping[Variable, int]) -> Inverse:
+        """The inverse of the tables of all readers."""
+        key = self.key(collect, first)
+        if key not in self.inverses:
+            self.inverses[key] = invert(self.entries(collect, first))
         return self.inverses[key]
+
+    def key(self, collect: Collect, first: Mapping[Variable, int]) -> Any:
+        """What the entries of the tables of all readers depend on."""
+        return self.rows(collect.of), tuple(self.table_of(r, first) for r in collect.readers)
 
     def table_of(self, reader: Reader, first: Mapping[Variable, int]) -> Any:
         """What the inverse depends on, of one reader."""
@@ -301,27 +334,26 @@ class AdjointEmission(Emission):
         rows, shape = self.rows(equation.of), equation.result.type.shape
         if not equation.readers:
             return jnp.zeros((rows, *shape) if equation.result.space is not None else shape, dtype)
-        inverse = self.inverse(equation, self.beginnings(equation.sources))
+        found = self.entries(equation, self.beginnings(equation.sources))
         held, factors = self.joined(equation.sources, dtype), self.factors(equation)
 
         def values(index: Any, entry: Any, live: Any) -> Any:
-            found = take(held, index)
-            found = found if factors is None else scaled(found, take(factors, entry))
-            return jnp.where(live.reshape(-1, *(1,) * len(shape)), found, jnp.zeros_like(found))
+            read = take(held, index)
+            read = read if factors is None else scaled(read, take(factors, entry))
+            return jnp.where(live.reshape(-1, *(1,) * len(shape)), read, jnp.zeros_like(read))
 
+        at = jnp.arange(found.row.shape[0])
         if equation.result.space is None:
-            return jnp.sum(values(inverse.source, jnp.arange(inverse.row.shape[0]), inverse.row == 0), 0)
+            return jnp.sum(values(found.source, at, found.row == 0), 0)
 
         def read_once() -> Any:
-            return values(inverse.index[:rows], inverse.entry[:rows], inverse.count > 0)
+            entry = found.placed(rows)
+            return values(take(found.source, entry), entry, found.count > 0)
 
         def read_often() -> Any:
-            count = inverse.row.shape[0]
-            owner = take(inverse.row, inverse.entry[:count])
-            found = values(inverse.index[:count], inverse.entry[:count], jnp.ones(count, bool))
-            return segment_reduce("sum", found, owner, rows)
+            return segment_reduce("sum", values(found.source, at, found.row < rows), found.row, rows, ordered=False)
 
-        return jax.lax.cond(inverse.once, read_once, read_often)
+        return jax.lax.cond(found.once, read_once, read_often)
 
     def follow(self, equation: Follow) -> Any:
         """What has been read, over all rows."""

@@ -19,8 +19,8 @@ def take(array: Any, index: Any) -> Any:
     return array.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
-def segment_reduce(kind: str, values: Any, owner: Any, rows: int) -> Any:
-    """Reduce values by sorted owners; an owner of `rows` is dropped."""
+def segment_reduce(kind: str, values: Any, owner: Any, rows: int, *, ordered: bool = True) -> Any:
+    """Reduce values by owners, which are sorted where `ordered`; an owner of `rows` is dropped."""
     logical = kind in ("any", "all")
     held = values.astype(jnp.int32) if logical else values
     neutral = jnp.asarray(NEUTRAL[kind](values.dtype)).astype(held.dtype)
@@ -33,7 +33,7 @@ def segment_reduce(kind: str, values: Any, owner: Any, rows: int) -> Any:
         "min": at.min,
         "all": at.min,
     }
-    reduced = scatters[kind](held, indices_are_sorted=True, mode="promise_in_bounds")[:rows]
+    reduced = scatters[kind](held, indices_are_sorted=ordered, mode="promise_in_bounds")[:rows]
     return reduced.astype(values.dtype)
 
 
