@@ -5,7 +5,7 @@ WORKERS ?= 2
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-long check static lint types imports bench bench-trees bench-peers check-jax-latest format clean
+.PHONY: demo test test-long check static lint types imports bench bench-trees bench-training bench-peers check-jax-latest format clean
 
 demo: $(VENV)/.examples
 	$(BIN)/python -m examples.trees.demo
@@ -35,16 +35,22 @@ bench: $(VENV)/.examples
 	$(BIN)/python -m benchmarks.trees
 
 # Beside PyTorch and DyNet, each in an environment of its own; DyNet has wheels for Python 3.8 only, and is left out where
-# there is none. `make bench-trees SST=FOLDER` takes the trees of the treebank there. One after another: all on one core.
+# there is none. `make bench-trees SST=FOLDER` takes the trees of the treebank there. One after another: all on one core,
+# or `THREADS=2`.
 PYTHON38 ?= python3.8
+THREADS ?= 1
 SST ?=
 PEERS := .venv-torch/.installed .venv-dynet/.installed
-AGAINST_PEERS = --torch .venv-torch/bin/python --dynet .venv-dynet/bin/python --json $(1).json --picture $(1).png
+AGAINST_PEERS = --torch .venv-torch/bin/python --dynet .venv-dynet/bin/python --threads $(THREADS) \
+	--json $(1).json --picture $(1).png
 
 bench-trees: $(VENV)/.examples $(PEERS)
 	$(BIN)/python -m benchmarks.sentiment $(SST) $(call AGAINST_PEERS,sentiment)
 
-bench-peers: bench-trees
+bench-training: $(VENV)/.examples $(PEERS)
+	$(BIN)/python -m benchmarks.sentiment $(SST) --train $(call AGAINST_PEERS,training)
+
+bench-peers: bench-trees bench-training
 	$(BIN)/python -m benchmarks.sequences $(call AGAINST_PEERS,sequences)
 	$(BIN)/python -m benchmarks.dags $(call AGAINST_PEERS,dags)
 

@@ -37,6 +37,8 @@ TRAINING = Workload(
     title="binary tree-LSTM, forward, backward and update",
     entries=[
         Entry("autobatch", "train_autobatch"),
+        Entry("ideal", "train_ideal", is_model=False),
+        Entry("jax level", "train_jax"),
         Entry("torch manual", "train_torch", "manual", needs="torch"),
         Entry("torch level", "train_torch", "level", needs="torch"),
         Entry("dynet batched", "train_dynet", "batched", needs="dynet"),

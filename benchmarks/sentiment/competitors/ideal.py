@@ -29,28 +29,44 @@ def forward(p: dict[str, Any], x: Any, states: Any, cells: Any, heads: Any, labe
     return losses.sum(), leaves, inner
 
 
+def parameters(weights: dict[str, Any]) -> dict[str, Any]:
+    """Those of both children in one."""
+    p = packed.parameters(weights)
+    p["both"] = jnp.concatenate([p.pop("left"), p.pop("right")])
+    return p
+
+
+def counts(trees: list[Any]) -> tuple[int, int, int]:
+    """How many distinct words, inner nodes and nodes there are."""
+    found = [n for tree in trees for n in workload.nodes(tree)]
+    words = {n[1] for n in found if workload.is_leaf(n)}
+    return len(words), sum(not workload.is_leaf(n) for n in found), len(found)
+
+
+def operands(trees: list[Any], embedding: int, hidden: int) -> tuple[Any, ...]:
+    """As many rows as the trees have, rounded to the nearest multiple, so that not every batch compiles."""
+    rng = np.random.default_rng(0)
+    step = 8 if len(trees) < 16 else 32
+    words, inner, nodes = (max(1, round(count / step)) * step for count in counts(trees))
+
+    def rows(count: int, width: int) -> Any:
+        return jnp.asarray(rng.normal(size=(count, width)) / 4, jnp.float32)
+
+    cells = rows(inner, hidden), rows(inner, hidden)
+    labels = jnp.asarray(rng.integers(workload.CLASSES, size=nodes))
+    return rows(words, embedding), rows(inner, 2 * hidden), cells, rows(nodes, hidden), labels
+
+
 def main() -> None:
     trees, weights, hidden = workload.read(sys.argv[1])
-    p = packed.parameters(weights)
-    p["both"] = jnp.concatenate([p["left"], p["right"]])
-    rng = np.random.default_rng(0)
+    p = parameters(weights)
 
     @cache
-    def operands(chosen: range) -> tuple[Any, ...]:
-        found = [n for k in chosen for n in workload.nodes(trees[k])]
-        words = {n[1] for n in found if workload.is_leaf(n)}
-        inner = sum(not workload.is_leaf(n) for n in found)
-
-        def rows(count: int, width: int) -> Any:
-            return jnp.asarray(rng.normal(size=(count, width)) / 4, jnp.float32)
-
-        cells = rows(inner, hidden), rows(inner, hidden)
-        labels = jnp.asarray([n[0] for n in found])
-        x = rows(len(words), p["emb"].shape[1])
-        return x, rows(inner, 2 * hidden), cells, rows(len(found), hidden), labels
+    def held(chosen: range) -> tuple[Any, ...]:
+        return operands([trees[k] for k in chosen], p["emb"].shape[1], hidden)
 
     def run(chosen: range) -> float:
-        return float(jax.block_until_ready(forward(p, *operands(chosen)))[0])
+        return float(jax.block_until_ready(forward(p, *held(chosen)))[0])
 
     worker.serve([workload.size(t) for t in trees], run, {"jax": jax.__version__})
 
