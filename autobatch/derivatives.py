@@ -58,25 +58,35 @@ def vjp(f: Function, *args: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]
     return found.result, found.pull
 
 
-def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, sparse: bool = False) -> Function:
     """The derivative of the SUM over examples of the float32[] (float64[] under x64) that one example returns.
 
     Args:
       f: a batched function, or any function that JAX can trace and that returns float32[] or float32[B].
       argnums: which positional arguments to differentiate by: a number, or several, then the result is a tuple.
       has_aux: one example returns a pair (number, anything), and the result is (gradient, anything of all examples).
+      sparse: the gradient of a shared array of which `f`, a batched function, reads nothing but rows (`table[word]`,
+        `jnp.take(table, word, axis=0)`, also several times and by computed numbers) is an `ab.SparseRows`: one row for
+        each activation that reads one, or for each distinct word where activations share them. No array of the size of
+        the table is made. What is read as a whole too, and all else, has dense gradients; so has everything inside
+        `ab.disable()`. `ab.sparse(optimiser)` and `ab.apply_updates` take both.
 
     The function that is returned takes the arguments of `f`. Gradients have the structure of `ab.vjp`'s. With
     `on_error="mask"` failed examples have no gradient.
 
-    Raises BatchError where `f` returns no such number, or an argument holds no floats.
+    Raises BatchError where `f` returns no such number, or an argument holds no floats; with `sparse=True` where `f` is
+    no batched function.
 
     >>> import autobatch as ab
     >>> square = ab.batched(lambda w, x: (w * x) ** 2, in_axes=(None, 0))
     >>> ab.grad(square)(1.0, np.array([1.0, 2.0])).item()
     10.0
+    >>> squares = ab.batched(lambda table, word: jnp.sum(table[word] ** 2), in_axes=(None, 0))
+    >>> gradient = ab.grad(squares, sparse=True)(jnp.ones((1000, 2)), [7, 3, 7])
+    >>> gradient.shape, gradient.to_dense()[jnp.array([3, 5, 7])].tolist()
+    ((1000, 2), [[2.0, 2.0], [0.0, 0.0], [4.0, 4.0]])
     """
-    both = value_and_grad(f, argnums, has_aux)
+    both = value_and_grad(f, argnums, has_aux, sparse)
 
     def gradient(*args: Any, **kwargs: Any) -> Any:
         value, found = both(*args, **kwargs)
@@ -87,7 +97,7 @@ def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     return _named(gradient, f, "grad")
 
 
-def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, sparse: bool = False) -> Function:
     """As `grad`, with what `f` returns before it: (values[B], gradient), or ((values[B], aux), gradient).
 
     >>> import autobatch as ab
@@ -96,6 +106,11 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> 
     >>> values.tolist(), gradient.item()
     ([1.0, 4.0], 10.0)
     """
+    if sparse and not isinstance(f, Batched):
+        raise BatchError(
+            f"ab.grad of {_name(f)} with sparse=True: it knows what a function made by ab.batched reads by rows, and "
+            f"{_name(f)} is none; differentiate the batched function itself, and scale the gradient"
+        )
 
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         what, chosen = f"ab.grad of {_name(f)}", _positions(argnums, args, f"ab.grad of {_name(f)}")
@@ -111,7 +126,9 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False) -> 
                         f"{what}: argument {k} ({form.name}) is named in static, so it is no number that moves"
                     )
                 _refuse_without(_holds_floats(selection, form), what, k, args[k])
-            result, found = linear.with_gradient(_name(f), batched.programs(selection.bound), selection, has_aux, what)
+            result, found = linear.with_gradient(
+                _name(f), batched.programs(selection.bound), selection, has_aux, what, sparse
+            )
         return result, found[0] if isinstance(argnums, int) else tuple(found)
 
     return _named(both, f, "value_and_grad")

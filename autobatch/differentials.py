@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -81,7 +81,10 @@ def with_gradient(
     compute: Compute, shared: Sequence[Any], tables: Mapping[str, Any], weight: Any, wrt: Wrt, output: int
 ) -> tuple[Any, Moving]:
     """What is computed, and the derivative of the sum of result `output`, its rows weighted; `weight` None: by 1."""
-    found, pullback = linearised(compute, shared, tables, wrt)
+    return _gradient(*linearised(compute, shared, tables, wrt), weight, output)
+
+
+def _gradient(found: Any, pullback: Any, weight: Any, output: int) -> tuple[Any, Moving]:
     seeded = jax.tree.leaves(found[output])[0]
     ones = jnp.ones_like(seeded) if weight is None else jnp.broadcast_to(weight, seeded.shape).astype(seeded.dtype)
     zeros = [
@@ -129,6 +132,36 @@ def curvature(
     return found, changed
 
 
+# ---- tables that are read by rows
+
+
+def linearised_by_rows(
+    program: Program, shared: Sequence[Any], tables: Mapping[str, Any], signature: Any, mode: Mode, wrt: Wrt
+) -> tuple[Any, Any]:
+    """As `linearised`; cotangents of tables that are read by rows are `SparseRows`."""
+    arrays, pull = program.linearised(shared, tables, signature, mode)
+
+    def run(moving: list[Any]) -> tuple[list[Any], Sequence[Any]]:
+        found = program.results(with_floats(arrays, moving), tables, signature)
+        return floats(found), found
+
+    _, back, found = jax.vjp(run, floats(arrays), has_aux=True)
+    return found, jax.tree_util.Partial(_ByRows(wrt, tuple(map(moves, arrays))), pull, back)
+
+
+@dataclass(frozen=True)
+class _ByRows:
+    """A pullback but for its arrays. `moving`: which of the arrays that results are made of are floats."""
+
+    wrt: Wrt
+    moving: tuple[bool, ...]
+
+    def __call__(self, pull: Any, back: Any, cotangents: Any) -> tuple[Moving]:
+        given = iter(back(cotangents)[0])
+        of_shared, of_tables = pull([next(given) if moving else None for moving in self.moving])
+        return (([of_shared[k] for k in self.wrt.shared], {n: of_tables[n] for n in self.wrt.tables}),)
+
+
 # ---- forward mode
 
 
@@ -173,13 +206,24 @@ def refusing_forward(function: str) -> Iterator[None]:
 
 # ---- executables
 
-Program = Callable[[Sequence[Any], Mapping[str, Any], Any, Mode], Sequence[Any]]
-"""A program by the signature of its size class and the derivatives that are taken of it."""
+
+class Program(Protocol):
+    """A program by the signature of its size class and the derivatives that are taken of it."""
+
+    def run(self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Any, mode: Mode) -> Sequence[Any]: ...
+
+    def linearised(
+        self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Any, mode: Mode
+    ) -> tuple[list[Any], Any]:
+        """The arrays that results are made of; the pullback of their cotangents, tables that are read by rows apart."""
+
+    def results(self, arrays: Sequence[Any], tables: Mapping[str, Any], signature: Any) -> Sequence[Any]: ...
 
 
 @dataclass
 class Differentials:
-    """The executables of one program. Keeps those of `most` signatures for each of its kinds."""
+    """The executables of one program. Keeps those of `most` signatures for each of its kinds. `by_rows`: cotangents of
+    tables that are read by rows alone are `SparseRows`."""
 
     program: Program
     most: int
@@ -189,29 +233,43 @@ class Differentials:
     def executables(self) -> int:
         return sum(len(signatures) for _, signatures in self._kept.values())
 
-    def linearised(self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Hashable, wrt: Wrt) -> Any:
-        def make(shared: Any, tables: Any, signature: Any, mode: Mode, wrt: Wrt) -> Any:
-            return linearised(lambda s, t: self.program(s, t, signature, mode), shared, tables, wrt)
-
-        static = (signature, mode_of(shared, tables), wrt)
+    def linearised(
+        self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Hashable, wrt: Wrt, by_rows: bool = False
+    ) -> Any:
+        static = (signature, mode_of(shared, tables), wrt, by_rows)
+        make = self._linearised
         found, pullback = self._run("linearised", make, (list(shared), dict(tables)), static)
         pull = self._kept.setdefault("pulled", (jax.jit(lambda pull, cotangents: pull(cotangents)), set()))[0]
         return found, lambda cotangents: pull(pullback, cotangents)
 
     def with_gradient(
-        self, shared: Sequence[Any], tables: Mapping[str, Any], weight: Any, signature: Hashable, wrt: Wrt, output: int
+        self,
+        shared: Sequence[Any],
+        tables: Mapping[str, Any],
+        weight: Any,
+        signature: Hashable,
+        wrt: Wrt,
+        output: int,
+        by_rows: bool = False,
     ) -> Any:
-        def make(shared: Any, tables: Any, weight: Any, signature: Any, mode: Mode, wrt: Wrt, output: int) -> Any:
-            return with_gradient(lambda s, t: self.program(s, t, signature, mode), shared, tables, weight, wrt, output)
+        def make(shared: Any, tables: Any, weight: Any, *static: Any) -> Any:
+            *rest, output = static
+            found, pullback = self._linearised(shared, tables, *rest)
+            return _gradient(found, pullback, weight, output)
 
-        static = (signature, mode_of(shared, tables), wrt, output)
+        static = (signature, mode_of(shared, tables), wrt, by_rows, output)
         return self._run("gradient", make, (list(shared), dict(tables), weight), static)
+
+    def _linearised(self, shared: Any, tables: Any, signature: Any, mode: Mode, wrt: Wrt, by_rows: bool) -> Any:
+        if by_rows:
+            return linearised_by_rows(self.program, shared, tables, signature, mode, wrt)
+        return linearised(lambda s, t: self.program.run(s, t, signature, mode), shared, tables, wrt)
 
     def pushed(
         self, shared: Sequence[Any], tables: Mapping[str, Any], tangents: Moving, signature: Hashable, wrt: Wrt
     ) -> Any:
         def make(shared: Any, tables: Any, tangents: Any, signature: Any, wrt: Wrt) -> Any:
-            return pushed(lambda s, t: self.program(s, t, signature, "forward"), shared, tables, tangents, wrt)
+            return pushed(lambda s, t: self.program.run(s, t, signature, "forward"), shared, tables, tangents, wrt)
 
         return self._run("pushed", make, (list(shared), dict(tables), tangents), (signature, wrt))
 
@@ -228,7 +286,7 @@ class Differentials:
     ) -> Any:
         def make(shared: Any, tables: Any, tangents: Any, weight: Any, signature: Any, *static: Any) -> Any:
             def compute(s: Any, t: Any) -> Any:
-                return self.program(s, t, signature, "reverse once")
+                return self.program.run(s, t, signature, "reverse once")
 
             return curvature(compute, shared, tables, tangents, weight, *static)
 

@@ -33,6 +33,7 @@ from autobatch.prepared import Prepared
 from autobatch.runtime.columns import columns_of
 from autobatch.selection import Selection
 from autobatch.shapes import ByShape
+from autobatch.sparse_rows import SparseRows
 
 # ---- one program
 
@@ -86,26 +87,36 @@ class Leaf:
             tables += self.of_column.values()
         return Wrt(shared, tuple(sorted(t for t in tables if t in self.prepared.tables)))
 
-    def linearise(self, wrt: Wrt) -> tuple[Any, Callable[[Any], Any]]:
+    def linearise(self, wrt: Wrt, by_rows: bool = False) -> tuple[Any, Callable[[Any], Any]]:
         p = self.prepared
         if p.is_interpreted:
             found, pull = differentials.linearised(p.compute, p.shared, p.tables, wrt)
-        else:
-            with p.program.in_memory(p.ready.signature):
-                found, pull = p.program.derivatives.linearised(p.shared, p.tables, p.ready.signature, wrt)
+            return found, (lambda cts: (self.by_rows(pull(cts)[0], wrt),)) if by_rows else pull
+        with p.program.in_memory(p.ready.signature):
+            found, pull = p.program.derivatives.linearised(p.shared, p.tables, p.ready.signature, wrt, by_rows)
         return found, pull
 
-    def with_gradient(self, wrt: Wrt, output: int) -> tuple[Any, Moving]:
+    def with_gradient(self, wrt: Wrt, output: int, by_rows: bool) -> tuple[Any, Moving]:
         """The derivative of the sum of one result over all examples that have not failed."""
         p = self.prepared
         weight = ~p.failed if p.program.masks else None
         if p.is_interpreted:
-            return differentials.with_gradient(p.compute, p.shared, p.tables, weight, wrt, output)
+            found, moving = differentials.with_gradient(p.compute, p.shared, p.tables, weight, wrt, output)
+            return found, self.by_rows(moving, wrt) if by_rows else moving
         with p.program.in_memory(p.ready.signature):
             made: tuple[Any, Moving] = p.program.derivatives.with_gradient(
-                p.shared, p.tables, weight, p.ready.signature, wrt, output
+                p.shared, p.tables, weight, p.ready.signature, wrt, output, by_rows
             )
         return made
+
+    def by_rows(self, moving: Moving, wrt: Wrt) -> Moving:
+        """Dense derivatives as compiled programs give them: all rows of the tables that are read by rows alone."""
+        tables = self.prepared.program.compiled.tables_of_rows
+        shared = [
+            SparseRows(jnp.arange(x.shape[0]), x, x.shape) if k in tables else x
+            for k, x in zip(wrt.shared, moving[0], strict=True)
+        ]
+        return shared, moving[1]
 
     def pushed(self, tangents: Moving, wrt: Wrt) -> tuple[Any, list[Any]]:
         p = self.prepared
@@ -127,7 +138,7 @@ class Leaf:
     def derivatives(self, moving: Moving, wrt: Wrt, columns: Mapping[str, Any], selection: Selection) -> Found:
         """Derivatives by inputs as those by arguments. `columns`: what the result, which holds examples, adds."""
         if self.stale is not None:
-            moving = jax.tree.map(lambda x: jnp.where(self.stale, jnp.full((), jnp.nan, x.dtype), x), moving)
+            moving = with_floats(moving, [jnp.where(self.stale, jnp.nan, x).astype(x.dtype) for x in floats(moving)])
         number = {k: n for n, k in enumerate(self.inputs)}
         shared = {number[k]: x for k, x in zip(wrt.shared, moving[0], strict=True)}
         slots: dict[int, Any] = {}
@@ -206,7 +217,7 @@ class Groups:
 
     def found(self, parts: Sequence[Found]) -> Found:
         """Derivatives of the whole from those of the groups."""
-        shared = {k: sum(p.shared[k] for p in parts) for k in parts[0].shared}
+        shared = {k: sum(p.shared[k] for p in parts) for k in parts[0].shared}  # of tables: rows behind rows
         slots = {k: self.joined([p.slots[k] for p in parts]) for k in parts[0].slots}
         return Found(shared, slots)
 
@@ -259,6 +270,7 @@ class Linear:
     tree: Tree
     selection: Selection
     what: str
+    by_rows: bool = False
     wrts: list[Wrt] = field(init=False)
     computed: list[Any] = field(init=False)
     pulls: list[Callable[[Any], Any]] = field(init=False)
@@ -266,7 +278,7 @@ class Linear:
     def __post_init__(self) -> None:
         parts = leaves(self.tree)
         self.wrts = [leaf.wrt(self.selection) for leaf in parts]
-        ran = [leaf.linearise(wrt) for leaf, wrt in zip(parts, self.wrts, strict=True)]
+        ran = [leaf.linearise(wrt, self.by_rows) for leaf, wrt in zip(parts, self.wrts, strict=True)]
         self.computed, self.pulls = [x for x, _ in ran], [pull for _, pull in ran]
 
     @cached_property
@@ -302,15 +314,18 @@ class Linear:
         return tuple(self.selection.entries(whole.shared, whole.slots))
 
 
-def with_gradient(function: str, tree: Tree, selection: Selection, has_aux: bool, what: str) -> tuple[Any, list[Any]]:
-    """The result of a call, and the derivative of the sum over its examples of the scalar that each returns."""
+def with_gradient(
+    function: str, tree: Tree, selection: Selection, has_aux: bool, what: str, by_rows: bool
+) -> tuple[Any, list[Any]]:
+    """The result of a call, and the derivative of the sum over its examples of the scalar that each returns. `by_rows`:
+    `SparseRows` of tables of which rows alone are read."""
     outputs = [scalar(leaf.prepared.program.result, function, has_aux, what) for leaf in leaves(tree)]
     if isinstance(tree, Leaf) and outputs[0] is not None:
         wrt = tree.wrt(selection)
-        computed, moving = tree.with_gradient(wrt, outputs[0])
+        computed, moving = tree.with_gradient(wrt, outputs[0], by_rows)
         whole = tree.derivatives(moving, wrt, {}, selection)
         return assemble(tree, iter([computed])), selection.entries(whole.shared, whole.slots)
-    linear = Linear(function, tree, selection, what)
+    linear = Linear(function, tree, selection, what, by_rows)
     masks = leaves(tree)[0].prepared.program.masks
     result = linear.result[0] if masks else linear.result
     values = result[0] if has_aux else result

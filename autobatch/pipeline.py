@@ -113,6 +113,7 @@ class Program:
         self._request = table_request(schedule, options.widths, _machine(schedule, options))
         self._emit = emit.Program(schedule, self._request, example.constants, options.products)
         self._differentiable = Differentiable(self._emit, schedule)
+        self._by_rows = Differentiable(self._emit, schedule, by_rows=True)
         self.footprint = Footprint.of(schedule)
         """What a batch needs of the memory at least."""
         self._fitting = set[tuple[int, ...]]()
@@ -215,6 +216,23 @@ class Program:
     ) -> list[Result]:
         """The results of the entry, to be traced under `jax.jit` with `signature` and `mode` static."""
         arrays = self._differentiable.run(shared, tables, signature, mode=mode)
+        return self._results(iter(arrays), tables, signature.batch)
+
+    def linearised(
+        self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, mode: Mode = "reverse"
+    ) -> tuple[list[Any], Callable[[Sequence[Any]], tuple[list[Any], dict[str, Any]]]]:
+        """The arrays that the results are made of, and their pullback to shared inputs and columns of floats, in which
+        tables that are read by rows have the cotangents of these rows (`SparseRows`)."""
+        return self._by_rows.linearised(shared, tables, signature, mode)
+
+    @property
+    def tables_of_rows(self) -> frozenset[int]:
+        """The shared inputs that are read by rows alone."""
+        adjoint = self._by_rows.adjoint
+        return frozenset() if adjoint is None else frozenset(adjoint.rows)
+
+    def results(self, arrays: Sequence[Any], tables: Mapping[str, Any], signature: Signature) -> list[Result]:
+        """The results of the entry, of the arrays that they are made of."""
         return self._results(iter(arrays), tables, signature.batch)
 
     def _results(self, arrays: Iterator[Any], tables: Mapping[str, Any], batch: int) -> list[Result]:

@@ -101,7 +101,7 @@ class Program:
         self._jit: Any = jax.jit(
             lambda shared, tables, signature, mode: compiled.run(shared, tables, signature, mode), static_argnums=(2, 3)
         )
-        self.derivatives = Differentials(compiled.run, most)
+        self.derivatives = Differentials(compiled, most)
 
     # -- integers that decide structure
 

@@ -1,5 +1,5 @@
 """Derivatives: a schedule -> the schedule of its adjoint (FRAMES.md, section 3)."""
 
-from autobatch.autodiff.adjoint import Adjoint, differentiate
+from autobatch.autodiff.adjoint import Adjoint, Rows, differentiate
 
-__all__ = ["Adjoint", "differentiate"]
+__all__ = ["Adjoint", "Rows", "differentiate"]

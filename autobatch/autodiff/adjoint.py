@@ -16,9 +16,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from autobatch.autodiff.residuals import Policy, complete
+from autobatch.autodiff.row_reads import reads_rows, rows_alone
 from autobatch.autodiff.rules import (
     as_operation,
     cotangent_type,
@@ -30,6 +31,7 @@ from autobatch.autodiff.rules import (
 )
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
+from autobatch.ir.core import Literal
 from autobatch.ir.ops import Op, of_derivatives
 from autobatch.ir.system import (
     Atom,
@@ -44,6 +46,8 @@ from autobatch.ir.system import (
     Given,
     PathSum,
     Reader,
+    RowRead,
+    Scatter,
     Selected,
     Shared,
     Space,
@@ -60,13 +64,23 @@ from autobatch.source import NOWHERE, Span
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Rows of a shared input that were read, in place of its cotangent: what `of` has read. Output `cotangent` of the
+    adjoint is that of what was read; `indices` are outputs too, or the same for all."""
+
+    of: Compute
+    cotangent: int
+    indices: tuple[int | Literal, ...]
+
+
+@dataclass(frozen=True)
 class Adjoint:
     """The adjoint of a schedule, as a schedule.
 
     It is handed `residuals`, values of the primal, and then the cotangents of the outputs at `seeds`. Its outputs are
     the cotangents of the shared inputs `shared`, of the columns `columns` and of what the primal was handed at
-    `given`, in this order; what is missing there has no influence on any output. `constants` are those of the primal
-    and more."""
+    `given`, in this order, then those that `rows` has: what stands for the cotangents of the shared inputs that are its
+    keys. What is missing there has no influence on any output. `constants` are those of the primal and more."""
 
     schedule: Schedule
     residuals: tuple[Variable, ...]
@@ -74,6 +88,7 @@ class Adjoint:
     shared: tuple[int, ...]
     columns: tuple[str, ...]
     given: tuple[int, ...]
+    rows: Mapping[int, tuple[Rows, ...]]
     constants: tuple[Any, ...]
 
 
@@ -82,11 +97,16 @@ CONSTANT = frozenset(("stop_gradient", "floor", "ceil", "round", "sign", "floord
 
 
 def differentiate(
-    schedule: Schedule, root: Schedule, constants: Sequence[Any], policy: Policy = "save_dots"
+    schedule: Schedule,
+    root: Schedule,
+    constants: Sequence[Any],
+    policy: Policy = "save_dots",
+    by_rows: bool = False,
 ) -> Adjoint | None:
     """The adjoint of a schedule; None where no output depends on anything that can move. `root` is the schedule that
-    the tables were made for: that of the program of which this is a derivative, or itself."""
-    return _Adjoint(schedule, root, constants).build(policy)
+    the tables were made for: that of the program of which this is a derivative, or itself. `by_rows`: of the shared
+    inputs whose rows alone are read there are the cotangents of these rows."""
+    return _Adjoint(schedule, root, constants).build(policy, by_rows)
 
 
 def active(system: System) -> frozenset[Variable]:
@@ -135,6 +155,7 @@ class _Adjoint:
         self.equations: list[Equation] = []
         self.known: dict[Any, tuple[Variable, ...]] = {}
         self.contributions: dict[Variable, list[Variable]] = defaultdict(list)
+        self.rows: dict[Variable, list[RowRead]] = defaultdict(list)
         self.readers: dict[Variable, list[tuple[int | None, Reader]]] = defaultdict(list)
         self.loop_of = {
             r: n.index for n in schedule.recurrences() for t in n.tasks for e in t.equations for r in results(e)
@@ -145,7 +166,7 @@ class _Adjoint:
             if isinstance(equation, Compute):
                 self.remember(equation)
 
-    def build(self, policy: Policy) -> Adjoint | None:
+    def build(self, policy: Policy, by_rows: bool) -> Adjoint | None:
         if not self.active:
             return None
         seeds = [k for k, v in enumerate(self.system.outputs) if v in self.active]
@@ -155,7 +176,8 @@ class _Adjoint:
         same: dict[Variable, Variable] = {}
         for variable, cotangent in self.cotangent.items():
             self.define(variable, cotangent, same)
-        return self.assemble(policy, seeds, handed, same)
+        tables = rows_alone(self.system, self.active) if by_rows else {}
+        return self.assemble(policy, seeds, handed, same, tables)
 
     # ---- building equations
 
@@ -219,6 +241,8 @@ class _Adjoint:
                 order = self.home[equation.of.results[0]]
                 row = as_operation(equation, self.fresh(equation.result.type, space, order))
                 self.compute(row, [self.cotangent[equation.result]], order)
+            case Scatter():
+                self.scatter(equation)
             case Collect():
                 self.collect(equation)
             case Follow(source=source, equation=read, member=member, factor=factor):
@@ -236,6 +260,10 @@ class _Adjoint:
         cotangents = [ct for ct in held if ct is not None]
         varying = any(ct.space is not None for ct in cotangents)
         moving = [k for k, x in enumerate(equation.operands) if x in self.active]
+        if moving == [0] and reads_rows(equation, table := cast(Variable, equation.operands[0])):
+            (cotangent,) = cotangents
+            self.rows[table].append(RowRead(equation, cotangent))
+            return
         rows = [k for k in moving if equation.space is None or _space(equation.operands[k]) is not None]
         if rows:
             rule = rule_of(equation, flags, rows)
@@ -259,6 +287,18 @@ class _Adjoint:
         made = self.fresh(cotangent_type(weight.type), None, None)
         self.equations.append(Contract(made, equation, wrt, operands, tuple(held), equation.space, equation.span))
         self.contributions[weight].append(made)
+
+    def scatter(self, equation: Scatter) -> None:
+        """What was added to rows reads the cotangents of these rows."""
+        total = self.cotangent[equation.result]
+        if equation.into in self.active:
+            self.contributions[equation.into].append(total)
+        for row in equation.rows:
+            if row.cotangent in self.active:
+                like = self.cotangent[row.cotangent]
+                operands = (total, *row.of.operands[1:])
+                (made,) = self.emit([like.type], row.of.op, operands, self.home.get(like), row.of.span)
+                self.contributions[row.cotangent].append(made)
 
     def collect(self, equation: Collect) -> None:
         """Rows whose cotangents were added up read the cotangent of the sum."""
@@ -301,21 +341,28 @@ class _Adjoint:
         grouped: dict[int | None, list[Reader]] = defaultdict(list)
         for loop, reader in self.readers[variable]:
             grouped[loop].append(reader)
-        if not parts and not grouped:
+        if not parts and not grouped and not self.rows[variable]:
             grouped[None] = []
         for readers in grouped.values():
             span = next((r.equation.span for r in readers if not isinstance(r.equation, Spread)), NOWHERE)
             made = self.fresh(cotangent.type, variable.space, order)
             self.equations.append(Collect(made, variable, tuple(readers), span))
             parts.append(made)
-        parts = [self.conform(x, cotangent.type, order) for x in parts]
-        total = parts[0]
-        for x in parts[1:]:
-            closed, _ = jax_compat.trace(lambda a, b: a + b, total.type, x.type)
-            (added,) = self.paste(closed, [total, x], order, NOWHERE)
-            assert isinstance(added, Variable)
-            total = added
+        total: Variable | None = None
+        for x in [self.conform(x, cotangent.type, order) for x in parts]:
+            total = x if total is None else self.added(total, x, order)
+        if rows := self.rows[variable]:
+            made = self.fresh(cotangent.type, None, None)
+            self.equations.append(Scatter(made, tuple(rows), total, rows[0].of.span))
+            total = made
+        assert total is not None
         same[cotangent] = total
+
+    def added(self, a: Variable, b: Variable, order: Order | None) -> Variable:
+        closed, _ = jax_compat.trace(lambda a, b: a + b, a.type, b.type)
+        (found,) = self.paste(closed, [a, b], order, NOWHERE)
+        assert isinstance(found, Variable)
+        return found
 
     def conform(self, x: Variable, type: Array, order: Order | None) -> Variable:
         """A contribution in the type and order of the cotangent."""
@@ -327,14 +374,19 @@ class _Adjoint:
         return made
 
     def assemble(
-        self, policy: Policy, seeds: Sequence[int], handed: Sequence[Variable], same: Mapping[Variable, Variable]
+        self,
+        policy: Policy,
+        seeds: Sequence[int],
+        handed: Sequence[Variable],
+        same: Mapping[Variable, Variable],
+        tables: Mapping[int, Variable],
     ) -> Adjoint:
         shared: list[tuple[int, Variable]] = []
         columns: list[tuple[str, Variable]] = []
         given: list[tuple[int, Variable]] = []
         for equation in self.system.equations:
             match equation:
-                case Shared(result=result, index=index) if result in self.active:
+                case Shared(result=result, index=index) if result in self.active and index not in tables:
                     shared.append((index, self.cotangent[result]))
                 case Data(result=result, column=column) if result in self.active:
                     columns.append((column, self.cotangent[result]))
@@ -342,9 +394,11 @@ class _Adjoint:
                     given.append((index, self.cotangent[result]))
                 case _:
                     pass
-        outputs = tuple(_resolve(v, same) for _, v in (*shared, *columns, *given))
+        found = [v for _, v in (*shared, *columns, *given)]
+        rows = {index: tuple(self.rows_of(row, found) for row in self.rows[x]) for index, x in tables.items()}
+        outputs = tuple(_resolve(v, same) for v in found)
         own = _live([_substitute(e, same) for e in self.equations], outputs)
-        equations, residuals = complete(self.schedule, self.root, own, handed, policy)
+        equations, residuals = complete(self.schedule, self.root, own, outputs, handed, policy)
         equations += [Given(v, len(residuals) + k) for k, v in enumerate(handed)]
         system = System(self.system.spaces, tuple(equations), outputs)
         return Adjoint(
@@ -354,8 +408,20 @@ class _Adjoint:
             tuple(k for k, _ in shared),
             tuple(c for c, _ in columns),
             tuple(k for k, _ in given),
+            rows,
             tuple(self.constants),
         )
+
+    def rows_of(self, row: RowRead, outputs: list[Variable]) -> Rows:
+        """What was read of a table, by outputs that are added for it: all in the order of what was read."""
+        order = self.home.get(row.of.results[0])
+        numbers: list[int | Literal] = []
+        for x in row.of.operands[1:]:
+            if isinstance(x, Variable):
+                outputs.append(x if x.space is None else self.conform(x, cotangent_type(x.type), order))
+            numbers.append(len(outputs) - 1 if isinstance(x, Variable) else x)
+        outputs.append(self.conform(row.cotangent, row.cotangent.type, order))
+        return Rows(row.of, len(outputs) - 1, tuple(numbers))
 
 
 def _space(x: Atom) -> Space | None:
@@ -396,6 +462,8 @@ def _substitute(equation: Equation, same: Mapping[Variable, Variable]) -> Equati
             return replace(equation, operands=tuple(map(put, xs)))
         case Contract(operands=xs, cotangents=cts):
             return replace(equation, operands=tuple(map(put, xs)), cotangents=tuple(map(put, cts)))
+        case Scatter(rows=rows, into=into):
+            return replace(equation, rows=tuple(replace(r, cotangent=put(r.cotangent)) for r in rows), into=put(into))
         case Collect(readers=readers):
             return replace(equation, readers=tuple(replace(r, cotangent=put(r.cotangent)) for r in readers))
         case Follow(source=source):

@@ -34,11 +34,16 @@ Policy = Literal["save_dots", "save_all", "recompute"]
 
 
 def complete(
-    primal: Schedule, root: Schedule, equations: Iterable[Equation], handed: Iterable[Variable], policy: Policy
+    primal: Schedule,
+    root: Schedule,
+    equations: Iterable[Equation],
+    outputs: Iterable[Variable],
+    handed: Iterable[Variable],
+    policy: Policy,
 ) -> tuple[list[Equation], tuple[Variable, ...]]:
-    """The equations of an adjoint with those that make the values of the primal that it reads; and the residuals among
-    these values, in the order of their `Given`s. Nothing makes the cotangents `handed`. The tables are those
-    of `root`."""
+    """The equations of an adjoint with those that make the values of the primal that it reads or returns; and the
+    residuals among these values, in the order of their `Given`s. Nothing makes the cotangents `handed`. The tables are
+    those of `root`."""
     own = list(equations)
     made = {*handed, *(r for e in own for r in results(e))}
     steps = {id(e): s for s in root.steps for e in _equations(s)}
@@ -46,7 +51,8 @@ def complete(
     kept = {v for r in primal.recurrences() for group in r.buffers for v in group}
     residuals: dict[Variable, None] = {}
     again: dict[int, Equation] = {}
-    todo = [v for e in own for v in (*reads(e), *_beside(e, root, steps)) if v not in made]
+    wanted = [v for e in own for v in (*reads(e), *_beside(e, root, steps))]
+    todo = [v for v in (*wanted, *outputs) if v not in made]
     while todo:
         variable = todo.pop()
         equation = maker[variable]

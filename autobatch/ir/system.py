@@ -195,6 +195,26 @@ class Contract:
 
 
 @dataclass(frozen=True, slots=True)
+class RowRead:
+    """Rows that `of` has read of the uniform array that is its first operand; the rest say which. `cotangent` is that
+    of what was read."""
+
+    of: Compute
+    cotangent: Variable
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """The cotangent of a uniform array whose rows are read by number: `into` (None: zeros) with the cotangents of the
+    rows that were read added where these lie, those of every `of` in one array."""
+
+    result: Variable
+    rows: tuple[RowRead, ...]
+    into: Variable | None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Selected:
     """What a fold by max or min has taken: 1 at the first of the greatest (least) elements of a run, 0 at the rest."""
 
@@ -258,11 +278,12 @@ Equation = (
     | PathSum
     | Given
     | Contract
+    | Scatter
     | Selected
     | Collect
     | Follow
 )
-"""The closed set of equations. The last five stand in the programs of derivatives alone."""
+"""The closed set of equations. The last six stand in the programs of derivatives alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +311,9 @@ def reads(equation: Equation) -> Iterable[Variable]:
             return terms
         case Contract(operands=xs, cotangents=cts):
             return (x for x in (*xs, *cts) if isinstance(x, Variable))
+        case Scatter(rows=rows, into=into):
+            xs = tuple(x for r in rows for x in (*r.of.operands[1:], r.cotangent) if isinstance(x, Variable))
+            return xs if into is None else (*xs, into)
         case Selected(fold=fold):
             return fold.sources
         case Collect(sources=sources, readers=readers):
@@ -343,6 +367,9 @@ def print_equation(equation: Equation) -> str:
         case Contract(of=of, wrt=wrt, operands=xs, cotangents=cts):
             read = ", ".join("_" if x is None else str(x) for x in (*xs, *cts))
             right = f"contract {of.op.name}/{wrt}({read})"
+        case Scatter(rows=rows, into=into):
+            read = ", ".join(f"{r.cotangent} at {', '.join(map(_short, r.of.operands[1:]))}" for r in rows)
+            right = f"scatter({read})" + ("" if into is None else f" into {into}")
         case Selected(fold=fold):
             right = f"selected {fold.kind}[{fold.table}]({', '.join(map(str, fold.sources))})"
         case Collect(of=read_variable, readers=readers):

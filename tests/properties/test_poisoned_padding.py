@@ -176,7 +176,7 @@ def test_what_is_nobodys_reaches_no_gradient(case, monkeypatch):
     clean = gradients(fresh(function))
     touched = spoil(monkeypatch, *POISONS["nan"])
     spoilt = gradients(fresh(function))
-    assert "buffer" in touched, "there is no padding to poison"
+    assert "buffer" in touched or (touched and case not in REVERSED), "there is no padding to poison"
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(clean), jax.tree.leaves(spoilt), strict=True):
         np.testing.assert_array_equal(b, a, err_msg=f"{case}{jax.tree_util.keystr(path)}")
 

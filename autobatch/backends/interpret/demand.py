@@ -29,6 +29,7 @@ from autobatch.ir.system import (
     Gather,
     Given,
     PathSum,
+    Scatter,
     Selected,
     Shared,
     Spread,
@@ -94,7 +95,7 @@ class Evaluation:
                 raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
             case Shared() | Constant() | Column() | Data():
                 return []
-            case Given() | Contract() | Selected() | Collect() | Follow():
+            case Given() | Contract() | Scatter() | Selected() | Collect() | Follow():
                 raise AssertionError("derivatives of this back end are JAX's own")
             case _:
                 assert_never(equation)
@@ -145,7 +146,7 @@ class Evaluation:
                 return [reduce(COMBINE[kind], values, start)]
             case Spread() | PathSum():
                 raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
-            case Given() | Contract() | Selected() | Collect() | Follow():
+            case Given() | Contract() | Scatter() | Selected() | Collect() | Follow():
                 raise AssertionError("derivatives of this back end are JAX's own")
             case _:
                 assert_never(equation)

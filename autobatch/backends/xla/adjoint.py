@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from autobatch.autodiff.rules import contract
 from autobatch.backends.xla.emit import Emission, Program
 from autobatch.backends.xla.loops import LevelLoop
+from autobatch.backends.xla.row_reads import rows_read
 from autobatch.backends.xla.rows import segment_reduce, take
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
@@ -32,6 +33,7 @@ from autobatch.ir.system import (
     Given,
     PathSum,
     Reader,
+    Scatter,
     Selected,
     Spread,
     Variable,
@@ -284,6 +286,8 @@ class AdjointEmission(Emission):
                 return [self.handed[index]]
             case Contract():
                 return [self.contract(equation)]
+            case Scatter():
+                return [self.scatter(equation)]
             case Collect():
                 return [self.collect(equation)]
             case Selected():
@@ -327,6 +331,21 @@ class AdjointEmission(Emission):
         operands = [value(x, like) for x, like in zip(equation.operands, equation.of.operands, strict=True)]
         found = contract(equation, operands, [cotangent(ct) for ct in equation.cotangents])
         return found if linear else jnp.where(count > 0, found, jnp.zeros_like(found))
+
+    def scatter(self, equation: Scatter) -> Any:
+        """One array, to which each read adds its rows. Rows that do not count have no index in it."""
+        type = equation.result.type
+        dtype = jax_compat.device_dtype(type)
+        total = jnp.zeros(type.shape, dtype) if equation.into is None else self.env[equation.into]
+        for row in equation.rows:
+            order = self.schedule.home.get(row.of.results[0])
+            *values, cotangent = (
+                self.atom(x) if order is None else self.operand(x, order) for x in (*row.of.operands[1:], row.cotangent)
+            )
+            indices, rows = rows_read(row.of, values, cotangent, self.live(row.of), clean=False)
+            at = total.at[indices]
+            total = at.add(rows.astype(dtype), mode="drop", wrap_negative_indices=False)
+        return total
 
     def collect(self, equation: Collect) -> Any:
         """The sum of what has been read, over all rows."""

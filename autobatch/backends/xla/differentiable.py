@@ -8,20 +8,23 @@ order. The rule lets no value of an enclosing trace in but by its arguments, so 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
-from autobatch.autodiff import Adjoint, differentiate
+from autobatch.autodiff import Adjoint, Rows, differentiate
 from autobatch.backends.xla.adjoint import AdjointProgram
-from autobatch.backends.xla.emit import Program
+from autobatch.backends.xla.emit import Emission, Program
+from autobatch.backends.xla.row_reads import rows_read
+from autobatch.ir import core
 from autobatch.ir.system import Variable
 from autobatch.optimize.fission import Schedule, print_schedule
 from autobatch.runtime.tables import Signature
+from autobatch.sparse_rows import SparseRows
 
 Mode = Literal["reverse", "reverse once", "forward"]
 """Which derivatives JAX may take of a program: in reverse to any order; in reverse once, and of that forward; forward.
@@ -29,15 +32,16 @@ Mode = Literal["reverse", "reverse once", "forward"]
 
 
 class Differentiable:
-    """An emitted program that JAX can differentiate. `root` is the schedule that its tables were made for."""
+    """An emitted program that JAX can differentiate. `root` is the schedule that its tables were made for. `by_rows`:
+    for `linearised`, where the cotangents of tables that are read by rows are these rows."""
 
-    def __init__(self, program: Program, root: Schedule) -> None:
-        self.program, self.root = program, root
+    def __init__(self, program: Program, root: Schedule, by_rows: bool = False) -> None:
+        self.program, self.root, self.by_rows = program, root, by_rows
 
     @cached_property
     def adjoint(self) -> Adjoint | None:
         """The adjoint; None where nothing that an output depends on can move."""
-        return differentiate(self.program.schedule, self.root, self.program.constants)
+        return differentiate(self.program.schedule, self.root, self.program.constants, by_rows=self.by_rows)
 
     @cached_property
     def residuals(self) -> tuple[Variable, ...]:
@@ -73,6 +77,7 @@ class Differentiable:
         mode: Mode = "reverse",
     ) -> list[Any]:
         """The outputs of the system: arrays over the capacity of their spaces."""
+        assert not self.by_rows
         if mode == "forward":
             return self.program.run(shared, tables, signature, handed)
         moving, still = _split(tables)
@@ -89,24 +94,87 @@ class Differentiable:
 
         def backward(held: Any, cotangents: list[Any]) -> Any:
             kept, shared, moving, handed, still = held
-            of_shared = [jnp.zeros_like(x) if _moves(x) else None for x in shared]
-            of_columns = {name: jnp.zeros_like(x) for name, x in moving.items()}
-            of_handed = [jnp.zeros_like(x) if _moves(x) else None for x in handed]
-            if (adjoint := self.adjoint) is not None:
-                given = [*kept, *(cotangents[k] for k in adjoint.seeds)]
-                found = iter(self.reverse.run(shared, {**moving, **still}, signature, given, inner))
-                assert len(set(adjoint.shared)) == len(adjoint.shared), "each input is one variable"
-                for k in adjoint.shared:
-                    of_shared[k] = next(found).astype(shared[k].dtype)
-                for column in adjoint.columns:
-                    of_columns[column] = next(found).astype(moving[column].dtype)
-                for k in adjoint.given:
-                    of_handed[k] = next(found).astype(handed[k].dtype)
-            return of_shared, of_columns, of_handed, None
+            return *self.pulled(shared, moving, handed, still, signature, kept, cotangents, inner), None
 
         apply.defvjp(forward, backward)
         outputs: list[Any] = apply([jnp.asarray(x) for x in shared], moving, list(handed), still)
         return outputs
+
+    def pulled(
+        self,
+        shared: Sequence[Any],
+        moving: Mapping[str, Any],
+        handed: Sequence[Any],
+        still: Mapping[str, Any],
+        signature: Signature,
+        kept: Sequence[Any],
+        cotangents: Sequence[Any],
+        mode: Mode,
+    ) -> tuple[list[Any], dict[str, Any], list[Any]]:
+        """The cotangents of shared inputs, of columns of floats and of what was handed in, from those of the outputs
+        and the residuals `kept`."""
+        adjoint = self.adjoint
+        rows = {} if adjoint is None else adjoint.rows
+        of_shared: list[Any] = [
+            jnp.zeros_like(x) if _moves(x) and k not in rows else None for k, x in enumerate(shared)
+        ]
+        of_columns = {name: jnp.zeros_like(x) for name, x in moving.items()}
+        of_handed: list[Any] = [jnp.zeros_like(x) if _moves(x) else None for x in handed]
+        if adjoint is None:
+            return of_shared, of_columns, of_handed
+        tables = {**moving, **still}
+        given = [*kept, *(cotangents[k] for k in adjoint.seeds)]
+        made = self.reverse.run(shared, tables, signature, given, mode)
+        assert len(set(adjoint.shared)) == len(adjoint.shared), "each input is one variable"
+        found = iter(made)
+        for k in adjoint.shared:
+            of_shared[k] = next(found).astype(shared[k].dtype)
+        for column in adjoint.columns:
+            of_columns[column] = next(found).astype(moving[column].dtype)
+        for k in adjoint.given:
+            of_handed[k] = next(found).astype(handed[k].dtype)
+        emission = Emission(self.reverse.program, shared, tables, signature)
+        for k, parts in rows.items():
+            read = [_rows(emission, part, made) for part in parts]
+            indices, values = (jnp.concatenate(xs) if len(xs) > 1 else xs[0] for xs in zip(*read, strict=True))
+            of_shared[k] = SparseRows(indices, values.astype(shared[k].dtype), shared[k].shape)
+        return of_shared, of_columns, of_handed
+
+    def linearised(
+        self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, mode: Mode
+    ) -> tuple[list[Any], Callable[[Sequence[Any]], tuple[list[Any], dict[str, Any]]]]:
+        """The outputs, and the pullback of their cotangents (of those that are floats; None for others) to shared
+        inputs and columns of floats. The pullback is a pytree."""
+        inner: Mode = "reverse" if mode == "reverse" else "forward"
+        moving, still = _split(tables)
+        held = [jnp.asarray(x) for x in shared]
+        found = self.keeping.run(held, tables, signature, (), inner)
+        count = len(self.program.schedule.system.outputs)
+        pull = _Pull(self, signature, inner)
+        return found[:count], jax.tree_util.Partial(pull, held, moving, still, found[count:])
+
+
+@dataclass(frozen=True)
+class _Pull:
+    """A pullback but for its arrays: what `jax.jit` compares."""
+
+    of: Differentiable
+    signature: Signature
+    mode: Mode
+
+    def __call__(
+        self, shared: Any, moving: Any, still: Any, kept: Any, cotangents: Sequence[Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        of_shared, of_columns, _ = self.of.pulled(
+            shared, moving, (), still, self.signature, kept, cotangents, self.mode
+        )
+        return of_shared, of_columns
+
+
+def _rows(emission: Emission, part: Rows, outputs: Sequence[Any]) -> tuple[Any, Any]:
+    """The indices and rows of a read, of the outputs of an adjoint."""
+    indices = [emission.literal(x) if isinstance(x, core.Literal) else outputs[x] for x in part.indices]
+    return rows_read(part.of, indices, outputs[part.cotangent], emission.live(part.of), clean=True)
 
 
 def _moves(x: Any) -> bool:

@@ -32,6 +32,7 @@ from autobatch.ir.system import (
     Gather,
     Given,
     PathSum,
+    Scatter,
     Selected,
     Shared,
     Spread,
@@ -131,6 +132,13 @@ class Emission:
     def entry(self, name: str, index: Any) -> Any:
         return self.window(name, index, 1)[0]
 
+    def live(self, equation: Compute) -> Any:
+        """bool[capacity]: which rows of a computation count; None where it runs once."""
+        if equation.space is None:
+            return None
+        capacity = self.capacity(self.schedule.home[equation.results[0]])
+        return jnp.arange(capacity) < self.entry("counts", equation.space.index)
+
     def capacity(self, order: Order) -> int:
         return self.signature.capacity[order.space.index]
 
@@ -213,7 +221,7 @@ class Emission:
                 order = self.schedule.home[equation.results[0]]
                 count = self.entry("counts", space.index)
                 return compute_live(equation, [self.operand(x, order) for x in operands], self.capacity(order), count)
-            case Given() | Contract() | Selected() | Collect() | Follow():
+            case Given() | Contract() | Scatter() | Selected() | Collect() | Follow():
                 raise AssertionError("an equation of a derivative")
             case _:
                 assert_never(equation)

@@ -1,0 +1,103 @@
+"""Reads of rows of an array that is the same for all: `table[word]`, in whatever operation JAX made of it.
+
+    dynamic_slice[slice_sizes=(1, 300)](table, k, 0)     indices [k]             rows: the cotangent [1, 300]
+    gather[offset_dims=(1,), ...](table, [[k], [l]])     indices [k, l]          rows: the cotangent [2, 300]
+    slice[start_indices=(0, 0), ...](table)              indices [0]             rows: the cotangent [1, 300]
+
+Only whole rows count. What they add to the cotangent of the table is then known by few numbers, and is zero elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from autobatch.ir.ops import Op
+from autobatch.ir.system import Compute, Equation, Shared, System, Variable, reads, results, space_of
+
+
+def reads_rows(equation: Equation, table: Variable) -> bool:
+    """Does an equation read whole rows of a uniform array, by numbers, and nothing else of it?"""
+    if not isinstance(equation, Compute) or table.space is not None or not table.type.shape:
+        return False
+    if equation.operands[0] != table or table in equation.operands[1:]:
+        return False
+    rest = table.type.shape[1:]
+    op = equation.op
+    match op.name:
+        case "dynamic_slice":
+            return tuple(op["slice_sizes"][1:]) == rest
+        case "slice":
+            strides = op["strides"] or (1,)
+            whole = not any(op["start_indices"][1:]) and tuple(op["limit_indices"][1:]) == rest
+            return whole and strides[0] == 1
+        case "gather":
+            return _gathers_rows(op, rest)
+        case _:
+            return False
+
+
+def _gathers_rows(op: Op, rest: tuple[int, ...]) -> bool:
+    numbers = op["dimension_numbers"]
+    one_index = tuple(numbers.start_index_map) == (0,) == tuple(numbers.collapsed_slice_dims)
+    return (
+        one_index
+        and not numbers.operand_batching_dims
+        and tuple(op["slice_sizes"]) == (1, *rest)
+        and op["mode"] != jax.lax.GatherScatterMode.ONE_HOT
+    )
+
+
+def rows_alone(system: System, active: frozenset[Variable]) -> dict[int, Variable]:
+    """The shared inputs of which nothing but rows is read where it matters, by their indices; at least once by numbers
+    that differ from row to row."""
+    tables = {e.result: e.index for e in system.equations if isinstance(e, Shared) and e.result in active}
+    readers: dict[Variable, list[Equation]] = {x: [] for x in tables if x not in system.outputs}
+    for equation in system.equations:
+        if not active.isdisjoint(results(equation)):
+            for x in {*reads(equation)} & readers.keys():
+                readers[x].append(equation)
+    return {
+        tables[x]: x
+        for x, mine in readers.items()
+        if any(space_of(e) is not None for e in mine) and all(reads_rows(e, x) for e in mine)
+    }
+
+
+def row_indices(of: Compute, indices: Sequence[Any], rows: int) -> Any:
+    """The numbers int[n] of what one activation has read of a table of `rows` rows; what is none of them reads no row.
+    `indices` are the operands behind the table."""
+    op = of.op
+    match op.name:
+        case "dynamic_slice":
+            count = op["slice_sizes"][0]
+            return jnp.clip(_wide(indices[0], rows), 0, rows - count) + jnp.arange(count, dtype=jnp.int32)
+        case "slice":
+            return jnp.arange(op["start_indices"][0], op["limit_indices"][0], dtype=jnp.int32)
+        case "gather":
+            found = _wide(indices[0], rows).reshape(-1)
+            return jnp.clip(found, 0, rows - 1) if op["mode"] == jax.lax.GatherScatterMode.CLIP else found
+        case name:
+            raise AssertionError(name)
+
+
+def _wide(index: Any, rows: int) -> Any:
+    """An index as int32; past either end of the table where it was."""
+    index = jnp.asarray(index)
+    if index.dtype.itemsize < 4:
+        return index.astype(jnp.int32)
+    least = 0 if jnp.issubdtype(index.dtype, jnp.unsignedinteger) else -1
+    return jnp.clip(index, least, rows).astype(jnp.int32)
+
+
+def row_values(of: Compute, cotangent: Any) -> Any:
+    """The cotangents [n, ...] of these rows, of that of what was read."""
+    if of.op.name == "gather":
+        offsets = of.op["dimension_numbers"].offset_dims
+        cotangent = jnp.moveaxis(cotangent, offsets, range(-len(offsets), 0))
+        shape = cotangent.shape[cotangent.ndim - len(offsets) :]
+        return cotangent.reshape(-1, *shape)
+    return cotangent
