@@ -2,13 +2,18 @@
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
+SST ?=
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: demo test test-long check static lint types imports bench bench-trees bench-training bench-peers check-jax-latest format clean
 
+# Compares three ways to run a tree-LSTM, then trains one for a minute: `make demo OUT=FOLDER` says where picture and
+# checkpoint go, SST=FOLDER takes the trees of the treebank there.
+OUT ?= runs/demo
 demo: $(VENV)/.examples
 	$(BIN)/python -m examples.trees.demo
+	$(BIN)/python -m examples.trees.sentiment --minutes 1 --out $(OUT) $(if $(SST),--data $(SST))
 
 test: $(VENV)/.dev
 	$(PYTEST) -m "not long"
@@ -39,7 +44,6 @@ bench: $(VENV)/.examples
 # or `THREADS=2`.
 PYTHON38 ?= python3.8
 THREADS ?= 1
-SST ?=
 PEERS := .venv-torch/.installed .venv-dynet/.installed
 AGAINST_PEERS = --torch .venv-torch/bin/python --dynet .venv-dynet/bin/python --threads $(THREADS) \
 	--json $(1).json --picture $(1).png

@@ -27,12 +27,13 @@ def save(path: Path, tree: Any, about: dict[str, Any]) -> None:
     The file is complete or not there: it is written under another name beside `path`, then renamed, so that an
     interruption leaves the one before.
     """
-    arrays = {name: np.asarray(_bits(leaf)) for name, leaf in _named(tree)}
+    arrays: dict[str, Any] = {name: np.asarray(_bits(leaf)) for name, leaf in _named(tree)}
+    arrays[ABOUT] = np.array(json.dumps(about))
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=path.name, suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays, **{ABOUT: np.array(json.dumps(about))})
+            np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -80,5 +81,6 @@ def _restored(array: np.ndarray, like: Any, place: str) -> jax.Array:
     if (array.shape, array.dtype) != (wanted.shape, wanted.dtype):
         raise ValueError(f"{place} is {array.dtype}{list(array.shape)}, not {wanted.dtype}{list(wanted.shape)}")
     if _is_key(like):
-        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(like))
+        key: jax.Array = jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(like))
+        return key
     return jnp.asarray(array)

@@ -17,7 +17,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import partial
+from functools import cache, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,9 @@ Params = dict[str, jax.Array]
 
 JUDGED = 256
 """Trees at a time when accuracies are measured."""
+TRUSTED = {"check_plans": False}
+"""Nobody changes a minibatch between the loader and the step. A step that does not check that calls the host for
+nothing, and JAX may keep its program on disk for the next run."""
 
 # ---- the model, for one tree
 
@@ -73,13 +77,13 @@ def answer(p: Params, key: jax.Array | None, rate: float, t: Tree) -> Any:
     return h, c, loss + cross_entropy(logits, t.label), right + hit, hit
 
 
-@ab.batched(in_axes=(None, None, None, 0))
+@ab.batched(in_axes=(None, None, None, 0), options=TRUSTED)
 def loss(p: Params, key: jax.Array, rate: float, t: Tree) -> Any:
     """The loss of all nodes of a tree together: float32[]."""
     return answer(p, key, rate, t)[2]
 
 
-@ab.batched(in_axes=(None, 0))
+@ab.batched(in_axes=(None, 0), options=TRUSTED)
 def score(p: Params, t: Tree) -> Any:
     """Without dropout: is the answer at the root right, and at how many nodes?"""
     _, _, _, nodes, root = answer(p, None, 0.0, t)
@@ -89,7 +93,7 @@ def score(p: Params, t: Tree) -> Any:
 # ---- training
 
 
-@dataclass
+@dataclass(frozen=True)
 class Settings:
     """What decides the losses: a checkpoint is gone on from with the same only."""
 
@@ -175,49 +179,70 @@ def parameters(words: int, classes: int, hidden: int, embedding: int, seed: int)
     }
 
 
+@cache
+def compiled_step(settings: Settings) -> tuple[Any, Callable[[State, ab.Batch], tuple[State, jax.Array]]]:
+    """Adam, and a step of it on the mean loss of a minibatch's trees, which gives that loss too."""
+    adam = optax.adamw(settings.rate, weight_decay=settings.decay)
+    optimiser = optax.chain(optax.clip_by_global_norm(5.0), adam)
+
+    def step(state: State, batch: ab.Batch) -> tuple[State, jax.Array]:
+        key = jax.random.fold_in(state.key, state.step)
+        losses, gradient = ab.value_and_grad(loss)(state.params, key, settings.dropout, batch)
+        gradient = jax.tree.map(lambda g: g / len(batch), gradient)  # ab.value_and_grad sums over the trees
+        updates, of_optimiser = optimiser.update(gradient, state.optimiser, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return State(params, of_optimiser, state.key, state.step + 1), losses.mean()
+
+    return optimiser, jax.jit(step, donate_argnums=0)
+
+
 class Training:
     """A task, a model, and how far training has come."""
 
     def __init__(self, task: Task, settings: Settings, out: Path) -> None:
         self.task, self.settings, self.out = task, settings, out
-        self.train, self.dev = loss.pack(task.train), score.pack(task.dev)
-        self.loader = ab.Loader(self.train, settings.batch, seed=settings.seed, drop_last=True)
-        adam = optax.adamw(settings.rate, weight_decay=settings.decay)
-        self.optimiser = optax.chain(optax.clip_by_global_norm(5.0), adam)
         params = parameters(task.words, len(task.classes), settings.hidden, settings.embedding, settings.seed)
+        optimiser, self._step = compiled_step(settings)
         key, step = jax.random.key(settings.seed), jnp.zeros((), jnp.int32)
-        self.state = State(params, self.optimiser.init(params), key, step)
+        self.state = State(params, optimiser.init(params), key, step)
         self.history, self.learning, self.judging = History(), Clock(), Clock()
-        self._step = jax.jit(self._stepped, donate_argnums=0)
-        # The first minibatch fixes the series of capacities that programs are compiled for. It is always this one, so a
-        # run that goes on from a checkpoint has the programs, and with them the last bits, of one that was not stopped.
-        jax.tree.leaves(self.train[self.loader.order(0)[0]])
+        self.train, self.dev = loss.pack(task.train), score.pack(task.dev)
+        self.loader = ab.Loader(self.train, settings.batch, seed=settings.seed, drop_last=True, steps=1)
+        jax.eval_shape(loss, params, key, settings.dropout, self.train[:1])  # plans are for arguments of these types
+        jax.eval_shape(score, params, self.dev[:1])
+        several = min(len(self.dev), JUDGED)
+        chunks = np.arange(-(-len(self.dev) // several) * several) % len(self.dev)  # the last one begins anew
+        self._judged = self.dev.epoch(chunks.reshape(-1, several))
+        self._make_room()
 
-    def _stepped(self, state: State, batch: ab.Batch) -> tuple[State, jax.Array]:
-        """A step of Adam on the mean loss of a tree; and that loss."""
-        key = jax.random.fold_in(state.key, state.step)
-        losses, gradient = ab.value_and_grad(loss)(state.params, key, self.settings.dropout, batch)
-        gradient = jax.tree.map(lambda g: g / len(batch), gradient)  # ab.value_and_grad sums over the trees
-        updates, optimiser = self.optimiser.update(gradient, state.optimiser, state.params)
-        params = optax.apply_updates(state.params, updates)
-        return State(params, optimiser, state.key, state.step + 1), losses.mean()
+    def _make_room(self) -> None:
+        """Let minibatches have room for all those of the first epoch, and of those that are done.
 
-    def learn(self, batch: ab.Batch) -> None:
-        """One step."""
+        Minibatches that come stacked (`steps=1`: by ones) have capacities that never fall, so one program runs nearly
+        all of them; without this each would be padded to a size of its own, from a series of few. It makes capacities a
+        function of the place in training, too: what goes on from a checkpoint computes the same, to the last bit.
+        """
+        for epoch in range(self.loader.epoch + 1):
+            order = self.loader.order(epoch)
+            done = len(order) if epoch < max(1, self.loader.epoch) else self.loader.state()["batch"]
+            if done:
+                self.train.epoch(np.concatenate(order[:done]))
+
+    def learn(self, stacked: ab.Batch) -> None:
+        """One step, on the one minibatch of a stack."""
+        batch = jax.tree.map(itemgetter(0), stacked)
         self.state, value = self.learning.add(len(batch), partial(self._step, self.state, batch))
         self.history.losses.append(float(value))
 
     def judge(self) -> None:
         """Accuracy on the trees that are held out, at roots and at all nodes that have a label."""
-        count, several = len(self.dev), min(len(self.dev), JUDGED)
-        roots, nodes = 0, 0
-        for start in range(0, count, several):
-            chosen = np.arange(start, start + several) % count  # the last ones begin anew: one size, one program
-            root, hits = self.judging.add(several, partial(score, self.state.params, self.dev[chosen]))
-            roots += int(np.sum(root[: count - start]))
-            nodes += int(np.sum(hits[: count - start]))
+        found = []
+        for chunk in range(-(-len(self.dev) // JUDGED)):
+            batch = jax.tree.map(itemgetter(chunk), self._judged)
+            found.append(self.judging.add(len(batch), partial(score, self.state.params, batch)))
+        root, right = (np.concatenate(arrays)[: len(self.dev)] for arrays in zip(*found, strict=True))
         labelled = len(labels(self.task.dev, roots_only=False))
-        self.history.judged.append((len(self.history.losses), roots / count, nodes / labelled))
+        self.history.judged.append((len(self.history.losses), float(root.mean()), float(right.sum() / labelled)))
 
     def run(self, epochs: int, seconds: float, console: Console) -> None:
         """Train until `epochs` are done, or for so many seconds; judge and save after each epoch, and at the end."""
@@ -227,7 +252,7 @@ class Training:
                 self._epoch(progress, stop)
                 self.judge()
                 self.save()
-                progress.console.print(self._line(), highlight=False)
+                progress.console.print(self._line(), highlight=False, soft_wrap=True)
 
     def _epoch(self, progress: Progress, stop: float) -> None:
         """What is left of an epoch, or of the time."""
@@ -267,6 +292,7 @@ class Training:
                 raise ValueError(f"{self.checkpoint} is of {name} {about['settings'][name]!r}, not {own!r}")
         self.state = checkpoint.load(self.checkpoint, self.state)
         self.loader.restore(about["loader"])
+        self._make_room()
         judged = [tuple(j) for j in about["history"]["judged"]]
         self.history = History(about["history"]["losses"], judged)
 
@@ -331,10 +357,10 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--resume", action="store_true", help="go on from the checkpoint in --out; else begin anew, and replace it")
     add("--epochs", type=int, default=10, help="in all, those before --resume too [%(default)s]")
     add("--minutes", type=float, default=float("inf"), help="stop after so many, also in the middle of an epoch")
-    add("--batch", type=int, default=32, help="trees a step [%(default)s]")
+    add("--batch", type=int, default=64, help="trees a step [%(default)s]")
     add("--hidden", type=int, default=128, help="size of a state [%(default)s]")
     add("--embedding", type=int, default=128, help="size of a word's vector [%(default)s]")
-    add("--rate", type=float, default=1e-3, help="of Adam [%(default)s]")
+    add("--rate", type=float, default=2e-3, help="of Adam [%(default)s]")
     add("--dropout", type=float, default=0.5, help="share of numbers left out [%(default)s]")
     add("--decay", type=float, default=1e-2, help="of weights, as in AdamW [%(default)s]")
     add("--seed", type=int, default=0, help="of parameters, order and dropout [%(default)s]")
