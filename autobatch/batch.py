@@ -237,7 +237,8 @@ class Batch:
             return Batch(Group(columns, group.width, group.planners), self._component)
         leaves, form = self.parts()
         new_leaves = {n: with_rows(x, leaves.columns[n].shape[0]) for n, x in tree.items()}
-        kept = {n: x for n, x in leaves.columns.items() if n != TOKEN}  # no longer the batch that was planned
+        # under jax.jit, arguments that were packed together are refused then, as they may no longer be copies
+        kept = {n: x for n, x in leaves.columns.items() if n != TOKEN or not isinstance(x, jax.core.Tracer)}
         return Batch.from_leaves(Leaves({**kept, **new_leaves}, leaves.tables), form)
 
     def _decided_by(self, names: Iterable[str]) -> bool:

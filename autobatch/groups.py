@@ -116,9 +116,14 @@ _numbers = itertools.count(1)
 _groups: weakref.WeakValueDictionary[int, Group] = weakref.WeakValueDictionary()
 
 
+def living_group(token: int) -> Group | None:
+    """The group with this number, while somebody holds it."""
+    return _groups.get(token)
+
+
 def group_of(token: int) -> Group:
     """The group with this number."""
-    found = _groups.get(token)
+    found = living_group(token)
     if found is None:
         raise PlanError("the batch was given up before the computation that reads it ran")
     return found
@@ -355,31 +360,37 @@ def flatten(
     """A group as leaves and static part, with its plans for some programs. `capacity`: of each space of the columns."""
     columns = group.columns
     held = transfer.to_leaves(columns, capacity or transfer.capacities(columns, group.profile))
-    plans, all_tables = [], []
     sums: dict[str, Any] = {}
-    for program in programs:
-        tables, signature = group.tables(program)
-        data = data_tables(program, tables, held, columns.schema)
-        decided = deciding_columns(program, held, columns.schema)
-        plans.append(Planned(program.fingerprint, signature, group.failures(program), data, decided))
-        own = {n for n, _, _ in data}
-        kept = {n: t for n, t in tables.items() if n not in own}
-        sums |= {n: checksum(held[n]) for n in decided if n not in sums}
-        kept[DECIDED] = np.array([sums[n] for n in decided], np.uint32)
-        all_tables.append(kept | program.words(columns.vocabularies))
+    found = [planned_leaves(group, program, held, sums) for program in programs]
     enums = tuple((n, type(v[0])) for n, v in columns.vocabularies.items() if n != "str" and v)
     form = Form(
         columns.schema,
         columns.count,
         group.width,
-        tuple(plans),
+        tuple(plan for plan, _ in found),
         tuple(group.planners.items()),
         enums,
         like=weakref.ref(group),
     )
     if group.planners or group.width > 1:
         held[TOKEN] = np.asarray(group.token, np.int32)
-    return Leaves(held, tuple(all_tables)), form
+    return Leaves(held, tuple(tables for _, tables in found)), form
+
+
+def planned_leaves(
+    group: Group, program: Specialised, held: Mapping[str, Any], sums: dict[str, Any]
+) -> tuple[Planned, Tables]:
+    """The plan of a group for a program, as it stands among leaves that are `held`. `sums`: their checksums, as far as
+    they are known."""
+    tables, signature = group.tables(program)
+    data = data_tables(program, tables, held, group.schema)
+    decided = deciding_columns(program, held, group.schema)
+    own = {n for n, _, _ in data}
+    kept = {n: t for n, t in tables.items() if n not in own}
+    sums.update({n: checksum(held[n]) for n in decided if n not in sums})
+    kept[DECIDED] = np.array([sums[n] for n in decided], np.uint32)
+    plan = Planned(program.fingerprint, signature, group.failures(program), data, decided)
+    return plan, kept | program.words(group.vocabularies)
 
 
 def data_tables(

@@ -2,6 +2,7 @@
 
 Group with its plan                 Ready(tables, signature, failures, plan)
 Leaves with the tables of a plan    Ready(tables, signature, failures, checks=what the plan relies on)
+Leaves whose floats alone move      the same, with the plan of the group that they are of
 Leaves planned for later            Ready(tables that the host fetches when the computation runs, signature)
 """
 
@@ -31,6 +32,8 @@ from autobatch.groups import (
     data_tables,
     deciding_columns,
     group_of,
+    living_group,
+    planned_leaves,
     with_rows,
 )
 from autobatch.runtime.columns import ROOT, Columns, host_shape
@@ -77,12 +80,31 @@ def from_leaves(leaves: Leaves, form: Form, fingerprint: str) -> Ready | None:
         )
     for planned, tables in zip(form.plans, leaves.tables, strict=True):
         if planned.fingerprint == fingerprint:
-            data = {t: with_rows(leaves.columns[c], rows) for t, c, rows in planned.data}
-            words = {n: t for n, t in tables.items() if n.startswith(transfer.VOCABULARY)}
-            kept = {n: t for n, t in tables.items() if n != DECIDED and n not in words}
-            checks = _unchanged(leaves, planned, tables[DECIDED])
-            return Ready({**kept, **data}, planned.signature, planned.failures, None, checks, words)
+            return _with_plan(leaves, planned, tables)
     return None
+
+
+def _with_plan(leaves: Leaves, planned: Planned, tables: Tables) -> Ready:
+    data = {t: with_rows(leaves.columns[c], rows) for t, c, rows in planned.data}
+    words = {n: t for n, t in tables.items() if n.startswith(transfer.VOCABULARY)}
+    kept = {n: t for n, t in tables.items() if n != DECIDED and n not in words}
+    checks = _unchanged(leaves, planned, tables[DECIDED])
+    return Ready({**kept, **data}, planned.signature, planned.failures, None, checks, words)
+
+
+def from_host(leaves: Leaves, form: Form, program: Program) -> Ready | None:
+    """The plan of a batch of which only floats are traced (`jax.grad` by them, outside `jax.jit`), so that it is known
+    which examples on the host it is. The plan is made of these; the columns are the batch's own leaves."""
+    token = leaves.columns.get(TOKEN)
+    if token is None or isinstance(token, jax.core.Tracer) or np.ndim(token):
+        return None
+    group = living_group(int(token))
+    if group is None or program.planner not in dict(form.planners):
+        return None
+    if (group.schema, group.count, group.width) != (form.schema, form.count, form.width):
+        return None
+    held, _ = group.leaves(None)
+    return _with_plan(leaves, *planned_leaves(group, program, held.columns, {}))
 
 
 def at_run_time(leaves: Leaves, form: Form, program: Program) -> Ready | None:
