@@ -278,6 +278,17 @@ def test_invariants(name, data):
     assert {s["name"] for s in found["strategies"]}
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_bytes_are_those_of_the_device(wide):
+    """Floats of Python have 64 bits on the host, and 32 on the device where x64 is off."""
+    with jax.enable_x64(wide):
+        function, batch = fresh(rnn), rnn.pack([[0.5, 0.25], [], [1.0]])
+        held = function.explain(parameters(), batch).data["bytes"]
+        tables = jax.device_put(function.prepare(function.bound((parameters(), batch), {})).tables)
+        floats = sum(x.nbytes for x in tables.values() if jnp.issubdtype(x.dtype, jnp.floating))
+    assert held["columns"] == floats > 0
+
+
 # ---- the page
 
 

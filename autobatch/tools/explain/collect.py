@@ -6,6 +6,7 @@ import linecache
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from autobatch.errors import Failure, SourceError
@@ -150,7 +151,7 @@ def _excerpt(span: Span) -> str:
 
 def _bytes(program: Program, request: TableRequest, tables: Mapping[str, Any], loops: Sequence[Recurrence]) -> Bytes:
     columns = {name for name, _ in request.data}
-    held = {name: int(np.dtype(t.dtype).itemsize) * int(np.prod(t.shape)) for name, t in tables.items()}
+    held = {name: _item_size(t.dtype) * int(np.prod(t.shape)) for name, t in tables.items()}
     shared = sum(_size(v.type) for v in program.compiled.lowered.module.shared if isinstance(v.type, Array))
     return Bytes(
         tables=held[INTEGERS],
@@ -159,6 +160,11 @@ def _bytes(program: Program, request: TableRequest, tables: Mapping[str, Any], l
         results=sum(n for name, n in held.items() if name not in columns and name != INTEGERS),
         buffers=sum(r.buffer_bytes for r in loops),
     )
+
+
+def _item_size(dtype: Any) -> int:
+    """The bytes of a number on the device: the host holds floats of Python in 64 bits."""
+    return int(jax.dtypes.canonicalize_dtype(dtype).itemsize)
 
 
 def _size(type: Array) -> int:
