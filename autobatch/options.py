@@ -32,6 +32,9 @@ BACKENDS = ("auto", "interpret", "xla")
 PRODUCTS = ("auto", "xla", "native")
 """The names that the option `products` accepts."""
 
+RESIDUALS = ("save_dots", "save_all", "recompute")
+"""The names that the option `residuals` accepts."""
+
 _ON, _OFF = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
 
 
@@ -68,6 +71,12 @@ def _backend(value: Any) -> str:
 def _products(value: Any) -> str:
     if value not in PRODUCTS:
         raise ValueError(f"one of {', '.join(PRODUCTS)}")
+    return str(value)
+
+
+def _residuals(value: Any) -> str:
+    if value not in RESIDUALS:
+        raise ValueError(f"one of {', '.join(RESIDUALS)}")
     return str(value)
 
 
@@ -164,6 +173,13 @@ class Options:
     """What multiplies rows by a matrix inside level loops on a CPU. `xla`: XLA's own product. `native`: a kernel that
     is compiled for this machine (Linux on x86-64 with AVX2; `pip install 'autobatch[native]'`), else OptionError.
     `auto`: the kernel where there is one and it was measured to win. `f.explain` shows what multiplies where."""
+
+    residuals: str = field(default="save_dots", metadata=_spec(_residuals, compiles=True))
+    """What a gradient keeps of the forward pass, as the policies of `jax.checkpoint` do. `save_dots`: matrix products
+    and other costly operations, and what the level loops hold anyway; the rest, element-wise work and copies of rows,
+    is computed again. `save_all`: everything that the backward pass reads, for more memory. `recompute`: only what the
+    level loops and sums of lists hold, for the least memory; products run again. Gradients differ in the last bits at
+    most. `f.lower(...).as_text("adjoint")` lists what is kept."""
 
     cache_size: int = field(default=128, metadata=_spec(_count))
     """How many specialisations, executables and plans each batched function keeps in memory; beyond it, the one that

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ import numpy as np
 
 from autobatch.analysis.fallible import fallible_reads
 from autobatch.analysis.structure import analyse
+from autobatch.autodiff import Policy
 from autobatch.backends.interpret import demand
 from autobatch.backends.xla import emit, memory
 from autobatch.backends.xla.differentiable import Differentiable, Mode
@@ -112,8 +113,9 @@ class Program:
         self._stages = stages
         self._request = table_request(schedule, options.widths, _machine(schedule, options))
         self._emit = emit.Program(schedule, self._request, example.constants, options.products)
-        self._differentiable = Differentiable(self._emit, schedule)
-        self._by_rows = Differentiable(self._emit, schedule, by_rows=True)
+        policy = cast(Policy, options.residuals)
+        self._differentiable = Differentiable(self._emit, schedule, policy)
+        self._by_rows = Differentiable(self._emit, schedule, policy, by_rows=True)
         self.footprint = Footprint.of(schedule)
         """What a batch needs of the memory at least."""
         self._fitting = set[tuple[int, ...]]()

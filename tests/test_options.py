@@ -72,6 +72,8 @@ def test_unknown_option_lists_the_known_ones():
         ("widths", (8, 0)),
         ("widths", 8),
         ("cache_size", "many"),
+        ("residuals", "save_some"),
+        ("residuals", True),
         ("window_costs", "quick"),
         ("window_costs", 3),
     ],

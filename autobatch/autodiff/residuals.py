@@ -31,6 +31,7 @@ from autobatch.optimize.fission import Recurrence, Schedule, Stage
 from autobatch.optimize.requests import gather_layout
 
 Policy = Literal["save_dots", "save_all", "recompute"]
+"""The option `residuals`."""
 
 
 def complete(

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from autobatch.autodiff import Adjoint, Rows, differentiate
+from autobatch.autodiff import Adjoint, Policy, Rows, differentiate
 from autobatch.backends.xla.adjoint import AdjointProgram
 from autobatch.backends.xla.emit import Emission, Program
 from autobatch.backends.xla.row_reads import rows_read
@@ -35,13 +35,14 @@ class Differentiable:
     """An emitted program that JAX can differentiate. `root` is the schedule that its tables were made for. `by_rows`:
     for `linearised`, where the cotangents of tables that are read by rows are these rows."""
 
-    def __init__(self, program: Program, root: Schedule, by_rows: bool = False) -> None:
-        self.program, self.root, self.by_rows = program, root, by_rows
+    def __init__(self, program: Program, root: Schedule, policy: Policy = "save_dots", by_rows: bool = False) -> None:
+        self.program, self.root, self.policy, self.by_rows = program, root, policy, by_rows
 
     @cached_property
     def adjoint(self) -> Adjoint | None:
         """The adjoint; None where nothing that an output depends on can move."""
-        return differentiate(self.program.schedule, self.root, self.program.constants, by_rows=self.by_rows)
+        program = self.program
+        return differentiate(program.schedule, self.root, program.constants, self.policy, self.by_rows)
 
     @cached_property
     def residuals(self) -> tuple[Variable, ...]:
@@ -52,7 +53,8 @@ class Differentiable:
         """The program with the residuals of its adjoint as outputs behind its own."""
         system = self.program.schedule.system
         wider = replace(system, outputs=(*system.outputs, *self.residuals))
-        return Differentiable(replace(self.program, schedule=replace(self.program.schedule, system=wider)), self.root)
+        program = replace(self.program, schedule=replace(self.program.schedule, system=wider))
+        return Differentiable(program, self.root, self.policy)
 
     @cached_property
     def reverse(self) -> Differentiable:
@@ -62,11 +64,14 @@ class Differentiable:
         made = AdjointProgram(
             self.adjoint.schedule, program.request, self.adjoint.constants, program.products, self.root
         )
-        return Differentiable(made, self.root)
+        return Differentiable(made, self.root, self.policy)
 
     def as_text(self) -> str:
-        """The schedule of the adjoint."""
-        return print_schedule(self.adjoint.schedule) if self.adjoint is not None else "nothing that can move\n"
+        """What the adjoint is handed of the values of the program, and its schedule."""
+        if self.adjoint is None:
+            return "nothing that can move\n"
+        kept = ", ".join(f"{v}: {v.type}" for v in self.residuals)
+        return f"residuals, {self.policy}: {kept or 'none'}\n{print_schedule(self.adjoint.schedule)}"
 
     def run(
         self,
