@@ -14,7 +14,7 @@ from autobatch.frontend.comprehensions import collect
 from autobatch.frontend.joined import concatenate, flatten
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.layouts import LeafLayout
-from autobatch.frontend.numbers import combine, integer, is_number, operand_of, present, traced
+from autobatch.frontend.numbers import coerce, combine, integer, is_number, operand_of, present, traced
 from autobatch.frontend.numpy_arrays import kind_of
 from autobatch.frontend.operators import apply_binary, compare_with
 from autobatch.frontend.ordering import keys_of, order_of
@@ -52,8 +52,23 @@ def product_of(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
     listing = collect(s, found, lambda t, x: (True, lambda u: _term(u, x, "prod() multiplies")))
     if isinstance(listing, v.Record):
         return start
-    total = _reduce(s, listing, "prod")
+    total = multiplied(s, listing)
     return total if start == v.Static(1) else apply_binary(s, operator.mul, start, total)
+
+
+def multiplied(s: State, listing: v.Listing) -> v.Leaf:
+    """The product of numbers or arrays. Those that can move are multiplied one after the other, as Python does: the
+    derivative by one of them is then the product of the others, which no division by a factor gives where it is zero."""
+    assert isinstance(listing.elem, LeafLayout) and isinstance(type := listing.elem.type, Array)
+    if type.is_integer or type.is_bool:
+        return _reduce(s, listing, "prod")
+    t, turn, before = s.fork(), s.context.value(INT, "turn"), s.context.value(type, "product")
+    factor = listing_item(t, listing, v.Leaf(turn))
+    after = coerce(t, traced(t, operator.mul, v.Leaf(before), factor).operand, type)
+    result = s.context.value(type)
+    region = Region((turn, before), tuple(t.block.body), (after,))
+    s.emit(For((result,), operand_of(s, length(s, listing)), (coerce(s, s.scalar(1), type),), region, s.span))
+    return v.Leaf(result, numpy=listing.elem.numpy or None)
 
 
 def _is_list(value: v.Abstract) -> bool:

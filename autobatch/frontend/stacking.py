@@ -24,7 +24,7 @@ from autobatch.frontend.layouts import LeafLayout
 from autobatch.frontend.numbers import operand_of, traced
 from autobatch.frontend.numpy_arrays import kind_of, marked
 from autobatch.frontend.operators import compare_with
-from autobatch.frontend.reductions import reduce_sequence, sum_of
+from autobatch.frontend.reductions import multiplied, reduce_sequence, sum_of
 from autobatch.frontend.sequences import is_inside, item, length, sequence, sliced, zipped
 from autobatch.frontend.state import State
 from autobatch.ir.ops import own
@@ -123,6 +123,8 @@ def reduce_rows(s: State, kind: str, value: v.Listing, axis: Any) -> v.Abstract:
     if kind in ("max", "min"):
         some = compare_with(s, operator.gt, length(s, value), v.Static(0))
         s.check(operand_of(s, some), "ValueError", f"zero-size array to reduction operation {kind}")
+    if kind == "prod":
+        return multiplied(s, value)
     return v.Leaf(s.apply(own("reduce", kind=kind), value.lists, row))
 
 

@@ -205,8 +205,9 @@ class _Writer:
 
 
 def as_column(values: list[Any]) -> np.ndarray[Any, Any]:
-    """Structural results of many activations as an array; lists become an array of tuples."""
-    if values and isinstance(values[0], tuple):
+    """Structural results of many activations as an array; lists become an array of tuples. A list that is undefined,
+    which is never read, is no tuple."""
+    if any(isinstance(x, tuple) for x in values):
         held = np.empty(len(values), object)
         held[:] = values
         return held

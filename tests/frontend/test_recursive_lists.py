@@ -335,6 +335,14 @@ def sorted_by_key(t):
     return sorted(leaves(t), reverse=True), sorted(nodes(t), key=lambda n: n.x)[0].y
 
 
+@programs.over(TREES)
+def none_or_a_list(t):
+    if t.left is None:
+        return None
+    a, b = none_or_a_list(t.left), none_or_a_list(t.right)
+    return [t.y] + (a or []) + (b or [])
+
+
 @pytest.mark.parametrize("program", programs, ids=str)
 def test_batch_equals_loop(program):
     agree(program)
