@@ -58,8 +58,9 @@ def product_of(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
 
 def multiplied(s: State, listing: v.Listing) -> v.Leaf:
     """The product of numbers or arrays. Those that can move are multiplied one after the other, as Python does: the
-    derivative by one of them is then the product of the others, which no division by a factor gives where it is zero."""
-    assert isinstance(listing.elem, LeafLayout) and isinstance(type := listing.elem.type, Array)
+    derivative by one of them is the product of the others then, which no division by a zero gives."""
+    assert isinstance(listing.elem, LeafLayout) and isinstance(listing.elem.type, Array)
+    type = listing.elem.type
     if type.is_integer or type.is_bool:
         return _reduce(s, listing, "prod")
     t, turn, before = s.fork(), s.context.value(INT, "turn"), s.context.value(type, "product")

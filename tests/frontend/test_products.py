@@ -1,4 +1,4 @@
-"""`math.prod` and products of stacked rows: values, and derivatives of first and second order, zeros among the factors."""
+"""`math.prod` and products of stacked rows: values, first and second derivatives, zeros among the factors."""
 
 from __future__ import annotations
 
