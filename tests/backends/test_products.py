@@ -279,7 +279,7 @@ def test_half_precision_stays_with_xla():
 def test_without_a_kernel(monkeypatch, caplog):
     """`native` raises; `auto` runs without, and `explain` and the log say why."""
 
-    def absent(dtype):
+    def absent(dtype, operation="product"):
         raise build.UnavailableError("llvmlite cannot be imported; pip install 'autobatch[native]'")
 
     monkeypatch.setattr(build, "registered", absent)

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 from autobatch.autodiff.rules import contract
 from autobatch.backends.xla.emit import Emission, Program
 from autobatch.backends.xla.loops import LevelLoop
+from autobatch.backends.xla.products.choice import choose_outer
+from autobatch.backends.xla.products.operation import Source, outer
 from autobatch.backends.xla.row_reads import rows_read
 from autobatch.backends.xla.rows import segment_reduce, take
 from autobatch.ir import jax_compat
@@ -38,7 +40,9 @@ from autobatch.ir.system import (
     Spread,
     Variable,
     reads,
+    results,
 )
+from autobatch.optimize.contractions import row_product
 from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage
 from autobatch.optimize.requests import gather_layout
 from autobatch.runtime.tables import Signature
@@ -143,6 +147,8 @@ class AdjointEmission(Emission):
             self.steps.update((id(e), step) for t in tasks for e in t.equations)
         copies = self.late.items()
         self.late = {x: e for x, e in copies if not isinstance(self.steps.get(id(e)), Recurrence)}
+        stages = [s for s in self.schedule.steps if isinstance(s, Stage)]
+        self.makers = {r: e for s in stages for e in s.equations for r in results(e)}
         self.entered: dict[Any, Entries] = {}
         self.inverses: dict[Any, Inverse] = {}
         self.derived: dict[str, Any] = {}
@@ -306,6 +312,8 @@ class AdjointEmission(Emission):
         count = self.entry("counts", equation.space.index)
         live = jnp.arange(self.capacity(order)) < count
         linear = equation.of.op.name in LINEAR
+        if (found := self.outer(equation, order, count)) is not None:
+            return found
 
         def masked(x: Any, other: Any = 0) -> Any:
             return jnp.where(live.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.asarray(other, x.dtype))
@@ -346,6 +354,36 @@ class AdjointEmission(Emission):
             at = total.at[indices]
             total = at.add(rows.astype(dtype), mode="drop", wrap_negative_indices=False)
         return total
+
+    def outer(self, equation: Contract, order: Order, count: Any) -> Any | None:
+        """The cotangent of the matrix of a product, where the kernel computes it; else None."""
+        product, (ct,) = row_product(equation.of), equation.cotangents[:1]
+        if product is None or product.weight != equation.of.operands[equation.wrt] or ct is None:
+            return None
+        row = equation.operands[product.side]
+        if not isinstance(row, Variable) or row.space is None or ct.space is None:
+            return None
+        kernel = choose_outer(self.products, product, self.capacity(order)).kernel
+        if kernel is None:
+            return None
+        if product.axis == 0:
+            return outer(self.row_sources(row, order), self.in_order(ct, order), count, kernel)
+        return outer([(self.in_order(ct, order), None)], self.in_order(row, order), count, kernel)
+
+    def row_sources(self, x: Variable, order: Order) -> list[Source]:
+        """The rows of a variable as parts that lie side by side, gathered ones before anything has copied them."""
+        maker = self.makers.get(x)
+        if self.schedule.home[x].index == order.index:
+            if isinstance(maker, Gather):
+                step = self.steps.get(id(maker), self.schedule.steps[0])
+                variables, _ = gather_layout(self.schedule, maker, step)
+                whole = self.joined(variables, jax_compat.device_dtype(x.type))
+                return [(whole, self.table(f"{maker.table}@{order.index}"))]
+            if isinstance(maker, Compute) and maker.op.name == "concatenate":
+                parts = [p for p in maker.operands if isinstance(p, Variable) and p.space is not None]
+                if len(parts) == len(maker.operands) and all(p.type.shape[0] for p in parts):
+                    return [s for p in parts for s in self.row_sources(p, order)]
+        return [(self.in_order(x, order), None)]
 
     def collect(self, equation: Collect) -> Any:
         """The sum of what has been read, over all rows."""

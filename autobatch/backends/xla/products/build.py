@@ -19,7 +19,7 @@ import threading
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 
@@ -90,10 +90,14 @@ def host() -> Host:
     raise UnavailableError("the processor has neither AVX-512 nor AVX2 with FMA")
 
 
-@cache
-def registered(dtype: str) -> Registered:
+def registered(dtype: str, operation: Literal["product", "outer"] = "product") -> Registered:
     """The kernel for numbers of a type, compiled and made known to XLA; UnavailableError where that cannot be."""
-    return register(Kernel(dtype, host().vectors))
+    return _registered(Kernel(dtype, host().vectors, operation))
+
+
+@cache
+def _registered(kernel: Kernel) -> Registered:
+    return register(kernel)
 
 
 def register(kernel: Kernel) -> Registered:
@@ -109,7 +113,7 @@ def register(kernel: Kernel) -> Registered:
 
 def _target_name(kernel: Kernel, text: str) -> str:
     digest = hashlib.sha256("\n".join([text, host().identity, *BUILD.values()]).encode()).hexdigest()[:16]
-    return f"autobatch_product_{kernel.dtype}x{kernel.lanes}_{digest}"
+    return f"autobatch_{kernel.operation}_{kernel.dtype}x{kernel.lanes}_{digest}"
 
 
 def load(kernel: Kernel) -> tuple[str, int]:

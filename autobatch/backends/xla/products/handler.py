@@ -4,14 +4,21 @@ The layout of the structures is that of `xla/ffi/api/c_api.h`, which jaxlib ship
 them. The handler says which version of that interface it was written for, and XLA refuses it where it supports that
 version no longer. It keeps no state, allocates nothing and calls nothing, so any number of threads may run it at once.
 
-    arguments   x0: [any, k0], index0: int32[m], x1: [any, k1], index1: int32[m], ..., packed matrix: [panels, k, panel]
-    results     out: [m, n], scratch: [tile, room]
+    product     arguments   x0: [any, k0], index0: int32[m], x1: [any, k1], index1: int32[m], ...,
+                            packed matrix: [panels, k, panel]
+                results     out: [m, n], scratch: [tile, room]
+    outer       arguments   x0, index0, x1, index1, ..., g: [m, n], count: int32[]
+                results     out: [k, n], left: [k rounded up to blocks, room], right: [room, panel]
 
 An index of no elements stands for rows 0 to m - 1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Literal
+
+from autobatch.backends.xla.products import outer
 from autobatch.backends.xla.products.kernel import Kernel
 from autobatch.backends.xla.products.text import Function
 
@@ -40,7 +47,10 @@ HANDLER = "handler"
 
 def module(kernel: Kernel) -> str:
     """Everything: the kernel and its handler."""
-    return "\n".join([kernel.text(), str(sources()), str(handler(kernel))])
+    if kernel.operation == "outer":
+        declared = [f"declare i64 @llvm.{name}.i64(i64, i64)" for name in ("umax", "smax")]
+        return "\n".join([*declared, outer.text(kernel), str(sources("transposed")), str(handler(run_outer))])
+    return "\n".join([kernel.text(), str(sources("sources")), str(handler(run_product))])
 
 
 def _buffer(f: Function, buffers: str, number: str | int) -> str:
@@ -55,10 +65,11 @@ def _dimension(f: Function, buffer: str, axis: int) -> str:
     return f.load("i64", f.load("ptr", buffer, BUFFER_DIMENSIONS), 8 * axis)
 
 
-def sources() -> Function:
-    """Gather rows first:first+rows of all sources, side by side, into a block of scratch memory."""
+def sources(name: Literal["sources", "transposed"]) -> Function:
+    """Gather rows first:first+rows of all sources, side by side, into a block of scratch memory; or transpose them."""
+    more = "i64 %all, i64 %room, " if name == "transposed" else ""
     f = Function(
-        "internal void @sources(ptr %buffers, i64 %count, i64 %first, i64 %rows, ptr %block) noinline nounwind"
+        f"internal void @{name}(ptr %buffers, i64 %count, i64 %first, i64 %rows, {more}ptr %block) noinline nounwind"
     )
     offset = f.slot(0)
     with f.loop(0, "%count", 1) as number:
@@ -68,15 +79,16 @@ def sources() -> Function:
         none = f.let(f"icmp eq i64 {_dimension(f, index, 0)}, 0")
         chosen = f.let(f"select i1 {none}, ptr null, ptr {entries}")
         k, at = _dimension(f, x, 1), f.get(offset)
-        operands = f"ptr {_data(f, x)}, ptr {chosen}, i64 %first, i64 %rows, i64 {k}, i64 {at}, ptr %block"
-        f.do(f"call void @gather({operands})")
+        operands = f"ptr {_data(f, x)}, ptr {chosen}, i64 %first, i64 %rows, i64 {k}, i64 {at}, {more}ptr %block"
+        f.do(f"call void @{'gather' if name == 'sources' else 'transpose'}({operands})")
         f.set(offset, f.add(at, k))
     f.do("ret void")
     return f
 
 
-def handler(kernel: Kernel) -> Function:
-    """`XLA_FFI_Handler`: returns no error."""
+def handler(run: Callable[[Function, str, str, str], None]) -> Function:
+    """`XLA_FFI_Handler`: returns no error. `run` writes the call: of the list of arguments, their number, the list of
+    results."""
     f = Function(f"ptr @{HANDLER}(ptr %frame) nounwind")
     extension = f.load("ptr", "%frame", FRAME_EXTENSION)
     f.branch(f.let(f"icmp ne ptr {extension}, null"), "extended", "run")
@@ -90,7 +102,13 @@ def handler(kernel: Kernel) -> Function:
     f.do("ret ptr null")
     f.block("run", falls=False)
     arguments, results = f.load("ptr", "%frame", FRAME_ARGUMENTS), f.load("ptr", "%frame", FRAME_RESULTS)
-    count = f.sub(f.load("i64", "%frame", FRAME_ARGUMENT_COUNT), 1)
+    run(f, arguments, f.load("i64", "%frame", FRAME_ARGUMENT_COUNT), results)
+    f.do("ret ptr null")
+    return f
+
+
+def run_product(f: Function, arguments: str, number: str, results: str) -> None:
+    count = f.sub(number, 1)
     packed, out, scratch = _buffer(f, arguments, count), _buffer(f, results, 0), _buffer(f, results, 1)
     pairs = f.let(f"udiv i64 {count}, 2")
     sizes = [_dimension(f, out, 0), _dimension(f, out, 1), _dimension(f, packed, 1)]
@@ -98,5 +116,15 @@ def handler(kernel: Kernel) -> Function:
     pointers = ", ".join(f"ptr {_data(f, b)}" for b in (packed, out, scratch))
     numbers = ", ".join(f"i64 {size}" for size in sizes)
     f.do(f"call void @product(ptr {arguments}, i64 {pairs}, {pointers}, {numbers})")
-    f.do("ret ptr null")
-    return f
+
+
+def run_outer(f: Function, arguments: str, number: str, results: str) -> None:
+    pairs = f.let(f"udiv i64 {f.sub(number, 2)}, 2")
+    g, live = _buffer(f, arguments, f.sub(number, 2)), _buffer(f, arguments, f.sub(number, 1))
+    out, left, right = (_buffer(f, results, k) for k in range(3))
+    rows = f.let(f"sext i32 {f.load('i32', _data(f, live), align=4)} to i64")
+    rows = f.let(f"call i64 @llvm.smax.i64(i64 {rows}, i64 0)")
+    sizes = [f.least(rows, _dimension(f, g, 0)), _dimension(f, out, 1), _dimension(f, out, 0), _dimension(f, right, 0)]
+    pointers = ", ".join(f"ptr {_data(f, b)}" for b in (g, out, left, right))
+    numbers = ", ".join(f"i64 {size}" for size in sizes)
+    f.do(f"call void @outer(ptr {arguments}, i64 {pairs}, {pointers}, {numbers})")

@@ -16,6 +16,7 @@ columns past the end are computed from zeros of the packed matrix, and stored no
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from autobatch.backends.xla.products.text import Function
 
@@ -41,6 +42,8 @@ class Kernel:
 
     dtype: str
     vectors: Vectors
+    operation: Literal["product", "outer"] = "product"
+    """The product of rows and a matrix (this module), or the sum of outer products of rows (`outer.py`)."""
 
     @property
     def bytes(self) -> int:
@@ -77,28 +80,43 @@ class Kernel:
         """The name of the vector type in the names of LLVM's intrinsics."""
         return f"v{self.lanes}f{8 * self.bytes}"
 
-    def text(self) -> str:
-        """The module but for the handler; `product` is its entry."""
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """Rows and vectors of each micro kernel."""
+        return [(rows, vectors) for rows in range(1, self.vectors.rows + 1) for vectors in (1, 2)]
+
+    def declarations(self) -> str:
+        """Intrinsics, and the micro kernels."""
         v, s = self.vector, self.suffix
         declared = [
             "declare i64 @llvm.umin.i64(i64, i64)",
             f"declare {v} @llvm.fma.{s}({v}, {v}, {v})",
+            f"declare {v} @llvm.masked.load.{s}.p0(ptr, i32, {self.mask}, {v})",
             f"declare void @llvm.masked.store.{s}.p0({v}, ptr, i32, {self.mask})",
         ]
-        micro = [str(micro_kernel(self, rows, n)) for rows in range(1, self.vectors.rows + 1) for n in (1, 2)]
-        return "\n".join([*declared, "", *micro, str(gather(self)), str(multiply(self))])
+        return "\n".join([*declared, "", *(str(micro_kernel(self, rows, vectors)) for rows, vectors in self.sizes)])
+
+    def text(self) -> str:
+        """The module but for the handler; `product` is its entry."""
+        return "\n".join([self.declarations(), str(gather(self)), str(multiply(self))])
+
+    def micro(self, f: Function, rows: str, columns: str, operands: str) -> None:
+        """Call the micro kernel for so many rows, and for so many columns of a panel, or more."""
+        wide = f.let(f"icmp ule i64 {columns}, {self.lanes}")
+        key = f.add(f.mul(rows, 2), f.let(f"select i1 {wide}, i64 1, i64 2"))
+        f.choose(key, [(2 * r + v, f"call void @micro_{r}_{v}({operands})") for r, v in self.sizes])
 
 
 def micro_kernel(kernel: Kernel, rows: int, vectors: int) -> Function:
     """`rows` x `vectors` sums over all of k, in registers.
 
     `x`: a block of scratch memory. `w`: a panel. `out`: the first element, rows `stride` bytes apart; `columns` of them
-    are left to the right."""
+    are left to the right. `more`: the sums are added to what is there, where it is not zero."""
     grid = [(r, c) for r in range(rows) for c in range(vectors)]
     v = kernel.vector
     f = Function(
         f"internal void @micro_{rows}_{vectors}"
-        "(ptr %x, ptr %w, i64 %k, ptr %out, i64 %stride, i64 %columns) noinline nounwind"
+        "(ptr %x, ptr %w, i64 %k, ptr %out, i64 %stride, i64 %columns, i64 %more) noinline nounwind"
     )
     f.block("chunk")
     f.do("%x.chunk = phi ptr [%x, %entry], [%x.after, %next]")
@@ -128,15 +146,24 @@ def micro_kernel(kernel: Kernel, rows: int, vectors: int) -> Function:
     f.do("%left.after = sub i64 %left, %count")
     f.branch(f.let("icmp ne i64 %left.after, 0"), "chunk", "done")
     f.block("done", falls=False)
+    adds = f.let("icmp ne i64 %more, 0")
     for c in range(vectors):
         lane = c * kernel.lanes
         mask = lanes_below(f, kernel.lanes, f.let(f"sub i64 %columns, {lane}"))
+        held = f.let(f"select i1 {adds}, {kernel.mask} {mask}, {kernel.mask} zeroinitializer")
         for r in range(rows):
             to = f.at(f.at("%out", f.mul("%stride", r)), lane * kernel.bytes)
-            operands = f"{v} %sum.{r}.{c}, ptr {to}, i32 {kernel.bytes}, {kernel.mask} {mask}"
+            total = f.let(f"fadd {v} %sum.{r}.{c}, {masked_load(f, kernel, to, held)}")
+            operands = f"{v} {total}, ptr {to}, i32 {kernel.bytes}, {kernel.mask} {mask}"
             f.do(f"call void @llvm.masked.store.{kernel.suffix}.p0({operands})")
     f.do("ret void")
     return f
+
+
+def masked_load(f: Function, kernel: Kernel, address: str, mask: str) -> str:
+    """A vector from memory, zeros where the mask is not set: there nothing is read."""
+    operands = f"ptr {address}, i32 {kernel.bytes}, {kernel.mask} {mask}, {kernel.vector} zeroinitializer"
+    return f.let(f"call {kernel.vector} @llvm.masked.load.{kernel.suffix}.p0({operands})")
 
 
 def broadcast(f: Function, lanes: int, scalar: str, value: str) -> str:
@@ -224,14 +251,12 @@ def multiply(kernel: Kernel) -> Function:
         with f.loop(0, "%n", kernel.panel) as column:
             left = f.sub("%n", column)
             panel = f.at("%w", f.mul(f.mul(column, "%k"), kernel.bytes))
-            vectors = f.let(f"select i1 {f.let(f'icmp ule i64 {left}, {kernel.lanes}')}, i64 1, i64 2")
             with f.loop(0, rows, block) as first:
                 here = f.least(f.sub(rows, first), block)
                 x = f.at("%scratch", f.mul(first, row_bytes))
                 corner = f.at("%out", f.add(f.mul(f.add(top, first), stride), f.mul(column, kernel.bytes)))
-                operands = f"ptr {x}, ptr {panel}, i64 %k, ptr {corner}, i64 {stride}, i64 {left}"
-                sizes = [(2 * r + v, f"micro_{r}_{v}") for r in range(1, kernel.vectors.rows + 1) for v in (1, 2)]
-                key = f.add(f.mul(here, 2), vectors)
-                f.choose(key, [(number, f"call void @{name}({operands})") for number, name in sizes])
+                kernel.micro(
+                    f, here, left, f"ptr {x}, ptr {panel}, i64 %k, ptr {corner}, i64 {stride}, i64 {left}, i64 0"
+                )
     f.do("ret void")
     return f

@@ -1,15 +1,18 @@
-"""The product of gathered rows and a matrix, as an operation in JAX.
+"""The product of gathered rows and a matrix, and the sum of outer products of rows, as operations in JAX.
 
     multiply([(x0, index0), (x1, None)], weight, pack(weight, kernel), kernel)
         = concatenate([x0[index0], x1], axis=1) @ weight                                float[m, n]
 
+    outer([(x0, index0), (x1, None)], g, count, kernel)
+        = concatenate([x0[index0], x1], axis=1)[:count].T @ g[:count]                   float[k, n]
+
 The kernel runs where the program is lowered for a CPU. On other platforms, under `jax.vmap` and in derivatives the
-operation is what it says on the right, by XLA's own product; so every transformation of JAX goes through it.
+operations are what it says on the right, by XLA's own product; so every transformation of JAX goes through them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -24,6 +27,8 @@ SCRATCH = 1024 * 1024
 """Bytes of gathered rows that are worked on together, at most: they stay in the second level of cache."""
 TILE = 112
 """Rows that are worked on together, at most: 8 blocks of the widest kernel."""
+TRANSPOSED = 768 * 1024
+"""Bytes of transposed rows, at most: beside a panel of other rows, in the second level of cache."""
 
 
 def pack(weight: Any, made: Registered) -> Any:
@@ -50,13 +55,52 @@ def multiply(sources: Sequence[Source], weight: Any, packed: Any, made: Register
     rows = next((a.shape[0] if i is None else i.shape[0] for a, i in sources))
 
     def plain(arrays: Any, indices: Any, weight: Any, packed: Any) -> Any:
-        parts = [rows_of(source) for source in zip(arrays, indices, strict=True)]
-        return (jnp.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]) @ weight
+        return side_by_side(arrays, indices) @ weight
 
     def kernel(arrays: Any, indices: Any, weight: Any, packed: Any) -> Any:
-        whole = jnp.zeros((0,), jnp.int32)
-        operands = [x for a, i in zip(arrays, indices, strict=True) for x in (a, whole if i is None else i)]
-        return jax.ffi.ffi_call(made.target, _shapes(rows, weight, made))(*operands, packed)[0]
+        call = jax.ffi.ffi_call(made.target, _shapes(rows, weight, made))
+        return call(*_operands(arrays, indices), packed)[0]
+
+    # what is packed follows from the weight
+    return _operation(plain, kernel, moving=(0, 2))(arrays, indices, weight, packed)
+
+
+def outer(sources: Sequence[Source], g: Any, count: Any, made: Registered) -> Any:
+    """The sum of outer products of the first `count` rows: see above. All arrays have the dtype of `g`; k and n are at
+    least 1. Nothing of the other rows reaches the result."""
+    arrays = tuple(array for array, _ in sources)
+    indices = tuple(index for _, index in sources)
+    shape = (sum(a.shape[1] for a in arrays), g.shape[1])
+
+    def plain(arrays: Any, indices: Any, g: Any, count: Any) -> Any:
+        live = (jnp.arange(g.shape[0]) < count)[:, None]
+        x, held = side_by_side(arrays, indices), jnp.where(live, g, jnp.zeros_like(g))
+        return jnp.where(live, x, jnp.zeros_like(x)).T @ held
+
+    def kernel(arrays: Any, indices: Any, g: Any, count: Any) -> Any:
+        block, chunk = made.kernel.vectors.rows, made.kernel.chunk
+        columns = -(-shape[0] // block) * block
+        fitting = max(4 * chunk, TRANSPOSED // (columns * made.kernel.bytes) // chunk * chunk)
+        room = min(fitting, -(-g.shape[0] // chunk) * chunk)
+        shapes = [jax.ShapeDtypeStruct(s, g.dtype) for s in (shape, (columns, room), (room, made.kernel.panel))]
+        return jax.ffi.ffi_call(made.target, shapes)(*_operands(arrays, indices), g, jnp.asarray(count, jnp.int32))[0]
+
+    return _operation(plain, kernel, moving=(0, 2))(arrays, indices, g, count)
+
+
+def side_by_side(arrays: Sequence[Any], indices: Sequence[Any]) -> Any:
+    parts = [rows_of(source) for source in zip(arrays, indices, strict=True)]
+    return jnp.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+
+
+def _operands(arrays: Sequence[Any], indices: Sequence[Any]) -> list[Any]:
+    whole = jnp.zeros((0,), jnp.int32)
+    return [x for a, i in zip(arrays, indices, strict=True) for x in (a, whole if i is None else i)]
+
+
+def _operation(plain: Callable[..., Any], kernel: Callable[..., Any], moving: Sequence[int]) -> Callable[..., Any]:
+    """An operation that the kernel computes on a CPU, and `plain` under transformations and elsewhere. It has
+    derivatives by its operands `moving`."""
 
     def choose(*operands: Any) -> Any:
         return jax.lax.platform_dependent(*operands, cpu=kernel, default=plain)
@@ -66,16 +110,20 @@ def multiply(sources: Sequence[Source], weight: Any, packed: Any, made: Register
         return jax.vmap(plain, in_axes=axes, axis_size=size)(*operands), True
 
     def differentiated(primals: Any, tangents: Any) -> tuple[Any, Any]:
-        arrays, indices, weight, packed = primals
-        moved = (tangents[0], tangents[2])  # what is packed follows from the weight
-        _, out = jax.jvp(lambda a, w: plain(a, indices, w, packed), (arrays, weight), moved)
-        return product(*primals), out
+        def of_moving(*moved: Any) -> Any:
+            operands = list(primals)
+            for k, x in zip(moving, moved, strict=True):
+                operands[k] = x
+            return plain(*operands)
+
+        _, out = jax.jvp(of_moving, [primals[k] for k in moving], [tangents[k] for k in moving])
+        return operation(*primals), out
 
     over_examples = jax.custom_batching.custom_vmap(choose)
     over_examples.def_vmap(batched)
-    product = jax.custom_jvp(over_examples)
-    product.defjvp(differentiated)
-    return product(arrays, indices, weight, packed)
+    operation = jax.custom_jvp(over_examples)
+    operation.defjvp(differentiated)
+    return operation
 
 
 def _shapes(rows: int, weight: Any, made: Registered) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:

@@ -1,0 +1,105 @@
+"""The sum of outer products of gathered rows, as LLVM IR: the cotangent of a matrix from all rows that it multiplied.
+
+    out[k, :] = sum over r < count of x[index[r], k] * g[r, :]        x: [any number of rows, k], g: [rows, n]
+
+It is a product whose contracted axis are the rows, so the micro kernels of `kernel.py` compute it: what they take for
+rows are columns of x, what they take for a matrix is g. Some hundred rows at a time, x is transposed into scratch
+memory, in blocks of up to `Vectors.rows` columns, `[rows / chunk][columns][chunk]`, and of g one panel after another is
+copied, `[rows][panel]`; later rows are added to what the earlier ones gave. Rows from `count` on are not read.
+"""
+
+from __future__ import annotations
+
+from autobatch.backends.xla.products.kernel import CHUNK, Kernel, lanes_below, masked_load
+from autobatch.backends.xla.products.text import Function
+
+
+def text(kernel: Kernel) -> str:
+    """The module but for the handler; `outer` is its entry."""
+    return "\n".join([kernel.declarations(), *(str(make(kernel)) for make in (transpose, panel, outer))])
+
+
+def transpose(kernel: Kernel) -> Function:
+    """Copy columns of `rows` rows of one source into blocks of scratch memory, from column `offset` of `all` on.
+
+    `index`: which rows of `x`, or null where they are `first` and those behind it. `k`: columns of the source. `room`:
+    rows that a block has room for."""
+    f = Function(
+        "internal void @transpose(ptr %x, ptr %index, i64 %first, i64 %rows, i64 %k, i64 %offset, i64 %all, "
+        "i64 %room, ptr %scratch) noinline nounwind"
+    )
+    most = kernel.vectors.rows
+    indexed = f.let("icmp ne ptr %index, null")
+    with f.loop(0, "%rows", 1) as row:
+        number = f.slot(f.add("%first", row))
+        with f.when(indexed):
+            entry = f.at("%index", f.mul(row, 4))
+            f.set(number, f.let(f"sext i32 {f.load('i32', entry, align=4)} to i64"))
+        source = f.at("%x", f.mul(f.mul(f.get(number), "%k"), kernel.bytes))
+        chunk, lane = f.let(f"udiv i64 {row}, {kernel.chunk}"), f.let(f"urem i64 {row}, {kernel.chunk}")
+        column = f.slot(0)
+        with f.whilst(lambda: f.below(f.get(column), "%k")):
+            done = f.get(column)
+            at = f.add(done, "%offset")
+            inside = f.let(f"urem i64 {at}, {most}")
+            start = f.sub(at, inside)
+            wide = f.least(f.sub("%all", start), most)  # columns of this block
+            run = f.least(f.sub(wide, inside), f.sub("%k", done))
+            block = f.at("%scratch", f.mul(f.mul(start, "%room"), kernel.bytes))
+            to = f.at(block, f.mul(f.add(f.mul(chunk, wide), inside), CHUNK))
+            corner = f.at(to, f.mul(lane, kernel.bytes))
+            origin = f.at(source, f.mul(done, kernel.bytes))
+            with f.loop(0, run, 1) as k:
+                value = f.load(kernel.scalar, f.at(origin, f.mul(k, kernel.bytes)), align=kernel.bytes)
+                f.do(f"store {kernel.scalar} {value}, ptr {f.at(corner, f.mul(k, CHUNK))}, align {kernel.bytes}")
+            f.set(column, f.add(done, run))
+    f.do("ret void")
+    return f
+
+
+def panel(kernel: Kernel) -> Function:
+    """Copy a panel of `rows` rows that are `stride` bytes apart; `columns` are left from `g` on. What is past the last
+    one is zero."""
+    f = Function("internal void @panel(ptr %g, i64 %stride, i64 %rows, i64 %columns, ptr %to) noinline nounwind")
+    masks = [lanes_below(f, kernel.lanes, f.let("add i64 %columns, 0"))]
+    rest = f.let("call i64 @llvm.umax.i64(i64 %columns, i64 " + f"{kernel.lanes})")
+    masks.append(lanes_below(f, kernel.lanes, f.sub(rest, kernel.lanes)))
+    with f.loop(0, "%rows", 1) as row:
+        origin, target = f.at("%g", f.mul(row, "%stride")), f.at("%to", f.mul(row, kernel.panel * kernel.bytes))
+        for c, mask in enumerate(masks):
+            lane = c * kernel.lanes * kernel.bytes
+            value = masked_load(f, kernel, f.at(origin, lane), mask)
+            f.do(f"store {kernel.vector} {value}, ptr {f.at(target, lane)}, align {kernel.bytes}")
+    f.do("ret void")
+    return f
+
+
+def outer(kernel: Kernel) -> Function:
+    """All rows, as many as there is room for at a time; zeros where there are none.
+
+    `sources`: for each source two buffers, as `handler.py` has them. `k`: columns of all sources together. `left`:
+    scratch memory for x, `right` for a panel, both for `room` rows, which is a multiple of a chunk."""
+    f = Function(
+        "internal void @outer(ptr %sources, i64 %count, ptr %g, ptr %out, ptr %left, ptr %right, "
+        "i64 %rows, i64 %n, i64 %k, i64 %room) noinline nounwind"
+    )
+    stride, most = f.mul("%n", kernel.bytes), kernel.vectors.rows
+    with f.when(f.let("icmp eq i64 %rows, 0")), f.loop(0, f.mul("%k", "%n"), 1) as element:
+        to = f.at("%out", f.mul(element, kernel.bytes))
+        # volatile: LLVM would make a call of memset of the loop, and there is nobody to call
+        f.do(f"store volatile {kernel.scalar} 0.0, ptr {to}, align {kernel.bytes}")
+    with f.loop(0, "%rows", "%room") as top:
+        rows = f.least(f.sub("%rows", top), "%room")
+        f.do(f"call void @transposed(ptr %sources, i64 %count, i64 {top}, i64 {rows}, i64 %k, i64 %room, ptr %left)")
+        with f.loop(0, "%n", kernel.panel) as column:
+            columns = f.sub("%n", column)
+            corner = f.at("%g", f.add(f.mul(top, stride), f.mul(column, kernel.bytes)))
+            f.do(f"call void @panel(ptr {corner}, i64 {stride}, i64 {rows}, i64 {columns}, ptr %right)")
+            with f.loop(0, "%k", most) as first:
+                here = f.least(f.sub("%k", first), most)
+                x = f.at("%left", f.mul(f.mul(first, "%room"), kernel.bytes))
+                to = f.at("%out", f.add(f.mul(first, stride), f.mul(column, kernel.bytes)))
+                operands = f"ptr {x}, ptr %right, i64 {rows}, ptr {to}, i64 {stride}, i64 {columns}, i64 {top}"
+                kernel.micro(f, here, columns, operands)
+    f.do("ret void")
+    return f
