@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 OUT ?= runs/demo
 demo: $(VENV)/.examples
 	$(BIN)/python -m examples.trees.demo
-	$(BIN)/python -m examples.trees.sentiment --minutes 1 --out $(OUT) $(if $(SST),--data $(SST))
+	$(BIN)/python -m examples.trees.sentiment --minutes 1 --hidden 64 --embedding 64 --out $(OUT) $(if $(SST),--data $(SST))
 
 test: $(VENV)/.dev
 	$(PYTEST) -m "not long"

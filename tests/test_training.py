@@ -179,6 +179,8 @@ def test_the_command_trains_resumes_and_draws(task, tmp_path, capsys, monkeypatc
     assert sentiment.main([*given, "--epochs", "2", "--resume"]) == 0
     assert "going on behind step 4" in capsys.readouterr().out
     assert sentiment.main([*given, "--epochs", "9", "--minutes", "0", "--resume"]) == 0
+    assert sentiment.main([*given, "--epochs", "9", "--seed", "4", "--resume"]) == 1
+    assert "is of seed 3, not 4" in capsys.readouterr().out
     assert len(checkpoint.facts(tmp_path / "checkpoint.npz")["history"]["losses"]) == 8
 
 

@@ -36,6 +36,8 @@ HIDDEN_NAMES = {"super", "__class__"}
 """Built-in names that only methods use."""
 LARGEST = 400
 """Functions of more leaves than this are left out."""
+MODULES = 8
+"""A name is a word if so many modules use it: others would only tell which module a function is of."""
 HELD_OUT = 5
 """One module of so many is for judging."""
 
@@ -86,11 +88,10 @@ def labels(trees: Sequence[Tree], roots_only: bool) -> list[int]:
 
 
 class Numbering:
-    """Makes trees of phrases: numbers nodes in their order, and words by how often the trees for training have them."""
+    """Makes trees of phrases: numbers nodes in their order, and words by how often they were met."""
 
-    def __init__(self, train: Sequence[Phrase], words: Sequence[str], least: int = 2) -> None:
-        counted = Counter(words[leaf.word] for tree in train for leaf in _leaves(tree))
-        kept = [word for word, times in counted.items() if times >= least]
+    def __init__(self, met: Counter[str], least: int) -> None:
+        kept = [word for word, times in met.items() if times >= least]
         self.words = {word: number for number, word in enumerate(kept, UNKNOWN + 1)}
         self.nodes = 0
 
@@ -121,7 +122,7 @@ def sentences(folder: Path, limit: int | None = None) -> Task:
     """The treebank in a folder with `train.txt` and `dev.txt`; at most `limit` trees of each."""
     read = [sentiment_trees(folder / name) for name in ("train.txt", "dev.txt")]
     (train, train_words), (dev, dev_words) = ((trees[:limit], [w.lower() for w in words]) for trees, words in read)
-    numbering = Numbering(train, train_words)
+    numbering = Numbering(Counter(train_words[leaf.word] for tree in train for leaf in _leaves(tree)), least=2)
     return Task(
         "sentences of the Stanford Sentiment Treebank, five labels",
         numbering.trees(train, train_words),
@@ -139,19 +140,17 @@ def functions(limit: int | None = None) -> Task:
     The same Python version gives the same trees on every machine."""
     words: dict[str, int] = {}
     parts: tuple[list[Phrase], list[Phrase]] = ([], [])
+    met = Counter[str]()
     for number, module in enumerate(stdlib_modules()):
-        part = parts[number % HELD_OUT == 0]
-        for function, is_method in _definitions(module):
-            leaves = _count(body := _body(function))
-            if body and leaves <= LARGEST:
-                tree = _joined([_binary(statement, words) for statement in body])
-                tree.label = int(is_method)
-                part.append(tree)
+        trees = list(_of_module(module, words))
+        parts[number % HELD_OUT == 0].extend(trees)
+        names = list(words)
+        if number % HELD_OUT:
+            met.update({names[leaf.word] for tree in trees for leaf in _leaves(tree)})
         if limit is not None and min(map(len, parts)) >= limit:
             break
     train, dev = (part[:limit] for part in parts)
-    names = list(words)
-    numbering = Numbering(train, names, least=3)
+    numbering = Numbering(met, MODULES)
     return Task(
         "functions of Python's standard library: which are methods?",
         numbering.trees(train, names),
@@ -159,6 +158,15 @@ def functions(limit: int | None = None) -> Task:
         len(numbering.words) + 1,
         ("function", "method"),
     )
+
+
+def _of_module(module: ast.Module, words: dict[str, int]) -> Iterator[Phrase]:
+    for function, is_method in _definitions(module):
+        body = _body(function)
+        if body and _count(body) <= LARGEST:
+            tree = _joined([_binary(statement, words) for statement in body])
+            tree.label = int(is_method)
+            yield tree
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -40,6 +40,8 @@ Params = dict[str, jax.Array]
 
 JUDGED = 256
 """Trees at a time when accuracies are measured."""
+AHEAD = 4
+"""Epochs whose minibatches there is room for from the start."""
 TRUSTED = {"check_plans": False}
 """Nobody changes a minibatch between the loader and the step. A step that does not check that calls the host for
 nothing, and JAX may keep its program on disk for the next run."""
@@ -181,16 +183,24 @@ def parameters(words: int, classes: int, hidden: int, embedding: int, seed: int)
 
 @cache
 def compiled_step(settings: Settings) -> tuple[Any, Callable[[State, ab.Batch], tuple[State, jax.Array]]]:
-    """Adam, and a step of it on the mean loss of a minibatch's trees, which gives that loss too."""
-    adam = optax.adamw(settings.rate, weight_decay=settings.decay)
-    optimiser = optax.chain(optax.clip_by_global_norm(5.0), adam)
+    """Adam, and a step of it on the mean loss of a minibatch's trees, which gives that loss too.
+
+    The gradient of the words' vectors has the rows of the minibatch's words alone, and Adam is lazy: it moves these
+    rows, and forgets and decays these only.
+    """
+    chain = optax.chain(
+        optax.scale(1 / settings.batch),  # ab.value_and_grad sums over the trees
+        optax.clip_by_global_norm(5.0),
+        optax.adamw(settings.rate, weight_decay=settings.decay),
+    )
+    optimiser = ab.sparse(chain)
+    value_and_grad = ab.value_and_grad(loss, sparse=True)
 
     def step(state: State, batch: ab.Batch) -> tuple[State, jax.Array]:
         key = jax.random.fold_in(state.key, state.step)
-        losses, gradient = ab.value_and_grad(loss)(state.params, key, settings.dropout, batch)
-        gradient = jax.tree.map(lambda g: g / len(batch), gradient)  # ab.value_and_grad sums over the trees
+        losses, gradient = value_and_grad(state.params, key, settings.dropout, batch)
         updates, of_optimiser = optimiser.update(gradient, state.optimiser, state.params)
-        params = optax.apply_updates(state.params, updates)
+        params = ab.apply_updates(state.params, updates)
         return State(params, of_optimiser, state.key, state.step + 1), losses.mean()
 
     return optimiser, jax.jit(step, donate_argnums=0)
@@ -216,17 +226,17 @@ class Training:
         self._make_room()
 
     def _make_room(self) -> None:
-        """Let minibatches have room for all those of the first epoch, and of those that are done.
+        """Let minibatches have room for all those of the first epochs, and for those that are done.
 
         Minibatches that come stacked (`steps=1`: by ones) have capacities that never fall, so one program runs nearly
         all of them; without this each would be padded to a size of its own, from a series of few. It makes capacities a
         function of the place in training, too: what goes on from a checkpoint computes the same, to the last bit.
         """
-        for epoch in range(self.loader.epoch + 1):
-            order = self.loader.order(epoch)
-            done = len(order) if epoch < max(1, self.loader.epoch) else self.loader.state()["batch"]
+        at = self.loader.state()
+        for epoch in range(max(AHEAD, at["epoch"] + 1)):
+            done = at["batch"] if AHEAD <= epoch == at["epoch"] else len(self.loader)
             if done:
-                self.train.epoch(np.concatenate(order[:done]))
+                self.train.epoch(np.concatenate(self.loader.order(epoch)[:done]))
 
     def learn(self, stacked: ab.Batch) -> None:
         """One step, on the one minibatch of a stack."""
@@ -379,7 +389,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         highlight=False,
     )
     if given.resume:
-        training.resume()
+        try:
+            training.resume()
+        except (OSError, ValueError, ab.BatchError) as error:
+            console.print(f"cannot go on: {error}", style="red", highlight=False, soft_wrap=True)
+            return 1
         console.print(f"going on behind step {len(training.history.losses):,}", highlight=False)
     training.run(given.epochs, 60.0 * given.minutes, console)
     if not training.history.judged:
