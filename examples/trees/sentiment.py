@@ -185,22 +185,23 @@ def parameters(words: int, classes: int, hidden: int, embedding: int, seed: int)
 def compiled_step(settings: Settings) -> tuple[Any, Callable[[State, ab.Batch], tuple[State, jax.Array]]]:
     """Adam, and a step of it on the mean loss of a minibatch's trees, which gives that loss too.
 
-    The gradient of the words' vectors has the rows of the minibatch's words alone, and Adam is lazy: it moves these
-    rows, and forgets and decays these only.
+    The gradient of the words' vectors is dense here, though few rows of it are not zero. With `sparse=True` and
+    `ab.sparse(optimiser)` a step over the treebank's 8,000 words took 3 % less time, but Adam is lazy then: a word that
+    was met once is not moved on by its momentum, and the model learnt more slowly (after three epochs 43 % of the roots
+    right instead of 46 %). Of larger vocabularies the time decides.
     """
-    chain = optax.chain(
+    optimiser = optax.chain(
         optax.scale(1 / settings.batch),  # ab.value_and_grad sums over the trees
         optax.clip_by_global_norm(5.0),
         optax.adamw(settings.rate, weight_decay=settings.decay),
     )
-    optimiser = ab.sparse(chain)
-    value_and_grad = ab.value_and_grad(loss, sparse=True)
+    value_and_grad = ab.value_and_grad(loss)
 
     def step(state: State, batch: ab.Batch) -> tuple[State, jax.Array]:
         key = jax.random.fold_in(state.key, state.step)
         losses, gradient = value_and_grad(state.params, key, settings.dropout, batch)
         updates, of_optimiser = optimiser.update(gradient, state.optimiser, state.params)
-        params = ab.apply_updates(state.params, updates)
+        params = optax.apply_updates(state.params, updates)
         return State(params, of_optimiser, state.key, state.step + 1), losses.mean()
 
     return optimiser, jax.jit(step, donate_argnums=0)
