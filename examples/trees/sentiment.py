@@ -332,7 +332,8 @@ def draw(history: History, title: str, path: Path) -> None:
     right.set(ylabel="right on held-out trees", ylim=(0, 1))
     steps, roots, nodes = zip(*history.judged, strict=True)
     right.plot(steps, roots, "o-", color="tab:orange", label="roots", markersize=3)
-    right.plot(steps, nodes, "s--", color="tab:green", label="all labelled nodes", markersize=3)
+    if nodes != roots:
+        right.plot(steps, nodes, "s--", color="tab:green", label="all nodes", markersize=3)
     figure.legend(loc="outside lower center", ncols=3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
