@@ -141,6 +141,11 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[A
     `ab.vjp` gives one, or a list of objects. None, also in the place of a part, is zero. What has no derivative in
     the result is None in its tangent.
 
+    `jax.jvp` of a batched function is refused, as its derivative in reverse is a rule of its own (`jax.custom_vjp`).
+    Inside `jax.jit`, which `jax.jvp` takes apart when our code has run, and in what `jax.linearize` returns, it is JAX
+    that says so ("can't apply forward-mode autodiff (jvp) to a custom_vjp function"); the cure is this function, which
+    takes functions with `jax.jit` inside, as does `ab.hvp` in the place of `jax.jvp` of `jax.grad`.
+
     >>> import autobatch as ab
     >>> scaled = ab.batched(lambda w, x: w * x, in_axes=(None, 0))
     >>> out, dot = ab.jvp(scaled, (2.0, np.arange(3.0)), (1.0, None))

@@ -6,7 +6,6 @@ their floats, which are all that a derivative has.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -165,27 +164,30 @@ class _ByRows:
 # ---- forward mode
 
 
-class _Mode(threading.local):
-    forward: int = 0
-
-
-_mode = _Mode()
+_mode: Any = jax.make_user_context("reverse")
+"""Which derivatives are about to be taken: a part of the key of `jax.jit`, so that what it has traced for others is
+traced again."""
 
 
 @contextmanager
 def forward_mode() -> Iterator[None]:
     """Inside, programs run as operations of JAX alone, which `jax.jvp` can differentiate."""
-    _mode.forward += 1
-    try:
+    with _mode("forward"):
         yield
-    finally:
-        _mode.forward -= 1
+
+
+@contextmanager
+def forward_over_reverse() -> Iterator[None]:
+    """Inside, `jax.jvp` of `jax.grad` is taken of programs, also of those in `jax.jit`, which show nothing of it."""
+    with _mode("forward" if _mode.value == "forward" else "reverse once"):
+        yield
 
 
 def mode_of(shared: Sequence[Any], tables: Mapping[str, Any]) -> Mode:
     """Which derivatives JAX is about to take, as far as a call shows it."""
-    if _mode.forward:
-        return "forward"
+    known: Mode = _mode.value
+    if known != "reverse":
+        return known
     pushed = any(jax_compat.is_pushed_forward(x) for x in (*shared, *tables.values()))
     return "reverse once" if pushed else "reverse"
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from autobatch.batch import Batch
 from autobatch.cotangents import fit, fit_examples
-from autobatch.differentials import forward_mode, moves
+from autobatch.differentials import forward_mode, forward_over_reverse, moves
 from autobatch.errors import BatchError
 from autobatch.gradients import derivatives_like
 from autobatch.grouped import GroupedBatch
@@ -122,7 +122,8 @@ def curvature(
     split = Split(args, range(len(args)))
     given = split.tangents(tangents, what)
     gradient = jax.grad(lambda xs: _summed(split.call(function, {}, xs), False, what)[0])
-    _, dots = jax.jvp(gradient, (split.floats,), (given,))
+    with forward_over_reverse():
+        _, dots = jax.jvp(gradient, (split.floats,), (given,))
     entries = split.entries(dots)
     return [entries[k] for k in chosen]
 

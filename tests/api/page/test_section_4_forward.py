@@ -137,6 +137,18 @@ def test_jax_jvp_of_a_batched_function_points_to_ours():
         jax.jvp(lambda w: energy({"w": w}, FOREST), (0.7,), (1.0,))
 
 
+def test_jit_inside_of_plain_functions():
+    """What `jax.jit` has traced for reverse mode is traced again for forward mode, and the other way round."""
+    cube = ab.batched(lambda w, x: w**3 * x, in_axes=(None, 0))
+    whole = jax.jit(lambda w: cube(w, jnp.array([1.0, 2.0])).sum())
+    close([whole(2.0), jax.grad(whole)(2.0)], [24, 36])
+    close(ab.jvp(whole, (2.0,), (1.0,)), [24, 36])
+    close(ab.hvp(whole, (2.0,), (1.0,)), 36)
+    close(jax.grad(whole)(2.0), 36)
+    fresh = jax.jit(lambda w: cube(w, jnp.array([1.0, 2.0])).sum())
+    close(ab.hvp(fresh, (2.0,), (1.0,)), 36)
+
+
 # ---- second order
 
 
