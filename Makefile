@@ -55,6 +55,7 @@ bench-training: $(VENV)/.examples $(PEERS)
 	$(BIN)/python -m benchmarks.sentiment $(SST) --train $(call AGAINST_PEERS,training)
 
 bench-peers: bench-trees bench-training
+	$(BIN)/python -m benchmarks.overhead --json overhead.json
 	$(BIN)/python -m benchmarks.sequences $(call AGAINST_PEERS,sequences)
 	$(BIN)/python -m benchmarks.dags $(call AGAINST_PEERS,dags)
 

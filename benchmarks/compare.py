@@ -16,6 +16,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +40,10 @@ def alone(threads: int) -> dict[str, str]:
         "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'}",
         "JAX_PLATFORMS": "cpu",
     }
+
+
+Lines = dict[str, dict[int, float]]
+"""Lines of text by their beginning: a number for each batch size."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Workload:
     examples: str
     title: str
     entries: Sequence[Entry]
-    figures: Callable[[Sequence[Competitor], Sequence[int]], dict[str, dict[int, float]]] | None = None
+    figures: Callable[[Sequence[Competitor], Sequence[int]], Lines] | None = None
 
 
 @dataclass
@@ -82,6 +87,7 @@ class Competitor:
     losses_after: dict[int, float] = field(default_factory=dict)  # one epoch of updates
     beside: dict[str, dict[int, list[float]]] = field(default_factory=dict)
     details: dict[int, dict[str, Any]] = field(default_factory=dict)
+    warm_seconds: dict[int, float] = field(default_factory=dict)
     missing: str | None = None
     process: subprocess.Popen[str] | None = None
 
@@ -166,8 +172,9 @@ def measure(found: Sequence[Competitor], batches: Sequence[int], rounds: int, se
     for batch in batches:
         turns = [c for c in running if c.entry.largest is None or batch <= c.entry.largest]
         for c in turns:
+            start = time.perf_counter()
             warmed = c.ask({"warm": batch})
-            c.details[batch] = {k: v for k, v in warmed.items() if k not in ("loss", "loss_after")}
+            c.warm_seconds[batch] = time.perf_counter() - start
             if c.entry.is_model:
                 c.losses[batch] = warmed["loss"]
             if c.entry.is_model and "loss_after" in warmed:
@@ -177,10 +184,11 @@ def measure(found: Sequence[Competitor], batches: Sequence[int], rounds: int, se
                 asked = {"batch": batch, "seconds": seconds}
                 c.rates.setdefault(batch, []).append(c.ask(asked)["rate"])
                 for of in c.entry.beside:
-                    rate = c.ask({**asked, "of": of})["rate"]
-                    c.beside.setdefault(of, {}).setdefault(batch, []).append(rate)
+                    if (rate := c.ask({**asked, "of": of})["rate"]) is not None:
+                        c.beside.setdefault(of, {}).setdefault(batch, []).append(rate)
         for c in turns:
-            c.details[batch].update(c.ask({"details": batch}) if c.entry.details else {})
+            if c.entry.details:
+                c.details[batch] = c.ask({"details": batch})
     for c in running:
         c.stop()
 
@@ -218,10 +226,11 @@ def report(workload: Workload, found: Sequence[Competitor], batches: Sequence[in
                 "loss": c.losses,
                 **({"loss_after": c.losses_after} if c.losses_after else {}),
                 "missing": c.missing,
+                "warm_seconds": c.warm_seconds,
                 "examples_per_second": medians(c.rates),
                 "autobatch_is_faster_by": factors(c),
                 **({"beside": {k: medians(v) for k, v in c.beside.items()}} if c.beside else {}),
-                **({"details": c.details} if any(c.details.values()) else {}),
+                **({"details": c.details} if c.details else {}),
             }
             for c in found
         },
@@ -249,7 +258,7 @@ def table(made: dict[str, Any], batches: Sequence[int]) -> str:
     lines.append(f"losses at all batch sizes differ by {made['losses_differ_by']:.1e} of their size, or less")
     for name, values in made.get("figures", {}).items():
         shown = "".join(f"{f'{values[b]:#,.3g}' if b in values else '-':>12}" for b in batches)
-        lines.append(f"{name:<46}{shown}")
+        lines.append(f"{name:<38}{shown}")
     return "\n".join(lines)
 
 

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 import autobatch as ab
+from benchmarks.compilations import Compilations
 from examples.trees import per_node
 from examples.trees.check import largest_difference
 from examples.trees.child_sum import HIDDEN, Params, encode, parameters
@@ -56,25 +57,6 @@ class Growth:
     small_rows: int
     large_rows: int
     ratio: float
-
-
-class Compilations:
-    """Counts what XLA compiles while it is open, by JAX's own monitoring: a check on `cache_info`."""
-
-    def __init__(self) -> None:
-        self.count, self.open = 0, False
-        jax.monitoring.register_event_duration_secs_listener(self._on_event)
-
-    def _on_event(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
-        if self.open and event.endswith("backend_compile_duration"):
-            self.count += 1
-
-    def __enter__(self) -> Compilations:
-        self.open = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.open = False
 
 
 def run_batch(p: Params, data: Any, chosen: np.ndarray) -> Any:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks import overhead, training
 from benchmarks.compare import OURS, ROOT, Competitor, Entry, Workload, report, table
 from benchmarks.competitors import packed, workloads
 from benchmarks.dags.competitors import with_autobatch as dags
@@ -121,3 +122,45 @@ def test_what_trains_elsewhere_takes_the_steps_of_plain_python(entry, tmp_path):
     before, after, _ = trained_by_plain_python()
     np.testing.assert_allclose((answer["loss"], answer["loss_after"]), (before, after), rtol=1e-5)
     assert before - after > 1e-2 * before, "the steps are too small to tell gradients apart"
+
+
+def test_the_arithmetic_of_a_step_is_that_of_the_plan():
+    """Rows that the plan computes, times what they are multiplied with."""
+    some = trees.random_trees(8)
+    p = packed.parameters(trees.weights(**SIZES))
+    rows = {
+        r["kind"] + r["name"]: r for r in sentiment.loss.explain(p, [sentiment.phrase(t) for t in some]).data["rows"]
+    }
+    nodes, inner = rows.pop("regionencode"), rows.pop("regionencode.else1")
+    (words,) = (r for r in rows.values() if r["kind"] == "distinct")
+    forward = 2 * (words["computed"] * 6 * 12 + inner["computed"] * 8 * 20 + nodes["computed"] * 4 * 5)
+    assert trees.arithmetic(some, **SIZES) == forward
+
+
+def test_figures_of_training_follow_from_the_rounds():
+    """A machine that is half as fast in the second round changes no ratio."""
+    details = {"flop_of_an_example": 2e9, "executables": {"first epoch": 3, "later": 0}, "memory": {"peak": 30_000_000}}
+    ours, by_hand = Entry(OURS, "ours"), Entry(training.BY_HAND, "theirs")
+    found = [
+        Competitor(
+            ours, [], rates={64: [40.0, 20.0, 42.0]}, details={64: details},
+            beside={"forward": {64: [150.0, 75.0, 156.0]}, "gradient": {64: [50.0, 25.0, 52.0]},
+                    "products": {64: [100.0, 50.0, 105.0]}},
+        ),
+        Competitor(by_hand, [], details={64: {"memory": {"peak": 20_000_000}}}),
+    ]  # fmt: skip
+    workload = Workload("nowhere", "trees", "a model", [ours, by_hand], training.figures)
+    made = report(workload, found, [16, 64])["figures"]
+    assert made["GFLOP/s"] == {64: 80.0} and made["share of these"] == {64: 0.8}
+    assert made["backward over forward"] == {64: 2.0} and made["memory over that"] == {64: 1.5}
+    assert made["executables of updates, first epoch"] == {64: 3.0}
+    assert made["executables of updates, later"] == {64: 0.0}
+
+
+def test_the_overhead_of_an_operation_is_what_does_not_grow_with_the_batch():
+    slope, fixed, error = overhead.line_through([1, 2, 4], [5.0, 7.0, 11.0])
+    assert (slope, fixed, error) == pytest.approx((2.0, 3.0, 0.0))
+    examples = overhead.sentences(1, 3)
+    text = overhead.loss.lower(overhead.parameters(4), examples).as_text("example")
+    # the row of a word twice (slice, squeeze), two products, two sums, split; five activations, three products, a sum
+    assert overhead.operations_of_a_turn(text) == 16

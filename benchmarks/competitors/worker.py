@@ -25,12 +25,13 @@ from typing import Any
 class Worker:
     """`run(indices)` returns the loss of some examples, and is done when it returns; `sizes` are their parts.
 
-    `beside[name](size, seconds)` is the rate of something else, `details(size)` what is known about a batch size.
+    `beside[name](size, seconds)` is the rate of something else, None where that is not measured, and `details(size)`
+    what is known about a batch size.
     """
 
     def __init__(self, sizes: Sequence[int], run: Callable[[range], float]):
         self.sizes, self.run = sizes, run
-        self.beside: dict[str, Callable[[int, float], float]] = {}
+        self.beside: dict[str, Callable[[int, float], float | None]] = {}
         self.details: Callable[[int], dict[str, Any]] = lambda size: {}
         self.position: dict[Any, int] = {}
 

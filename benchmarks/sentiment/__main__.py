@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import training
 from benchmarks.compare import Entry, Workload, compare, parser
 from benchmarks.competitors import workloads
 from benchmarks.sentiment.competitors import workload
@@ -36,14 +37,15 @@ TRAINING = Workload(
     examples="trees",
     title="binary tree-LSTM, forward, backward and update",
     entries=[
-        Entry("autobatch", "train_autobatch"),
+        Entry("autobatch", "train_autobatch", beside=("forward", "gradient", "products"), details=True),
         Entry("ideal", "train_ideal", is_model=False),
-        Entry("jax level", "train_jax"),
+        Entry("jax level", "train_jax", details=True),
         Entry("torch manual", "train_torch", "manual", needs="torch"),
         Entry("torch level", "train_torch", "level", needs="torch"),
         Entry("dynet batched", "train_dynet", "batched", needs="dynet"),
         Entry("dynet single", "train_dynet", "single", needs="dynet", largest=16),
     ],
+    figures=training.figures,
 )
 
 

@@ -46,7 +46,7 @@ def counts(trees: list[Any]) -> tuple[int, int, int]:
 def operands(trees: list[Any], embedding: int, hidden: int) -> tuple[Any, ...]:
     """As many rows as the trees have, rounded to the nearest multiple, so that not every batch compiles."""
     rng = np.random.default_rng(0)
-    step = 8 if len(trees) < 16 else 32
+    step = 16 if len(trees) < 16 else 32
     words, inner, nodes = (max(1, round(count / step)) * step for count in counts(trees))
 
     def rows(count: int, width: int) -> Any:
