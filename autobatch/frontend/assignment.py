@@ -11,10 +11,11 @@ from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
+from autobatch.frontend.attributes import is_stack
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.numbers import present, traced
 from autobatch.frontend.operators import BINARY, apply_binary
-from autobatch.frontend.rebinding import rebind, refuse_change
+from autobatch.frontend.rebinding import is_own, rebind, refuse_change
 from autobatch.frontend.sequences import in_range, length, sequence, sliced
 from autobatch.frontend.state import State
 from autobatch.ir.types import Array
@@ -162,9 +163,13 @@ def put(record: v.Record, key: Any, value: v.Abstract) -> v.Record:
 
 
 def augment(s: State, node: ast.AugAssign) -> None:
-    """`x += v`"""
-    load = _as_load(node.target)
-    assign(s, node.target, apply_binary(s, BINARY[type(node.op)], s.evaluate(load), s.evaluate(node.value)))
+    """`x += v`, which changes a list that this function has built, under all its names."""
+    old = s.evaluate(_as_load(node.target))
+    new = apply_binary(s, BINARY[type(node.op)], old, s.evaluate(node.value))
+    if isinstance(node.target, ast.Name) and _is_list(old) and not is_stack(s, old) and is_own(s, old):
+        rebind(s, node.target.id, new)
+    else:
+        assign(s, node.target, new)
 
 
 def _as_load(target: ast.expr) -> ast.expr:

@@ -178,7 +178,11 @@ def activate(
         s.check(s.scalar(False), "RuntimeError", "not reached")
         s.dead = True
         return v.Static(None)
-    return rebuild(result, iter(values))
+    made = rebuild(result, iter(values))
+    if known.returns_given:
+        identities = s.context.identities
+        identities.from_call(made, identities.roots_in((*given.values(), *caught.values())))
+    return made
 
 
 def _prepare(s: State, value: v.Abstract) -> v.Abstract:
@@ -297,6 +301,9 @@ def specialise(
         raise
     finally:
         context.active.pop()
+    if RESULT in state.env:
+        identities = context.identities
+        made.returns_given = identities.is_of(state.env[RESULT].value, identities.roots_in(frame.borrowed))
     results = _results(state, made, key)
     region = Region(tuple(parameters), tuple(block.body), tuple(results))
     context.functions[made.name] = Function(made.name, region, source.span)

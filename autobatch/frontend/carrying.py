@@ -7,7 +7,7 @@ with them, until nothing changes.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autobatch.frontend import values as v
@@ -74,10 +74,18 @@ def enter_turn(
     args = [(s.context.value(x, n)) for n, k in layouts.items() for x in leaf_types(k)]
     operands = iter(args)
     for name, layout in layouts.items():
-        t.bind(name, rebuild(layout, operands), s.env[name].span if name in s.env else s.span)
+        t.bind(name, _rebuilt(s, name, layout, operands), s.env[name].span if name in s.env else s.span)
     for name, other in aliases:
         t.bind(name, t.env[other].value, s.env[name].span)
     return t, (*extra, *args)
+
+
+def _rebuilt(s: State, name: str, layout: Layout, operands: Iterator[Operand]) -> v.Abstract:
+    """The value of a variable at another point of the loop."""
+    value = rebuild(layout, operands)
+    if name in s.env:
+        s.context.identities.same(value, s.env[name].value)
+    return value
 
 
 def aliases_of(s: State, node: Loop) -> Aliases:
@@ -90,7 +98,7 @@ def aliases_of(s: State, node: Loop) -> Aliases:
 def leave(s: State, layouts: Layouts, results: Sequence[Value], aliases: Aliases = ()) -> None:
     operands = iter(results)
     for name, layout in layouts.items():
-        s.bind(name, rebuild(layout, operands))
+        s.bind(name, _rebuilt(s, name, layout, operands))
     for name, other in aliases:
         s.bind(name, s.env[other].value)
 

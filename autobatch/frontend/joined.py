@@ -8,6 +8,7 @@ No element is copied: the host makes the joined list when something reads it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 
 from autobatch.errors import TypeConflictError
@@ -33,7 +34,7 @@ def concatenate(s: State, *parts: v.Abstract) -> v.Abstract:
         return v.Record(kind, tuple(range(len(items))), items)  # type: ignore[arg-type]
     found = [x for x in found if not isinstance(x, v.Record) or x.items]
     if len(found) == 1:
-        return found[0]
+        return found[0] if isinstance(found[0], v.Leaf) else replace(found[0])  # a list of its own
     elements = [k for x in found for k in _elements(x)]
     layout = _common(s, elements)
     columns = zip(*(convert(s, x, ListingLayout(layout)) for x in found), strict=True)

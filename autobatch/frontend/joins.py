@@ -112,6 +112,8 @@ def join(
             raise
         drop(a if a.block.guessed else b)
         return join(s, condition, a, b, extra, node, places)
+    for value, (x, y) in zip(joined, pairs, strict=True):
+        s.context.identities.same(value, x.value, y.value)
     s.env = {n: x for n, x in a.env.items() if b.env.get(n) is x}
     alike: dict[tuple[int, int], v.Abstract] = {}
     for name, value, (x, y) in zip(names, joined, pairs, strict=False):

@@ -77,6 +77,7 @@ def _insert(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tu
 def _pop(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     items, position = _list(s, receiver), args[0] if args else v.Static(-1)
     result = item(s, items, position)
+    s.context.identities.taken_out(result)
     if position == v.Static(-1):
         return result, s.context.rules.materialise(s, _part(s, items, NONE, position))
     first = in_range(s, position, length(s, items))

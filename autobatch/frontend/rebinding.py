@@ -31,10 +31,23 @@ def rebind(s: State, name: str, new: v.Abstract) -> None:
             "lists, dicts and objects of arguments and of enclosing functions are not changed: return a new one",
         )
     others = [n for n, b in s.env.items() if b.value is old]
-    if any(_holds(b.value, old) for n, b in s.env.items() if n not in others):
+    rest = [b.value for n, b in s.env.items() if n not in others]
+    if any(_holds(x, old) for x in rest):
         s.refuse(f"{name} is changed while another container holds it", "build the outer container afterwards")
+    identities = s.context.identities
+    if identities.may_be_held(old, [*rest, *s.frame.enclosing.values(), *s.frame.borrowed]):
+        s.refuse(
+            f"{name} is changed, but another variable or list may hold the same object",
+            "change a copy: list(x), dict(x), dataclasses.replace(x); or build a new list of changed elements",
+        )
+    identities.successor(new, old)
     for other in others:
         s.bind(other, new)
+
+
+def is_own(s: State, value: v.Abstract) -> bool:
+    """Was a container built in this function?"""
+    return not any(_holds(x, value) for x in (*s.frame.borrowed, *s.frame.enclosing.values()))
 
 
 def _holds(outer: v.Abstract, inner: v.Abstract) -> bool:

@@ -158,7 +158,9 @@ def listing_item(s: State, value: v.Listing, index: v.Abstract) -> v.Abstract:
     """An item of a list that a comprehension made."""
     position = operand_of(s, index)
     items = [s.apply(own("item"), (x, position), x.type.elem) for x in value.lists if isinstance(x.type, List)]
-    return rebuild(value.elem, iter(items))
+    found = rebuild(value.elem, iter(items))
+    s.context.identities.item(value, found)
+    return found
 
 
 def item(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:

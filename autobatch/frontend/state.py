@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend import values as v
+from autobatch.frontend.identity import Identities
 from autobatch.frontend.layouts import Layout
 from autobatch.frontend.sources import FunctionSource
 from autobatch.ir import jax_compat
@@ -87,13 +88,15 @@ class Rules:
 
 @dataclass
 class Specialisation:
-    """A function of the module, for one key. `result` is None until some path is known to return."""
+    """A function of the module, for one key. `result` is None until some path is known to return. `guessed`: as in
+    `Block`; `returns_given`: containers that it was given, or parts of them."""
 
     name: str
     result: Layout | None = None
     done: bool = False
     can_fail: bool = True
     guessed: bool = False
+    returns_given: bool = False
 
 
 @dataclass
@@ -161,6 +164,7 @@ class Context:
         self.traced: set[tuple[Span, Span]] = set()
         self.changed = False
         self.deferred: SourceError | None = None
+        self.identities = Identities()
         self._failure: tuple[Exception | None, Span] = (None, NOWHERE)
         self.inputs: dict[int, v.Abstract] = {}
 

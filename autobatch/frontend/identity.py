@@ -1,0 +1,114 @@
+"""Which containers may be one object: those that the function builds are values here, and a change makes a new one.
+
+    row = m[0]; row.append(1)         m would have to change too
+    c = a if test else b; c.n += 1    a or b would have to change too
+
+Every container has *roots*: the objects that it may be. A changed one keeps those of what it was, one behind a branch
+has those of both arms. An item of a list that a comprehension made has, beside, the roots of its *holders*. What may be
+held by something else that is still there is not changed (`rebinding.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from autobatch.frontend import values as v
+
+
+@dataclass(frozen=True)
+class Kin:
+    """What a container may be, and lists that may hold it. `value` keeps its identity from being given again."""
+
+    value: v.Abstract
+    roots: frozenset[int]
+    holders: frozenset[int]
+
+
+class Identities:
+    """The kin of containers, by identity."""
+
+    def __init__(self) -> None:
+        self._kin: dict[int, Kin] = {}
+
+    def of(self, value: v.Abstract) -> Kin:
+        found = self._kin.get(id(value))
+        if found is None:
+            found = self._kin[id(value)] = Kin(value, frozenset({id(value)}), frozenset())
+        return found
+
+    def item(self, holder: v.Abstract, value: v.Abstract) -> None:
+        """Note that a value is an item of a list, or a part of one."""
+        held = self.of(holder).roots
+        for part in containers(value):
+            kin = self.of(part)
+            self._kin[id(part)] = Kin(part, kin.roots, kin.holders | held)
+
+    def taken_out(self, value: v.Abstract) -> None:
+        """Note that no list holds a value any more."""
+        for part in containers(value):
+            self._kin[id(part)] = Kin(part, self.of(part).roots, frozenset())
+
+    def same(self, new: v.Abstract, *olds: v.Abstract) -> None:
+        """Note that a value is one of others, at another point of the program, and so are its parts."""
+        olds = tuple(x.value if isinstance(x, v.Optional) else x for x in olds)
+        match new:
+            case v.Optional(value=inner):
+                self.same(inner, *olds)
+            case v.Listing():
+                self._join(new, [x for x in olds if _is_container(x)])
+            case v.Record(keys=keys, items=items):
+                if _is_container(new):
+                    self._join(new, [x for x in olds if _is_container(x)])
+                records = [x for x in olds if isinstance(x, v.Record)]
+                for key, item in zip(keys, items, strict=True):
+                    self.same(item, *(part for x in records if (part := x.get(key)) is not None))
+
+    def successor(self, new: v.Abstract, old: v.Abstract) -> None:
+        """Note that a container has been changed."""
+        self._join(new, [old])
+
+    def _join(self, new: v.Abstract, olds: Sequence[v.Abstract]) -> None:
+        kins = [self.of(x) for x in (new, *olds)]
+        roots = frozenset().union(*(k.roots for k in kins))
+        self._kin[id(new)] = Kin(new, roots, frozenset().union(*(k.holders for k in kins)))
+
+    def roots_in(self, values: Iterable[v.Abstract]) -> frozenset[int]:
+        """What the containers in some values may be."""
+        return frozenset().union(*(self.of(x).roots for value in values for x in containers(value)))
+
+    def is_of(self, value: v.Abstract, roots: frozenset[int]) -> bool:
+        """May it be, or hold, or be held by, one of these?"""
+        return any(not roots.isdisjoint(k.roots | k.holders) for k in map(self.of, containers(value)))
+
+    def may_be_held(self, value: v.Abstract, others: Iterable[v.Abstract]) -> bool:
+        """May a container be one of these values or a part of them, or may a list among them hold it?"""
+        kin = self.of(value)
+        return not self.roots_in(others).isdisjoint(kin.roots | kin.holders)
+
+    def from_call(self, result: v.Abstract, roots: frozenset[int]) -> None:
+        """Note that a function returns its arguments, or what it found in them."""
+        for part in containers(result):
+            kin = self.of(part)
+            self._kin[id(part)] = Kin(part, kin.roots | roots, kin.holders | roots)
+
+
+def _is_container(value: v.Abstract) -> bool:
+    return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind in _MUTABLE)
+
+
+_MUTABLE = ("list", "dict", "object")
+
+
+def containers(value: v.Abstract) -> Iterator[v.Abstract]:
+    """The lists, dicts and objects that a value is or holds; items of lists that a comprehension made left out."""
+    match value:
+        case v.Record(kind=kind, items=items):
+            if kind in _MUTABLE:
+                yield value
+            for item in items:
+                yield from containers(item)
+        case v.Listing():
+            yield value
+        case v.Optional(value=inner):
+            yield from containers(inner)
