@@ -9,7 +9,7 @@ for c in t.kids:              ->
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autobatch.frontend import values as v
@@ -18,8 +18,9 @@ from autobatch.frontend.branches import condition
 from autobatch.frontend.comprehensions import make_map
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import stored
-from autobatch.frontend.layouts import RecordLayout, list_types
+from autobatch.frontend.layouts import Layout, RecordLayout, leaf_types, rebuild
 from autobatch.frontend.rebinding import rebind
+from autobatch.frontend.sequences import length
 from autobatch.frontend.sources import changed, stores
 from autobatch.frontend.state import Ended, State
 from autobatch.ir.core import Operand
@@ -91,7 +92,7 @@ def _lower(s: State, node: ast.For, found: v.Lazy, lists: Sequence[str], shape: 
         return True if shape.test is None else condition(t, shape.test), element
 
     listing = make_map(s, found, body)
-    for name, old, column in zip(lists, before, columns(listing, len(lists)), strict=True):
+    for name, old, column in zip(lists, before, columns(s, listing, len(lists)), strict=True):
         assert old is not None
         rebind(s, name, concatenate(s, old, column))
     return True
@@ -112,14 +113,23 @@ def run_turn(s: State, body: Sequence[ast.stmt]) -> dict[str, v.Abstract]:
     return made
 
 
-def columns(value: v.Abstract, count: int) -> list[v.Abstract]:
+def columns(s: State, value: v.Abstract, count: int) -> list[v.Abstract]:
     """A list of tuples as a tuple of lists."""
     if isinstance(value, v.Record):
         return [v.Record("list", (), ()) for _ in range(count)]
     assert isinstance(value, v.Listing)
     assert isinstance(value.elem, RecordLayout)
     rest = iter(value.lists)
-    return [v.Listing(tuple(next(rest) for _ in list_types(k)), k) for k in value.elem.items]
+    return [_column(s, value, k, rest) for k in value.elem.items]
+
+
+def _column(s: State, rows: v.Listing, layout: Layout, rest: Iterator[Operand]) -> v.Abstract:
+    """One position of all rows; what is the same constant in all of them has no list there."""
+    lists = tuple(next(rest) for _ in leaf_types(layout))
+    if lists:
+        return v.Listing(lists, layout)
+    constant = rebuild(layout, iter(()))
+    return s.context.rules.materialise(s, v.Lazy(length(s, rows), lambda t, i: constant))
 
 
 def appended(node: ast.stmt) -> tuple[str, ast.expr] | None:

@@ -24,6 +24,7 @@ from autobatch.frontend.searching import first_element
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import Ended, State
 from autobatch.frontend.texts import formatted
+from autobatch.frontend.transposing import transposed
 
 
 def evaluate(s: State, node: ast.expr) -> v.Abstract:
@@ -150,6 +151,8 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
     if (element := first_element(s, node)) is not None:
         return element
     function = s.evaluate(node.func)
+    if function == v.Static(zip) and (columns := _zipped(s, node)) is not None:
+        return columns
     items = _arguments(s, function, node.args)
     named: dict[str, v.Abstract] = {}
     for keyword in node.keywords:
@@ -165,6 +168,18 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
         raise Ended
     changed = call_method(s, node, function, items, named)
     return changed if changed is not None else s.call(function, items, named)
+
+
+def _zipped(s: State, node: ast.Call) -> v.Abstract | None:
+    """`zip(*rows)` where the number of rows is data."""
+    match node:
+        case ast.Call(args=[ast.Starred(value=rows)], keywords=[]):
+            take_back = s.mark()
+            found = sequence(s, s.evaluate(rows))
+            if isinstance(found, v.Lazy) and not isinstance(found.length, v.Static):
+                return transposed(s, found)
+            take_back()
+    return None
 
 
 def _arguments(s: State, function: v.Abstract, nodes: list[ast.expr]) -> list[v.Abstract]:

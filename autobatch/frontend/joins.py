@@ -10,6 +10,7 @@ import ast
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 from autobatch.errors import SourceError, TypeConflictError
 from autobatch.frontend import values as v
@@ -25,14 +26,13 @@ from autobatch.frontend.layouts import (
     RecordLayout,
     layout_of,
     leaf_types,
-    leaves,
     list_types,
     rebuild,
 )
-from autobatch.frontend.numbers import coerce, negate, operand_of, present, undefined
+from autobatch.frontend.numbers import coerce, negate, operand_of, present, traced, undefined
 from autobatch.frontend.state import FLAGS, RESULT, RETURNED, Ended, State, Unknown
 from autobatch.frontend.statics import Kind, container_kind
-from autobatch.frontend.unify import Conflict, unify
+from autobatch.frontend.unify import Conflict, position_among, unify
 from autobatch.ir.core import Apply, If, Instruction, Map, Operand, Region, Value
 from autobatch.ir.ops import OWN, own
 from autobatch.ir.types import INT, List, Made, Ref
@@ -293,10 +293,32 @@ def convert(s: State, value: v.Abstract, layout: Layout) -> list[Operand]:
         case MethodLayout(function=function, receiver=receiver):
             assert isinstance(value, v.Method)
             return [*convert(s, value.function, function), *convert(s, value.receiver, receiver)]
-        case ChoiceLayout():
-            return leaves(value)
+        case ChoiceLayout(alternatives=alternatives):
+            return _convert_choice(s, value, alternatives)
         case _:
             return []
+
+
+def _convert_choice(s: State, value: v.Abstract, alternatives: Sequence[Layout]) -> list[Operand]:
+    """One of several functions, or a value that is one of them, as one of more."""
+    given = value.alternatives if isinstance(value, v.Choice) else (value,)
+    places = [position_among(alternatives, layout_of(x)) for x in given]
+    there = {k: x for k, x in zip(places, given, strict=True) if k is not None}
+    index: Operand = s.scalar(next(iter(there)))
+    if isinstance(value, v.Choice):
+        index = value.index
+        if places != list(range(len(places))):
+            index = traced(s, _place, v.Leaf(index), v.Static(tuple(places))).operand
+    parts = [convert(s, there[k], x) if k in there else _nothing(s, x) for k, x in enumerate(alternatives)]
+    return [index, *chain.from_iterable(parts)]
+
+
+def _nothing(s: State, layout: Layout) -> list[Operand]:
+    return [undefined(s, t) for t in leaf_types(layout)]
+
+
+def _place(index: Any, places: tuple[int, ...]) -> Any:
+    return sum(place * (index == k) for k, place in enumerate(places))
 
 
 def _convert_optional(s: State, value: v.Abstract, layout: OptionalLayout) -> list[Operand]:

@@ -7,7 +7,7 @@ Node(x)     and  a node of a tree   ->  made<>
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -157,6 +157,8 @@ def _unify(a: Layout, b: Layout) -> Layout:
             )
         case (MethodLayout(), MethodLayout()) if a.name == b.name:
             return MethodLayout(_unify(a.function, b.function), _unify(a.receiver, b.receiver), a.name)
+        case _ if _is_function(a) and _is_function(b):
+            return _unify_functions(a, b)
     x, y = _dynamic(a), _dynamic(b)
     if isinstance(x, LeafLayout) and isinstance(y, LeafLayout):
         if isinstance(x.type, List) and isinstance(y.type, List) and x.type.elem == y.type.elem:
@@ -166,6 +168,40 @@ def _unify(a: Layout, b: Layout) -> Layout:
         if isinstance(one, LeafLayout) and isinstance(one.type, List) and _is_list_layout(other):
             return _unify(ListingLayout(LeafLayout(one.type.elem)), other)
     raise Conflict(f"{describe(a)} and {describe(b)}")
+
+
+def _is_function(layout: Layout) -> bool:
+    if isinstance(layout, HeldLayout):
+        return callable(layout.value.value)
+    return isinstance(layout, FunctionLayout | MethodLayout | ChoiceLayout)
+
+
+def _unify_functions(a: Layout, b: Layout) -> Layout:
+    """One of several functions."""
+    found = list(a.alternatives if isinstance(a, ChoiceLayout) else (a,))
+    for layout in b.alternatives if isinstance(b, ChoiceLayout) else (b,):
+        known = position_among(found, layout)
+        if known is None:
+            found.append(layout)
+        else:
+            found[known] = _unify(found[known], layout)
+    return ChoiceLayout(tuple(found)) if len(found) > 1 else found[0]
+
+
+def position_among(alternatives: Sequence[Layout], layout: Layout) -> int | None:
+    """Which of several functions it is."""
+    return next((k for k, known in enumerate(alternatives) if _is_one(known, layout)), None)
+
+
+def _is_one(a: Layout, b: Layout) -> bool:
+    """Are they one function, whose captured values may differ?"""
+    match a, b:
+        case FunctionLayout(), FunctionLayout():
+            return (a.source, a.names, a.default_names) == (b.source, b.names, b.default_names)
+        case MethodLayout(), MethodLayout():
+            return a.name == b.name and _is_one(a.function, b.function)
+        case _:
+            return a == b
 
 
 def optional(layout: Layout) -> Layout:
