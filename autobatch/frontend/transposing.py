@@ -6,7 +6,6 @@ hs, ns = zip(*[go(k) for k in t.kids])      of nothing it is nothing, so that un
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 from autobatch.frontend import values as v
