@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch import transfer
+from autobatch.differentials import moves
 from autobatch.epochs import stack
 from autobatch.errors import BatchError, PlanError
 from autobatch.groups import LIVE, TOKEN, Form, Group, Leaves, with_rows
@@ -207,14 +208,14 @@ class Batch:
     # -- numbers
 
     def floats(self) -> dict[str, Any]:
-        """The columns of floats: a pytree for `jax.grad` and optimisers."""
+        """The columns of floats and of complex numbers, all that has a derivative: a pytree for `jax.grad` and
+        optimisers."""
         if self._group is not None:
             held = self._group.columns
-            names = [c.name for c in columns_of(held.schema) if jnp.issubdtype(held.arrays[c.name].dtype, jnp.floating)]
+            names = [c.name for c in columns_of(held.schema) if moves(held.arrays[c.name])]
             return {n: jnp.asarray(transfer.canonical(held.arrays[n])) for n in names}
         leaves, form = self.parts()
-        names = [c.name for c in columns_of(form.schema) if jnp.issubdtype(leaves.columns[c.name].dtype, jnp.floating)]
-        return {n: leaves.columns[n] for n in names}
+        return {c.name: leaves.columns[c.name] for c in columns_of(form.schema) if moves(leaves.columns[c.name])}
 
     def with_floats(self, tree: Mapping[str, Any]) -> Batch:
         """The same examples with other numbers in the columns of floats. Outside `jax.jit` it plans again."""

@@ -1,5 +1,7 @@
 """Batches whose floats alone are traced: their plan is made of the examples on the host, which are known."""
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -8,6 +10,12 @@ import autobatch as ab
 from tests.api.nodes import Node, close, trees
 
 P = {"w": jnp.float32(2)}
+
+
+@dataclass
+class Wave:
+    x: float
+    z: complex
 
 
 def product():
@@ -85,3 +93,15 @@ def test_a_batch_that_no_function_is_planned_for_is_refused():
     data = ab.pack(trees())
     with pytest.raises(ab.PlanError, match=r"batch\.plan\(f\) first"):
         jax.grad(lambda x: f(P, data.with_floats(x)).sum())(data.floats())
+
+
+def test_complex_columns_are_among_the_floats():
+    f = ab.batched(lambda wave: abs(wave.z) ** 2 * wave.x)
+    data = ab.pack([Wave(1.0, 1 + 2j), Wave(2.0, 3j)]).plan(f)
+    floats = data.floats()
+    assert sorted(floats) == ["Wave.x", "Wave.z"]
+    found = jax.grad(lambda x: f(data.with_floats(x)).sum())(floats)
+    close(found["Wave.z"], [2 - 4j, -12j])  # conjugated, as jax.grad has it
+    close(found["Wave.x"], [5, 9])
+    moved = data.with_floats({"Wave.z": 2 * floats["Wave.z"]})
+    assert list(moved) == [Wave(1.0, 2 + 4j), Wave(2.0, 6j)]
