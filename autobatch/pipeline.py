@@ -38,6 +38,7 @@ from autobatch.optimize.cse import eliminate_common
 from autobatch.optimize.fission import Recurrence, Schedule, fission, print_schedule
 from autobatch.optimize.footprint import Footprint
 from autobatch.optimize.inline import inline
+from autobatch.optimize.narrow import narrow_joins
 from autobatch.optimize.path_sums import sum_over_paths
 from autobatch.optimize.requests import table_request
 from autobatch.optimize.sharing import share_rows
@@ -335,7 +336,7 @@ def compile(
         functions = passes.after("specialise", moved)
         system, spec, values = build_system(functions, analyse(functions, on_device, known), schema)
         schedule = fission(share_rows(system))
-    for improve in (sum_over_paths, merge_contractions):
+    for improve in (sum_over_paths, merge_contractions, narrow_joins):
         if (better := improve(schedule)) is not None:
             schedule = fission(better)
     stages = {

@@ -102,7 +102,7 @@ def recurrences(schedule):
 
 
 def test_projections_before_heads_behind():
-    assert products(schedule_of(tree_lstm, parameters(), [TREE])) == (1, 1, 1)
+    assert products(schedule_of(tree_lstm, parameters(), [TREE])) == (2, 1, 1), "heads of leaves and of inner nodes"
     assert products(schedule_of(rnn, parameters(), [[0.5, 0.25]])) == (1, 1, 1)
     assert products(schedule_of(child_sum, parameters(), [FULL])) == (1, 2, 0)
 

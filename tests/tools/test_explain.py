@@ -131,7 +131,8 @@ def test_products_are_hoisted():
     assert sorted(shown, key=str) == sorted(
         [
             ("frame", "before", [4], [4, 12], rows["tree_lstm.then"]),
-            ("frame", "after", [4], [4, 3], rows["tree_lstm"]),
+            ("frame", "before", [4], [4, 3], rows["tree_lstm.then"]),
+            ("frame", "after", [4], [4, 3], rows["tree_lstm.else"]),
             ("level", None, [8], [8, 20], rows["tree_lstm.else"]),
         ],
         key=str,

@@ -41,7 +41,6 @@ from autobatch.ir.system import (
     Spread,
     Variable,
     reads,
-    results,
 )
 from autobatch.optimize.contractions import row_product
 from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage
@@ -81,8 +80,6 @@ class AdjointEmission(Emission):
             self.steps.update((id(e), step) for t in tasks for e in t.equations)
         copies = self.late.items()
         self.late = {x: e for x, e in copies if not isinstance(self.steps.get(id(e)), Recurrence)}
-        stages = [s for s in self.schedule.steps if isinstance(s, Stage)]
-        self.makers = {r: e for s in stages for e in s.equations for r in results(e)}
         self.entered: dict[Any, Entries] = {}
         self.inverses: dict[Any, Inverse] = {}
         self.derived: dict[str, Any] = {}

@@ -41,6 +41,7 @@ from autobatch.ir.system import (
     results,
 )
 from autobatch.ir.types import Array
+from autobatch.optimize.contractions import row_product
 from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage
 from autobatch.optimize.requests import gather_layout, weight_dtype
 from autobatch.runtime.tables import Signature, TableRequest, layout
@@ -109,6 +110,9 @@ class Emission:
         self.env: dict[Variable, Any] = {}
         self.late = rows_read_in_loops(program.schedule)
         self.permuted: dict[tuple[Variable, int], Any] = {}
+        self.multiplied: dict[tuple[Variable, ...], Any] = {}
+        stages = [s for s in self.schedule.steps if isinstance(s, Stage)]
+        self.makers = {r: e for s in stages for e in s.equations for r in results(e)}
 
     def run(self) -> None:
         for step in self.schedule.steps:
@@ -177,10 +181,27 @@ class Emission:
 
     def joined(self, variables: Sequence[Variable], dtype: Any) -> Any:
         """The arrays of some variables, one behind the other; a uniform one is a single row."""
+        if (product := self.product_of_joined(variables)) is not None:
+            return product.astype(dtype) if product.dtype != dtype else product
         parts = [self.env[v] if v.space is not None else jnp.asarray(self.env[v])[None] for v in variables]
         if len(parts) == 1:
             return parts[0].astype(dtype) if parts[0].dtype != dtype else parts[0]
         return jnp.concatenate([p.astype(dtype) if p.dtype != dtype else p for p in parts])
+
+    def product_of_joined(self, variables: Sequence[Variable]) -> Any | None:
+        """Where all are products of rows by one matrix (`optimize/narrow.py`): one product of all rows; else None."""
+        products = [row_product(self.makers[v]) for v in variables if v in self.makers]
+        found = [p for p in products if p is not None]
+        if len(found) < 2 or len(found) < len(variables) or len({(p.form, p.weight) for p in found}) > 1:
+            return None
+        if any(self.schedule.home[p.row] != self.schedule.home[v] for p, v in zip(found, variables, strict=True)):
+            return None
+        key = tuple(variables)
+        if key not in self.multiplied:
+            rows = self.joined([p.row for p in found], jax_compat.device_dtype(found[0].row.type))
+            xs = [rows if k == found[0].side else self.env[found[0].weight] for k in range(2)]
+            (self.multiplied[key],) = compute(found[0].equation, xs)
+        return self.multiplied[key]
 
     # ---- stages
 
