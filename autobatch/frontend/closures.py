@@ -33,10 +33,13 @@ Part = tuple[Any, v.Origin | None]
 
 
 class Copier:
-    """Copies objects with values of the program inside: `leaf` supplies an argument's leaf, `take` any operand."""
+    """Copies objects with values of the program inside: `leaf` supplies an argument's leaf, `take` any operand.
+    `ordered`: who gets the copies may run over dicts."""
 
-    def __init__(self, context: Context, leaf: Callable[[Input], Any], take: Callable[[Operand], Any]) -> None:
-        self.context, self.leaf, self.take = context, leaf, take
+    def __init__(
+        self, context: Context, leaf: Callable[[Input], Any], take: Callable[[Operand], Any], ordered: bool = True
+    ) -> None:
+        self.context, self.leaf, self.take, self.ordered = context, leaf, take, ordered
         self.copies: dict[int, Any] = {}
         self.seen: set[int] = set()
 
@@ -58,7 +61,8 @@ class Copier:
                 if opened:
                     self.seen.add(id(item))
                 self.note(item, place)
-                run_over(self.context, v.Static(item))
+                if self.ordered or isinstance(held, types.FunctionType):
+                    run_over(self.context, v.Static(item))
                 todo += opened
         return found
 

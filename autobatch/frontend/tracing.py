@@ -54,8 +54,8 @@ class _Traced(NamedTuple):
 def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
     """The result of `fun(*args, **kwargs)`, traced. Raises Untraceable."""
     operands: list[Operand] = []
-    to_python(s, v.Static(fun), operands.append)
-    _arguments(s, args, kwargs, operands.append)
+    given = to_python(s, v.Static(fun), operands.append)
+    _arguments(s, args, kwargs, operands.append, _sorts_keys(given, args))
     used = list(dict.fromkeys(x for x in operands if not _is_scalar_literal(x)))
     try:
         traced = _cached(s, fun, args, kwargs, operands, used)
@@ -168,8 +168,9 @@ def _run(
         def take(x: Operand) -> Any:
             return env[x] if x in env else _concrete(x)
 
-        given, named = _arguments(s, args, kwargs, take)
-        return to_python(s, v.Static(fun), take)(*given, **named)
+        function = to_python(s, v.Static(fun), take)
+        given, named = _arguments(s, args, kwargs, take, _sorts_keys(function, args))
+        return function(*given, **named)
 
     types_ = [x.type for x in rest]
     if not all(isinstance(t, Array) for t in types_):
@@ -203,22 +204,39 @@ def _plain(type: Array) -> Array:
 
 
 def _arguments(
-    s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], take: Take
+    s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], take: Take, sorted_keys: bool
 ) -> tuple[list[Any], dict[str, Any]]:
-    return [to_python(s, a, take) for a in args], {k: to_python(s, a, take) for k, a in kwargs.items()}
+    """Arguments as Python objects. `sorted_keys`: JAX sorts the keys of dicts, but not of those that functions read."""
+
+    def made(value: v.Abstract) -> Any:
+        return to_python(s, value, take, ordered=not sorted_keys or isinstance(value, v.Method | v.LocalFunction))
+
+    return [made(a) for a in args], {k: made(a) for k, a in kwargs.items()}
 
 
-def to_python(s: State, value: v.Abstract, take: Take) -> Any:
-    """A Python object for an abstract value; `take` supplies what stands at its leaves."""
+def _sorts_keys(function: Any, args: Sequence[v.Abstract]) -> bool:
+    """Does JAX take the arguments apart before the function gets them: is it under `jax.jit`, `vmap` or `checkpoint`?
+    (`function` is the very object that is called: a copy of what `jax.jit` holds gets the arguments as they are.)"""
+    match args:
+        case [v.Method(name=v.DEFERRED, receiver=v.Record(items=[v.Static(value=transform), *_])), *_]:
+            return transform in (jax.jit, jax.vmap, jax.checkpoint)
+    return type(function).__name__ == "PjitFunction"
+
+
+def to_python(s: State, value: v.Abstract, take: Take, ordered: bool = True) -> Any:
+    """A Python object for an abstract value; `take` supplies what stands at its leaves. `ordered`: who gets it may run
+    over dicts."""
     match value:
         case v.Static(value=held):
             _note_function(s, held)
-            return Copier(s.context, lambda x: to_python(s, wrap(s.context, x), take), take).copy(held, value.origin)
+            copier = Copier(s.context, lambda x: to_python(s, wrap(s.context, x), take), take, ordered)
+            return copier.copy(held, value.origin)
         case v.Leaf(operand=operand):
             return take(operand)
         case v.Record(kind, keys, items, cls, treedef):
-            run_over(s.context, value)
-            return assemble(kind, keys, [to_python(s, i, take) for i in items], cls, treedef)
+            if ordered:
+                run_over(s.context, value)
+            return assemble(kind, keys, [to_python(s, i, take, ordered) for i in items], cls, treedef)
         case v.LocalFunction():
             return rebuild_function(s, value, lambda x: to_python(s, x, take))
         case v.Method(function=function, receiver=receiver):

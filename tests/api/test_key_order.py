@@ -137,6 +137,43 @@ def test_a_function_that_runs_over_a_dict_meets_its_order(way):
     same(jax.jit(lambda p: f(p, X))(p), f.loop(dict(sorted(p.items())), X))
 
 
+def whole(p, x):
+    total = x
+    for k in p:
+        total = 2 * total + p[k]
+    return total
+
+
+jitted = jax.jit(whole)
+TRANSFORMED = {
+    "jit": lambda p, x: jitted(p, x),
+    "jit here": lambda p, x: jax.jit(whole)(p, x),
+    "vmap": lambda p, x: jax.vmap(whole, (None, 0))(p, jnp.stack([x, x])),
+    "checkpoint": lambda p, x: jax.checkpoint(whole)(p, x),
+}
+NOT_TAKEN_APART = {
+    "grad": lambda p, x: jax.grad(whole, argnums=1)(p, x) + jax.grad(lambda x: whole(p, x) * x)(x),
+    "closure of jit": lambda p, x: jax.jit(lambda y: whole(p, y))(x),
+    "closure of vmap": lambda p, x: jax.vmap(lambda y: whole(p, y))(jnp.stack([x, x])),
+    "named": lambda p, x: jax.named_call(whole, name="whole")(p, x),
+}
+
+
+@pytest.mark.parametrize("way", TRANSFORMED)
+def test_jax_sorts_the_keys_of_what_it_takes_apart(way):
+    f = ab.batched(TRANSFORMED[way], in_axes=(None, 0))
+    for p in reordered(P)[1::2]:
+        same(f(p, X), f.loop(p, X))
+    assert f.cache_info().specialisations == 1
+
+
+@pytest.mark.parametrize("way", NOT_TAKEN_APART)
+def test_what_jax_does_not_take_apart_keeps_its_order(way):
+    f = ab.batched(NOT_TAKEN_APART[way], in_axes=(None, 0))
+    for p in reordered(P)[1::2]:
+        same(f(p, X), f.loop(p, X))
+
+
 def test_a_static_dict_is_run_over_too():
     @ab.batched(in_axes=(None, 0))
     def f(settings, x):
