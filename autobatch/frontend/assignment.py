@@ -12,11 +12,12 @@ from typing import Any
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.attributes import is_stack
+from autobatch.frontend.joined import EMPTY, concatenate
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.numbers import present, traced
 from autobatch.frontend.operators import BINARY, apply_binary
 from autobatch.frontend.rebinding import is_own, rebind, refuse_change
-from autobatch.frontend.sequences import in_range, length, sequence, sliced
+from autobatch.frontend.sequences import arithmetic, clipped, in_range, length, sequence, sliced
 from autobatch.frontend.state import State
 from autobatch.ir.types import Array
 
@@ -117,6 +118,9 @@ def _store(s: State, container: ast.expr, index: v.Abstract, value: v.Abstract) 
     old = expand(s, present(s, s.evaluate(container)))
     if isinstance(old, v.Leaf) and isinstance(old.type, Array):
         s.refuse("arrays are not changed in place", f"write {container.id} = {container.id}.at[...].set(...)")
+    if _is_list(old) and (bounds := _bounds(index)) is not None:
+        rebind(s, container.id, _with_slice(s, old, bounds, value))
+        return
     if _is_list(old) and not (isinstance(old, v.Record) and isinstance(index, v.Static)):
         rebind(s, container.id, _with_item(s, old, index, value))
         return
@@ -139,6 +143,28 @@ def _store(s: State, container: ast.expr, index: v.Abstract, value: v.Abstract) 
 
 def _is_list(value: v.Abstract) -> bool:
     return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind == "list")
+
+
+def _bounds(index: v.Abstract) -> list[v.Abstract] | None:
+    """Start, stop and step of a slice; None for another index."""
+    match index:
+        case v.Static(value=slice(start=start, stop=stop, step=step)):
+            return [v.Static(start), v.Static(stop), v.Static(step)]
+        case v.Record(cls=cls, items=items) if cls is slice:
+            return list(items)
+        case _:
+            return None
+
+
+def _with_slice(s: State, items: v.Abstract, bounds: Sequence[v.Abstract], value: v.Abstract) -> v.Abstract:
+    """A copy of a list with the elements of a slice replaced by those of another sequence."""
+    start, stop, step = bounds
+    if step not in (v.Static(None), v.Static(1)):
+        s.refuse("a slice with a step is not assigned", "build a new list in a comprehension")
+    first, last = clipped(s, items, start, stop)
+    none, more = v.Static(None), sequence(s, value)
+    before, behind = sliced(s, items, [none, first, none]), sliced(s, items, [last, none, none])
+    return concatenate(s, EMPTY, before, replace(more, kind="list") if isinstance(more, v.Record) else more, behind)
 
 
 def _with_item(s: State, items: v.Abstract, index: v.Abstract, value: v.Abstract) -> v.Abstract:
@@ -185,7 +211,36 @@ def _as_load(target: ast.expr) -> ast.expr:
 
 
 def delete(s: State, node: ast.Delete) -> None:
+    """`del x`, `del xs[i]`, `del xs[a:b]`, `del d[key]`"""
     for target in node.targets:
-        if not isinstance(target, ast.Name):
-            s.refuse("only variables can be deleted", "build a new list or dict without the item")
-        s.bind(target.id, v.Unset(target.id))
+        match target:
+            case ast.Name(id=name):
+                s.bind(name, v.Unset(name))
+            case ast.Subscript(value=ast.Name(id=name) as container, slice=index) if name in s.env:
+                _delete_item(s, container, s.evaluate(index))
+            case _:
+                s.refuse(
+                    "only variables, and items of a list or dict in a variable, can be deleted",
+                    "build a new list or dict without the item",
+                )
+
+
+def _delete_item(s: State, container: ast.Name, index: v.Abstract) -> None:
+    name, old = container.id, expand(s, present(s, s.env[container.id].value))
+    if _is_list(old):
+        bounds = _bounds(index)
+        if bounds is None:
+            first = in_range(s, present(s, index), length(s, old))
+            if s.dead:
+                return
+            bounds = [first, arithmetic(s, operator.add, first, v.Static(1)), v.Static(None)]
+        rebind(s, name, _with_slice(s, old, bounds, EMPTY))
+        return
+    if not isinstance(old, v.Record) or old.kind != "dict" or not isinstance(index, v.Static):
+        refuse_change(s, container, "this item cannot be deleted", "build a new list or dict without the item")
+    if index.value not in old.keys:
+        s.check(s.scalar(False), "KeyError", repr(index.value).replace("{", "{{").replace("}", "}}"))
+        s.dead = True
+        return
+    table = {k: x for k, x in zip(old.keys, old.items, strict=True) if k != index.value}
+    rebind(s, name, v.Record("dict", tuple(table), tuple(table.values())))

@@ -37,14 +37,20 @@ def comprehension(s: State, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract
     return result
 
 
-def _generate(s: State, generators: Sequence[ast.comprehension], element: ast.expr) -> v.Abstract:
+def _generate(
+    s: State, generators: Sequence[ast.comprehension], element: ast.expr, *, unrolled: bool = False
+) -> v.Abstract:
+    """`unrolled`: one item after the other where their number is known while compiling, as keys of a dict must be."""
     first, *rest = generators
     if first.is_async:
         s.refuse("`async for` cannot be compiled", "use `for`")
     found = sequence(s, s.evaluate(first.iter))
+    if unrolled and isinstance(found, v.Lazy) and isinstance(found.length, v.Static):
+        items = tuple(found.item(s, v.Static(k)) for k in range(found.length.value))
+        found = v.Record("tuple", tuple(range(len(items))), items)
 
     def inner(t: State) -> v.Abstract:
-        return stored(t, _generate(t, rest, element) if rest else t.evaluate(element))
+        return stored(t, _generate(t, rest, element, unrolled=unrolled) if rest else t.evaluate(element))
 
     def body(t: State, x: v.Abstract) -> tuple[bool | Operand, Callable[[State], v.Abstract]]:
         assign(t, first.target, x)
@@ -189,7 +195,7 @@ def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:
         return by_node
     pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
     before = dict(s.env)
-    found = _generate(s, node.generators, pair)
+    found = _generate(s, node.generators, pair, unrolled=True)
     s.env = before
     table: dict[object, v.Abstract] = {}
     for x in found.items if isinstance(found, v.Record) else ():

@@ -15,6 +15,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.ordering import ordered
+from autobatch.frontend.prelude import index_of
 from autobatch.frontend.rebinding import rebind, refuse_change
 from autobatch.frontend.sequences import arithmetic, in_range, item, length, reverse, sequence, sliced
 from autobatch.frontend.sources import MUTATORS
@@ -85,6 +86,12 @@ def _pop(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple
     return result, concatenate(s, _part(s, items, NONE, first), behind)
 
 
+def _remove(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    items = _list(s, receiver)
+    _, new = _pop(s, items, [index_of(s, items, args, {})], named)
+    return NONE, new
+
+
 def _sort(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     return NONE, s.context.rules.materialise(s, ordered(s, _list(s, receiver), named))
 
@@ -142,6 +149,7 @@ CHANGES: dict[Any, Change] = {
     list.insert: _insert,
     list.pop: _pop,
     list.clear: _clear,
+    list.remove: _remove,
     list.reverse: _reverse,
     list.sort: _sort,
     dict.update: _update,

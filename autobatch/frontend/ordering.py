@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autobatch.frontend import values as v
+from autobatch.frontend.attributes import fields_of
 from autobatch.frontend.comprehensions import collect
 from autobatch.frontend.joins import as_listing, stored
 from autobatch.frontend.layouts import HeldLayout, Layout, LeafLayout, RecordLayout
@@ -18,7 +19,7 @@ from autobatch.frontend.sequences import item, length, sequence
 from autobatch.frontend.state import State
 from autobatch.frontend.tags import is_ordered
 from autobatch.ir.ops import own
-from autobatch.ir.types import INT, Array, List, Tag
+from autobatch.ir.types import INT, Array, List, Ref, Tag
 
 
 def ordered(s: State, value: v.Abstract, options: dict[str, v.Abstract]) -> v.Abstract:
@@ -67,6 +68,8 @@ def order_of(s: State, keys: v.Listing, *, reverse: bool) -> v.Listing:
 
 def _key(s: State, value: v.Abstract) -> v.Abstract:
     value = present(s, value)
+    if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
+        value = fields_of(s, value) or value
     if isinstance(value, v.Record):
         return v.Record(value.kind, value.keys, tuple(_key(s, x) for x in value.items), value.cls)
     return v.Leaf(integer(s, operand_of(s, value))) if is_number(value) else stored(s, value)

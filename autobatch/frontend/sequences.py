@@ -259,7 +259,7 @@ def make_range(s: State, start: v.Abstract, stop: v.Abstract, step: v.Abstract) 
         held = range(start.value, stop.value, step.value)
         return v.Lazy(v.Static(len(held)), lambda t, i: _affine(t, start, step, i))
     if not isinstance(step, v.Static):
-        s.refuse("the step of a range must be a constant", "loop over range(n) and multiply")
+        return _stepped(s, start, stop, step)
     if step.value == 0:
         s.refuse("range() with a step of zero", "give a step that is not zero")
     span = arithmetic(s, operator.sub, stop, start) if step.value > 0 else arithmetic(s, operator.sub, start, stop)
@@ -268,6 +268,15 @@ def make_range(s: State, start: v.Abstract, stop: v.Abstract, step: v.Abstract) 
         padded = arithmetic(s, operator.add, span, v.Static(size - 1))
         span = arithmetic(s, operator.floordiv, padded, v.Static(size))
     return v.Lazy(maximum(s, span, v.Static(0)), lambda t, i: _affine(t, start, step, i))
+
+
+def _stepped(s: State, start: v.Abstract, stop: v.Abstract, step: v.Abstract) -> v.Lazy:
+    """A range whose step is data."""
+    s.check(traced(s, operator.ne, step, v.Static(0)).operand, "ValueError", "range() arg 3 must not be zero")
+    span = arithmetic(s, operator.sub, stop, start)
+    padded = arithmetic(s, operator.sub, arithmetic(s, operator.add, span, step), traced(s, jnp.sign, step))
+    count = maximum(s, arithmetic(s, operator.floordiv, padded, step), v.Static(0))
+    return v.Lazy(count, lambda t, i: _affine(t, start, step, i))
 
 
 def _affine(s: State, start: v.Abstract, step: v.Abstract, index: v.Abstract) -> v.Abstract:
@@ -348,6 +357,13 @@ def sliced(s: State, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstr
     assert isinstance(indices, v.Lazy)
     whole = found
     return v.Lazy(indices.length, lambda t, i: whole.item(t, indices.item(t, i)))
+
+
+def clipped(s: State, value: v.Abstract, start: v.Abstract, stop: v.Abstract) -> tuple[v.Abstract, v.Abstract]:
+    """Where `value[start:stop]` begins and ends; what ends before it begins is empty where it begins."""
+    count = length(s, value)
+    first = _bound(s, present(s, start), count, v.Static(0), 1)
+    return first, maximum(s, first, _bound(s, present(s, stop), count, count, 1))
 
 
 def _bound(s: State, bound: v.Abstract, count: v.Abstract, default: v.Abstract, step: int) -> v.Abstract:

@@ -1,0 +1,104 @@
+"""Lists that a function built, changed by slices, `del` and `remove`; ranges whose step is data; sorted tuples."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.frontend.batches import Programs, agree, fails, refused
+from tests.frontend.examples import LISTS
+
+programs = Programs()
+PAIRS = [[(3, 0.5), (1, 2.0), (1, 0.25)], [], [(2, 1.0)], [(0, 1.0), (0, -1.0)]]
+
+
+@programs.over(LISTS)
+def slices_assigned(xs):
+    a, b, c = [1, 2, 3], [1, 2, 3], [1, 2, 3]
+    a[1:2] = xs
+    b[len(xs) : 1] = [7, 8]
+    c[-1:] = []
+    d = [2 * x for x in xs]
+    d[:2] = [9]
+    d[len(d) :] = a
+    return a, b, c, d
+
+
+@programs.over(LISTS)
+def items_deleted(xs):
+    a = [1, 2, *xs]
+    del a[0]
+    if len(xs) > 1:
+        del a[-2]
+    b = [x + 1 for x in xs]
+    del b[1:3]
+    table = {"a": len(xs), "b": 2}
+    del table["b"]
+    return a, b, table
+
+
+@programs.over(LISTS)
+def values_removed(xs):
+    a = [1, 2, *xs]
+    a.remove(1)
+    b = list(xs)
+    if 1 in b:
+        b.remove(1)
+    return a, b
+
+
+@programs.over(LISTS)
+def steps_from_data(xs):
+    up = [i for i in range(0, 10, len(xs) + 1)]
+    down = [i for i in range(7, len(xs), -1 - len(xs))]
+    ok = [True] * (len(xs) + 6)
+    for i in range(2, len(ok)):
+        if ok[i]:
+            for j in range(2 * i, len(ok), i):
+                ok[j] = False
+    return up, down, [i for i in range(2, len(ok)) if ok[i]]
+
+
+@programs.over(LISTS)
+def dict_over_a_range(xs):
+    table = {k: sum(x for x in xs if x % 3 == k) for k in range(3)}
+    return table, {a * 2 + b: len(xs) for a in range(2) for b in range(2)}
+
+
+@programs.over(PAIRS)
+def tuples_of_the_examples_sorted(pairs):
+    return [a for a, _ in sorted(pairs)], [b for _, b in sorted(pairs, reverse=True)]
+
+
+@pytest.mark.parametrize("program", programs, ids=str)
+def test_batch_equals_loop(program):
+    agree(program, jit=False)
+
+
+def delete_one(xs):
+    a = [2 * x for x in xs]
+    del a[1]
+    return a
+
+
+def remove_five(xs):
+    a = [1, *xs]
+    a.remove(5)
+    return a
+
+
+def step_of_zero(xs):
+    return sum(i for i in range(0, 5, len(xs) - 1))
+
+
+@pytest.mark.parametrize("function", [delete_one, remove_five, step_of_zero], ids=lambda f: f.__name__)
+def test_failures(function):
+    fails(function, LISTS)
+
+
+def test_a_slice_with_a_step_is_not_assigned():
+    def f(xs):
+        a = [1, 2, 3]
+        a[::2] = [len(xs), 0]
+        return a
+
+    refused(f, LISTS, saying="with a step")
