@@ -206,8 +206,8 @@ def sorts(xs):
 
 
 def deletes_item(t):
-    d = {"a": t.word}
-    del d["a"]
+    held = [{"a": t.word}]
+    del held[0]["a"]
     return t.word
 
 
