@@ -89,6 +89,7 @@ class Competitor:
     details: dict[int, dict[str, Any]] = field(default_factory=dict)
     warm_seconds: dict[int, float] = field(default_factory=dict)
     missing: str | None = None
+    started: bool = False
     process: subprocess.Popen[str] | None = None
 
     def start(self, threads: int) -> None:
@@ -104,6 +105,7 @@ class Competitor:
                 preexec_fn=lambda: os.sched_setaffinity(0, cores),
             )  # fmt: skip
             self.info = self.answer()
+            self.started = True
         except (OSError, RuntimeError) as error:
             self.missing, self.process = str(error), None
 
@@ -120,6 +122,37 @@ class Competitor:
         self.process.stdin.write(json.dumps(question) + "\n")
         self.process.stdin.flush()
         return self.answer()
+
+    def attempt(self, what: Callable[..., None], *given: Any) -> None:
+        """One that dies is left out from then on, with all that it measured; the others go on."""
+        if self.process is None:
+            return
+        try:
+            what(*given)
+        except (OSError, RuntimeError) as error:
+            self.missing, self.process = f"it failed: {error}", None
+            for kept in (self.rates, self.losses, self.losses_after, self.beside, self.details):
+                kept.clear()
+
+    def warm(self, batch: int) -> None:
+        start = time.perf_counter()
+        warmed = self.ask({"warm": batch})
+        self.warm_seconds[batch] = time.perf_counter() - start
+        if self.entry.is_model:
+            self.losses[batch] = warmed["loss"]
+        if self.entry.is_model and "loss_after" in warmed:
+            self.losses_after[batch] = warmed["loss_after"]
+
+    def take_turn(self, batch: int, seconds: float) -> None:
+        asked = {"batch": batch, "seconds": seconds}
+        self.rates.setdefault(batch, []).append(self.ask(asked)["rate"])
+        for of in self.entry.beside:
+            if (rate := self.ask({**asked, "of": of})["rate"]) is not None:
+                self.beside.setdefault(of, {}).setdefault(batch, []).append(rate)
+
+    def tell_details(self, batch: int) -> None:
+        if self.entry.details:
+            self.details[batch] = self.ask({"details": batch})
 
     def stop(self) -> None:
         if self.process is not None and self.process.stdin is not None:
@@ -172,23 +205,12 @@ def measure(found: Sequence[Competitor], batches: Sequence[int], rounds: int, se
     for batch in batches:
         turns = [c for c in running if c.entry.largest is None or batch <= c.entry.largest]
         for c in turns:
-            start = time.perf_counter()
-            warmed = c.ask({"warm": batch})
-            c.warm_seconds[batch] = time.perf_counter() - start
-            if c.entry.is_model:
-                c.losses[batch] = warmed["loss"]
-            if c.entry.is_model and "loss_after" in warmed:
-                c.losses_after[batch] = warmed["loss_after"]
+            c.attempt(c.warm, batch)
         for _ in range(rounds):
             for c in turns:
-                asked = {"batch": batch, "seconds": seconds}
-                c.rates.setdefault(batch, []).append(c.ask(asked)["rate"])
-                for of in c.entry.beside:
-                    if (rate := c.ask({**asked, "of": of})["rate"]) is not None:
-                        c.beside.setdefault(of, {}).setdefault(batch, []).append(rate)
+                c.attempt(c.take_turn, batch, seconds)
         for c in turns:
-            if c.entry.details:
-                c.details[batch] = c.ask({"details": batch})
+            c.attempt(c.tell_details, batch)
     for c in running:
         c.stop()
 
@@ -285,7 +307,7 @@ def draw(made: dict[str, Any], batches: Sequence[int], file: Path) -> None:
 
 
 def compare(workload: Workload, file: Path, given: argparse.Namespace) -> int:
-    """Measures, prints and writes. The status is 1 where competitors did not compute the same."""
+    """Measures, prints and writes. The status is 1 where competitors did not compute the same, or one has died."""
     batches = [int(b) for b in given.batches.split(",")]
     if max(batches) > given.count:
         raise SystemExit(f"there is no batch of {max(batches)} in {given.count} examples")
@@ -302,6 +324,10 @@ def compare(workload: Workload, file: Path, given: argparse.Namespace) -> int:
         given.json.write_text(json.dumps(made, indent=2))
     if given.picture:
         draw(made, batches, given.picture)
+    failed = [c.entry.name for c in found if c.started and c.missing]
+    if failed:
+        print(f"not all were measured: {', '.join(failed)}", file=sys.stderr)
+        return 1
     if made["losses_differ_by"] > AGREE:
         print(f"the losses should agree to {AGREE:.0e}: the rates mean nothing", file=sys.stderr)
         return 1

@@ -164,3 +164,17 @@ def test_the_overhead_of_an_operation_is_what_does_not_grow_with_the_batch():
     text = overhead.loss.lower(overhead.parameters(4), examples).as_text("example")
     # the row of a word twice (slice, squeeze), two products, two sums, split; five activations, three products, a sum
     assert overhead.operations_of_a_turn(text) == 16
+
+
+def test_a_competitor_that_dies_is_left_out(tmp_path):
+    """It answers twice, then it is gone."""
+    script = (
+        "import sys, json; print('{}', flush=True); sys.stdin.readline(); print(json.dumps({'rate': 1.0}), flush=True)"
+    )
+    dying = Competitor(Entry("dying", "nowhere"), [sys.executable, "-c", script])
+    dying.start(threads=1)
+    dying.attempt(dying.take_turn, 16, 0.1)
+    assert dying.rates == {16: [1.0]} and not dying.missing
+    dying.attempt(dying.take_turn, 16, 0.1)
+    dying.attempt(dying.take_turn, 16, 0.1)
+    assert dying.started and "failed" in dying.missing and not dying.rates

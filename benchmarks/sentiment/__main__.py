@@ -41,6 +41,7 @@ TRAINING = Workload(
         Entry("ideal", "train_ideal", is_model=False),
         Entry("jax level", "train_jax", details=True),
         Entry("torch manual", "train_torch", "manual", needs="torch"),
+        Entry("torch words once", "train_torch", "once", needs="torch"),
         Entry("torch level", "train_torch", "level", needs="torch"),
         Entry("dynet batched", "train_dynet", "batched", needs="dynet"),
         Entry("dynet single", "train_dynet", "single", needs="dynet", largest=16),

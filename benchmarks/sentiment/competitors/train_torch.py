@@ -1,13 +1,15 @@
-"""Training batched by hand in PyTorch. `python -m ... train_torch WORKLOAD manual|level`.
+"""Training batched by hand in PyTorch. `python -m ... train_torch WORKLOAD manual|once|level`.
 
 A batch's schedule (`forest.py`) is made when it runs first, before anything is timed. `level` leaves the derivative to
 autograd. `manual` has it by hand: everything in place, one product for the gradient of each weight, which is added to
-the weight as it is computed, and rows of embeddings updated where they lie.
+the weight as it is computed, and rows of embeddings updated where they lie. `once` is `manual` that computes the leaves
+of equal words once, as autobatch does.
 """
 
 import bisect
 import os
 import sys
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -27,10 +29,13 @@ def matrices(w):
 
 
 class Manual:
-    """The derivative by hand. Rows are those of the forest; gates of all inner nodes lie in one matrix."""
+    """The derivative by hand. Rows are those of the forest; gates of all inner nodes lie in one matrix.
 
-    def __init__(self, w, hidden, rate):
-        self.w, self.H, self.rate, self.plans = w, hidden, rate, {}
+    `once`: leaves are computed for distinct words, handed to all nodes that share them, and their cotangents summed.
+    """
+
+    def __init__(self, w, hidden, rate, once=False):
+        self.w, self.H, self.rate, self.once, self.plans = w, hidden, rate, once, {}
 
     def reset(self):
         self.p = matrices(self.w)
@@ -38,11 +43,20 @@ class Manual:
     def plan(self, trees):
         f = forest.breadth_first(trees)
         of_label = torch.tensor(f.labels) + torch.arange(len(f.labels)) * workload.CLASSES
-        return f.trees, f.levels, torch.tensor(f.inner), torch.tensor(f.leaves), torch.tensor(f.words), of_label
+        words, shared = torch.tensor(f.words), None
+        if self.once:
+            words, shared = words.unique(return_inverse=True)
+        return f.trees, f.levels, torch.tensor(f.inner), torch.tensor(f.leaves), words, shared, of_label
+
+    def handed_out(self, rows, shared):
+        return rows if shared is None else rows.index_select(0, shared)
+
+    def summed(self, rows, shared, count):
+        return rows if shared is None else rows.new_zeros(count, self.H).index_add_(0, shared, rows)
 
     def forward(self, plan):
         p, H = self.p, self.H
-        trees, levels, inner, leaves, words, of_label = plan
+        trees, levels, inner, leaves, words, shared, of_label = plan
         h, c = torch.empty(len(of_label), H), torch.empty(len(of_label), H)
         x = p["emb"].index_select(0, words)
         leaf = torch.addmm(p["leaf_bias"], x, p["leaf"])
@@ -50,8 +64,8 @@ class Manual:
         leaf[:, 2 * H :].tanh_()
         cells = leaf[:, :H] * leaf[:, 2 * H :]
         leaf_tanh = cells.tanh()
-        c.index_copy_(0, leaves, cells)
-        h.index_copy_(0, leaves, leaf_tanh * leaf[:, H : 2 * H])
+        c.index_copy_(0, leaves, self.handed_out(cells, shared))
+        h.index_copy_(0, leaves, self.handed_out(leaf_tanh * leaf[:, H : 2 * H], shared))
         gates, tanh = torch.empty(len(inner), 5 * H), torch.empty(len(inner), H)
         for first, last in reversed(levels):
             z, below = gates[first:last], slice(trees + 2 * first, trees + 2 * last)
@@ -74,7 +88,7 @@ class Manual:
 
     def step(self, plan):
         p, H, rate = self.p, self.H, self.rate
-        trees, levels, inner, leaves, words, of_label = plan
+        trees, levels, inner, leaves, words, shared, of_label = plan
         loss, (h, c, x, leaf, leaf_tanh, gates, tanh, logs) = self.forward(plan)
         dz = logs.exp_()
         dz.view(-1).index_add_(0, of_label, torch.full((len(of_label),), -1.0))
@@ -97,7 +111,8 @@ class Manual:
             dh[below].view(-1, 2 * H).addmm_(dz, both)
         p["both"].addmm_(h[trees:].view(-1, 2 * H).t(), dgates, alpha=-rate)
         p["bias"].sub_(dgates.sum(0), alpha=rate)
-        self.update_leaves(dh.index_select(0, leaves), dc.index_select(0, leaves), x, leaf, leaf_tanh, words)
+        dh, dc = (self.summed(d.index_select(0, leaves), shared, len(words)) for d in (dh, dc))
+        self.update_leaves(dh, dc, x, leaf, leaf_tanh, words)
         return loss
 
     def update_leaves(self, dh, dc, x, gates, tanh, words):
@@ -191,7 +206,8 @@ def main():
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     file, form = sys.argv[1:]
     trees, w, hidden = workload.read(file)
-    model = {"manual": Manual, "level": Level}[form](w, hidden, workloads.learning_rate(file))
+    make = {"manual": Manual, "once": partial(Manual, once=True), "level": Level}[form]
+    model = make(w, hidden, workloads.learning_rate(file))
 
     def planned(chosen):
         if chosen not in model.plans:
