@@ -68,8 +68,9 @@ def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, sparse: bool 
       sparse: the gradient of a shared array of which `f`, a batched function, reads nothing but rows (`table[word]`,
         `jnp.take(table, word, axis=0)`, also several times and by computed numbers) is an `ab.SparseRows`: one row for
         each activation that reads one, or for each distinct word where activations share them. No array of the size of
-        the table is made. What is read as a whole too, and all else, has dense gradients; so has everything inside
-        `ab.disable()`. `ab.sparse(optimiser)` and `ab.apply_updates` take both.
+        the table is made. What is read as a whole too, or by a loop over numbers that became one `scan`, and all else
+        has dense gradients; so has everything inside `ab.disable()`. `ab.sparse(optimiser)` and `ab.apply_updates`
+        take both.
 
     The function that is returned takes the arguments of `f`. Gradients have the structure of `ab.vjp`'s. With
     `on_error="mask"` failed examples have no gradient.

@@ -41,14 +41,12 @@ def reads_rows(equation: Equation, table: Variable) -> bool:
 
 
 def _gathers_rows(op: Op, rest: tuple[int, ...]) -> bool:
-    numbers = op["dimension_numbers"]
-    one_index = tuple(numbers.start_index_map) == (0,) == tuple(numbers.collapsed_slice_dims)
-    return (
-        one_index
-        and not numbers.operand_batching_dims
-        and tuple(op["slice_sizes"]) == (1, *rest)
-        and op["mode"] != jax.lax.GatherScatterMode.ONE_HOT
-    )
+    """Indices of other axes, which `jax.vmap` leaves, can only clamp to the whole axis."""
+    numbers, mode = op["dimension_numbers"], op["mode"]
+    whole = tuple(op["slice_sizes"][1:]) == rest and tuple(numbers.collapsed_slice_dims) in ((), (0,))
+    axes = tuple(numbers.start_index_map)
+    by_row = axes == (0,) or (0 in axes and mode == jax.lax.GatherScatterMode.CLIP)
+    return whole and by_row and not numbers.operand_batching_dims and mode != jax.lax.GatherScatterMode.ONE_HOT
 
 
 def rows_alone(system: System, active: frozenset[Variable]) -> dict[int, Variable]:
@@ -78,10 +76,20 @@ def row_indices(of: Compute, indices: Sequence[Any], rows: int) -> Any:
         case "slice":
             return jnp.arange(op["start_indices"][0], op["limit_indices"][0], dtype=jnp.int32)
         case "gather":
-            found = _wide(indices[0], rows).reshape(-1)
-            return jnp.clip(found, 0, rows - 1) if op["mode"] == jax.lax.GatherScatterMode.CLIP else found
+            return _gathered(op, indices[0], rows).reshape(-1)
         case name:
             raise AssertionError(name)
+
+
+def _gathered(op: Op, indices: Any, rows: int) -> Any:
+    """The numbers of the rows of each slice that is gathered, behind those of the slices."""
+    count = op["slice_sizes"][0]
+    first = _wide(indices[..., tuple(op["dimension_numbers"].start_index_map).index(0)], rows)
+    if op["mode"] == jax.lax.GatherScatterMode.CLIP:
+        first = jnp.clip(first, 0, rows - count)
+    elif op["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP:
+        first = jnp.where((first < 0) | (first > rows - count), rows, first)  # the whole slice
+    return first[..., None] + jnp.arange(count, dtype=jnp.int32)
 
 
 def _wide(index: Any, rows: int) -> Any:
@@ -98,6 +106,5 @@ def row_values(of: Compute, cotangent: Any) -> Any:
     if of.op.name == "gather":
         offsets = of.op["dimension_numbers"].offset_dims
         cotangent = jnp.moveaxis(cotangent, offsets, range(-len(offsets), 0))
-        shape = cotangent.shape[cotangent.ndim - len(offsets) :]
-        return cotangent.reshape(-1, *shape)
+        return cotangent.reshape(-1, *of.op["slice_sizes"][1:])
     return cotangent

@@ -135,6 +135,8 @@ def test_rows_that_are_shared_stay_one_row():
         lambda t, k: jnp.take(t, k, axis=0, mode="fill", fill_value=0),
         lambda t, k: t.at[k].get(mode="fill", fill_value=0, wrap_negative_indices=False),
         lambda t, k: jax.lax.dynamic_slice_in_dim(t, k, 2),
+        lambda t, k: jax.vmap(lambda n: t[n] * n)(jnp.array([0, 3]) + k),
+        lambda t, k: jax.vmap(lambda n: jax.lax.dynamic_slice_in_dim(t, n, 2))(jnp.array([0, 3]) + k),
         lambda t, k: t[jnp.array([[k, 1], [0, k]])] * jnp.arange(4.0).reshape(2, 2, 1, 1),
         lambda t, k: t[k, :, :] + jnp.sum(t[1:3]),
     ],
