@@ -188,8 +188,9 @@ def per_example_grad(f: Function, argnums: Argnums = 0) -> Function:
     """As `grad`, with one gradient of the shared arguments for each example: arrays with a leading axis B.
 
     The shared floats by which it differentiates are given to each example as its own, and no row that reads them is
-    shared between examples. Memory grows with the number of activations times the size of the arrays that they read:
-    take few examples at once where these are large.
+    shared between examples. Memory grows with the number of activations times the size of the arrays that they read
+    as a whole: take few examples at once where these are large. Of a table that is read by rows there is one array
+    for each example, as in the result.
 
     >>> import autobatch as ab
     >>> square = ab.batched(lambda w, x: (w * x) ** 2, in_axes=(None, 0))

@@ -19,7 +19,6 @@ from itertools import count
 from typing import Any, cast
 
 from autobatch.autodiff.residuals import Policy, complete
-from autobatch.autodiff.row_reads import reads_rows, rows_alone
 from autobatch.autodiff.rules import (
     as_operation,
     cotangent_type,
@@ -59,6 +58,7 @@ from autobatch.ir.system import (
 )
 from autobatch.ir.types import Array
 from autobatch.optimize.fission import Order, Schedule, mirror
+from autobatch.optimize.row_reads import lookups, reads_rows, rows_alone
 from autobatch.optimize.sink import sink_into_loops
 from autobatch.source import NOWHERE, Span
 
@@ -149,6 +149,7 @@ class _Adjoint:
         self.schedule, self.root, self.constants = schedule, root, list(constants)
         self.system = schedule.system
         self.active = active(self.system)
+        self.lookups = lookups(schedule)
         made = [r for e in self.system.equations for r in results(e)]
         self.ids = count(1 + max((r.id for r in made), default=-1))
         self.home: dict[Variable, Order] = dict(schedule.home)
@@ -247,6 +248,8 @@ class _Adjoint:
                 self.collect(equation)
             case Follow(source=source, equation=read, member=member, factor=factor):
                 self.read_by(source, Reader(read, member, self.cotangent[equation.result], factor), equation.result)
+            case Gather(result=result) if result in self.lookups:
+                pass  # what reads it adds to the cotangent of its source
             case Gather() | Fold() | PathSum():
                 self.gather(equation)
             case Spread(source=source):
@@ -261,9 +264,11 @@ class _Adjoint:
         varying = any(ct.space is not None for ct in cotangents)
         moving = [k for k, x in enumerate(equation.operands) if x in self.active]
         if moving == [0] and reads_rows(equation, table := cast(Variable, equation.operands[0])):
-            (cotangent,) = cotangents
-            self.rows[table].append(RowRead(equation, cotangent))
-            return
+            through = self.lookups.get(table)
+            if table.space is None or through is not None:
+                (cotangent,) = cotangents
+                self.rows[through.sources[0] if through else table].append(RowRead(equation, cotangent, through))
+                return
         rows = [k for k in moving if equation.space is None or _space(equation.operands[k]) is not None]
         if rows:
             rule = rule_of(equation, flags, rows)
@@ -296,9 +301,16 @@ class _Adjoint:
         for row in equation.rows:
             if row.cotangent in self.active:
                 like = self.cotangent[row.cotangent]
-                operands = (total, *row.of.operands[1:])
+                table = total if row.through is None else self.followed(row.through, total)
+                operands = (table, *row.of.operands[1:])
                 (made,) = self.emit([like.type], row.of.op, operands, self.home.get(like), row.of.span)
                 self.contributions[row.cotangent].append(made)
+
+    def followed(self, through: Gather, source: Variable) -> Variable:
+        """The rows of `source` that a gather has read of the variable that it stands for."""
+        made = self.fresh(source.type, through.result.space, self.home[through.result])
+        self.equations.append(Follow(made, source, through.sources[0], through, 0, None, through.span))
+        return made
 
     def collect(self, equation: Collect) -> None:
         """Rows whose cotangents were added up read the cotangent of the sum."""
@@ -348,15 +360,21 @@ class _Adjoint:
             made = self.fresh(cotangent.type, variable.space, order)
             self.equations.append(Collect(made, variable, tuple(readers), span))
             parts.append(made)
+        rows = tuple(self.rows[variable])
+        if rows and variable.space is not None:
+            parts.append(self.scattered(rows, None, cotangent.type, order))
         total: Variable | None = None
         for x in [self.conform(x, cotangent.type, order) for x in parts]:
             total = x if total is None else self.added(total, x, order)
-        if rows := self.rows[variable]:
-            made = self.fresh(cotangent.type, None, None)
-            self.equations.append(Scatter(made, tuple(rows), total, rows[0].of.span))
-            total = made
+        if rows and variable.space is None:
+            total = self.scattered(rows, total, cotangent.type, None)
         assert total is not None
         same[cotangent] = total
+
+    def scattered(self, rows: tuple[RowRead, ...], into: Variable | None, type: Array, order: Order | None) -> Variable:
+        made = self.fresh(type, None if order is None else order.space, order)
+        self.equations.append(Scatter(made, rows, into, rows[0].of.span))
+        return made
 
     def added(self, a: Variable, b: Variable, order: Order | None) -> Variable:
         closed, _ = jax_compat.trace(lambda a, b: a + b, a.type, b.type)

@@ -196,17 +196,18 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class RowRead:
-    """Rows that `of` has read of the uniform array that is its first operand; the rest say which. `cotangent` is that
-    of what was read."""
+    """Rows that `of` has read of the array that is its first operand; the rest say which. `cotangent` is that of what
+    was read. The array is the same for all, or each row has its copy of one, by `through`."""
 
     of: Compute
     cotangent: Variable
+    through: Gather | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """The cotangent of a uniform array whose rows are read by number: `into` (None: zeros) with the cotangents of the
-    rows that were read added where these lie, those of every `of` in one array."""
+    """The cotangent of an array whose rows are read by number, one for all or one for each row of a space: `into`
+    (None: zeros) with the cotangents of the rows that were read added where these lie, those of every `of`."""
 
     result: Variable
     rows: tuple[RowRead, ...]

@@ -20,7 +20,7 @@ from autobatch.backends.xla.inverse import Entries, Inverse, Runs, as_rows, entr
 from autobatch.backends.xla.loops import LevelLoop
 from autobatch.backends.xla.products.choice import choose_outer
 from autobatch.backends.xla.products.operation import Source, outer
-from autobatch.backends.xla.row_reads import rows_read
+from autobatch.backends.xla.row_reads import in_tables, rows_read
 from autobatch.backends.xla.rows import segment_reduce, take
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
@@ -80,6 +80,7 @@ class AdjointEmission(Emission):
             self.steps.update((id(e), step) for t in tasks for e in t.equations)
         copies = self.late.items()
         self.late = {x: e for x, e in copies if not isinstance(self.steps.get(id(e)), Recurrence)}
+        self.lookups = {x: e for x, e in self.lookups.items() if not isinstance(self.steps.get(id(e)), Recurrence)}
         self.entered: dict[Any, Entries] = {}
         self.inverses: dict[Any, Inverse] = {}
         self.derived: dict[str, Any] = {}
@@ -273,18 +274,23 @@ class AdjointEmission(Emission):
 
     def scatter(self, equation: Scatter) -> Any:
         """One array, to which each read adds its rows. Rows that do not count have no index in it."""
-        type = equation.result.type
-        dtype = jax_compat.device_dtype(type)
-        total = jnp.zeros(type.shape, dtype) if equation.into is None else self.env[equation.into]
+        dtype = jax_compat.device_dtype(equation.result.type)
+        varying = equation.result.space is not None
+        shape = (*([self.rows(equation.result)] if varying else []), *equation.result.type.shape)
+        total = jnp.zeros(shape, dtype) if equation.into is None else self.env[equation.into]
+        total = total.reshape(-1, *shape[2:]) if varying else total
         for row in equation.rows:
             order = self.schedule.home.get(row.of.results[0])
             *values, cotangent = (
                 self.atom(x) if order is None else self.operand(x, order) for x in (*row.of.operands[1:], row.cotangent)
             )
             indices, rows = rows_read(row.of, values, cotangent, self.live(row.of), clean=False)
+            if row.through is not None:
+                which, _, _ = self.rows_read(Reader(row.through, 0, row.cotangent), row.through.sources[0])
+                indices = in_tables(indices, which, shape)
             at = total.at[indices]
             total = at.add(rows.astype(dtype), mode="drop", wrap_negative_indices=False)
-        return total
+        return total.reshape(shape)
 
     def outer(self, equation: Contract, order: Order, count: Any) -> Any | None:
         """The cotangent of the matrix of a product, where the kernel computes it; else None."""

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from autobatch.backends.protocol import data_column
 from autobatch.backends.xla.loops import LevelLoop
+from autobatch.backends.xla.row_reads import rows_of_each
 from autobatch.backends.xla.rows import compute, compute_live, segment_reduce, take
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
@@ -44,6 +45,7 @@ from autobatch.ir.types import Array
 from autobatch.optimize.contractions import row_product
 from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage
 from autobatch.optimize.requests import gather_layout, weight_dtype
+from autobatch.optimize.row_reads import lookups
 from autobatch.runtime.tables import Signature, TableRequest, layout
 
 
@@ -109,6 +111,7 @@ class Emission:
         self.places, _ = layout(program.request, signature)
         self.env: dict[Variable, Any] = {}
         self.late = rows_read_in_loops(program.schedule)
+        self.lookups = lookups(program.schedule)
         self.permuted: dict[tuple[Variable, int], Any] = {}
         self.multiplied: dict[tuple[Variable, ...], Any] = {}
         stages = [s for s in self.schedule.steps if isinstance(s, Stage)]
@@ -207,7 +210,9 @@ class Emission:
 
     def stage(self, stage: Stage) -> None:
         for equation in stage.equations:
-            if isinstance(equation, Gather | Spread) and equation.result in self.late:
+            if isinstance(equation, Gather | Spread) and (
+                equation.result in self.late or equation.result in self.lookups
+            ):
                 continue
             self.env.update(zip(results(equation), self.whole(equation, stage), strict=True))
 
@@ -240,12 +245,21 @@ class Emission:
                 if space is None:
                     return compute(equation, [self.atom(x) for x in operands])
                 order = self.schedule.home[equation.results[0]]
+                if isinstance(operands[0], Variable) and operands[0] in self.lookups:
+                    return [self.looked_up(equation, operands[0], order)]
                 count = self.entry("counts", space.index)
                 return compute_live(equation, [self.operand(x, order) for x in operands], self.capacity(order), count)
             case Given() | Contract() | Scatter() | Selected() | Collect() | Follow():
                 raise AssertionError("an equation of a derivative")
             case _:
                 assert_never(equation)
+
+    def looked_up(self, equation: Compute, table: Variable, order: Order) -> Any:
+        """Rows of an array of which each row would have a copy, where the copies come from."""
+        read = self.lookups[table]
+        which = self.table(f"{read.table}@{order.index}")
+        tables = self.joined(read.sources, jax_compat.device_dtype(table.type))
+        return rows_of_each(equation, [self.operand(x, order) for x in equation.operands[1:]], tables, which)
 
     def operand(self, x: Atom, order: Order) -> Any:
         if isinstance(x, Variable) and x.space is not None:

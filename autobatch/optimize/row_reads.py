@@ -1,10 +1,11 @@
-"""Reads of rows of an array that is the same for all: `table[word]`, in whatever operation JAX made of it.
+"""Reads of rows of an array: `table[word]`, in whatever operation JAX made of it.
 
     dynamic_slice[slice_sizes=(1, 300)](table, k, 0)     indices [k]             rows: the cotangent [1, 300]
     gather[offset_dims=(1,), ...](table, [[k], [l]])     indices [k, l]          rows: the cotangent [2, 300]
     slice[start_indices=(0, 0), ...](table)              indices [0]             rows: the cotangent [1, 300]
 
 Only whole rows count. What they add to the cotangent of the table is then known by few numbers, and is zero elsewhere.
+Where the table is not the same for all, but copied from other rows, no copy need be made: the row is looked up there.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from autobatch.ir import jax_compat
 from autobatch.ir.ops import Op
-from autobatch.ir.system import Compute, Equation, Shared, System, Variable, reads, results, space_of
+from autobatch.ir.system import Compute, Equation, Gather, Shared, System, Variable, reads, results, space_of
+from autobatch.optimize.fission import Schedule, Stage
 
 
 def reads_rows(equation: Equation, table: Variable) -> bool:
-    """Does an equation read whole rows of a uniform array, by numbers, and nothing else of it?"""
-    if not isinstance(equation, Compute) or table.space is not None or not table.type.shape:
+    """Does an equation read whole rows of an array, by numbers, and nothing else of it?"""
+    if not isinstance(equation, Compute) or not table.type.shape:
         return False
     if equation.operands[0] != table or table in equation.operands[1:]:
         return False
@@ -63,6 +66,41 @@ def rows_alone(system: System, active: frozenset[Variable]) -> dict[int, Variabl
         for x, mine in readers.items()
         if any(space_of(e) is not None for e in mine) and all(reads_rows(e, x) for e in mine)
     }
+
+
+def lookups(schedule: Schedule) -> dict[Variable, Gather]:
+    """Copies of arrays, outside of loops, of which nothing but rows is read, in the order of the copies."""
+    found: dict[Variable, Gather] = {}
+    for step in schedule.steps:
+        for equation in step.equations if isinstance(step, Stage) else ():
+            if isinstance(equation, Gather) and len(equation.sources) == 1 and equation.sources[0].space is not None:
+                found[equation.result] = equation
+    for x in schedule.system.outputs:
+        found.pop(x, None)
+    for step in schedule.steps:
+        parts = [step.equations] if isinstance(step, Stage) else [t.equations for t in step.tasks]
+        for equation in (e for part in parts for e in part):
+            for x in {*reads(equation)} & found.keys():
+                in_order = schedule.home.get(results(equation)[0]) == schedule.home[x]
+                if not (isinstance(step, Stage) and in_order and reads_rows(equation, x) and _fills(equation)):
+                    del found[x]
+    return found
+
+
+def _fills(equation: Equation) -> bool:
+    """Is it known what is read past the ends of the table?"""
+    if not isinstance(equation, Compute) or equation.op.name != "gather":
+        return True
+    floats = jnp.issubdtype(jax_compat.device_dtype(equation.results[0].type), jnp.inexact)
+    return equation.op["mode"] != jax.lax.GatherScatterMode.FILL_OR_DROP or floats
+
+
+def filling(of: Compute) -> Any:
+    """What a read past the ends of a table gives; None where it clamps."""
+    if of.op.name != "gather" or of.op["mode"] != jax.lax.GatherScatterMode.FILL_OR_DROP:
+        return None
+    value = of.op["fill_value"]
+    return float("nan") if value is None else value
 
 
 def row_indices(of: Compute, indices: Sequence[Any], rows: int) -> Any:
@@ -108,3 +146,14 @@ def row_values(of: Compute, cotangent: Any) -> Any:
         cotangent = jnp.moveaxis(cotangent, offsets, range(-len(offsets), 0))
         return cotangent.reshape(-1, *of.op["slice_sizes"][1:])
     return cotangent
+
+
+def values_of_rows(of: Compute, rows: Any) -> Any:
+    """What was read, of its rows [n, ...]: the inverse of `row_values`."""
+    if of.op.name != "gather":
+        return rows
+    offsets = of.op["dimension_numbers"].offset_dims
+    (result,) = of.results
+    inside = [result.type.shape[k] for k in offsets]
+    batch = [n for k, n in enumerate(result.type.shape) if k not in offsets]
+    return jnp.moveaxis(rows.reshape(*batch, *inside), range(-len(offsets), 0), offsets)
