@@ -300,6 +300,7 @@ def draw(made: dict[str, Any], batches: Sequence[int], file: Path) -> None:
     examples = made["examples"]
     axes.set(xscale="log", xlabel=f"{examples} in a batch", ylabel=f"{examples} per second", title=made["workload"])
     axes.set_xticks(batches, [str(b) for b in batches])
+    axes.minorticks_off()
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     figure.tight_layout()

@@ -27,7 +27,7 @@ PRODUCTS = 32
 """How many products of 64 rows are measured at once, so that starting them costs nothing."""
 
 
-SMALLEST = 16
+SMALLEST = 64
 """From this batch size on the forward pass and the gradient are measured alone too: each compiles executables."""
 
 
