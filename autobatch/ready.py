@@ -8,12 +8,14 @@ Leaves planned for later            Ready(tables that the host fetches when the 
 
 from __future__ import annotations
 
+import functools
 import typing
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from autobatch import transfer
@@ -169,6 +171,17 @@ def _unchanged(leaves: Leaves, planned: Planned, sums: Any) -> tuple[Check, ...]
     return (Check(tuple(_stale(n) for n in planned.decided), checksums(live) != sums),)
 
 
+@jax.custom_jvp
+def _copies(first: Any, *others: Any) -> Any:
+    """One array of which each argument brings a copy: it moves with any of them, and each has its derivative."""
+    return first
+
+
+@_copies.defjvp
+def _moved_copies(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+    return _copies(*primals), functools.reduce(jnp.add, tangents)
+
+
 def one_batch(copies: Sequence[Leaves]) -> tuple[Leaves, tuple[Check, ...]] | None:
     """The leaves of arguments that were packed together, of which each brings a copy, and what remains to be checked:
     that they are copies. None where they are none, or that costs more than to put them together anew."""
@@ -186,4 +199,8 @@ def one_batch(copies: Sequence[Leaves]) -> tuple[Leaves, tuple[Check, ...]] | No
         for n in names
     ]
     sums = [checksums([c.columns[n] for n in (TOKEN, *names)]) for c in (first, *others)]
-    return first, tuple(Check(tuple(words), s != sums[0]) for s in sums[1:])
+    floats = [n for n in names if jnp.issubdtype(first.columns[n].dtype, jnp.inexact)]
+    moving = {n: _copies(first.columns[n], *(c.columns[n] for c in others)) for n in floats}
+    return replace(first, columns={**first.columns, **moving}), tuple(
+        Check(tuple(words), s != sums[0]) for s in sums[1:]
+    )

@@ -341,6 +341,20 @@ def test_floats_of_one_argument_changed_outside_jit():
 # ---- arrays beside batches
 
 
+def test_each_argument_has_its_gradient_under_jit():
+    """A plain function of arguments that were packed together: copies of one array, each with its own rows."""
+    sim = _similarity()
+    pairs = sim.pack(LEFT, RIGHT)
+    weights = jnp.arange(1.0, 4.0)
+
+    def value(a, b):
+        return (sim(params(), a, b)[1] * weights).sum()
+
+    left, right = jax.jit(lambda a, b: ab.grad(value, argnums=(0, 1))(a, b))(*pairs.args)
+    for found, other in ((left, RIGHT), (right, LEFT)):
+        np.testing.assert_allclose([t.x for t in ab.unbatch(found)], weights * np.array([t.x for t in other]))
+
+
 def test_an_array_beside_batches():
     f = ab.batched(lambda p, t, y: (p["w"] * t.x - y) ** 2, in_axes=(None, 0, 0))
     data, ys = ab.pack(LEFT), np.arange(3, dtype=np.float32)
