@@ -187,8 +187,8 @@ def compiled_step(settings: Settings) -> tuple[Any, Callable[[State, ab.Batch], 
 
     The gradient of the words' vectors is dense here, though few rows of it are not zero. With `sparse=True` and
     `ab.sparse(optimiser)` a step over the treebank's 8,000 words took 3 % less time, but Adam is lazy then (it leaves
-    the moments of a word alone until the word is met again), and after three epochs, of one seed, 43 % of the roots were
-    right instead of 46 %. Of larger vocabularies the time decides.
+    the moments of a word alone until the word is met again), and after three epochs, of one seed, 43 % of the roots
+    were right instead of 46 %. Of larger vocabularies the time decides.
     """
     optimiser = optax.chain(
         optax.scale(1 / settings.batch),  # ab.value_and_grad sums over the trees
