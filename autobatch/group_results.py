@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.arguments import is_array, one_level
+from autobatch.arguments import canonical, is_array, one_level
 from autobatch.batch import Batch
 from autobatch.errors import BatchError
 from autobatch.grouped import GroupedBatch, pack
@@ -52,8 +52,6 @@ class Together:
         children, key, rebuild = levels[0]
         if children is not None and all(other[0] is not None and other[1] == key for other in levels):
             columns = [[v for _, v in level[0] or ()] for level in levels]
-            if isinstance(parts[0], dict):  # the groups agree on the keys, but perhaps not on their order
-                columns = [[p[k] for k in parts[0]] for p in parts]
             axes = self.axes(axis, parts[0], len(children))
             return rebuild([self.value(row, a) for *row, a in zip(*columns, axes, strict=True)])
         if not any(isinstance(p, (Batch, Ragged)) or is_array(p) for p in parts) and all(p is parts[0] for p in parts):
@@ -65,7 +63,7 @@ class Together:
         if axis is None or isinstance(axis, int):
             return [axis] * count
         if isinstance(axis, dict) and isinstance(result, dict):
-            return [axis[k] for k in result]
+            return [axis[k] for k in canonical(result)]
         return [a for _, a in one_level(axis)[0] or ()]
 
     def array(self, parts: Sequence[Any], axis: int | None) -> Any:

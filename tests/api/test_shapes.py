@@ -166,6 +166,17 @@ def test_results_of_different_shapes_are_a_batch() -> None:
     assert agrees(ab.batched(lambda p: p.image.shape[0]), MIXED).dtype == jnp.int32
 
 
+def test_axes_of_a_dict_of_results() -> None:
+    """Entries of `out_axes` are those of their keys, in whatever order either dict has them."""
+
+    def both(p):
+        return {"b": p.image.sum(), "a": p.image.sum() * jnp.arange(2.0)}
+
+    rows, columns = (ab.batched(both, out_axes=axes)(MIXED) for axes in (0, {"a": 1, "b": 0}))
+    np.testing.assert_array_equal(columns["a"], rows["a"].T)
+    np.testing.assert_array_equal(columns["b"], rows["b"])
+
+
 def test_containers_of_results() -> None:
     result = agrees(ab.batched(lambda p: (p.image.sum(), {"b": p.image.T, "a": p.weight}, None)), MIXED)
     assert isinstance(result[0], jax.Array)
