@@ -14,7 +14,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, assert_never
+from typing import Any, Literal, TypeVar, assert_never
 
 import jax
 import numpy as np
@@ -109,13 +109,16 @@ def fill(form: Form, slot: Callable[[Slot], Any], raw: Callable[[Raw], Any]) -> 
             assert_never(form)
 
 
-def raws(form: Form) -> Iterator[Raw]:
-    """The shared parts of an argument."""
-    if isinstance(form, Raw):
+Part = TypeVar("Part", Raw, Slot)
+
+
+def parts(form: Form, kind: type[Part]) -> Iterator[Part]:
+    """The shared (`Raw`) or the batched (`Slot`) parts of an argument."""
+    if isinstance(form, kind):
         yield form
     elif isinstance(form, Branch):
         for child in form.children:
-            yield from raws(child)
+            yield from parts(child, kind)
 
 
 def orders(form: Form) -> Iterator[tuple[str, Order]]:
@@ -158,7 +161,7 @@ class Bound:
     @property
     def shared(self) -> list[Raw]:
         """The shared parts."""
-        return [raw for form in self.forms.values() for raw in raws(form)]
+        return [raw for form in self.forms.values() for raw in parts(form, Raw)]
 
     @property
     def orders(self) -> dict[str, Order]:

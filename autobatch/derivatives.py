@@ -20,13 +20,13 @@ import numpy as np
 
 from autobatch import linear, plain, traced
 from autobatch.api import Batched
-from autobatch.arguments import Bound, Form, Raw, describe, fill, is_array, one_level
+from autobatch.arguments import Bound, Form, Raw, Slot, describe, fill, is_array, one_level, parts
 from autobatch.batch import Batch
 from autobatch.differentials import moves
 from autobatch.errors import BatchError
 from autobatch.gradients import has_derivative
 from autobatch.linear import Linear
-from autobatch.selection import Selection, count_floats, select, slots_of
+from autobatch.selection import Selection, count_floats, select
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
@@ -280,7 +280,7 @@ def _holds_floats(selection: Selection, form: Form) -> bool:
     """Is there anything in an argument to differentiate by?"""
     if selection.shared_in(form):
         return True
-    for slot in slots_of(form):
+    for slot in parts(form, Slot):
         if slot.kind == "list":
             return True  # known when it is packed; a list without floats has a Batch of None
         if slot.kind == "batch" and slot.values.floats():

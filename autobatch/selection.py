@@ -5,13 +5,13 @@ Shared values are counted as `gradients.Structure` counts them, batched leaves a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
 
-from autobatch.arguments import Bound, Branch, Form, Raw, Slot, fill, one_level, raws
+from autobatch.arguments import Bound, Branch, Form, Raw, Slot, fill, one_level, parts
 from autobatch.gradients import Structure, has_derivative
 
 
@@ -27,7 +27,7 @@ class Selection:
 
     def shared_in(self, form: Form) -> bool:
         """Has a shared part of an argument a derivative?"""
-        return any(self.numbers[id(raw)] for raw in raws(form))
+        return any(self.numbers[id(raw)] for raw in parts(form, Raw))
 
     def entries(self, shared: Mapping[int, Any], slots: Mapping[int, Any]) -> list[Any]:
         """Derivatives in the structure of the arguments: of shared values by number, of batched leaves by index."""
@@ -56,10 +56,10 @@ def select(bound: Bound, forms: Callable[[Bound], Sequence[Form]]) -> Selection:
         bound = _apart(bound)
         numbers, again = _numbers(bound)
     chosen = tuple(forms(bound))
-    parts = [id(raw) for form in chosen for raw in raws(form)]
+    shared = [id(raw) for form in chosen for raw in parts(form, Raw)]
     every = [k for ks in numbers.values() for k in ks]  # an object that no copy is made of may stand elsewhere too
-    wanted = every if again else [k for part in parts for k in numbers[part]]
-    slots = tuple(s.index for form in chosen for s in slots_of(form))
+    wanted = every if again else [k for raw in shared for k in numbers[raw]]
+    slots = tuple(s.index for form in chosen for s in parts(form, Slot))
     return Selection(bound, chosen, tuple(sorted(set(wanted))), slots, numbers)
 
 
@@ -97,11 +97,3 @@ def _apart(bound: Bound) -> Bound:
         return replace(form, value=copied(form.value)) if isinstance(form, Raw) and not form.static else form
 
     return replace(bound, forms={name: replaced(form) for name, form in bound.forms.items()})
-
-
-def slots_of(form: Form) -> Iterator[Slot]:
-    if isinstance(form, Slot):
-        yield form
-    elif isinstance(form, Branch):
-        for child in form.children:
-            yield from slots_of(child)

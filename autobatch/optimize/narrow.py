@@ -12,14 +12,13 @@ loops alone: inside them, one product of a window is faster than one for each br
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
-from autobatch.ir.system import Compute, Equation, Fold, Gather, System, Variable, reads, results
+from autobatch.ir.system import Compute, Equation, Gather, System, Variable, reads, results
 from autobatch.optimize.contractions import Product, row_product
-from autobatch.optimize.fission import Recurrence, Schedule, eliminate_dead, fission
-from autobatch.optimize.requests import gather_layout
+from autobatch.optimize.fission import Recurrence, Schedule, eliminate_dead
 
 
 def narrow_joins(schedule: Schedule) -> System | None:
@@ -34,7 +33,7 @@ def narrow_joins(schedule: Schedule) -> System | None:
         if not isinstance(equation, Gather) or not is_join(equation) or equation.result in schedule.system.outputs:
             continue
         found = [row_product(e) for e in readers[equation.result]]
-        products = [p for p in found if p is not None and p.row == equation.result and p.weight.space is None]
+        products = [p for p in found if p is not None]
         if len(products) < len(found) or any(id(e) in looping for e in (equation, *readers[equation.result])):
             continue
         if 0 < sum(p.columns for p in products) < equation.result.type.shape[0]:
@@ -45,8 +44,7 @@ def narrow_joins(schedule: Schedule) -> System | None:
     equations: list[Equation] = []
     for equation in schedule.system.equations:
         equations += [equation] if id(equation) not in moved else before_join(*moved[id(equation)], ids)
-    system = eliminate_dead(replace(schedule.system, equations=tuple(equations)))
-    return system if tables_agree(fission(system)) else None
+    return eliminate_dead(replace(schedule.system, equations=tuple(equations)))
 
 
 def is_join(gather: Gather) -> bool:
@@ -55,9 +53,9 @@ def is_join(gather: Gather) -> bool:
     return joins and len(gather.result.type.shape) == 1 and all(s.space is not None for s in gather.sources)
 
 
-def before_join(gather: Gather, product: Product, ids: Iterable[int]) -> list[Equation]:
+def before_join(gather: Gather, product: Product, ids: Iterator[int]) -> list[Equation]:
     """The product of each source, and the gather of their results."""
-    equation, ids = product.equation, iter(ids)
+    equation = product.equation
     (result,) = equation.results
     made: list[Compute] = []
     for source in gather.sources:
@@ -73,18 +71,3 @@ def before_join(gather: Gather, product: Product, ids: Iterable[int]) -> list[Eq
         )
     sources = tuple(e.results[0] for e in made)
     return [*made, replace(gather, result=result, sources=sources, inside=sources)]
-
-
-def tables_agree(schedule: Schedule) -> bool:
-    """Do all that read by one table, in one order, read rows that lie in the same orders?"""
-    layouts: dict[tuple[str, int], tuple[object, ...]] = {}
-    for step in schedule.steps:
-        equations = [e for t in step.tasks for e in t.equations] if isinstance(step, Recurrence) else step.equations
-        for equation in equations:
-            if isinstance(equation, Gather | Fold):
-                variables, place = gather_layout(schedule, equation, step)
-                members = tuple(-1 if v.space is None else schedule.home[v].index for v in variables)
-                key = equation.table, schedule.home[equation.result].index
-                if layouts.setdefault(key, (members, place)) != (members, place):
-                    return False
-    return True

@@ -218,7 +218,7 @@ class AdjointEmission(Emission):
 
     # ---- equations
 
-    def whole(self, equation: Equation, step: Stage) -> Sequence[Any]:
+    def whole(self, equation: Equation, step: Stage | Recurrence) -> Sequence[Any]:
         match equation:
             case Given(index=index):
                 return [self.handed[index]]
@@ -233,7 +233,7 @@ class AdjointEmission(Emission):
             case Follow():
                 return [self.follow(equation)]
             case Gather() if id(equation) in self.steps:
-                return super().whole(equation, self.steps[id(equation)])  # type: ignore[arg-type]
+                return super().whole(equation, self.steps[id(equation)])
             case _:
                 return super().whole(equation, step)
 
@@ -312,7 +312,7 @@ class AdjointEmission(Emission):
         maker = self.makers.get(x)
         if self.schedule.home[x].index == order.index:
             if isinstance(maker, Gather):
-                step = self.steps.get(id(maker), self.schedule.steps[0])
+                step = self.steps.get(id(maker), self.stage_of[x])
                 variables, _ = gather_layout(self.schedule, maker, step)
                 whole = self.joined(variables, jax_compat.device_dtype(x.type))
                 return [(whole, self.table(f"{maker.table}@{order.index}"))]

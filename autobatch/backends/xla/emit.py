@@ -116,6 +116,7 @@ class Emission:
         self.multiplied: dict[tuple[Variable, ...], Any] = {}
         stages = [s for s in self.schedule.steps if isinstance(s, Stage)]
         self.makers = {r: e for s in stages for e in s.equations for r in results(e)}
+        self.stage_of = {r: s for s in stages for e in s.equations for r in results(e)}
 
     def run(self) -> None:
         for step in self.schedule.steps:
@@ -216,7 +217,7 @@ class Emission:
                 continue
             self.env.update(zip(results(equation), self.whole(equation, stage), strict=True))
 
-    def whole(self, equation: Equation, step: Stage) -> Sequence[Any]:
+    def whole(self, equation: Equation, step: Stage | Recurrence) -> Sequence[Any]:
         """The results of an equation over all rows of its space."""
         match equation:
             case Shared(index=index):
@@ -266,7 +267,7 @@ class Emission:
             return self.in_order(x, order)
         return self.atom(x)
 
-    def segments(self, fold: Fold | PathSum, kind: str, table: str, step: Stage) -> Any:
+    def segments(self, fold: Fold | PathSum, kind: str, table: str, step: Stage | Recurrence) -> Any:
         """A fold over all rows: a reduction by sorted segments."""
         order = self.schedule.home[fold.result]
         name, rows = f"{table}@{order.index}", self.capacity(order)

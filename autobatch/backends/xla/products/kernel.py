@@ -189,17 +189,22 @@ def gather(kernel: Kernel) -> Function:
         "noinline nounwind"
     )
     distance = f.mul("%rows", CHUNK)
-    indexed = f.let("icmp ne ptr %index, null")
     with f.loop(0, "%rows", 1) as row:
-        number = f.slot(f.add("%first", row))
-        with f.when(indexed):
-            entry = f.at("%index", f.mul(row, 4))
-            f.set(number, f.let(f"sext i32 {f.load('i32', entry, align=4)} to i64"))
-        source = f.at("%x", f.mul(f.mul(f.get(number), "%k"), kernel.bytes))
+        source = source_row(f, kernel, row)
         first_chunk = f.at("%block", f.mul(row, CHUNK))
         copy_row(f, kernel, source, first_chunk, distance)
     f.do("ret void")
     return f
+
+
+def source_row(f: Function, kernel: Kernel, row: str) -> str:
+    """The address of the row of `%x`, of `%k` columns, that `%index` names at `row`; of `%first` + `row` where there is
+    no index."""
+    number = f.slot(f.add("%first", row))
+    with f.when(f.let("icmp ne ptr %index, null")):
+        entry = f.at("%index", f.mul(row, 4))
+        f.set(number, f.let(f"sext i32 {f.load('i32', entry, align=4)} to i64"))
+    return f.at("%x", f.mul(f.mul(f.get(number), "%k"), kernel.bytes))
 
 
 def copy_row(f: Function, kernel: Kernel, source: str, first_chunk: str, distance: str) -> None:

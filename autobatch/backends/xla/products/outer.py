@@ -10,7 +10,7 @@ copied, `[rows][panel]`; later rows are added to what the earlier ones gave. Row
 
 from __future__ import annotations
 
-from autobatch.backends.xla.products.kernel import CHUNK, Kernel, lanes_below, masked_load
+from autobatch.backends.xla.products.kernel import CHUNK, Kernel, lanes_below, masked_load, source_row
 from autobatch.backends.xla.products.text import Function
 
 
@@ -29,13 +29,8 @@ def transpose(kernel: Kernel) -> Function:
         "i64 %room, ptr %scratch) noinline nounwind"
     )
     most = kernel.vectors.rows
-    indexed = f.let("icmp ne ptr %index, null")
     with f.loop(0, "%rows", 1) as row:
-        number = f.slot(f.add("%first", row))
-        with f.when(indexed):
-            entry = f.at("%index", f.mul(row, 4))
-            f.set(number, f.let(f"sext i32 {f.load('i32', entry, align=4)} to i64"))
-        source = f.at("%x", f.mul(f.mul(f.get(number), "%k"), kernel.bytes))
+        source = source_row(f, kernel, row)
         chunk, lane = f.let(f"udiv i64 {row}, {kernel.chunk}"), f.let(f"urem i64 {row}, {kernel.chunk}")
         column = f.slot(0)
         with f.whilst(lambda: f.below(f.get(column), "%k")):
@@ -61,9 +56,8 @@ def panel(kernel: Kernel) -> Function:
     """Copy a panel of `rows` rows that are `stride` bytes apart; `columns` are left from `g` on. What is past the last
     one is zero."""
     f = Function("internal void @panel(ptr %g, i64 %stride, i64 %rows, i64 %columns, ptr %to) noinline nounwind")
-    masks = [lanes_below(f, kernel.lanes, f.let("add i64 %columns, 0"))]
-    rest = f.let("call i64 @llvm.umax.i64(i64 %columns, i64 " + f"{kernel.lanes})")
-    masks.append(lanes_below(f, kernel.lanes, f.sub(rest, kernel.lanes)))
+    rest = f.sub(f.let(f"call i64 @llvm.umax.i64(i64 %columns, i64 {kernel.lanes})"), kernel.lanes)
+    masks = [lanes_below(f, kernel.lanes, count) for count in ("%columns", rest)]
     with f.loop(0, "%rows", 1) as row:
         origin, target = f.at("%g", f.mul(row, "%stride")), f.at("%to", f.mul(row, kernel.panel * kernel.bytes))
         for c, mask in enumerate(masks):
