@@ -32,7 +32,7 @@ from autobatch.frontend.layouts import (
 from autobatch.frontend.numbers import coerce, negate, operand_of, present, traced, undefined
 from autobatch.frontend.state import FLAGS, RESULT, RETURNED, Ended, State, Unknown
 from autobatch.frontend.statics import Kind, container_kind
-from autobatch.frontend.unify import Conflict, position_among, unify
+from autobatch.frontend.unify import Conflict, position_among, refuse_alternatives, unify
 from autobatch.ir.core import Apply, If, Instruction, Map, Operand, Region, Value
 from autobatch.ir.ops import OWN, own
 from autobatch.ir.types import INT, List, Made, Ref
@@ -304,6 +304,9 @@ def _convert_choice(s: State, value: v.Abstract, alternatives: Sequence[Layout])
     given = value.alternatives if isinstance(value, v.Choice) else (value,)
     places = [position_among(alternatives, layout_of(x)) for x in given]
     there = {k: x for k, x in zip(places, given, strict=True) if k is not None}
+    if not there:
+        assert isinstance(value, v.Choice)
+        refuse_alternatives(s, value)
     index: Operand = s.scalar(next(iter(there)))
     if isinstance(value, v.Choice):
         index = value.index

@@ -30,6 +30,7 @@ from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import container_kind, inputs
 from autobatch.frontend.tags import tag_equal
 from autobatch.frontend.texts import is_text, text
+from autobatch.frontend.unify import refuse_alternatives
 from autobatch.frontend.views import viewed
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
@@ -94,6 +95,9 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
     overloaded = _overloaded(s, function, a, b)
     if overloaded is not None:
         return overloaded
+    for x in (a, b):
+        if isinstance(x, v.Choice):
+            refuse_alternatives(s, x)
     s.refuse(f"the operator {_NAMES[function]!r} is not defined for these values", "check the types of both sides")
 
 

@@ -30,6 +30,7 @@ from autobatch.frontend.rebuild import rebuild_function
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.state import Context, State
 from autobatch.frontend.statics import is_namedtuple, make_object
+from autobatch.frontend.unify import refuse_alternatives
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Literal, Operand
 from autobatch.ir.types import Array
@@ -247,6 +248,8 @@ def to_python(s: State, value: v.Abstract, take: Take, ordered: bool = True) -> 
                 "a value that may be None is handed to a function that is traced",
                 "test it first: `if x is not None: ...`",
             )
+        case v.Choice():
+            refuse_alternatives(s, value)
         case _:
             s.refuse("this value cannot be handed to a function of JAX or of a library", "pass numbers and arrays")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from autobatch.frontend import values as v
 from autobatch.frontend.layouts import (
@@ -29,15 +29,32 @@ from autobatch.frontend.layouts import (
     describe,
     is_none,
     is_numpy,
+    layout_of,
     leaf_type,
     static_type,
 )
 from autobatch.frontend.statics import same_static
 from autobatch.ir.types import MADE, Array, List, Made, Ref, Type
 
+if TYPE_CHECKING:
+    from autobatch.frontend.state import State
+
 
 class Conflict(Exception):
     """Two layouts have nothing in common; the message says what differs."""
+
+
+def refuse_alternatives(s: State, value: v.Choice) -> NoReturn:
+    """Something picked from values of different types stands where one type is needed."""
+    try:
+        reduce(unify, map(layout_of, value.alternatives))
+        differ = "they are functions"
+    except Conflict as conflict:
+        differ = str(conflict)
+    s.refuse(
+        f"what is picked here may have different types: {differ}",
+        "pick from a dict or list whose values have one type, dtype and shape, and keep the others apart",
+    )
 
 
 class _Displaced(Exception):

@@ -265,3 +265,18 @@ def text_as_index(xs):
 
 def range_of_a_float(x):
     return [1 for _ in range(x)]
+
+
+UNEVEN = {"a": np.float32(1.0), "b": np.ones(3, np.float32)}
+
+
+def computes_with_one_of_several_types(t):
+    return UNEVEN[t.name] * t.word
+
+
+def returns_one_of_several_types(t):
+    return UNEVEN[t.name]
+
+
+def hands_on_one_of_several_types(t):
+    return jnp.sin(UNEVEN[t.name])
