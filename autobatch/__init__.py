@@ -23,6 +23,7 @@ from autobatch.errors import (
     UnsupportedError,
 )
 from autobatch.grouped import load, pack
+from autobatch.host_memory import keep_memory
 from autobatch.loader import Loader
 from autobatch.objects import unbatch
 from autobatch.options import options
@@ -55,6 +56,7 @@ __all__ = [
     "grad",
     "hvp",
     "jvp",
+    "keep_memory",
     "load",
     "options",
     "pack",

@@ -23,7 +23,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import jax
 
 from autobatch import plain, transfer
-from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, read_axes
+from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, positions_of, read_axes
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
 from autobatch.data import Known, fixed_by, gather
@@ -76,6 +76,7 @@ class Batched(Generic[P, R]):
         self.planner: Batched[..., Any] = self  # what batches are planned for: methods of all instances are one
         self._receiver: tuple[Any, ...] = ()
         self._signature = _signature(fun)
+        self._positions = positions_of(self._signature)
         self._is_method = False
         if not _in_class(fun):
             self._entries  # noqa: B018  wrong axes are refused here; those of a method at its first call
@@ -229,7 +230,8 @@ class Batched(Generic[P, R]):
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
         """The arguments of a call by parameter, `self` among them."""
         given = (*self._receiver, *args)
-        return bind(self._name, self._signature, self._entries, self.settings.static, given, kwargs)
+        static = self.settings.static
+        return bind(self._name, self._signature, self._entries, static, given, kwargs, self._positions)
 
     def programs(self, bound: Bound) -> Tree:
         """The programs of a call, for its derivatives."""
@@ -258,8 +260,12 @@ class Batched(Generic[P, R]):
 
     def with_axes(self, in_axes: Mapping[str, Any]) -> Batched[..., R]:
         """The same function with other axes. Batches that are planned for one are planned for the other."""
+        return self.with_settings(in_axes=dict(in_axes))
+
+    def with_settings(self, **changes: Any) -> Batched[..., R]:
+        """The same function with other arguments of `batched`, and the programs that it has in common with this one."""
         made: Batched[..., R] = object.__new__(type(self))
-        made.__dict__.update(self.__dict__, settings=replace(self.settings, in_axes=dict(in_axes)))
+        made.__dict__.update(self.__dict__, settings=replace(self.settings, **changes))
         made.__dict__.pop("_entries", None)
         return made
 

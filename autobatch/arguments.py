@@ -283,6 +283,13 @@ def _positional_axes(in_axes: Sequence[Axes], parameters: list[inspect.Parameter
 # ---- binding
 
 
+def positions_of(signature: inspect.Signature) -> tuple[str, ...]:
+    """The names of the parameters where each takes one argument by its position: as many arguments are bound without
+    asking the signature, which takes long. Nothing for other parameters."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(signature.parameters) if all(p.kind in kinds for p in signature.parameters.values()) else ()
+
+
 def bind(
     function: str,
     signature: inspect.Signature,
@@ -290,13 +297,18 @@ def bind(
     static: frozenset[str],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
+    positions: tuple[str, ...] = (),
 ) -> Bound:
     """Sort the arguments of a call into batched and shared; raises BatchError where sizes differ or one example was
-    given, and TypeError like any call whose arguments do not fit the parameters."""
-    try:
-        given = signature.bind(*args, **kwargs).arguments
-    except TypeError as error:
-        raise TypeError(f"{function}(): {error}; its parameters are {signature}") from None
+    given, and TypeError like any call whose arguments do not fit the parameters. `positions`: see `positions_of`."""
+    given: Mapping[str, Any]
+    if not kwargs and args and len(args) == len(positions):
+        given = dict(zip(positions, args, strict=True))
+    else:
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{function}(): {error}; its parameters are {signature}") from None
     binder = _Binder(function)
     forms = {n: binder.parameter(signature.parameters[n], v, entries, static) for n, v in given.items()}
     if not binder.slots:

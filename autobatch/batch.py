@@ -162,7 +162,7 @@ class Batch:
                 raise IndexError(f"example {index} of a batch of {len(self)}")
             return _objects(self.columns().take([int(index)]))[0]
         group = self.group() if self._component is None else self.group().alone(self._component)
-        return Batch(group.take(index_on_host(index)))
+        return Batch(group.cut(index_on_host(index)))
 
     @property
     def args(self) -> tuple[Batch, ...]:

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.errors import PlanError
+from autobatch.errors import ExampleError, Failure, PlanError
+from autobatch.ir.blocks import Site
 
 _POSITION, _MIX = 0x9E3779B1, 0x7FEB352D
 
@@ -79,6 +80,27 @@ def refuse(checks: Sequence[Check], report: bool = True) -> Any:
     if report:
         jax.lax.cond(some, raise_on_host, lambda flags: None, failed)
     return some
+
+
+def failures_of(sites: Sequence[Site], status: Any) -> tuple[Failure, ...]:
+    """What the examples failed with whose `status` is not 0: 1 + the position among `sites`."""
+    found = np.asarray(status)
+    wrong = np.flatnonzero(found).tolist()
+    return tuple(Failure(k, (site := sites[int(found[k]) - 1]).kind, site.message, site.span) for k in wrong)
+
+
+def refuse_failed(sites: Sequence[Site], status: Any) -> None:
+    """Raise ExampleError where an example has failed; under a transformation of JAX by a call of the host, when the
+    computation ends."""
+
+    def raise_failures(found: Any) -> None:
+        if failures := failures_of(sites, found):
+            raise ExampleError(failures)
+
+    if isinstance(status, jax.core.Tracer):
+        jax.lax.cond((status != 0).any(), lambda s: jax.debug.callback(raise_failures, s), lambda s: None, status)
+    else:
+        raise_failures(status)
 
 
 def _raise(words: Sequence[str], failed: Any) -> None:

@@ -120,9 +120,11 @@ class _Fit:
                 if isinstance(offsets, jax.core.Tracer):
                     raise Misfit(f"{place}: under jax.jit the lengths of lists are not known; give a Ragged")
                 flat: list[Any] = []
-                for k, (row, length) in enumerate(zip(given, np.diff(np.asarray(offsets)).tolist(), strict=True)):
+                lengths = np.diff(np.asarray(offsets))[: len(given)].tolist()  # inner lists have capacity for more
+                entry = "list" if place.endswith("[...]") else "example"
+                for k, (row, length) in enumerate(zip(given, lengths, strict=True)):
                     if not isinstance(row, (list, tuple, np.ndarray, jax.Array)) or len(row) != length:
-                        raise Misfit(f"{place}: example {k}: {describe(row)} was given for a list of {length}")
+                        raise Misfit(f"{place}: {entry} {k}: {describe(row)} was given for a list of {length}")
                     flat += list(row)
                 yield from self.rows(values, flat, f"{place}[...]")
             case _ if is_array(result):

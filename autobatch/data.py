@@ -34,7 +34,7 @@ from autobatch.ir.template import Input, is_numpy
 from autobatch.ir.types import Array, Type
 from autobatch.joint import Part, join
 from autobatch.packing import Declared, merged, pack_fresh, pack_like, unknown_lists
-from autobatch.ready import Program, Ready, at_run_time, from_host, from_leaves, one_batch
+from autobatch.ready import Program, Ready, at_run_time, from_host, from_leaves, from_structure, one_batch
 from autobatch.runtime.columns import ROOT, Columns, has_mask, host_dtype, host_shape
 from autobatch.runtime.layout import TypesDisagree
 from autobatch.runtime.schema import Schema, without_numpy
@@ -129,7 +129,7 @@ class Examples:
     def _planned(self, program: Program) -> Ready:
         if self.leaves is not None and self.group is None:
             found = from_leaves(*self.leaves, program.fingerprint) or from_host(*self.leaves, program)
-            found = found or at_run_time(*self.leaves, program)
+            found = found or from_structure(*self.leaves, program) or at_run_time(*self.leaves, program)
             if found is not None:
                 return found
         group = self.on_host()

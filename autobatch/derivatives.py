@@ -130,7 +130,7 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, spa
             result, found = linear.with_gradient(
                 _name(f), batched.programs(selection.bound), selection, has_aux, what, sparse
             )
-        return result, found[0] if isinstance(argnums, int) else tuple(found)
+        return result, found[0] if _is_one(argnums) else tuple(found)
 
     return _named(both, f, "value_and_grad")
 
@@ -181,7 +181,7 @@ def hvp(f: Function, args: Sequence[Any], tangents: Sequence[Any], argnums: Argn
         tree = batched.programs(selection.bound)
         moved = linear.tangents_of(tree, every, tangents, what)
         found = linear.curvature(_name(f), tree, selection, moved, f"ab.hvp of {_name(f)}")
-    return found[0] if isinstance(argnums, int) else tuple(found)
+    return found[0] if _is_one(argnums) else tuple(found)
 
 
 def per_example_grad(f: Function, argnums: Argnums = 0) -> Function:
@@ -244,9 +244,14 @@ def _named(made: Function, f: Function, transform: str) -> Function:
     return made
 
 
+def _is_one(argnums: Argnums) -> bool:
+    """Is it the number of one argument, of Python or NumPy?"""
+    return isinstance(argnums, (int, np.integer))
+
+
 def _positions(argnums: Argnums, args: Sequence[Any], what: str) -> tuple[int, ...]:
     """The positions of the arguments that are differentiated by."""
-    given = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    given = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
     for k in given:
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not -len(args) <= k < len(args):
             raise BatchError(f"{what}: argnums={argnums!r}, but the call has {len(args)} positional arguments")

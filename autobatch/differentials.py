@@ -188,8 +188,8 @@ def mode_of(shared: Sequence[Any], tables: Mapping[str, Any]) -> Mode:
     known: Mode = _mode.value
     if known != "reverse":
         return known
-    pushed = any(jax_compat.is_pushed_forward(x) for x in (*shared, *tables.values()))
-    return "reverse once" if pushed else "reverse"
+    traced = [x for x in (*shared, *tables.values()) if isinstance(x, jax.core.Tracer)]
+    return "reverse once" if any(map(jax_compat.is_pushed_forward, traced)) else "reverse"
 
 
 @contextmanager

@@ -130,20 +130,19 @@ def float_columns(batch: Batch) -> dict[str, Any]:
     return {c.name: leaves.columns[c.name] for c in columns_of(form.schema) if moves(leaves.columns[c.name])}
 
 
-def derivative_of(result: Any, derivatives: Iterator[Any]) -> Any:
-    """A result with derivatives in the place of its floats, in their order, and None where there is none."""
+def derivative_of(value: Any, derivatives: Iterator[Any], has: Callable[[Any], bool] = moves) -> Any:
+    """A result or an argument with derivatives in the place of what `has` one, in their order, and None elsewhere."""
 
     def made(x: Any) -> Any:
         match x:
             case GroupedBatch(groups=groups, order=order):
                 return GroupedBatch([made(g) for g in groups], order)
             case Batch():
-                leaves, form = x.parts()
-                given = {n: next(derivatives) if moves(c) else c for n, c in sorted(leaves.columns.items())}
-                return batch_of(given, form, given)
+                columns = x.parts()[0].columns
+                return derivatives_like(x, {n: next(derivatives) for n, c in sorted(columns.items()) if moves(c)})
             case Ragged(values=values, offsets=offsets):
-                return Ragged(derivative_of(values, derivatives), offsets)
+                return Ragged(derivative_of(values, derivatives, has), offsets)
             case _:
-                return next(derivatives) if moves(x) else None
+                return next(derivatives) if has(x) else None
 
-    return jax.tree.map(made, result, is_leaf=lambda x: isinstance(x, (Batch, Ragged)))
+    return jax.tree.map(made, value, is_leaf=lambda x: isinstance(x, (Batch, Ragged)))

@@ -6,6 +6,7 @@ data set. Its `Form` is equal for all batches of one size class, and never holds
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import weakref
@@ -153,6 +154,7 @@ class Group:
         self._flat: tuple[Any, Leaves, Form] | None = None
         self._conformed: dict[Schema, Group] = {}
         self._alone: dict[int | None, Group] = {}
+        self._single: tuple[Planners, Bounded[int, Group]] | None = None
         self.joined: Bounded[Any, tuple[Group, Any]] = Bounded(8)
         """Groups whose first component this is, by all their components (`joint.py`)."""
         self.epochs: dict[Any, Any] = {}
@@ -162,10 +164,10 @@ class Group:
         _groups[self.token] = self
         self.schema: Schema = columns.schema if columns is not None else origin[0].schema  # type: ignore[index]
         self.count = columns.count if columns is not None else len(origin[1])  # type: ignore[index]
-        self.profile: Mapping[str, float] | None = None if origin is None else origin[0].own_profile
+        self.profile: Mapping[str, transfer.Profile] | None = None if origin is None else origin[0].own_profile
 
-    @property
-    def own_profile(self) -> Mapping[str, float]:
+    @functools.cached_property
+    def own_profile(self) -> Mapping[str, transfer.Profile]:
         return self.profile or transfer.profile_of(self.columns)
 
     @property
@@ -195,7 +197,21 @@ class Group:
         return self.columns.nbytes + sum(p.nbytes for p in self._plans.values()) + sum(g.nbytes for g in kept)
 
     def take(self, indices: Any) -> Group:
+        return self._of(positions(indices, self.count))
+
+    def cut(self, indices: Any) -> Group:
+        """As `take`. A single example of a data set is kept, with the tables that will be bound for it, as far as there
+        is room: every epoch meets it again, while two minibatches of more are hardly ever the same."""
         chosen = positions(indices, self.count)
+        if len(chosen) != 1 or self.origin is not None:
+            return self._of(chosen)
+        with self._lock:
+            if self._single is None or self._single[0] is not self.planners:
+                most = SINGLE_BYTES // (SINGLE_FACTOR * (1 + self.nbytes // self.count))
+                self._single = self.planners, Bounded(int(most))
+            return self._single[1].get_or_make(int(chosen[0]), lambda: self._of(chosen))
+
+    def _of(self, chosen: npt.NDArray[np.int64]) -> Group:
         root, inside = (self, chosen) if self.origin is None else (self.origin[0], self.origin[1][chosen])
         if self.origin is not None and self.planners != root.planners:
             root, inside = self, chosen  # this group was planned on its own
@@ -297,6 +313,10 @@ class Group:
             _, leaves, form = self._flat
             return leaves, form if component is None else replace(form, component=component)
 
+
+SINGLE_BYTES, SINGLE_FACTOR = 64 * 2**20, 16
+"""The memory for examples that were cut alone, each taken to need so many times its share of the data set: tables have
+room for more rows than there are."""
 
 PLANS = 16
 """A batch keeps so many plans: of programs, and of what shared integers decide in them."""

@@ -27,7 +27,7 @@ from autobatch.gradients import Structure, derivative_of, derivatives_like, floa
 from autobatch.group_results import Together
 from autobatch.grouped import GroupedBatch
 from autobatch.groups import data_tables, with_rows
-from autobatch.ir.template import Container, Fixed, Output, Template
+from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
 from autobatch.ir.types import Array
 from autobatch.prepared import Prepared
 from autobatch.runtime.columns import columns_of
@@ -96,10 +96,17 @@ class Leaf:
             found, pull = p.program.derivatives.linearised(p.shared, p.tables, p.ready.signature, wrt, by_rows)
         return found, pull
 
+    def weight(self) -> Any:
+        """bool[B]: the examples that have not failed, also on the device; None where failures are raised."""
+        p = self.prepared
+        if not p.program.masks:
+            return None
+        return ~(p.failed_on_device(p.compute(p.shared, p.tables))[0] if p.program.compiled.sites else p.failed)
+
     def with_gradient(self, wrt: Wrt, output: int, by_rows: bool) -> tuple[Any, Moving]:
         """The derivative of the sum of one result over all examples that have not failed."""
         p = self.prepared
-        weight = ~p.failed if p.program.masks else None
+        weight = self.weight()
         if p.is_interpreted:
             found, moving = differentials.with_gradient(p.compute, p.shared, p.tables, weight, wrt, output)
             return found, self.by_rows(moving, wrt) if by_rows else moving
@@ -127,7 +134,7 @@ class Leaf:
 
     def curvature(self, tangents: Moving, wrt: Wrt, moved: Wrt, output: int) -> tuple[Any, Moving]:
         p = self.prepared
-        weight = ~p.failed if p.program.masks else None
+        weight = self.weight()
         if p.is_interpreted:
             return differentials.curvature(p.compute, p.shared, p.tables, tangents, weight, wrt, moved, output)
         made: tuple[Any, Moving] = p.program.derivatives.curvature(
@@ -350,8 +357,10 @@ def scalar(template: Template, function: str, has_aux: bool, what: str) -> int |
             words = f"a {kind}"
         case Fixed(value=value):
             words = repr(value)
-        case _:
-            words = "a list" if not isinstance(template, Fixed) else "a constant"
+        case Maybe():
+            words = "None on some path"
+        case Rows():
+            words = "a list"
     raise BatchError(
         f"{what}: {function} returns {words} for one example, and the derivative is that of a number, a float32[]; "
         f"return one, or take ab.vjp({function}, ...), which has a cotangent for every float of the result"

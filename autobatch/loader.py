@@ -241,7 +241,13 @@ class _Source:
     def _rows(self, leaf: Any, indices: Ints) -> Any:
         if not isinstance(leaf, Batch):
             return self._put(leaf[indices])
-        return leaf[indices] if indices.ndim == 1 else self._move(leaf.epoch(indices))
+        if indices.ndim > 1:
+            return self._move(leaf.epoch(indices))
+        if len(indices) == 1 and not isinstance(leaf, GroupedBatch):
+            # its tables will lie on the device of this loader: it is not the one that others get
+            group = leaf.group() if leaf.component is None else leaf.group().alone(leaf.component)
+            return Batch(group.take(indices))
+        return leaf[indices]
 
 
 def _stay(arrays: Any) -> Any:

@@ -95,6 +95,13 @@ def _count(value: Any) -> int:
     return number
 
 
+def _turns(value: Any) -> int:
+    number = _count(value)
+    if number > 1_000_000_000:
+        raise ValueError("a positive int up to 1,000,000,000")
+    return number
+
+
 def _folder(value: Any) -> Path | None:
     if value is None or value == "":
         return None
@@ -170,16 +177,33 @@ class Options:
     differ in the last bits at most."""
 
     products: str = field(default="auto", metadata=_spec(_products, compiles=True))
-    """What multiplies rows by a matrix inside level loops on a CPU. `xla`: XLA's own product. `native`: a kernel that
-    is compiled for this machine (Linux on x86-64 with AVX2; `pip install 'autobatch[native]'`), else OptionError.
-    `auto`: the kernel where there is one and it was measured to win. `f.explain` shows what multiplies where."""
+    """What multiplies rows by a matrix on a CPU, inside level loops and over all rows of a space. `xla`: XLA's own
+    product. `native`: a kernel that is compiled for this machine (Linux on x86-64 with AVX2; `pip install
+    'autobatch[native]'`), else OptionError. `auto`: the kernel where there is one and it was measured to win.
+    `f.explain` shows what multiplies in loops."""
 
     residuals: str = field(default="save_dots", metadata=_spec(_residuals, compiles=True))
-    """What a gradient keeps of the forward pass, as the policies of `jax.checkpoint` do. `save_dots`: matrix products
-    and other costly operations, and what the level loops hold anyway; the rest, element-wise work and copies of rows,
-    is computed again. `save_all`: everything that the backward pass reads, for more memory. `recompute`: only what the
-    level loops and sums of lists hold, for the least memory; products run again. Gradients differ in the last bits at
-    most. `f.lower(...).as_text("adjoint")` lists what is kept."""
+    """What a gradient keeps of the forward pass, as the policies of `jax.checkpoint` do. `save_dots`: no matrix product
+    or other costly operation runs twice; of the values between them and the backward pass those that take the fewest
+    bytes are kept, as late ones as possible (the gates of a cell rather than what they are computed from). `save_all`:
+    everything that the backward pass reads, for more memory. `recompute`: the fewest bytes, for which products outside
+    the level loops run again. Gradients differ in the last bits at most. `f.lower(...).as_text("adjoint")` lists what
+    is kept."""
+
+    max_depth: int = field(default=10_000, metadata=_spec(_count, compiles=True))
+    """How deep a recursion may go whose calls depend on computed numbers, in calls that wait for another one (a call
+    that is the last thing a function does waits for none). An example that needs more fails with RecursionError. Each
+    example of a batch has a stack of that size once one of them needs more than 1,024 entries."""
+
+    max_steps: int = field(default=100_000_000, metadata=_spec(_count, compiles=True))
+    """How many blocks of code an example may run in such a recursion. One that needs more never ends, presumably, and
+    fails with RuntimeError."""
+
+    max_iterations: int = field(default=10_000_000, metadata=_spec(_turns, compiles=True))
+    """How many turns a loop may have that computed numbers end, for one example; at most 1,000,000,000. One that needs
+    more never ends, presumably, and fails its example with RuntimeError, which names the loop. A gradient keeps 32
+    states of the loop for each factor of 32 that there is in it (160 for the default), however many turns are run; the
+    turns between them run again, each as often as there are such factors at most."""
 
     cache_size: int = field(default=128, metadata=_spec(_count))
     """How many specialisations, executables and plans each batched function keeps in memory; beyond it, the one that
@@ -202,6 +226,8 @@ class Options:
 
 _FIELDS = {f.name: f for f in dataclasses.fields(Options)}
 _VARIABLES = tuple(f"AUTOBATCH_{name.upper()}" for name in _FIELDS)
+_TRANSLATED = tuple(map(os.fsencode, _VARIABLES)) if os.name == "posix" else None
+"""The names as the environment holds them."""
 
 
 def _checked(name: str, value: Any, source: str) -> Any:
@@ -271,16 +297,24 @@ def current(argument: Mapping[str, Any] | options | None = None) -> Options:
         own = argument.values
     else:
         own = tuple(sorted(check_values(argument).items())) if argument else ()
-    environment = tuple(map(os.environ.get, _VARIABLES))
-    return _resolve((_process, *_contexts.get(), own), environment)
+    return _resolve((_process, *_contexts.get(), own), _environment())
+
+
+def _environment() -> tuple[Any, ...]:
+    """The variables as they are now. `os.environ` translates each name in each call, a third of what a small call of a
+    batched function costs outside of its executable; below it is a plain dict of translated names."""
+    held = getattr(os.environ, "_data", None)
+    if type(held) is not dict or _TRANSLATED is None:
+        return tuple(map(os.environ.get, _VARIABLES))
+    return tuple(map(held.get, _TRANSLATED))
 
 
 @lru_cache(maxsize=256)
-def _resolve(layers: tuple[_Values, ...], environment: tuple[str | None, ...]) -> Options:
+def _resolve(layers: tuple[_Values, ...], environment: tuple[str | bytes | None, ...]) -> Options:
     merged: dict[str, Any] = {}
     for name, variable, text in zip(_FIELDS, _VARIABLES, environment, strict=True):
         if text is not None:
-            merged[name] = _checked(name, text, f"environment variable {variable}")
+            merged[name] = _checked(name, os.fsdecode(text), f"environment variable {variable}")
     for layer in layers:
         merged.update(layer)
     return Options(**merged)

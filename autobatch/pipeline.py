@@ -9,8 +9,10 @@ traced by JAX for one signature (the shapes of a size class).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import jax
@@ -26,6 +28,7 @@ from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
 from autobatch.errors import Failure
 from autobatch.frontend import Lowered, lower
+from autobatch.ir.blocks import Site
 from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
 from autobatch.ir.system import System, print_system
@@ -53,15 +56,18 @@ from autobatch.runtime.failures import first_failures
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import element_type
 from autobatch.runtime.schema import Schema, columns_read
-from autobatch.runtime.size_classes import SizeClasses
+from autobatch.runtime.size_classes import SizeClasses, Usual
 from autobatch.runtime.spec import Number, PlanSpec
 from autobatch.runtime.tables import Signature
 from autobatch.vectorize.divisors import check_divisors
 from autobatch.vectorize.frames import build_system
 from autobatch.vectorize.indices import keep_known_bounds
 from autobatch.vectorize.kinds import loops_to_functions
+from autobatch.vectorize.masks import mask_numeric_control
 from autobatch.vectorize.refuse import refuse_made_strings, refuse_numeric_control, refuse_wide_constants
 from autobatch.vectorize.specialise import in_recurrences, specialise
+from autobatch.vectorize.stack import Limits, use_stack
+from autobatch.vectorize.status import hand_up_statuses
 from autobatch.vectorize.uniform_loops import Turns, fuse_uniform_loops
 from autobatch.vectorize.unread import check_unread
 
@@ -107,6 +113,7 @@ class Program:
         schema: Schema,
         options: Options,
         turns: Turns,
+        sites: tuple[Site, ...] = (),
     ) -> None:
         self._schema, self._system = schema, system
         self.lowered, self.spec, self.schedule, self.options = lowered, spec, schedule, options
@@ -123,6 +130,9 @@ class Program:
         self._sizes = SizeClasses(least=min(options.widths))
         self.turns = turns
         """Room for the turns of loops that shared integers count."""
+        self.sites = sites
+        """What examples can fail with on the device: the result behind those of the function says which, from 1, and 0
+        where they do not."""
         self._decisions = Decisions(example, tuple(spec.numbers))
         self.deciding = self._decisions.deciding
         """The shared inputs that decide structure: integers."""
@@ -161,8 +171,8 @@ class Program:
 
         Raises PlanError where memory cannot hold them."""
 
-        def capacities(counts: Mapping[int, int]) -> tuple[int, ...]:
-            own = self._sizes.capacities(counts)
+        def capacities(counts: Mapping[int, int], usual: Usual | None) -> tuple[int, ...]:
+            own = self._sizes.capacities(counts, usual)
             others = (s.capacity for s in at_least)
             whole = tuple(max(sizes) for sizes in zip(own, *others, strict=True)) if at_least else own
             if whole not in self._fitting and self.options.backend != "interpret":
@@ -182,7 +192,7 @@ class Program:
         args = self.spec.module.functions[0].region.args
         return frozenset(k for k, a in enumerate(args) if a in self.spec.on_host)
 
-    @property
+    @functools.cached_property
     def structure_columns(self) -> frozenset[str]:
         """The columns of the examples that the host reads: a plan is stale when one of them has changed."""
         found = {f"#argument{k}" for k in self.structural}
@@ -314,18 +324,25 @@ def compile(
     passes.after("example", lowered.module)
     module = passes.after("inline", inline(lowered.module))
     module = passes.after("cse", eliminate_common(module))
-    module, turns = fuse_uniform_loops(module, integers.known)
-    module = passes.after("uniform-loops", module)
-    functions, fallible = loops_to_functions(module, fallible_reads(module, schema))
-    functions = passes.after("functions", functions)
-    known = frozenset(integers.known)
-    on_device = frozenset(traced)
-    functions = passes.after(
-        "indices", keep_known_bounds(functions, lambda: analyse(functions, on_device, known), known)
-    )
-    facts = analyse(functions, on_device, known)
+    known, on_device = frozenset(integers.known), frozenset(traced)
+    reads = partial(fallible_reads, schema=schema)
+    while True:
+        masked, obstacles = mask_numeric_control(module, reads, on_device, known, options.max_iterations)
+        whole, sites = hand_up_statuses(passes.after("masks", masked))
+        fused, turns = fuse_uniform_loops(whole, integers.known)
+        fused = passes.after("uniform-loops", fused)
+        functions, fallible = loops_to_functions(fused, reads(fused))
+        functions = passes.after("functions", functions)
+        functions = passes.after(
+            "indices", keep_known_bounds(functions, partial(analyse, functions, on_device, known), known)
+        )
+        facts = analyse(functions, on_device, known)
+        found = use_stack(module, functions, facts, Limits(options.max_depth, options.max_steps))
+        if found is None:
+            break
+        module = passes.after("stack", found)
     refuse_made_strings(functions)
-    refuse_numeric_control(functions, facts, integers.unknown, traced)
+    refuse_numeric_control(functions, facts, integers.unknown, traced, obstacles)
     refuse_wide_constants(functions, facts)
     functions = passes.after("unread", check_unread(functions, facts, fallible, schema))
     functions = passes.after("divisors", check_divisors(functions, facts, known))
@@ -347,7 +364,7 @@ def compile(
     }
     passes.write("system", lambda: print_system(system))
     passes.write("fission", lambda: print_schedule(schedule))
-    return Program(lowered, stages, functions, system, spec, schedule, schema, options, turns)
+    return Program(lowered, stages, functions, system, spec, schedule, schema, options, turns, sites)
 
 
 class _Passes:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from autobatch import results
-from autobatch.checks import refuse
+from autobatch.checks import failures_of, refuse, refuse_failed
 from autobatch.data import FAILED, Examples
-from autobatch.errors import ExampleError
+from autobatch.errors import ExampleError, Failure
 from autobatch.outcome import Outcome
 from autobatch.ready import Ready
 from autobatch.specialise import Program
@@ -94,7 +95,24 @@ class Prepared:
             made=program.objects(computed),
         )
         outcome = results.poisoned(outcome, stale) if stale is not None else outcome
+        failed, failures = self.failed if program.masks else None, self.ready.failures
+        if program.compiled.sites:
+            failed, failures = self.failed_on_device(computed)
+            if not program.masks:
+                outcome = results.without_numbers(outcome, failed)
         if program.masks:
-            outcome = results.without_failed(outcome, self.failed)
+            outcome = results.without_failed(outcome, failed)
         result = results.build(program.result, outcome, self.out_axes if out_axes is ... else out_axes)
-        return (result, results.Failures(self.failed, self.ready.failures)) if program.masks else result
+        return (result, results.Failures(failed, failures)) if program.masks else result
+
+    def failed_on_device(self, computed: Sequence[Any]) -> tuple[Any, tuple[Failure, ...]]:
+        """bool[B]: the examples that failed, while planning or on the device; and what is known of them. Raises
+        ExampleError where the function does not mask them: when the computation ends, under a transformation of JAX."""
+        program = self.program
+        status = program.status(computed)
+        status = jnp.where(self.failed, 0, status) if program.masks else status
+        found = () if isinstance(status, jax.core.Tracer) else failures_of(program.compiled.sites, status)
+        if not program.masks:
+            refuse_failed(program.compiled.sites, status)
+        failures = sorted((*self.ready.failures, *found), key=lambda f: f.index)
+        return (self.failed | (status != 0) if program.masks else status != 0), tuple(failures)

@@ -38,7 +38,8 @@ from autobatch.groups import (
     planned_leaves,
     with_rows,
 )
-from autobatch.runtime.columns import ROOT, Columns, host_shape
+from autobatch.ir.types import Array
+from autobatch.runtime.columns import ROOT, Columns, columns_of, host_shape
 
 
 class Program(Specialised, typing.Protocol):
@@ -107,6 +108,21 @@ def from_host(leaves: Leaves, form: Form, program: Program) -> Ready | None:
         return None
     held, _ = group.leaves(None)
     return _with_plan(leaves, *planned_leaves(group, program, held.columns, {}))
+
+
+def from_structure(leaves: Leaves, form: Form, program: Program) -> Ready | None:
+    """The plan of a batch of which only numbers are traced that the host does not read: what a function has returned
+    under `jax.grad`, outside `jax.jit`. Nobody keeps it, since nobody else has that batch."""
+    traced = {n for n, x in leaves.columns.items() if isinstance(x, jax.core.Tracer)}
+    numbers = {c.name for c in columns_of(form.schema) if isinstance(c.type, Array)}
+    read = deciding_columns(program, leaves.columns, form.schema)
+    if form.elements or not traced <= numbers or not traced.isdisjoint(read):
+        return None
+    known = {n: np.zeros(x.shape, x.dtype) if n in traced else x for n, x in leaves.columns.items()}
+    columns = transfer.from_leaves(form.schema, form.count, dict(form.enums), known)
+    group = Group(columns, form.width)
+    made = _with_plan(leaves, *planned_leaves(group, program, group.leaves(None)[0].columns, {}))
+    return replace(made, checks=())  # it is a plan of these very columns
 
 
 def at_run_time(leaves: Leaves, form: Form, program: Program) -> Ready | None:

@@ -9,7 +9,7 @@ a shared argument may hold says what is compiled by its value.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -20,12 +20,14 @@ from autobatch.arguments import Order, canonical, order_of
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A number or an array: its class and type."""
+    """A number or an array: its class and type. `aval` is the type as JAX has it: arrays that came from one place share
+    it, and are alike at a glance."""
 
     cls: type
     dtype: Any = None
     shape: tuple[int, ...] = ()
     weak: bool = False
+    aval: Any = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def pattern_of(value: Any, name: str = "", ordered: Container[str] = ()) -> Patt
     if isinstance(value, jax.core.Tracer):
         return None
     if isinstance(value, jax.Array):
-        return Leaf(type(value), value.dtype, value.shape, _is_weak(value))
+        return Leaf(type(value), value.dtype, value.shape, _is_weak(value), getattr(value, "aval", None))
     if type(value) is np.ndarray:
         return Leaf(np.ndarray, value.dtype, value.shape)
     if type(value) in (float, complex):
@@ -83,7 +85,7 @@ def matches(pattern: Pattern, value: Any, leaves: list[Any]) -> bool:
         return False
     if isinstance(pattern, Leaf):
         leaves.append(value)
-        if pattern.dtype is None:
+        if pattern.dtype is None or (pattern.aval is not None and value.aval is pattern.aval):
             return True
         same = value.shape == pattern.shape and value.dtype == pattern.dtype
         return same and (pattern.cls is np.ndarray or _is_weak(value) == pattern.weak)

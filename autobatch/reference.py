@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from autobatch import pipeline, transfer
 from autobatch.backends.interpret.callback import on_host
 from autobatch.data import Examples, raw
+from autobatch.differentials import moves
 from autobatch.errors import ExampleError, PlanError
-from autobatch.groups import TOKEN, Group, data_tables
+from autobatch.groups import TOKEN, Group, data_tables, with_rows
 from autobatch.ready import Program, Ready
 from autobatch.runtime.plan import DataPlan
 
@@ -37,16 +38,23 @@ class Reference:
     def __post_init__(self) -> None:
         assert self.examples.leaves is not None
         self.leaves, self.form = self.examples.leaves
-        self.names = [n for n in self.leaves.columns if n != TOKEN]
-        self.arrays = list(self.examples.arrays)
-        self.data = data_tables(self.program, dict(self.ready.tables), self.leaves.columns, self.form.schema)
+        tables, columns = dict(self.ready.tables), self.leaves.columns
+        self.data = data_tables(self.program, tables, columns, self.form.schema)
+        # floats are read where a derivative moves them: from the tables of the call
+        moved = {c: with_rows(tables[t], columns[c].shape[0]) for t, c, _ in self.data if moves(tables[t])}
+        self.columns = {n: x for n, x in {**columns, **moved}.items() if n != TOKEN}
+        self.arrays = {k: self.array(k) for k in self.examples.arrays}
+
+    def array(self, index: int) -> Any:
+        """A batched argument that is an array."""
+        given, table = self.examples.arrays[index], self.ready.tables.get(self.program.array_table(index))
+        return given if table is None or not moves(table) else with_rows(table, given.shape[0])
 
     def evaluate(self, shapes: Sequence[jax.ShapeDtypeStruct]) -> Sequence[Any]:
         """The arrays that the results are made of."""
         shared = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in self.shared]
         keys = {k: jax.random.key_impl(x) for k, x in enumerate(shared) if _is_key(x)}
-        operands = [self.leaves.columns[n] for n in self.names]
-        operands += [raw(self.examples.arrays[k]) for k in self.arrays]
+        operands = [*self.columns.values(), *map(raw, self.arrays.values())]
         operands += [jax.random.key_data(x) if k in keys else x for k, x in enumerate(shared)]
 
         def now(known: Sequence[Any], live: Sequence[Any]) -> list[Any]:
@@ -63,9 +71,9 @@ class Reference:
 
     def parts(self, operands: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any], Sequence[Any]]:
         """Columns by name, arrays by table, shared arguments."""
-        first, second = len(self.names), len(self.names) + len(self.arrays)
+        first, second = len(self.columns), len(self.columns) + len(self.arrays)
         tables = [self.program.array_table(k) for k in self.arrays]
-        columns = dict(zip(self.names, operands[:first], strict=True))
+        columns = dict(zip(self.columns, operands[:first], strict=True))
         return columns, dict(zip(tables, operands[first:second], strict=True)), operands[second:]
 
     def plan(self, columns: Mapping[str, Any]) -> DataPlan:

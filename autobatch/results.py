@@ -76,6 +76,18 @@ def poisoned(outcome: Outcome, stale: Any) -> Outcome:
     return replace(outcome, results=[marked(r) for r in outcome.results])
 
 
+def without_numbers(outcome: Outcome, failed: Any) -> Outcome:
+    """The same outcome with NaN for the floats of failed examples."""
+
+    def marked(held: Result) -> Result:
+        if not isinstance(held, ArrayResult) or not jnp.issubdtype(held.values.dtype, jnp.floating):
+            return held
+        mask = failed.reshape(-1, *(1,) * (held.values.ndim - 1))
+        return ArrayResult(jnp.where(mask, jnp.full((), jnp.nan, held.values.dtype), held.values))
+
+    return replace(outcome, results=[marked(r) for r in outcome.results])
+
+
 def _zeroed(values: Any, failed: Any) -> Any:
     if jnp.issubdtype(values.dtype, jax.dtypes.extended):
         return values

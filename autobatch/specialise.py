@@ -93,6 +93,7 @@ class Program:
         self._most, self._numpy, self.orders = most, numpy, orders
         free: Sequence[FreeVariable] = compiled.lowered.free
         self.guards = tuple(f for f in free if f.shared is None)
+        self._guarded = [(*_place(g), g) for g in self.guards]
         self._arrays = tuple(sorted({f.shared: f for f in free if f.shared is not None}.items()))
         self._constants = _constant_words(compiled.lowered.module)
         outputs = compiled.spec.outputs
@@ -133,6 +134,10 @@ class Program:
         """The results of the function among what the program has computed."""
         return results[: len(self.compiled.lowered.module.functions[0].region.results)]
 
+    def status(self, results: Sequence[Any]) -> Any:
+        """int32[B] among what the program has computed: 0, or what each example has failed with on the device."""
+        return results[len(self.compiled.lowered.module.functions[0].region.results)].values
+
     def objects(self, results: Sequence[Any]) -> MadeRows | None:
         """The objects among what the program has computed."""
         held = self.compiled.spec.made
@@ -147,9 +152,12 @@ class Program:
     def is_current(self) -> bool:
         """Do all free variables still have the values that this was compiled with?"""
         same = _same_array if self.compiled.lowered.asks_numpy else _same_type
-        return all(same_static(read(g, g.value), g.value) for g in self.guards) and all(
-            same(read(f, f.value), f.value) for _, f in self._arrays
-        )
+        for names, name, guard in self._guarded:
+            if names is not None and names.get(name, MISSING) is guard.value:
+                continue
+            if not same_static(read(guard, guard.value), guard.value):
+                return False
+        return all(same(read(f, f.value), f.value) for _, f in self._arrays)
 
     def fits_numpy(self, numpy: tuple[bool, ...]) -> bool:
         """Does it index what are arrays of NumPy in a call as such?"""
@@ -254,13 +262,13 @@ class Program:
         if new:
             self._add(signature)
         try:
-            with refusing_forward(self.name), self.in_memory(signature):
-                made: Sequence[Any] = self._jit(list(shared), dict(tables), signature, mode_of(shared, tables))
-                if new:  # a device that computes behind our back would fail where the user reads the result
-                    jax.block_until_ready([x for x in jax.tree.leaves(made) if not isinstance(x, jax.core.Tracer)])
+            made: Sequence[Any] = self._jit(list(shared), dict(tables), signature, mode_of(shared, tables))
+            if new:  # a device that computes behind our back would fail where the user reads the result
+                jax.block_until_ready([x for x in jax.tree.leaves(made) if not isinstance(x, jax.core.Tracer)])
         except Exception:
             self.signatures.discard(signature)
-            raise
+            with refusing_forward(self.name), self.in_memory(signature):
+                raise
         return made
 
     @contextmanager
@@ -357,6 +365,14 @@ def _varying(module: Module, entry: Function) -> set[Operand]:
         if any(isinstance(x, Value) and x in varying for x in read):
             varying.update(instruction.results)
     return varying
+
+
+def _place(free: FreeVariable) -> tuple[dict[str, Any] | None, str]:
+    """The dict that holds a free variable itself, and its name there: where it is a global one that functions call."""
+    owner = free.owner
+    if not isinstance(owner, types.FunctionType) or free.path or free.name in ("__defaults__", "__kwdefaults__"):
+        return None, ""
+    return (None, "") if free.name in owner.__code__.co_freevars else (owner.__globals__, free.name)
 
 
 def read(free: FreeVariable, otherwise: Any) -> Any:

@@ -11,13 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from autobatch.batch import Batch
 from autobatch.cotangents import fit, fit_examples
 from autobatch.differentials import forward_mode, forward_over_reverse, moves
 from autobatch.errors import BatchError
-from autobatch.gradients import derivatives_like
-from autobatch.grouped import GroupedBatch
-from autobatch.runtime.ragged import Ragged
+from autobatch.gradients import derivative_of, has_derivative
 
 Function = Callable[..., Any]
 
@@ -28,11 +25,11 @@ class Split:
     def __init__(self, args: Sequence[Any], chosen: Sequence[int]) -> None:
         self.args, self.chosen = tuple(args), tuple(chosen)
         self.leaves, self.structure = jax.tree.flatten([args[k] for k in self.chosen])
-        self.floats = [jnp.asarray(x) for x in self.leaves if _is_float(x)]
+        self.floats = [jnp.asarray(x) for x in self.leaves if has_derivative(x)]
 
     def call(self, function: Function, kwargs: Mapping[str, Any], floats: Sequence[Any]) -> Any:
         given = iter(floats)
-        parts = jax.tree.unflatten(self.structure, [next(given) if _is_float(x) else x for x in self.leaves])
+        parts = jax.tree.unflatten(self.structure, [next(given) if has_derivative(x) else x for x in self.leaves])
         args = list(self.args)
         for k, part in zip(self.chosen, parts, strict=True):
             args[k] = part
@@ -41,35 +38,15 @@ class Split:
     def entries(self, derivatives: Sequence[Any]) -> list[Any]:
         """Derivatives in the structure of the arguments."""
         given = iter(derivatives)
-        return [_entry(self.args[k], given) for k in self.chosen]
+        return [derivative_of(self.args[k], given, has_derivative) for k in self.chosen]
 
     def tangents(self, given: Sequence[Any], what: str) -> list[Any]:
         """One tangent for each float; None stands for zeros."""
-        arrays = [jax.tree.map(lambda x: jnp.asarray(x) if _is_float(x) else x, self.args[k]) for k in self.chosen]
+        arrays = [jax.tree.map(lambda x: jnp.asarray(x) if has_derivative(x) else x, self.args[k]) for k in self.chosen]
         made: list[Any] = []
         for k, (argument, tangent) in enumerate(zip(arrays, given, strict=True)):
             made += fit(argument, tangent, f"{what} of argument {k}", missing=True)
         return made
-
-
-def _entry(argument: Any, derivatives: Any) -> Any:
-    def made(x: Any) -> Any:
-        match x:
-            case GroupedBatch(groups=groups, order=order):
-                return GroupedBatch([made(g) for g in groups], order)
-            case Batch():
-                columns = x.parts()[0].columns
-                return derivatives_like(x, {n: next(derivatives) for n, c in sorted(columns.items()) if moves(c)})
-            case Ragged(values=values, offsets=offsets):
-                return Ragged(_entry(values, derivatives), offsets)
-            case _:
-                return next(derivatives) if _is_float(x) else None
-
-    return jax.tree.map(made, argument, is_leaf=lambda x: isinstance(x, (Batch, Ragged)))
-
-
-def _is_float(x: Any) -> bool:
-    return isinstance(x, (float, complex)) or moves(x)
 
 
 def vjp(function: Function, args: Sequence[Any], what: str) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
@@ -112,7 +89,7 @@ def pushed(function: Function, args: Sequence[Any], tangents: Sequence[Any], wha
 
     with forward_mode():
         _, dots, result = jax.jvp(run, (split.floats,), (given,), has_aux=True)
-    return result, _entry(result, iter(dots))
+    return result, derivative_of(result, iter(dots))
 
 
 def curvature(

@@ -13,6 +13,7 @@ import enum
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ from autobatch.errors import PlanError
 from autobatch.ir.types import Type
 from autobatch.runtime.columns import Columns, columns_of, host_dtype
 from autobatch.runtime.schema import Schema
+from autobatch.runtime.size_classes import SPREAD
 
 Values = Any
 """A NumPy array, a JAX array or a tracer."""
@@ -51,25 +53,43 @@ def rounded(rows: int) -> int:
     return math.ceil(capacity)
 
 
-def capacities(columns: Columns, profile: Mapping[str, float] | None) -> dict[str, int]:
-    """A capacity for every space. `profile` is the number of rows an example of the data set that the examples were
-    cut from: one factor then scales all spaces, so that minibatches of one data set fall into very few classes."""
+@dataclass(frozen=True)
+class Profile:
+    """The rows of a space in the examples of a data set: of how many `examples`, on average, their standard deviation,
+    and the `most` that one has."""
+
+    examples: int
+    mean: float
+    spread: float
+    most: int
+
+    def expected(self, count: int) -> int:
+        """Room for as many examples, chosen at random."""
+        rest = max(0.0, 1 - count / max(1, self.examples))  # of all of them, nothing is left to chance
+        rows = count * self.mean + SPREAD * self.spread * math.sqrt(count * rest)
+        return max(_SMALLEST, math.ceil(min(rows, count * self.most)))
+
+
+def capacities(columns: Columns, profile: Mapping[str, Profile] | None) -> dict[str, int]:
+    """A capacity for every space. `profile` is that of the data set that the examples were cut from: practically all
+    minibatches of random examples have the same capacities then, and one factor scales all spaces for others."""
     rows = {space: int(starts[-1]) for space, starts in columns.starts.items()}
     if profile is None:
         return {space: rounded(n) for space, n in rows.items()}
+    expected = {space: profile[space].expected(columns.count) for space in rows}
     factor = 1.0
-    while any(n > _expected(profile[space], columns.count, factor) for space, n in rows.items()):
+    while any(n > math.ceil(expected[space] * factor) for space, n in rows.items()):
         factor *= _GROWTH
-    return {space: _expected(profile[space], columns.count, factor) for space in rows}
+    return {space: math.ceil(n * factor) for space, n in expected.items()}
 
 
-def _expected(rows_per_example: float, count: int, factor: float) -> int:
-    return max(_SMALLEST, math.ceil(rows_per_example * count * factor))
-
-
-def profile_of(columns: Columns) -> dict[str, float]:
-    """Rows an example of every space."""
-    return {space: float(starts[-1]) / max(1, columns.count) for space, starts in columns.starts.items()}
+def profile_of(columns: Columns) -> dict[str, Profile]:
+    """The profile of every space."""
+    made = {}
+    for space, starts in columns.starts.items():
+        rows = np.diff(starts) if columns.count else np.zeros(1, np.int64)
+        made[space] = Profile(columns.count, float(rows.mean()), float(rows.std()), int(rows.max()))
+    return made
 
 
 def to_leaves(columns: Columns, capacity: Mapping[str, int]) -> dict[str, Values]:

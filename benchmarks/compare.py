@@ -27,18 +27,21 @@ OURS = "autobatch"
 AGREE = 1e-5
 """How far losses of two competitors may be from each other, relative to their size: float32 in another order."""
 ALLOCATOR = {
-    **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), "4294967296"),
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+    "MALLOC_TOP_PAD_": "268435456",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 """Memory that is freed is kept, and is in large pages: without this, fresh pages cost each large batch of any
-competitor 5 to 15 %, and gradients of 256 trees in JAX, whose working memory is taken anew for each call, 20 %."""
+competitor 5 to 15 %, and gradients of 256 trees in JAX, whose working memory is taken anew for each call, 20 to 30 %.
+(`ab.keep_memory()` does the same from within, but for the large pages.)"""
 
 
 def alone(threads: int) -> dict[str, str]:
     """The environment of a competitor, which has so many threads."""
     return {
         **ALLOCATOR,
-        "MALLOC_TOP_PAD_": "268435456",
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'}",
@@ -299,7 +302,7 @@ def draw(made: dict[str, Any], batches: Sequence[int], file: Path) -> None:
     for name, c in made["competitors"].items():
         points = [(b, c["examples_per_second"][b]) for b in batches if b in c["examples_per_second"]]
         if points:
-            style = {OURS: "o-", "ideal": "k:"}.get(name, "s--")
+            style = {OURS: "o-", "ideal": "kx:"}.get(name, "s--")  # markers: one batch size has no line
             axes.plot(*zip(*points, strict=True), style, label=name)
     examples = made["examples"]
     axes.set(xscale="log", xlabel=f"{examples} in a batch", ylabel=f"{examples} per second", title=made["workload"])

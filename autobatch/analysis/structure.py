@@ -10,6 +10,7 @@ Runs on a module whose loops are functions (`vectorize/kinds.py`).
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -28,7 +29,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.host_ops import never_fails
-from autobatch.ir.ops import OWN, Op
+from autobatch.ir.ops import OF_CONTROL, Op, about
 from autobatch.ir.types import Array, List, Made
 from autobatch.runtime.returned import element_type
 
@@ -71,7 +72,7 @@ def is_load(op: Op) -> bool:
 
 def is_host_only(op: Op) -> bool:
     """Does the device not know this operation? Its result is a column even where it waits for the result of a call."""
-    return not op.is_jax and OWN[op.name].host and not is_load(op)
+    return not op.is_jax and about(op).host and not is_load(op)
 
 
 def analyse(module: Module, traced: frozenset[int] = frozenset(), numbers: frozenset[int] = frozenset()) -> Structure:
@@ -143,37 +144,54 @@ class _Analysis:
         self.facts.direct = self._largest(set(self.facts.host), self.columns, through_calls=False)
 
     def _largest(self, held: set[Value], numbers: frozenset[Value], *, through_calls: bool) -> set[Value]:
-        while gone := [v for v in held if not self.holds(v, held, numbers, through_calls)]:
-            held.difference_update(gone)
+        """The values that stay when each goes that waits for one that is gone."""
+        waiting: dict[Value, list[Value]] = defaultdict(list)
+        gone: list[Value] = []
+        for value in held:
+            needed = self.waits_for(value, numbers, through_calls)
+            if needed is None:
+                gone.append(value)
+                continue
+            for operand in needed:
+                if isinstance(operand, Literal) or operand in numbers:
+                    continue
+                if operand in held:
+                    waiting[operand].append(value)
+                else:
+                    gone.append(value)
+                    break
+        while gone:
+            value = gone.pop()
+            if value in held:
+                held.remove(value)
+                gone += waiting[value]
         return held
 
-    def holds(self, value: Value, held: set[Value], numbers: frozenset[Value], through_calls: bool) -> bool:
-        def ok(operand: Operand) -> bool:
-            return isinstance(operand, Literal) or operand in held or operand in numbers
-
+    def waits_for(self, value: Value, numbers: frozenset[Value], through_calls: bool) -> Iterable[Operand] | None:
+        """What the host has to know for it to know a value; None where that is not enough."""
         if value in self.turns or value in numbers:
-            return True
+            return ()
         if isinstance(element_type(value.type), Made):
-            return False  # known when everything has run
+            return None  # known when everything has run
         if isinstance(value.type, Array) and value.type.dtype.startswith("key<"):
-            return False  # random bits are made on the device, from raw key data that the host never reads
+            return None  # random bits are made on the device, from raw key data that the host never reads
         if value in self.parameter:
             name, k = self.parameter[value]
             if k in self.traced and name == self.module.functions[0].name:
-                return False
-            return all(ok(site.operands[k]) for site in self.sites[name])
+                return None
+            return [site.operands[k] for site in self.sites[name]]
         instruction, k = self.definition[value]
         match instruction:
+            case Apply(op=op) if op.name in OF_CONTROL or op.name == "masked":
+                return None
             case Apply(op=op, operands=xs):
-                if op.name == "length" or (not through_calls and is_host_only(op)):
-                    return True
-                return all(ok(x) for x in xs)
+                return () if op.name == "length" or (not through_calls and is_host_only(op)) else xs
             case If(condition=c, then=then, orelse=orelse):
-                return all(ok(x) for x in (c, then.results[k], orelse.results[k]))
+                return (c, then.results[k], orelse.results[k])
             case Call(callee=callee):
-                return through_calls and ok(self.functions[callee].region.results[k])
+                return (self.functions[callee].region.results[k],) if through_calls else None
             case Map(count=count, body=body, filtered=filtered):
-                return through_calls and ok(count) and ok(body.results[k + filtered])
+                return (count, body.results[k + filtered]) if through_calls else None
             case For() | While():
                 raise AssertionError("loops are functions by now")
         assert_never(instruction)
@@ -195,7 +213,7 @@ class _Analysis:
                         self.need(n, device=False)
                         if filtered:
                             self.need(body.results[0], device=False)
-                    case Apply(op=op, operands=xs) if not op.is_jax and OWN[op.name].effect:
+                    case Apply(op=op, operands=xs) if not op.is_jax and about(op).effect:
                         for x in xs:
                             self.need(x, device=False)
                     case _:

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, cast
 
+from autobatch.autodiff.activity import active, live
+from autobatch.autodiff.declared import resolve, substitute
 from autobatch.autodiff.residuals import Policy, complete
 from autobatch.autodiff.rules import (
     as_operation,
+    as_pullback,
     cotangent_type,
-    has_derivative,
     imported,
     operands_read,
     row_rule,
@@ -31,6 +33,8 @@ from autobatch.autodiff.rules import (
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
+from autobatch.ir.leaf import Rule
+from autobatch.ir.masked import is_masked
 from autobatch.ir.ops import Op, of_derivatives
 from autobatch.ir.system import (
     Atom,
@@ -53,7 +57,6 @@ from autobatch.ir.system import (
     Spread,
     System,
     Variable,
-    reads,
     results,
 )
 from autobatch.ir.types import Array
@@ -92,10 +95,6 @@ class Adjoint:
     constants: tuple[Any, ...]
 
 
-CONSTANT = frozenset(("stop_gradient", "floor", "ceil", "round", "sign", "floordiv"))
-"""Operations whose derivative is zero wherever there is one."""
-
-
 def differentiate(
     schedule: Schedule,
     root: Schedule,
@@ -107,38 +106,6 @@ def differentiate(
     the tables were made for: that of the program of which this is a derivative, or itself. `by_rows`: of the shared
     inputs whose rows alone are read there are the cotangents of these rows."""
     return _Adjoint(schedule, root, constants).build(policy, by_rows)
-
-
-def active(system: System) -> frozenset[Variable]:
-    """The variables through which an output depends on an input, by numbers that can move."""
-    readers: dict[Variable, list[Equation]] = defaultdict(list)
-    for equation in system.equations:
-        for variable in reads(equation):
-            readers[variable].append(equation)
-    inputs = [e for e in system.equations if isinstance(e, Shared | Data | Given)]
-    moved: set[Variable] = set()
-    todo = [r for e in inputs for r in results(e) if has_derivative(r.type)]
-    while todo:
-        variable = todo.pop()
-        if variable not in moved:
-            moved.add(variable)
-            todo += [r for e in readers[variable] for r in _moves(e, variable) if has_derivative(r.type)]
-    maker = {r: e for e in system.equations for r in results(e)}
-    found: set[Variable] = set()
-    todo = [v for v in system.outputs if v in moved]
-    while todo:
-        variable = todo.pop()
-        if variable not in found:
-            found.add(variable)
-            todo += [v for v in reads(maker[variable]) if v in moved and variable in _moves(maker[variable], v)]
-    return frozenset(found)
-
-
-def _moves(equation: Equation, variable: Variable) -> tuple[Variable, ...]:
-    """The results of an equation that move with a variable that it reads."""
-    if isinstance(equation, Selected) or (isinstance(equation, Compute) and equation.op.name in CONSTANT):
-        return ()
-    return results(equation)
 
 
 class _Adjoint:
@@ -273,7 +240,7 @@ class _Adjoint:
         if rows:
             rule = rule_of(equation, flags, rows)
             given = [x for x, number in zip(equation.operands, rule.numbers, strict=True) if number is None]
-            found = self.paste(row_rule(rule, equation.span), [*given, *cotangents], order, equation.span)
+            found = self.pulled(rule, [*given, *cotangents], order, equation.span)
             for k, x in zip(rows, found, strict=True):
                 operand = equation.operands[k]
                 assert isinstance(operand, Variable)
@@ -282,6 +249,13 @@ class _Adjoint:
         for k in moving:
             if k not in rows:
                 self.contract(equation, held, k)
+
+    def pulled(self, rule: Rule, operands: Sequence[Atom], order: Order | None, span: Span) -> Sequence[Atom]:
+        """The cotangents of operands of one operation on its rows."""
+        if not is_masked(rule.op):
+            return self.paste(row_rule(rule, span), operands, order, span)
+        types = [cotangent_type(rule.operands[k]) for k in rule.wrt]
+        return self.emit(types, as_pullback(rule, span), operands, order, span)
 
     def contract(self, equation: Compute, held: Sequence[Variable | None], wrt: int) -> None:
         """The contribution of all rows to the cotangent of a uniform operand."""
@@ -414,8 +388,8 @@ class _Adjoint:
                     pass
         found = [v for _, v in (*shared, *columns, *given)]
         rows = {index: tuple(self.rows_of(row, found) for row in self.rows[x]) for index, x in tables.items()}
-        outputs = tuple(_resolve(v, same) for v in found)
-        own = _live([_substitute(e, same) for e in self.equations], outputs)
+        outputs = tuple(resolve(v, same) for v in found)
+        own = live([substitute(e, same) for e in self.equations], outputs)
         equations, residuals = complete(self.schedule, self.root, own, outputs, handed, policy)
         equations += [Given(v, len(residuals) + k) for k, v in enumerate(handed)]
         system = System(self.system.spaces, tuple(equations), outputs)
@@ -448,43 +422,3 @@ def _space(x: Atom) -> Space | None:
 
 def _sources(equation: Gather | Fold | PathSum) -> tuple[Variable, ...]:
     return equation.terms if isinstance(equation, PathSum) else equation.sources
-
-
-def _live(equations: Sequence[Equation], outputs: Sequence[Variable]) -> list[Equation]:
-    """The equations that outputs depend on; what none of them makes is a value of the primal, or handed in."""
-    maker = {r: e for e in equations for r in results(e)}
-    live: set[int] = set()
-    todo = list(outputs)
-    while todo:
-        equation = maker.get(todo.pop())
-        if equation is not None and id(equation) not in live:
-            live.add(id(equation))
-            todo.extend(reads(equation))
-    return [e for e in equations if id(e) in live]
-
-
-def _resolve(variable: Variable, same: Mapping[Variable, Variable]) -> Variable:
-    while variable in same:
-        variable = same[variable]
-    return variable
-
-
-def _substitute(equation: Equation, same: Mapping[Variable, Variable]) -> Equation:
-    """An equation that reads the variables that stand for cotangents."""
-
-    def put(x: Any) -> Any:
-        return _resolve(x, same) if isinstance(x, Variable) else x
-
-    match equation:
-        case Compute(operands=xs):
-            return replace(equation, operands=tuple(map(put, xs)))
-        case Contract(operands=xs, cotangents=cts):
-            return replace(equation, operands=tuple(map(put, xs)), cotangents=tuple(map(put, cts)))
-        case Scatter(rows=rows, into=into):
-            return replace(equation, rows=tuple(replace(r, cotangent=put(r.cotangent)) for r in rows), into=put(into))
-        case Collect(readers=readers):
-            return replace(equation, readers=tuple(replace(r, cotangent=put(r.cotangent)) for r in readers))
-        case Follow(source=source):
-            return replace(equation, source=put(source))
-        case _:
-            return equation

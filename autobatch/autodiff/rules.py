@@ -19,6 +19,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Literal, Operand, Value
 from autobatch.ir.leaf import Rule
+from autobatch.ir.masked import holds_loop, is_masked
 from autobatch.ir.ops import Op, of_derivatives
 from autobatch.ir.system import Atom, Compute, Contract, Variable
 from autobatch.ir.types import Array
@@ -53,8 +54,23 @@ def as_operation(equation: Contract, result: Variable) -> Compute:
     rule = rule_of(of, [ct is not None for ct in equation.cotangents], (equation.wrt,))
     given = [x for x, number in zip(of.operands, rule.numbers, strict=True) if number is None]
     cotangents = [ct for ct in equation.cotangents if ct is not None]
-    op = of_derivatives("pullback", rule=rule, loops=jax_compat.loops(row_rule(rule, equation.span).jaxpr))
+    op = as_pullback(rule, equation.span)
     return Compute((result,), op, (*given, *cotangents), equation.space, equation.span)
+
+
+def as_pullback(rule: Rule, span: Span) -> Op:
+    """A rule as an operation on what it is given and the cotangents.
+
+    A loop of masked code is differentiated in reverse once: the derivative of its derivative is refused."""
+    if not is_masked(rule.op):
+        return of_derivatives("pullback", rule=rule, loops=jax_compat.loops(row_rule(rule, span).jaxpr))
+    if rule.op.name == "pullback" and rule.op["loops"]:
+        raise UnsupportedError(
+            "a loop that computed numbers end has no second derivative in reverse",
+            span,
+            "differentiate forward over reverse (ab.hvp), or give the loop a fixed number of turns (range)",
+        )
+    return of_derivatives("pullback", rule=rule, loops=holds_loop(rule.op))
 
 
 def row_rule(rule: Rule, span: Span) -> Any:
@@ -124,6 +140,8 @@ def contract(equation: Contract, xs: Sequence[Any], cotangents: Sequence[Any]) -
 def operands_read(equation: Compute, cotangents: Sequence[bool], wrt: int) -> frozenset[int]:
     """The operands whose values the rule of a uniform operand reads."""
     rule = rule_of(equation, cotangents, (wrt,))
+    if is_masked(rule.op):
+        return frozenset(range(len(equation.operands)))
     closed = row_rule(rule, equation.span)
     used = jax_compat.inputs_read(closed)
     given = [k for k, number in enumerate(rule.numbers) if number is None]

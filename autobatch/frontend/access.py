@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.errors import UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.key_order import run_over
-from autobatch.frontend.state import Context, FreeVariable, State
+from autobatch.frontend.state import Context, Ended, FreeVariable, State
 from autobatch.frontend.statics import CONTENTS, KEYS, children, container_kind, contents, inputs, is_array, keys_of
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal, Operand
 from autobatch.ir.template import Input, is_numpy
+from autobatch.source import Span
 
 
 def wrap(context: Context, value: Any, origin: v.Origin | None = None) -> v.Abstract:
@@ -123,15 +125,24 @@ def enclosing_value(s: State, name: str) -> v.Abstract | None:
     return wrap(s.context, held, v.Origin(owner, name))
 
 
+def unset(name: str, span: Span) -> UnsupportedError:
+    """A variable is read that no path has set."""
+    return UnsupportedError(
+        f"the variable {name!r} is read before it is set", span, f"give {name} a value on every path before this line"
+    )
+
+
 def variable(s: State, name: str) -> v.Abstract:
     """The value of a name, by Python's rules: local, enclosing, global, builtin."""
     bound = s.env.get(name)
     if bound is not None and not isinstance(bound.value, v.Unset):
         return bound.value
+    if name in s.frame.settling:  # a later turn may find what an earlier one has set
+        s.frame.settling[name] = s.frame.settling[name] or s.span
+        s.check(s.scalar(False), "UnboundLocalError", f"the variable {name!r} is not set")
+        raise Ended
     if bound is not None or name in s.frame.source.locals:
-        s.refuse(
-            f"the variable {name!r} is read before it is set", f"give {name} a value on every path before this line"
-        )
+        raise unset(name, s.span)
     found = enclosing_value(s, name)
     if found is not None:
         return found

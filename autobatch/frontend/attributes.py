@@ -421,6 +421,14 @@ def _load(s: State, operand: Operand, f: Field) -> v.Abstract:
     return v.Optional(v.Leaf(result, numpy=f.numpy or None), missing)
 
 
+def may_be_none(s: State, type: Type) -> bool:
+    """Is a list of this type None somewhere in the examples?"""
+    schema = s.context.schema
+    places = [(f.type, f.nullable) for store in schema.stores for f in store.fields]
+    places += [(x.elem, x.nullable) for x in schema.lists]
+    return any(nullable for held, nullable in places if held == type)
+
+
 def is_class(s: State, operand: Operand, classes: frozenset[int]) -> Operand:
     """Is the object of one of these classes? Static where it is known."""
     possible = s.possible(operand)

@@ -13,7 +13,15 @@ from collections.abc import Callable, Sequence
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import note_contents
-from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack
+from autobatch.frontend.attributes import (
+    attribute,
+    class_list,
+    classes_of,
+    fields_of,
+    is_none,
+    is_stack,
+    may_be_none,
+)
 from autobatch.frontend.joins import arms, attempt, conditional, join
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.needs import decided
@@ -111,7 +119,17 @@ def _truth_of_leaf(s: State, operand: Operand) -> bool | Operand:
     elif isinstance(type, Ref):
         result = is_none(s, operand, negated=True)
     elif isinstance(type, List):
-        result = traced(s, _positive, length(s, v.Leaf(operand))).operand
+
+        def holds(t: State) -> v.Leaf:
+            return traced(t, _positive, length(t, v.Leaf(operand)))
+
+        if not s.block.fact(operand).null or not may_be_none(s, type):
+            result = holds(s).operand
+        else:
+            found = truth(s, conditional(s, is_none(s, operand, negated=True), holds, lambda t: v.Static(False)))
+            if isinstance(found, bool):
+                return found
+            result = found
     else:
         assert isinstance(type, Tag)
         if type.vocabulary != "str":
@@ -311,7 +329,14 @@ def _connect(s: State, conjunction: bool, first: Operand, rest: Callable[[State]
 
 def harmless(s: State) -> bool:
     """May the code run where Python would not run it? Nothing in it fails, loops or calls."""
-    return not s.dead and all(isinstance(i, Apply) and (i.op.is_jax or not OWN[i.op.name].fails) for i in s.block.body)
+    return not s.dead and all(isinstance(i, Apply) and (i.op.is_jax or not _fails(s, i)) for i in s.block.body)
+
+
+def _fails(s: State, instruction: Apply) -> bool:
+    """Can one of our own operations fail? None has no length."""
+    if instruction.op.name == "length":
+        return may_be_none(s, instruction.operands[0].type)
+    return OWN[instruction.op.name].fails
 
 
 def not_expression(s: State, value: v.Abstract) -> v.Abstract:

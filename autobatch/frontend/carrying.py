@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autobatch.frontend import values as v
+from autobatch.frontend.access import unset
 from autobatch.frontend.joins import common, common_layouts, convert, level, stored
-from autobatch.frontend.layouts import Layout, layout_of, leaf_types, rebuild
+from autobatch.frontend.layouts import Layout, UnsetLayout, layout_of, leaf_types, rebuild
 from autobatch.frontend.sources import changed, stores
 from autobatch.frontend.state import BROKE, RESULT, RETURNED, State
 from autobatch.ir.core import Operand, Region, Value
 from autobatch.ir.types import INT
+from autobatch.source import Span
 
 ROUNDS = 12
 
@@ -38,11 +40,48 @@ def leaves_early(node: ast.AST, inner: bool = False) -> bool:
     return any(leaves_early(child, inner) for child in ast.iter_child_nodes(node))
 
 
+def reads_earlier(body: Sequence[ast.stmt], name: str) -> bool:
+    """May a turn read the variable before it sets it, so that it reads what an earlier turn has set?"""
+    return _flow(body, name)[0]
+
+
+def _flow(body: Sequence[ast.stmt], name: str) -> tuple[bool, bool]:
+    """Is the variable read where these statements have not set it; and have they set it where they end?"""
+    for statement in body:
+        match statement:
+            case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
+                return _loads(statement, name), True
+            case ast.If(test=test, body=then, orelse=orelse):
+                a, b = _flow(then, name), _flow(orelse, name)
+                if _loads(test, name) or a[0] or b[0]:
+                    return True, True
+                if a[1] and b[1]:
+                    return False, True
+            case ast.For(iter=head, target=target, body=inner, orelse=orelse):
+                set_by_head = name in stores(target)
+                if _loads(head, name) or (not set_by_head and _flow(inner, name)[0]) or _flow(orelse, name)[0]:
+                    return True, True
+            case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
+                augments = isinstance(statement, ast.AugAssign) and name in stores(statement)
+                if augments or _loads(statement, name):
+                    return True, True
+                if name in stores(statement):
+                    return False, True
+            case _ if _loads(statement, name):
+                return True, True
+    return False, False
+
+
+def _loads(node: ast.AST, name: str) -> bool:
+    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in ast.walk(node))
+
+
 def carried_names(s: State, node: Loop) -> list[str]:
     """Variables that one turn hands to the next, or to what follows the loop."""
     outer = s.frame.outer_loop
     head = node.target if isinstance(node, ast.For) else node.test
     names = [n for n in changed(head, *node.body) if n in s.env or s.frame.source.read_after(n, node, outer)]
+    names += [n for n in stores(*node.body) if n not in s.env and n not in names and reads_earlier(node.body, n)]
     names += [name for name, _ in aliases_of(s, node)]
     if any(leaves_early(b) for b in node.body):
         names += [BROKE, RETURNED, RESULT]
@@ -111,15 +150,28 @@ def settle(
     shared = s.context.shared_values
     layouts: Layouts = {n: layout_of(x, shared) for n, x in initial.items()}
     for _ in range(ROUNDS):
-        made = turn(layouts)
+        made, reads = _turned(s, turn, layouts)
         if not made.end.dead and any(made.end.env[a].value is not made.end.env[b].value for a, b in aliases):
             s.refuse("two names of one list or object part in this loop", "give each its own from the start")
         wider = layouts if made.end.dead else _wider(s, made.end, layouts, initial)
         if wider == layouts:
+            for name in names:
+                if isinstance(layouts[name], UnsetLayout) and (place := reads.get(name)) is not None:
+                    raise unset(name, place)
             start = [o for n, x in initial.items() for o in convert(s, _levelled(s, x, layouts[n]), layouts[n])]
             return layouts, made, start
         layouts = wider
     s.refuse("the types of the variables of this loop do not settle", "give them their final types before the loop")
+
+
+def _turned(s: State, turn: Callable[[Layouts], Turn], layouts: Layouts) -> tuple[Turn, dict[str, Span | None]]:
+    """A turn, and where it reads variables that are not set yet: such a read ends its path."""
+    around = s.frame.settling
+    s.frame.settling = {**around, **{n: None for n, k in layouts.items() if isinstance(k, UnsetLayout)}}
+    try:
+        return turn(layouts), s.frame.settling
+    finally:
+        s.frame.settling = around
 
 
 def _current(s: State, name: str) -> v.Abstract:

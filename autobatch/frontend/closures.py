@@ -4,8 +4,9 @@
     def cell(x): return x @ weights["w"]       ->      {"w": tracer}, and notes: weights has the key "w", weights["w"]
     def f(xs): return jax.vmap(cell)(xs)               is the hidden shared value 0
 
-Functions, bound methods, partials, containers and objects of the user are copied so; library objects are left alone,
-and so is everything from which no array can be reached. All that is read on the way is noted, arrays or not.
+Functions, bound methods, partials, containers and objects of the user are copied so, and those of libraries that JAX
+knows as containers (modules of Equinox and Flax); other library objects are left alone, and so is everything from which
+no array can be reached. All that is read on the way is noted, arrays or not.
 """
 
 from __future__ import annotations
@@ -25,7 +26,17 @@ from autobatch.frontend.access import hidden, note
 from autobatch.frontend.key_order import run_over
 from autobatch.frontend.sources import LIBRARIES, is_user_function
 from autobatch.frontend.state import Context
-from autobatch.frontend.statics import KEYS, children, container_kind, is_array, keys_of, make_object
+from autobatch.frontend.statics import (
+    KEYS,
+    STRUCTURE,
+    children,
+    container_kind,
+    is_array,
+    keys_of,
+    make_object,
+    nodes_of,
+    structure_of,
+)
 from autobatch.ir.core import Operand
 from autobatch.ir.template import Input
 
@@ -71,6 +82,8 @@ class Copier:
             return
         if container_kind(held) is not None or _is_object(held):
             note(self.context, origin.child(KEYS), keys_of(held))
+        elif _is_container(held):
+            note(self.context, origin.child(STRUCTURE), structure_of(held))
         else:
             note(self.context, origin, held)
 
@@ -159,6 +172,9 @@ def _parts(held: Any, origin: v.Origin | None) -> Iterator[Part]:
         case _ if _is_object(held):
             for key, value in children(held):
                 yield value, at(("attribute", key))
+        case _ if _is_container(held):
+            for number, value in enumerate(nodes_of(held)):
+                yield value, at(("node", number))
 
 
 def _wrapped(held: Any) -> types.FunctionType | None:
@@ -179,6 +195,12 @@ def _is_object(held: Any) -> bool:
     return next(children(held), None) is not None
 
 
+def _is_container(held: Any) -> bool:
+    """An object of a class of a library that JAX knows as a container, such as a module or a variable of Flax."""
+    module = (type(held).__module__ or "").split(".")[0]
+    return module in LIBRARIES and not isinstance(held, type) and not jax.tree_util.all_leaves([held])
+
+
 _FOREIGN = LIBRARIES | sys.stdlib_module_names | {"autobatch", "jaxtyping"}
 
 
@@ -193,6 +215,8 @@ def _rebuilt(held: Any, parts: list[Any]) -> Any:
             return functools.partial(function, *args, **keywords)
         case _ if _wrapped(held) is not None:
             return parts[0]
+    if container_kind(held) is None and not _is_object(held):
+        return jax.tree.unflatten(structure_of(held), parts)
     keys = keys_of(held)
     match container_kind(held):
         case "tuple":

@@ -21,6 +21,7 @@ from autobatch.frontend.construct import construct
 from autobatch.frontend.fields import replaced
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.key_order import hand_out
+from autobatch.frontend.mutation import changes, refuse_by_another_name
 from autobatch.frontend.numbers import present
 from autobatch.frontend.numpy_arrays import is_of_numpy, marked, of_numpy
 from autobatch.frontend.numpy_names import OUTSIDE, REFUSED, jax_name
@@ -61,6 +62,8 @@ def call(s: State, function: v.Abstract, args: Arguments, kwargs: Named, span: S
                 return index_of(s, receiver, args, kwargs)
             if isinstance(inner, v.Static) and inner.value in METHODS:
                 return METHODS[inner.value](s, receiver, args, kwargs)
+            if isinstance(inner, v.Static) and changes(inner):
+                refuse_by_another_name(s, inner)
             return call(s, inner, [receiver, *args], kwargs, span)
         case v.Choice():
             return apply_choice(s, function, lambda t, f: call(t, f, args, kwargs, span))
@@ -68,6 +71,11 @@ def call(s: State, function: v.Abstract, args: Arguments, kwargs: Named, span: S
             return call(s, attribute(s, function, "__call__"), args, kwargs, span)
         case v.Record(kind="object"):
             return call(s, attribute(s, function, "__call__"), args, kwargs, span)
+        case v.Record(kind="pytree", cls=cls) if cls is not None:
+            s.refuse(
+                f"an object of {cls.__name__} that is made for each example cannot be called",
+                "make it outside and pass it as a shared argument",
+            )
         case _:
             s.refuse("this value cannot be called", "call a function, a class, or an object with __call__")
 
@@ -163,6 +171,8 @@ def _other(s: State, function: v.Static, held: Any, args: Arguments, kwargs: Nam
         return s.call(v.Static(method), [function, *args], kwargs)
     if isinstance(held, types.BuiltinFunctionType) and _all_static(args, kwargs):
         return folded(s, held, args, kwargs)
+    if not isinstance(held, types.FunctionType | types.BuiltinFunctionType) and not jax.tree_util.all_leaves([held]):
+        return library(s, type(held).__call__, [function, *args], kwargs)  # a module: its arrays may be free variables
     return library(s, held, args, kwargs)
 
 
@@ -275,8 +285,13 @@ def library(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstra
     try:
         return trace(s, function, args, kwargs)
     except Untraceable as error:
-        name = getattr(function, "__name__", type(function).__name__)
-        s.refuse(f"{name}() cannot be traced: {_reason(error.error)}", _cure(error.error))
+        s.refuse(f"{_called(function, args)}() cannot be traced: {_reason(error.error)}", _cure(error.error))
+
+
+def _called(function: Any, args: Arguments) -> str:
+    """The name of what is called; of an object that is called, its class."""
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return type(args[0].value).__name__ if name == "__call__" and isinstance(args[0], v.Static) else name
 
 
 def _try_static(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstract | None:

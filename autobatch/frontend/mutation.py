@@ -9,7 +9,7 @@ import ast
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
@@ -31,19 +31,33 @@ def call_method(
     s: State, node: ast.Call, function: v.Abstract, args: Arguments, kwargs: dict[str, v.Abstract]
 ) -> v.Abstract | None:
     """The result of a call that changes a container, None when the call is no such method."""
-    if not isinstance(function, v.Method) or not isinstance(function.function, v.Static):
+    if not isinstance(function, v.Method) or not isinstance(node.func, ast.Attribute) or not changes(function.function):
         return None
+    assert isinstance(function.function, v.Static)
     method = function.function.value
-    if getattr(method, "__objclass__", None) not in (list, dict) or method.__name__ not in MUTATORS:
-        return None
     name, change = method.__name__, CHANGES.get(method)
-    holder = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+    holder = node.func.value
     if change is None or (kwargs and method is not list.sort) or not isinstance(holder, ast.Name):
         message = f"{name}() on this list or dict cannot be compiled"
         refuse_change(s, holder, message, "build a new one: [*old, x], {**old, key: x}")
     result, new = change(s, function.receiver, args, kwargs)
     rebind(s, holder.id, new)
     return result
+
+
+def changes(function: v.Abstract) -> bool:
+    """Is it a method of lists or dicts that changes them?"""
+    method = function.value if isinstance(function, v.Static) else None
+    return getattr(method, "__objclass__", None) in (list, dict) and getattr(method, "__name__", "") in MUTATORS
+
+
+def refuse_by_another_name(s: State, function: v.Static) -> NoReturn:
+    """`push = xs.append; push(1)`: which variable holds the list is not known where it is called."""
+    name = function.value.__name__
+    s.refuse(
+        f"{name}() of this list or dict is called by another name, which does not say what variable it changes",
+        f"call it as a method: xs.{name}(...)",
+    )
 
 
 def _list(s: State, receiver: v.Abstract) -> v.Record | v.Listing:

@@ -8,6 +8,7 @@ from functools import reduce
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, take_apart
+from autobatch.frontend.attributes import may_be_none
 from autobatch.frontend.comprehensions import make_map
 from autobatch.frontend.joins import as_listing, convert, stored
 from autobatch.frontend.layouts import (
@@ -30,7 +31,7 @@ from autobatch.frontend.state import State
 from autobatch.frontend.statics import inputs
 from autobatch.frontend.unify import Conflict, unify
 from autobatch.frontend.views import refuse_view
-from autobatch.ir.core import Apply, Literal, Operand, Region, walk
+from autobatch.ir.core import Literal, Operand
 from autobatch.ir.template import Container, Fixed, MadeTemplate, Maybe, Output, Rows, Template
 from autobatch.ir.types import Array, List, Type
 
@@ -145,22 +146,8 @@ def prepared(s: State, value: v.Abstract, inside: bool, objects: Objects | None 
 
 
 def _is_whole_list(s: State, operand: Operand) -> bool:
-    """A list of the examples that is never None: it is returned as any other list. None comes from the examples, or
-    from a place in the program that makes it."""
-    type, schema = operand.type, s.context.schema
-    if not isinstance(type, List):
-        return False
-    places = [
-        *((f.type, f.nullable) for r in schema.stores for f in r.fields),
-        *((x.elem, x.nullable) for x in schema.lists),
-    ]
-    bodies = [s.block.body, *(f.region.body for f in s.context.functions.values())]
-    makes = any(
-        isinstance(i, Apply) and i.op.name == "none" and i.results[0].type == type
-        for body in bodies
-        for i in walk(Region((), tuple(body), ()))
-    )
-    return not makes and not any(nullable for held, nullable in places if held == type)
+    """A list of the examples that is never None: it is returned as any other list."""
+    return isinstance(operand.type, List) and not may_be_none(s, operand.type)
 
 
 def _is_prepared(elem: Layout) -> bool:

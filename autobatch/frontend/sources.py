@@ -135,11 +135,7 @@ def describe(
 
 def stores(*nodes: ast.AST) -> list[str]:
     """The variables that statements assign, in order, those of inner functions left out."""
-    seen: dict[str, None] = {}
-    for node in nodes:
-        for name in _stores(node):
-            seen.setdefault(name)
-    return list(seen)
+    return list(dict.fromkeys(name for node in nodes for name in _stored(node)))
 
 
 MUTATORS = frozenset(
@@ -150,17 +146,27 @@ MUTATORS = frozenset(
 
 def changed(*nodes: ast.AST) -> list[str]:
     """The variables that statements assign, or whose lists and dicts they change."""
-    seen = dict.fromkeys(stores(*nodes))
-    for node in nodes:
-        for n in ast.walk(node):
-            match n:
-                case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
-                    seen.setdefault(name)
-                case ast.Attribute(value=ast.Name(id=name), ctx=ast.Store()):
-                    seen.setdefault(name)
-                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr)) if attr in MUTATORS:
-                    seen.setdefault(name)
-    return list(seen)
+    return list(dict.fromkeys((*stores(*nodes), *(name for node in nodes for name in _mutated(node)))))
+
+
+@lru_cache(maxsize=4096)  # a statement is lowered once for each type that its function is called with
+def _stored(node: ast.AST) -> tuple[str, ...]:
+    return tuple(_stores(node))
+
+
+@lru_cache(maxsize=4096)
+def _mutated(node: ast.AST) -> tuple[str, ...]:
+    """The variables whose lists, dicts and objects a statement changes."""
+    found = []
+    for n in ast.walk(node):
+        match n:
+            case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
+                found.append(name)
+            case ast.Attribute(value=ast.Name(id=name), ctx=ast.Store()):
+                found.append(name)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr)) if attr in MUTATORS:
+                found.append(name)
+    return tuple(found)
 
 
 def _find_loads(node: ast.AST, loads: dict[str, list[tuple[int, int]]], place: tuple[int, int] | None) -> None:

@@ -119,13 +119,11 @@ def reduce_rows(s: State, kind: str, value: v.Listing, axis: Any) -> v.Abstract:
     if kind == "mean":
         total = sum_of(s, value, v.Static(0))
         return traced(s, operator.truediv, total, length(s, value))
-    row = _row(value)
-    if kind in ("max", "min"):
-        some = compare_with(s, operator.gt, length(s, value), v.Static(0))
-        s.check(operand_of(s, some), "ValueError", f"zero-size array to reduction operation {kind}")
     if kind == "prod":
         return multiplied(s, value)
-    return v.Leaf(s.apply(own("reduce", kind=kind), value.lists, row))
+    some = compare_with(s, operator.gt, length(s, value), v.Static(0))
+    s.check(operand_of(s, some), "ValueError", f"zero-size array to reduction operation {kind}")
+    return v.Leaf(s.apply(own("reduce", kind=kind, ties="even"), value.lists, _row(value)))
 
 
 def rowwise(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Listing:

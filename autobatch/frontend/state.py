@@ -235,6 +235,7 @@ class Frame:
     unknown         did some path end at a call whose result is not known yet?
     constructing    the object whose attributes `__init__` may set
     borrowed        its arguments, which it may not change
+    settling        variables that loops carry and that nothing before them has set, with the first place that read one
     """
 
     context: Context
@@ -244,6 +245,7 @@ class Frame:
     unknown: bool = False
     constructing: str = ""
     borrowed: list[v.Abstract] = field(default_factory=list)
+    settling: dict[str, Span | None] = field(default_factory=dict)
 
     @property
     def outer_loop(self) -> ast.AST | None:

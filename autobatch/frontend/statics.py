@@ -44,7 +44,7 @@ def same_static(a: Any, b: Any) -> bool:
     """May two static values be used one for the other?"""
     if a is b or static_key(a) == static_key(b):
         return True
-    return type(a) is type(b) and isinstance(a, (frozenset, range)) and bool(a == b)
+    return type(a) is type(b) and isinstance(a, (frozenset, range, jax.tree_util.PyTreeDef)) and bool(a == b)
 
 
 def is_array(value: Any) -> bool:
@@ -72,6 +72,9 @@ KEYS = ("keys",)
 CONTENTS = ("contents",)
 """The same for all that a container holds, at any depth."""
 
+STRUCTURE = ("structure",)
+"""The same for what a container of a library holds besides its parts."""
+
 MISSING = object()
 """What is found at the end of a path that leads nowhere."""
 
@@ -90,6 +93,16 @@ def keys_of(value: Any) -> tuple[Any, ...]:
     return tuple(k for k, _ in children(value))
 
 
+def nodes_of(value: Any) -> list[Any]:
+    """The parts of what JAX knows as a container."""
+    return jax.tree.leaves(value, is_leaf=lambda x: x is not value)
+
+
+def structure_of(value: Any) -> Any:
+    """What a container that JAX knows is besides its parts."""
+    return jax.tree.structure(value, is_leaf=lambda x: x is not value)
+
+
 def follow(value: Any, path: tuple[Any, ...]) -> Any:
     """The object at the end of a free variable's path, read anew."""
     for step in path:
@@ -97,6 +110,10 @@ def follow(value: Any, path: tuple[Any, ...]) -> Any:
             value = keys_of(value)
         elif step == CONTENTS:
             value = contents(value)
+        elif step == STRUCTURE:
+            value = structure_of(value)
+        elif step[0] == "node":
+            value = nodes_of(value)[step[1]]
         elif step[0] == "attribute":
             value = getattr(value, step[1])
         else:

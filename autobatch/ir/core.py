@@ -40,6 +40,9 @@ class Value:
     type: Type
     hint: str = field(default="", compare=False)
 
+    def __hash__(self) -> int:
+        return self.id  # passes look values up by the million
+
     def __str__(self) -> str:
         return f"%{self.id}"
 

@@ -123,15 +123,15 @@ class _Machine:
                 return (yield _Request(self.functions[callee], self.read(operands, env)))
             case If(condition=condition, then=then, orelse=orelse):
                 (holds,) = self.read((condition,), env)
-                return (yield from self.region(then if _truth(holds) else orelse, env, ()))
+                return (yield from self.region(then if _scalar(holds) else orelse, env, ()))
             case For(count=count, init=init, body=body):
                 (turns, *carried) = self.read((count, *init), env)
-                for turn in range(_integer(turns)):
+                for turn in range(int(_scalar(turns))):
                     carried = yield from self.region(body, env, (np.array([turn]), *carried))
                 return carried
             case While(init=init, condition=condition_region, body=body):
                 carried = self.read(init, env)
-                while _truth((yield from self.region(condition_region, env, carried))[0]):
+                while _scalar((yield from self.region(condition_region, env, carried))[0]):
                     carried = yield from self.region(body, env, carried)
                 return carried
             case Map():
@@ -144,9 +144,9 @@ class _Machine:
     def comprehension(self, instruction: Map, env: Environment) -> _Activation:
         found: list[Any] = [[] for _ in instruction.results]
         (turns,) = self.read((instruction.count,), env)
-        for turn in range(_integer(turns)):
+        for turn in range(int(_scalar(turns))):
             yielded = yield from self.region(instruction.body, env, (np.array([turn]),))
-            if instruction.filtered and not _truth(yielded.pop(0)):
+            if instruction.filtered and not _scalar(yielded.pop(0)):
                 continue
             for elements, value in zip(found, yielded, strict=True):
                 elements.append(value)
@@ -245,12 +245,8 @@ def _result(value: Any, type: Type) -> Any:
             assert_never(type)
 
 
-def _truth(value: Any) -> bool:
-    return bool(value if _is_device(value) else value[0])
-
-
-def _integer(value: Any) -> int:
-    return int(value if _is_device(value) else value[0])
+def _scalar(value: Any) -> Any:
+    return value if _is_device(value) else value[0]
 
 
 # ---- numbers
@@ -396,7 +392,7 @@ def _item(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memor
     def apply(items: Any, index: Any) -> Sequence[Any]:
         if not isinstance(items, list) and items < 0:
             raise ExampleFailure("TypeError", "'NoneType' object is not subscriptable")
-        position, size = _integer(index), _size(items, operands[0], memory)
+        position, size = int(_scalar(index)), _size(items, operands[0], memory)
         if not -size <= position < size:
             raise ExampleFailure("IndexError", "list index out of range")
         position %= size
@@ -424,7 +420,7 @@ def _tag_index(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: 
 
 def _check(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
     def apply(condition: Any, *parts: Any) -> Sequence[Any]:
-        if _truth(condition):
+        if _scalar(condition):
             return []
         shown = [_result(x, t) for x, t in zip(parts, operands[1:], strict=True)]
         raise ExampleFailure(op["kind"], op["message"].format(*shown) if shown else op["message"])
@@ -495,6 +491,9 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "bounds": lambda op, operands, results, memory: lambda index: _in_range(op, index),
     "undefined": _undefined,
     "reduce": lambda op, operands, results, memory: _reduce(op["kind"], operands[0].elem, results[0]),
+    "masked": lambda op, operands, results, memory: (
+        lambda *xs: leaf.masked(op["region"], [*map(_device, xs, operands)])
+    ),
     "stack": lambda op, operands, results, memory: _stack(operands[0].elem, results[0]),
 }
 """Our own operations that are no arithmetic: from the instruction's op and types to a function of values."""

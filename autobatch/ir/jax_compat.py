@@ -18,7 +18,7 @@ from jax.extend.core import primitives
 
 from autobatch.ir.core import Apply, Literal, Operand, Value
 from autobatch.ir.ops import Op
-from autobatch.ir.types import Array
+from autobatch.ir.types import Array, Type
 from autobatch.source import Span
 
 _INLINED = {
@@ -98,6 +98,15 @@ def literal(value: Any, type: Array) -> Any:
     if type.weak and isinstance(value, (bool, int, float, complex)):
         return value
     return np.asarray(value, device_dtype(type))
+
+
+def conform(value: Any, type: Type) -> Any:
+    """A value in the dtype and shape of a type; a Python number becomes an array."""
+    assert isinstance(type, Array)
+    found = jnp.asarray(value)
+    dtype = device_dtype(type)
+    found = found if found.dtype == dtype else found.astype(dtype)
+    return found if found.shape == type.shape else jnp.broadcast_to(found, type.shape)
 
 
 class TraceEffectError(Exception):

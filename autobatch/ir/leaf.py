@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, assert_never
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
+from autobatch.ir.core import Apply, Call, For, If, Instruction, Literal, Map, Operand, Region, Value, While
+from autobatch.ir.masked import limit_of
 from autobatch.ir.ops import Op
+from autobatch.ir.run_blocks import run_blocks
 from autobatch.ir.types import Array
 
 
@@ -99,6 +105,7 @@ NUMERIC: dict[str, Callable[..., Any]] = {
     "int": lambda op, x: _int(x),
     "convert": lambda op, x: jnp.asarray(x).astype(op["dtype"]),
     "pullback": _pullback,
+    "within": lambda op, x: x,
     "undefined": lambda op: jnp.zeros(op["type"].shape, jax_compat.device_dtype(op["type"])),
 }
 """One row for each operation of our own with `host=False` that works on arrays (not on lists)."""
@@ -106,21 +113,141 @@ NUMERIC: dict[str, Callable[..., Any]] = {
 
 def evaluate(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:
     """The results of a leaf operation on arrays or tracers. `results` are its result types."""
+    if op.name == "blocks":
+        return _blocks(op, results, xs)
     if op.is_jax:
         return jax_compat.bind(op, results, *xs)
+    if op.name == "masked":
+        return masked(op["region"], xs)
     return [NUMERIC[op.name](op, *xs)]
+
+
+def _blocks(op: Op, results: Sequence[Array], xs: Sequence[Any]) -> Sequence[Any]:
+    """One example, on the host: a back end runs the rows of a batch together."""
+    if not any(isinstance(x, jax.core.Tracer) for x in xs):
+        return _finished(op, run_blocks(op, evaluate, xs))
+    try:
+        return _finished(op, run_blocks(op, evaluate, xs))  # JAX differentiates: it knows the numbers all the same
+    except jax.errors.ConcretizationTypeError:
+        pass
+    shapes = [jax.ShapeDtypeStruct(t.shape, jax_compat.device_dtype(t)) for t in results]
+    keys = any(t.dtype.startswith("key<") for t in results) or any(map(_is_key, xs))
+    if keys:
+        raise UnsupportedError(
+            "the reference back end cannot run this recursion, which hands on random keys, inside jax.jit",
+            op["program"].forced,
+            "call it outside jax.jit, or take the back end xla",
+        )
+
+    def now(*values: Any) -> tuple[Any, ...]:
+        made = _finished(op, run_blocks(op, evaluate, values))
+        return tuple(np.asarray(x, s.dtype) for x, s in zip(made, shapes, strict=True))
+
+    @jax.custom_jvp
+    def call(*values: Any) -> tuple[Any, ...]:
+        return tuple(jax.pure_callback(now, tuple(shapes), *values, vmap_method="sequential"))
+
+    @call.defjvp
+    def moved(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        if any(jnp.issubdtype(s.dtype, jnp.inexact) for s in shapes):
+            raise without_derivative(op)
+        return call(*primals), tuple(np.zeros(s.shape, jax.dtypes.float0) for s in shapes)
+
+    found: tuple[Any, ...] = call(*(jnp.asarray(x) for x in xs))
+    return found
+
+
+def _finished(op: Op, made: Sequence[Any]) -> list[Any]:
+    """The results of a program, whose status is one among those of the whole program."""
+    *found, status = made
+    return [*found, jnp.where(status > 0, status + op["base"], status)]
+
+
+def _is_key(x: Any) -> bool:
+    return bool(jnp.issubdtype(jnp.result_type(x), jax.dtypes.prng_key))
+
+
+def without_derivative(op: Op) -> UnsupportedError:
+    """What to raise where JAX compiles the derivative of what runs on the host."""
+    return UnsupportedError(
+        "the reference back end has no derivative inside jax.jit of a recursion whose calls depend on computed numbers",
+        op["program"].forced,
+        "take the derivative outside of jax.jit, or take the back end xla",
+    )
+
+
+def masked(region: Region, xs: Sequence[Any]) -> Sequence[Any]:
+    """A region on the values of one lane, whose decisions are known: branches and loops are Python's own.
+
+    The meaning of the operation `masked`; JAX may trace it for a derivative, but not compile it."""
+    env: dict[Value, Any] = {}
+
+    def read(operands: Sequence[Operand]) -> list[Any]:
+        return [literal_value(x) if isinstance(x, Literal) else env[x] for x in operands]
+
+    def cast(values: Sequence[Any], like: Sequence[Operand]) -> list[Any]:
+        return [jax_compat.conform(x, y.type) for x, y in zip(values, like, strict=True)]
+
+    def run(region: Region, args: Sequence[Any]) -> list[Any]:
+        env.update(zip(region.args, args, strict=True))
+        for instruction in region.body:
+            env.update(zip(instruction.results, step(instruction), strict=True))
+        return cast(read(region.results), region.results)
+
+    def step(instruction: Instruction) -> Sequence[Any]:
+        match instruction:
+            case Apply(op=op, operands=operands, results=results):
+                return evaluate(op, [r.type for r in results if isinstance(r.type, Array)], *read(operands))
+            case If(condition=condition, then=then, orelse=orelse):
+                return run(then if bool(read([condition])[0]) else orelse, ())
+            case While(init=init, condition=condition_region, body=body):
+                carried, turns, limit = cast(read(init), init), 0, limit_of(instruction)
+                while bool(run(condition_region, carried)[0]):
+                    if limit is not None and turns == limit.turns:
+                        return [*carried[:-1], jnp.asarray(limit.site, carried[-1].dtype)]
+                    carried, turns = run(body, carried), turns + 1
+                return carried
+            case For(count=count, init=init, body=body):
+                carried = cast(read(init), init)
+                for turn in range(int(read([count])[0])):
+                    carried = run(body, (jnp.asarray(turn, int), *carried))
+                return carried
+            case Map() | Call():
+                raise AssertionError("no calls and no lists in a masked region")
+            case _:
+                assert_never(instruction)
+
+    return run(region, xs)
+
+
+def literal_value(x: Literal) -> Any:
+    """A literal of a region that an operation holds: its arrays are operands of the operation."""
+    assert isinstance(x.type, Array) and x.constant < 0
+    return jax_compat.literal(x.value, x.type)
 
 
 def result_type(op: Op, operands: Sequence[Array], literals: Sequence[Any]) -> Array:
     """The type of the result of one of our own numeric operations. `literals[k]` is the Python scalar that operand k
-    is, or None where it is a value. Of Python numbers alone it is a Python number."""
-    held = list(literals)
+    is, or None where it is a value. Of Python numbers alone it is a Python number, and so is what `int()` gives."""
+    held = tuple((type(c), c) for c in literals)  # 1, 1.0 and True are equal, and not the same
+    try:
+        return _result_type(op, tuple(operands), held, jax.config.read("jax_enable_x64"))
+    except TypeError:  # of an operand that the operation does not take: JAX's words, or params that cannot be hashed
+        return _evaluated_type(op, operands, held)
 
+
+@lru_cache(maxsize=4096)
+def _result_type(op: Op, operands: tuple[Array, ...], held: tuple[tuple[type, Any], ...], x64: bool) -> Array:
+    return _evaluated_type(op, operands, held)
+
+
+def _evaluated_type(op: Op, operands: Sequence[Array], held: Sequence[tuple[type, Any]]) -> Array:
     def apply(*values: Any) -> Any:
         rest = iter(values)
-        return NUMERIC[op.name](op, *(next(rest) if c is None else c for c in held))
+        return NUMERIC[op.name](op, *(next(rest) if c is None else c for _, c in held))
 
-    avals = [jax_compat.aval_of(t) for t, c in zip(operands, held, strict=True) if c is None]
+    avals = [jax_compat.aval_of(t) for t, (_, c) in zip(operands, held, strict=True) if c is None]
     result = jax.eval_shape(apply, *avals)
     python = result.dtype != bool and all(t.is_scalar and (t.weak or t.is_bool) for t in operands)
+    python |= op.name == "int" and result.shape == ()  # of an array's number too
     return jax_compat.type_of(jax.ShapeDtypeStruct(result.shape, result.dtype, weak_type=python or result.weak_type))

@@ -85,7 +85,8 @@ OWN: dict[str, OwnOp] = {
     "undefined": OwnOp("undefined(): a value that is never read, for a variable unset on this path", host=False),
     # reductions of lists that a Map (or pack_list) made; in order, from the first element
     "reduce": OwnOp(
-        "reduce[kind](list): kind is sum|prod|max|min|any|all; max and min of [] fail with ValueError",
+        "reduce[kind](list): kind is sum|prod|max|min|any|all; max and min of [] fail with ValueError; their "
+        "derivative is that of the first of equal elements, as in Python, or (ties='even') that of all, as in arrays",
         host=False,
         fails=True,
     ),
@@ -99,8 +100,37 @@ OWN: dict[str, OwnOp] = {
     "pow": OwnOp("pow(x, y): `**`", host=False, fails=True),
     "round": OwnOp("round[ndigits](x): half to even; int when ndigits is None", host=False, fails=True),
     "int": OwnOp("int(x): towards zero", host=False, fails=True),
+    # control that computed numbers decide (`ir/masked.py`)
+    "masked": OwnOp(
+        "masked[region, sites](x, ...): a region of arithmetic, branches and loops, lane by lane; where there are "
+        "`sites`, its last result is a status: 0, or 1 + the position of what the lane has failed with",
+        host=False,
+    ),
+    "within": OwnOp(
+        "within[site, turns](status): the same; behind more turns than that of the loop whose last value it is, `site`",
+        host=False,
+    ),
 }
 """`host=False` operations compute numbers: they run on the device too, through `ir/leaf.py`."""
+
+OF_CONTROL: dict[str, str] = {
+    "blocks": "blocks[program, base, depth, steps](x, ...): what a program of blocks gives (`ir/blocks.py`), and its "
+    "status: 0, or `base` more than the program's own; at most `depth` entries of the stack, and `steps` blocks",
+}
+"""Operations that stand for control which computed numbers decide: they are made by the compiler, and run on the device
+alone. Their last result is a status: 0, or the number of what the example has failed with."""
+
+
+def of_control(name: str, **params: Any) -> Op:
+    """An operation of `OF_CONTROL`; raises KeyError for another name."""
+    OF_CONTROL[name]
+    return Op(name, tuple(sorted(params.items())))
+
+
+def about(op: Op) -> OwnOp:
+    """What holds for one of our own operations."""
+    return OwnOp(OF_CONTROL[op.name], host=False) if op.name in OF_CONTROL else OWN[op.name]
+
 
 OF_DERIVATIVES: dict[str, str] = {
     "convert": "convert[dtype](x): the same numbers in another dtype, on all rows where x is the same for all",

@@ -31,7 +31,7 @@ from autobatch.ir.core import (
     Value,
     While,
 )
-from autobatch.ir.ops import OWN, Op
+from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.printer import NAMED, SAFE_NAME, Dump
 from autobatch.ir.types import MADE, Array, List, Ref, Tag, Type
 
@@ -206,6 +206,11 @@ class _Parser(_Scanner):
             count = self.operand()
             self.expect("do")
             return Map(results, count, self.region(), filtered)
+        if self.accept("masked"):
+            sites = self.many(self.param_item, "]")[0][1] if self.accept("[") else ()
+            xs = self.operands()
+            self.expect("do")
+            return Apply(results, own("masked", region=self.region(), sites=sites), xs)
         if self.accept("call"):
             self.expect("@")
             return Call(results, self.name(), self.operands())

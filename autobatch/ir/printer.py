@@ -165,6 +165,9 @@ class _Printer:
     def instruction(self, instruction: Instruction) -> None:
         left = f"{_defined(instruction.results)} = " if instruction.results else ""
         match instruction:
+            case Apply(op=op, operands=xs) if op.name == "masked" and not op.is_jax:
+                sites = f"[sites={self.outside(op['sites'])}]" if op["sites"] else ""
+                self.region(f"{left}masked{sites} ({_list(xs)}) do", op["region"], instruction)
             case Apply(op=op, operands=xs):
                 self.line(f"{left}{self.op(op)}({_list(xs)})", instruction)
             case Call(callee=callee, operands=xs):

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 
 from autobatch.ir import jax_compat, leaf, texts
+from autobatch.ir.blocks import BlockProgram, problems
 from autobatch.ir.core import Apply, Call, For, If, Literal, Map, While
 from autobatch.ir.ops import OWN, Op
 from autobatch.ir.types import BOOL, INT, MADE, Array, List, Made, Ref, Tag, Type
@@ -49,17 +50,18 @@ KINDS: Mapping[str, Callable[[Type], bool]] = {
 @dataclass(frozen=True)
 class Rule:
     """The type rule of an operation of our own: the kinds of its operands (the last may repeat), the types of its
-    results, its params, and what must hold between them."""
+    results, its params, those it may have besides, and what must hold between them."""
 
     operands: tuple[str, ...]
     results: Callable[[Apply], tuple[Type, ...]]
     params: frozenset[str] = frozenset()
     repeat: bool = False
+    optional: frozenset[str] = frozenset()
 
     def check(self, apply: Apply) -> None:
         """Raises RuleError."""
         params = frozenset(name for name, _ in apply.op.params)
-        if params != self.params:
+        if params - self.optional != self.params:
             raise RuleError(f"{apply.op.name} has the params {_words(self.params)}, not {_words(params)}")
         self._check_operands(apply)
         wanted, found = self.results(apply), tuple(r.type for r in apply.results)
@@ -187,6 +189,13 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0]
 
 
+def _masked(apply: Apply) -> tuple[Type, ...]:
+    wanted, found = [a.type for a in apply.op["region"].args], [x.type for x in apply.operands]
+    if wanted != found:
+        raise RuleError(f"the region of masked takes {_words(wanted)}, not {_words(found)}")
+    return tuple(x.type for x in apply.op["region"].results)
+
+
 _PAIR = Rule(("an array", "an array"), _numeric)
 
 OWN_RULES: Mapping[str, Rule] = {
@@ -210,7 +219,7 @@ OWN_RULES: Mapping[str, Rule] = {
     "check": Rule(("a bool", "a value"), _always(), frozenset({"kind", "message"}), repeat=True),
     "bounds": Rule(("an array",), _always(), frozenset({"axis", "size"})),
     "undefined": Rule((), lambda apply: (apply.op["type"],), frozenset({"type"})),
-    "reduce": Rule(("a list",), _reduced, frozenset({"kind"})),
+    "reduce": Rule(("a list",), _reduced, frozenset({"kind"}), optional=frozenset({"ties"})),
     "stack": Rule(("a list",), _stacked),
     "floordiv": _PAIR,
     "mod": _PAIR,
@@ -218,6 +227,8 @@ OWN_RULES: Mapping[str, Rule] = {
     "pow": _PAIR,
     "round": Rule(("an array",), _numeric, frozenset({"ndigits"})),
     "int": Rule(("an array",), _numeric),
+    "masked": Rule(("an array",), _masked, frozenset({"region", "sites"}), repeat=True),
+    "within": Rule(("an int",), lambda apply: (apply.operands[0].type,), frozenset({"site", "turns"})),
 }
 """One row for each operation of our own."""
 
@@ -278,6 +289,19 @@ def _evaluate(
         raise RuleError(f"{op.name}: {_first_line(error)}") from error
 
 
+def _check_blocks(apply: Apply) -> None:
+    """Raises RuleError where operands or results are not those of the program."""
+    program: BlockProgram = apply.op["program"]
+    wanted = [x.type for x in (*program.parameters, *program.captured)]
+    found = [x.type for x in apply.operands]
+    if not all(isinstance(t, Array) for t in found) or len(found) != len(wanted):
+        raise RuleError(f"the program {program.name} takes {_words(wanted)}, not {_words(found)}")
+    if program.types != tuple(r.type for r in apply.results):
+        raise RuleError(f"the program {program.name} gives {_words(program.types)}")
+    for words in problems(program):
+        raise RuleError(f"the program {program.name}: {words}")
+
+
 # ---- stages
 
 
@@ -293,6 +317,8 @@ class Stage:
         """Type one leaf operation. Raises RuleError."""
         if apply.op.is_jax:
             check_primitive(apply)
+        elif apply.op.name == "blocks":
+            _check_blocks(apply)
         elif apply.op.name not in OWN or apply.op.name not in self.own:
             raise RuleError(f"there is no operation {apply.op.name!r} at the stage {self.name!r}")
         else:
@@ -304,5 +330,8 @@ EXAMPLE = Stage("example", (Apply, If, For, While, Map, Call))
 
 FUNCTIONS = Stage("functions", (Apply, If, Map, Call))
 """Every loop has become a function that calls itself (`vectorize/kinds.py`)."""
+
+MASKED = (Apply, If, For, While)
+"""What the region of the operation `masked` may hold."""
 
 STAGES: Mapping[str, Stage] = {stage.name: stage for stage in (EXAMPLE, FUNCTIONS)}

@@ -48,6 +48,9 @@ class Variable:
     space: Space | None
     hint: str = field(default="", compare=False)
 
+    def __hash__(self) -> int:
+        return self.id  # passes look variables up by the million
+
     def __str__(self) -> str:
         return f"%{self.id}" if self.space is None else f"{self.space}.%{self.id}"
 
@@ -111,7 +114,8 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Each row reduces a run of rows of the concatenation of `sources`: the elements of its list, in order."""
+    """Each row reduces a run of rows of the concatenation of `sources`: the elements of its list, in order. `even`: the
+    derivative of a maximum (minimum) belongs to all elements that are equal to it; else to the first of them."""
 
     result: Variable
     kind: str
@@ -121,6 +125,7 @@ class Fold:
     calls: tuple[int, ...] = ()
     inside: tuple[Variable, ...] = ()
     span: Span = field(default=NOWHERE, compare=False)
+    even: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +222,8 @@ class Scatter:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What a fold by max or min has taken: 1 at the first of the greatest (least) elements of a run, 0 at the rest."""
+    """What a fold by max or min has taken: 1 at the first of the greatest (least) elements of a run, or equal parts at
+    all of them where it is `even`; 0 at the rest."""
 
     result: Variable
     fold: Fold

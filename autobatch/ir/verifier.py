@@ -14,6 +14,7 @@ their type; operands and results of operations, regions and calls agree; nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NoReturn, assert_never
 
 import numpy as np
@@ -37,7 +38,7 @@ from autobatch.ir.core import (
     operands,
 )
 from autobatch.ir.printer import Marked, Note, print_function, print_type
-from autobatch.ir.stages import EXAMPLE, RuleError, Stage
+from autobatch.ir.stages import EXAMPLE, MASKED, RuleError, Stage
 from autobatch.ir.types import BOOL, INT, Array, List, Made, Ref, Tag, Type
 from autobatch.source import NOWHERE
 
@@ -134,6 +135,8 @@ class _Verifier:
                     self.stage.check(instruction)
                 except RuleError as error:
                     self.fail(str(error), instruction)
+                if instruction.op.name == "masked":
+                    self.closed(instruction.op["region"], instruction)
             case Call():
                 self.call(instruction)
             case If():
@@ -152,6 +155,12 @@ class _Verifier:
                 self.body(body, [INT], [*kept, *self.elements(instruction)], scope, instruction)
             case _:
                 assert_never(instruction)
+
+    def closed(self, region: Region, about: Instruction) -> None:
+        """Check the region that an operation holds: it sees its arguments alone, and its names are its own."""
+        inner = _Verifier(self.whole, replace(self.stage, instructions=MASKED))
+        inner.function = self.function
+        inner.region(region, {}, about)
 
     def call(self, call: Call) -> None:
         callee = self.functions.get(call.callee)

@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 from autobatch.ir.core import Apply, Instruction, Literal, Module, Operand, Region, Value
-from autobatch.ir.ops import OWN
+from autobatch.ir.ops import about
 from autobatch.ir.rewrite import copy_instruction, substitute, with_regions
 
 
@@ -48,7 +48,7 @@ def _region(region: Region, known: dict[Hashable, tuple[Value, ...]], env: dict[
 def _key(instruction: Apply) -> Hashable | None:
     """What makes two operations one, or None for those that must stay apart."""
     op = instruction.op
-    if not op.is_jax and (OWN[op.name].effect or op.name in ("undefined", "make")):
+    if not op.is_jax and (about(op).effect or op.name in ("undefined", "make")):
         return None
     key = (
         (op.name, op.params),

@@ -13,7 +13,7 @@ rows reads the distinct ones: rows are spread as late as possible. (FRAMES.md, 4
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from autobatch.ir.system import (
@@ -47,9 +47,10 @@ def deciding_columns(system: System) -> dict[Variable, Keys]:
         for result in results(equation):
             if result.space is not None and result.space.kind == "distinct":
                 keys[result] = frozenset(result.space.keys)
+    index = _Index(system.equations, system.outputs)
     for space in system.spaces:
         if space.kind == "region":
-            keys.update(_Sharing(system, space, [], 0, keys).keys)
+            keys.update(_Sharing(index, space, [], 0, keys).keys)
     return keys
 
 
@@ -58,9 +59,10 @@ def share_rows(system: System) -> System:
     spaces = list(system.spaces)
     equations = list(system.equations)
     fresh = 1 + max((r.id for e in equations for r in results(e)), default=-1)
+    index = _Index(system.equations, system.outputs)
     for space in system.spaces:
         if space.kind == "region":
-            sharing = _Sharing(system, space, spaces, fresh)
+            sharing = _Sharing(index, space, spaces, fresh)
             equations = sharing.rewrite(equations)
             fresh = sharing.fresh
     return replace(system, spaces=tuple(spaces), equations=tuple(_spread_late(equations)))
@@ -75,23 +77,40 @@ def _spread_late(equations: list[Equation]) -> list[Equation]:
     ]
 
 
+class _Index:
+    """The equations of a system by what they make, and the values that others read."""
+
+    def __init__(self, equations: Iterable[Equation], outputs: Iterable[Variable]) -> None:
+        self.makers: dict[Space | None, dict[Variable, Equation]] = defaultdict(dict)
+        self.readers: dict[Variable, list[Equation]] = defaultdict(list)
+        self.order: dict[Variable, int] = {}
+        for v in outputs:
+            self.order.setdefault(v, len(self.order))
+        for equation in equations:
+            self.makers[space_of(equation)].update((r, equation) for r in results(equation))
+            for v in reads(equation):
+                self.order.setdefault(v, len(self.order))
+                self.readers[v].append(equation)
+        self.outputs = frozenset(outputs)
+
+
 class _Sharing:
     """One space: its values that columns decide, and the ones among them that other equations read."""
 
     def __init__(
         self,
-        system: System,
+        index: _Index,
         space: Space,
         spaces: list[Space],
         fresh: int,
         known: Mapping[Variable, Keys] | None = None,
     ) -> None:
         self.space, self.spaces, self.fresh = space, spaces, fresh
-        self.maker = {r: e for e in system.equations if space_of(e) == space for r in results(e)}
+        self.maker = index.makers[space]
         self.keys: dict[Variable, Keys] = {v: k for v, k in (known or {}).items() if v.space == space}
         for variable in self.maker:
             self.decided_by(variable)
-        self.frontier = self.read_outside(system)
+        self.frontier = self.read_outside(index)
 
     def decided_by(self, variable: Variable) -> Keys | None:
         """The columns that decide a value, or None when something else does."""
@@ -116,16 +135,18 @@ class _Sharing:
         self.keys.update((r, frozenset(found)) for r in equation.results)
         return self.keys[variable]
 
-    def read_outside(self, system: System) -> dict[Keys, list[Variable]]:
+    def read_outside(self, index: _Index) -> dict[Keys, list[Variable]]:
         """Decided values that an output or an equation with other operands reads, by what decides them."""
-        wanted: dict[Variable, None] = dict.fromkeys(system.outputs)
-        for equation in system.equations:
-            if not any(r in self.keys for r in results(equation)):
-                wanted.update((v, None) for v in reads(equation))
+
+        def is_wanted(variable: Variable) -> bool:
+            return variable in index.outputs or any(
+                not any(r in self.keys for r in results(e)) for e in index.readers.get(variable, ())
+            )
+
+        decided = [v for v in self.maker if v in self.keys and isinstance(self.maker[v], Compute)]
         groups: dict[Keys, list[Variable]] = defaultdict(list)
-        for variable in wanted:
-            if variable in self.keys and isinstance(self.maker[variable], Compute):
-                groups[self.keys[variable]].append(variable)
+        for variable in sorted(filter(is_wanted, decided), key=index.order.__getitem__):
+            groups[self.keys[variable]].append(variable)
         return groups
 
     def rewrite(self, equations: list[Equation]) -> list[Equation]:

@@ -40,6 +40,31 @@ def schema_of_annotation(annotation: Any) -> Schema:
         raise BatchError(f"the annotation {words} mixes types that do not join: {error}; {_CURE}") from None
 
 
+def annotated_fields(cls: type) -> dict[str, Any]:
+    """The annotated fields of a class, in their order, forward references resolved. Raises BatchError."""
+    try:
+        hints = typing.get_type_hints(cls, localns={cls.__name__: cls}, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise BatchError(f"the annotations of {cls.__qualname__} cannot be resolved: {error}; {_CURE}") from None
+    if dataclasses.is_dataclass(cls):
+        names: list[str] = [f.name for f in dataclasses.fields(cls)]
+    else:
+        names = [n for n, hint in hints.items() if typing.get_origin(hint) is not typing.ClassVar]
+    return {n: hints[n] for n in names if n in hints}
+
+
+def concrete_classes(cls: type) -> list[type]:
+    """A class and its subclasses, without the abstract ones."""
+    found: list[type] = []
+    stack = [cls]
+    while stack:
+        member = stack.pop()
+        stack.extend(member.__subclasses__())
+        if not inspect.isabstract(member) and member not in found:
+            found.append(member)
+    return found
+
+
 class _Reader:
     """Places whose annotations are still to be read are kept in a list, so recursive classes end."""
 
@@ -88,39 +113,21 @@ class _Reader:
         elif issubclass(cls, enum.Enum):
             self.inference.see_leaf(place, Tag(vocabulary_of(cls)), none=False)
         elif typing.is_typeddict(cls):
-            self.see_fields(place, "dict", None, self.hints(place, cls), cls)
+            self.see_fields(place, "dict", None, self.hints(cls), cls)
         elif category(cls) is Category.ARRAY:
             raise BatchError(f"the annotation {_words(cls)} of {place.where} says neither dtype nor shape; {_CURE}")
-        elif cls.__module__ == "builtins" or category(cls) is Category.REFUSED or not self.members(place, cls):
-            raise BatchError(f"the annotation {_words(cls)} of {place.where} does not say its fields; {_CURE}")
         else:
-            for member, hints in self.members(place, cls).items():
+            refused = cls.__module__ == "builtins" or category(cls) is Category.REFUSED
+            members = {} if refused else {m: hints for m in concrete_classes(cls) if (hints := self.hints(m))}
+            if not members:
+                raise BatchError(f"the annotation {_words(cls)} of {place.where} does not say its fields; {_CURE}")
+            for member, hints in members.items():
                 self.see_fields(place, "namedtuple" if issubclass(member, tuple) else "object", member, hints, member)
 
-    def members(self, place: Place, cls: type) -> dict[type, dict[str, Any]]:
-        """The classes that have fields among a class and its subclasses, with the annotations of their fields."""
-        found: dict[type, dict[str, Any]] = {}
-        stack = [cls]
-        while stack:
-            member = stack.pop()
-            stack.extend(member.__subclasses__())
-            if not inspect.isabstract(member) and (hints := self.hints(place, member)):
-                found[member] = hints
-        return found
-
-    def hints(self, place: Place, cls: type) -> dict[str, Any]:
-        """The annotated fields of a class, forward references resolved."""
-        if cls in self.classes:
-            return self.classes[cls]
-        try:
-            hints = typing.get_type_hints(cls, localns={cls.__name__: cls})
-        except (NameError, TypeError) as error:
-            raise BatchError(f"the annotations of {cls.__qualname__} cannot be resolved: {error}; {_CURE}") from None
-        if dataclasses.is_dataclass(cls):
-            names: list[str] = [f.name for f in dataclasses.fields(cls)]
-        else:
-            names = [n for n, hint in hints.items() if typing.get_origin(hint) is not typing.ClassVar]
-        self.classes[cls] = {n: hints[n] for n in names if n in hints}
+    def hints(self, cls: type) -> dict[str, Any]:
+        """The annotated fields of a class, read once."""
+        if cls not in self.classes:
+            self.classes[cls] = annotated_fields(cls)
         return self.classes[cls]
 
     def see_fields(self, place: Place, kind: RecordKind, cls: type | None, hints: dict[str, Any], source: Any) -> None:

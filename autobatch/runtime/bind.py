@@ -21,8 +21,9 @@ from autobatch.runtime.columns import offsets_of
 from autobatch.runtime.ordering import distinct_rows, inverse, stable_order
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import relative
+from autobatch.runtime.size_classes import STEP, Usual
 from autobatch.runtime.tables import UNIFORM, LoopRequest, Signature, window_widths
-from autobatch.runtime.windows import cut
+from autobatch.runtime.windows import pieces
 
 Ints = NDArray[np.int64]
 Values = NDArray[Any]
@@ -30,15 +31,36 @@ Order = tuple[Ints | None, Ints | None]
 """The rows of an order, and where each row of its space lies among them; None: all rows as they are."""
 
 
-def bind_plan(
-    plan: DataPlan, size_class: Callable[[Mapping[int, int]], tuple[int, ...]]
-) -> tuple[dict[str, Values], Signature]:
+SizeClass = Callable[[Mapping[int, int], Usual | None], tuple[int, ...]]
+"""The capacities for the rows of a batch, given what is usual."""
+FEW, SAMPLES = 8, 16
+"""Minibatches of fewer examples differ too much to be foreseen; of more, so many random ones show what is usual."""
+
+
+def bind_plan(plan: DataPlan, size_class: SizeClass) -> tuple[dict[str, Values], Signature]:
     """All integers in one array, and the data columns; and the signature of their shapes."""
     root, chosen = plan.origin if plan.origin is not None else (plan, np.arange(plan.count))
     binding = root.kept.get("binding")
     if binding is None:
         binding = root.kept["binding"] = Binding(root)
-    return _Binder(binding, plan, chosen).bind(size_class)
+    return _Binder(binding, plan, chosen).bind(size_class, _usual(binding, plan, root))
+
+
+def _usual(binding: Binding, plan: DataPlan, root: DataPlan) -> Usual | None:
+    """What minibatches like this one have, where the data set holds several of them."""
+    if plan.count < FEW or root.count < 2 * plan.count:
+        return None
+    key = plan.count, plan.share
+    if key not in binding.usual:
+        rng, samples, batches = np.random.default_rng(0), list[Mapping[int, int]](), root.count // plan.count
+        while len(samples) < SAMPLES:  # whole epochs where these are short: their mean is that of the data set
+            order = rng.permutation(root.count)[: batches * plan.count].reshape(batches, plan.count)
+            for chosen in order[:SAMPLES]:
+                samples.append(_Binder(binding, root.take(chosen).sharing(plan.share), chosen).counts)
+        spread = max((part for mean, part in binding.deviations if mean * plan.count > STEP), default=0.0)
+        rest = (1 - plan.count / root.count) / plan.count  # of all examples, nothing is left to chance
+        binding.usual[key] = Usual.of(samples, float(spread * np.sqrt(rest)), batches)
+    return binding.usual[key]
 
 
 def exact_outputs(plan: DataPlan, tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,8 +129,8 @@ class _Binder:
         assert len(values) <= length, (name, len(values), length)
         self.out[start : start + len(values)] = values
 
-    def bind(self, size_class: Callable[[Mapping[int, int]], tuple[int, ...]]) -> tuple[dict[str, Values], Signature]:
-        self.signature = signature = Signature(self.plan.count, size_class(self.counts))
+    def bind(self, size_class: SizeClass, usual: Usual | None) -> tuple[dict[str, Values], Signature]:
+        self.signature = signature = Signature(self.plan.count, size_class(self.counts, usual))
         self.places, size = self.b.layout(signature)
         self.out = np.zeros(size, np.int32)
         for name, table, order in self.b.columns:
@@ -216,11 +238,18 @@ class _Binder:
         for task, costs, level in zip(loop.tasks, loop.costs, levels, strict=True):
             rows = np.bincount(level, minlength=deepest)
             self.put(f"loop{n}.{task}.end", rows.cumsum())
-            widths = window_widths(self.request, self.signature, task)
-            for width, (starts, firsts) in cut(rows, widths, costs[-len(widths) :]).items():
-                self.put(f"loop{n}.{task}.{width}.start", starts)
-                self.put(f"loop{n}.{task}.{width}.first", firsts)
+            self.windows(f"loop{n}.{task}", task, costs, rows)
         return deepest
+
+    def windows(self, name: str, task: int, costs: tuple[float, ...], rows: Ints) -> None:
+        """The windows of a task, for levels of so many rows."""
+        widths = window_widths(self.request, self.signature, task)
+        starts, bounds, firsts = pieces(rows, widths, costs[-len(widths) :])
+        for width, begin, end in zip(widths, bounds[:-1], bounds[1:], strict=True):
+            self.put(f"{name}.{width}.start", starts[begin:end])
+        first, length = self.places[f"{name}.{widths[0]}.first"]
+        table = self.out[first : first + len(widths) * length].reshape(len(widths), length)
+        table[:, : firsts.shape[1]] = firsts
 
     # ---- arrays of their own
 

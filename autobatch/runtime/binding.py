@@ -6,6 +6,7 @@ for every table of the executable which of them it is made of.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.runtime.plan import DataPlan
+from autobatch.runtime.size_classes import Usual
 from autobatch.runtime.stock import Stock, joined, joined_rows
 from autobatch.runtime.tables import UNIFORM, FoldRequest, GatherRequest, Signature, TableRequest, layout
 
@@ -68,6 +70,8 @@ class Binding:
         self._pointers: dict[tuple[int, int, tuple[int, ...]], tuple[int, int | None]] = {}
         self._arrays: dict[Any, int] = {}
         self._owners: dict[str, int] = {}
+        self.usual: dict[tuple[int, str], Usual] = {}
+        """What minibatches have, by their number of examples and how they share rows."""
         self._layouts: dict[Signature, tuple[dict[str, tuple[int, int]], int]] = {}
         spaces = {self.request.orders[n].space for n in self.orders}
         self.level = {
@@ -87,6 +91,13 @@ class Binding:
     @property
     def nbytes(self) -> int:
         return self.stock.nbytes
+
+    @functools.cached_property
+    def deviations(self) -> list[tuple[float, float]]:
+        """Of each space, how many rows an example has on average, and by what part of these examples deviate."""
+        lengths = (np.diff(starts) for starts in self.plan.starts.values())
+        found = [(float(n.mean()), float(n.std())) for n in lengths]
+        return [(mean, deviation / mean) for mean, deviation in found if mean]
 
     def layout(self, signature: Signature) -> tuple[dict[str, tuple[int, int]], int]:
         """Where each table lies in the array that an executable reads, and the length of that."""

@@ -68,14 +68,15 @@ class Columns:
             starts[name] = offsets_of(lengths)
             rows[name] = ranges(old[chosen], lengths)
         arrays: dict[str, np.ndarray[Any, Any]] = {}
+        shifts: dict[tuple[str, str | None], Ints] = {}
         for column in columns_of(self.schema):
-            array = self.arrays[column.name]
-            held = array[chosen if column.space is None else rows[column.space]]
+            array, space = self.arrays[column.name], column.space
+            held = array.take(chosen if space is None else rows[space], 0)
             if (target := column.target) is not None:
-                shift = (starts[target][:-1] - self.starts[target][chosen]).astype(array.dtype)
-                if column.space is not None:
-                    shift = np.repeat(shift, np.diff(starts[column.space]))
-                held = np.where(held >= 0, held + shift, held)
+                if (target, space) not in shifts:
+                    shift = starts[target][:-1] - self.starts[target][chosen]
+                    shifts[target, space] = shift if space is None else shift.repeat(np.diff(starts[space]))
+                held = np.where(held >= 0, held + shifts[target, space].astype(array.dtype), held)
             arrays[column.name] = held
         for store in self.schema.lists:
             offsets = self.arrays[f"{store.name}.#offsets"]
@@ -144,6 +145,8 @@ def positions(indices: Any, count: int) -> Ints:
             raise BatchError(f"the bool mask has {len(chosen)} entries for {count} examples")
         return np.flatnonzero(chosen)
     chosen = chosen.astype(np.int64)
+    if chosen.size and np.minimum.reduce(chosen) >= 0 and np.maximum.reduce(chosen) < count:
+        return chosen
     wrong = (chosen < -count) | (chosen >= count)
     if wrong.any():
         raise BatchError(f"index {int(chosen[wrong][0])} is out of range for {count} examples")

@@ -109,10 +109,9 @@ class DataPlan:
                 pairs[id(member), id(row)] = member[mine], row[mine]
             return pairs[id(member), id(row)]
 
-        failures: tuple[Failure, ...] = ()
-        if self.failures:
-            number = {int(e): k for k, e in reversed(list(enumerate(chosen.tolist())))}
-            failures = tuple(replace(f, index=number[f.index]) for f in self.failures if f.index in number)
+        failed = {f.index: f for f in self.failures}
+        numbered = enumerate(chosen.tolist()) if failed else ()
+        failures = tuple(replace(failed[e], index=k) for k, e in numbered if e in failed)  # a repeat fails again
         root, inside = (self, chosen) if self.origin is None else (self.origin[0], self.origin[1][chosen])
         base = {d.space: d.base for d in self.request.distinct}
         return replace(
@@ -135,7 +134,11 @@ class DataPlan:
 
     def sharing(self, share: Share) -> DataPlan:
         """The same plan, which shares equal rows in this way when it is bound."""
-        return self if share == self.share else replace(self, share=share)
+        if share == self.share:
+            return self
+        made = replace(self, share=share)
+        object.__setattr__(made, "kept", self.kept)  # what has been found out holds for both, and is found out once
+        return made
 
     def shared_rows(self) -> dict[int, Ints]:
         """By space: numbers that say which rows are one. Rows of different examples, also of copies of one, have

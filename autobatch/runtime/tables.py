@@ -176,7 +176,9 @@ def layout(request: TableRequest, signature: Signature) -> tuple[dict[str, tuple
         deepest = sum(rows(task) for task in loop.tasks)
         for task in loop.tasks:
             put(f"loop{n}.{task}.end", deepest)
-            for width in window_widths(request, signature, task):
+            widths = window_widths(request, signature, task)
+            for width in widths:
                 put(f"loop{n}.{task}.{width}.start", rows(task))
+            for width in widths:  # behind one another, so that those of all widths are written at once
                 put(f"loop{n}.{task}.{width}.first", deepest + 1)
     return places, at

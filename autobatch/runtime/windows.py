@@ -7,6 +7,7 @@ space has enough rows before it.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,24 +46,41 @@ def _numbers(widths: tuple[int, ...], costs: tuple[float, ...]) -> tuple[int, In
     return widths[0], np.array(widths, np.int64)[:, None], number
 
 
-def cut(rows: Ints, widths: tuple[int, ...], costs: tuple[float, ...]) -> dict[int, tuple[Ints, Ints]]:
-    """For each width: the first row of each of its windows, and where the windows of each level begin.
+class Pieces(NamedTuple):
+    """The windows of the levels of one task, those of one width behind those of the wider ones. `starts`: the first row
+    of each. `bounds[k]`: where those of width k begin among them, and how many there are. `firsts[k]`: where, among
+    those of width k, the windows of each level begin: [width, level + 1]."""
 
-    `rows`: those of each level, which lie one level behind the other. `costs` are those of a window of each width."""
+    starts: Ints
+    bounds: list[int]
+    firsts: Ints
+
+
+def pieces(rows: Ints, widths: tuple[int, ...], costs: tuple[float, ...]) -> Pieces:
+    """The windows of levels of so many rows, which lie one behind the other. `costs` are those of a window of each
+    width."""
     widest, width, table = _numbers(widths, costs)
     few = rows
-    if rows.max(initial=0) > 2 * widest:
+    if np.maximum.reduce(rows, initial=0) > 2 * widest:
         few = np.where(rows > 2 * widest, rows % widest + widest, rows)
     number = table.take(few, 1)  # [width, level]
-    number[0] += (rows - few) // widest
+    if few is not rows:
+        number[0] += (rows - few) // widest
     end, covered = rows.cumsum(), number * width
     begin = covered.cumsum(0)
     begin += end - rows - covered  # behind the wider windows of the level
     firsts = np.zeros((len(widths), len(rows) + 1), np.int64)
     number.cumsum(1, out=firsts[:, 1:])
-    flat, bounds = number.ravel(), [0, *firsts[:, -1].cumsum().tolist()]
-    in_level = np.arange(bounds[-1]) - (flat.cumsum() - flat).repeat(flat)
+    flat, each = number.ravel(), firsts[:, -1]
+    bounds = [0, *each.cumsum().tolist()]
+    begin -= width * (flat.cumsum() - flat).reshape(number.shape)  # so that windows count from the first of all
     of = np.arange(flat.size).repeat(flat)
-    starts = begin.ravel().take(of) + in_level * width.repeat(firsts[:, -1])
-    starts = np.minimum(starts, (end - width).ravel().take(of)).clip(0)
+    starts = np.arange(bounds[-1]) * width.ravel().repeat(each) + begin.ravel().take(of)
+    np.minimum(starts, (end - width).ravel().take(of), out=starts)
+    return Pieces(np.maximum(starts, 0, out=starts), bounds, firsts)
+
+
+def cut(rows: Ints, widths: tuple[int, ...], costs: tuple[float, ...]) -> dict[int, tuple[Ints, Ints]]:
+    """`pieces` by width: the first row of each window, and where the windows of each level begin."""
+    starts, bounds, firsts = pieces(rows, widths, costs)
     return {w: (starts[bounds[k] : bounds[k + 1]], firsts[k]) for k, w in enumerate(widths)}

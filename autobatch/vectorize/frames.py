@@ -277,7 +277,8 @@ class _Builder:
         kind = instruction.op["kind"]
         calls, inside = self.dependencies(made)
         variable, place = region.variables[result], instruction.span
-        self.equations.append(Fold(variable, kind, table, spec.elements, variables, calls, inside, place))
+        even = ("ties", "even") in instruction.op.params
+        self.equations.append(Fold(variable, kind, table, spec.elements, variables, calls, inside, place, even))
 
     # ---- what a value depends on within its own activation: the segments of fission follow from it
 

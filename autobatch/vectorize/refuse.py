@@ -26,20 +26,25 @@ from autobatch.ir.types import List, Made, Ref, Tag, Type
 from autobatch.source import Span
 
 CURE = (
-    "write the choice as data (`jnp.where(condition, a, b)`), or decide it from the example itself: "
-    "its fields, lengths, classes and integers"
+    "let it decide arithmetic alone: read and call in front of it, choose between the results in it; or decide it from "
+    "the example itself: its fields, lengths, classes and integers"
 )
+
 _AS_INTEGER = "pass {name} as a Python int: close over it, or name it in static_argnames of jax.jit"
 _AS_BATCH = "pass {name} in a Batch, which brings its plan along (f.pack), or call outside jax.jit"
 
 
 def refuse_numeric_control(
-    module: Module, facts: Structure, traced: Mapping[int, str], batched: Mapping[int, str]
+    module: Module,
+    facts: Structure,
+    traced: Mapping[int, str],
+    batched: Mapping[int, str],
+    obstacles: Mapping[Span, tuple[str, Span]],
 ) -> None:
     """Raise UnsupportedError for the first instruction whose control or index is known to the device alone. `traced`
     are the names of shared integers, by position, whose values the host would know if JAX did not trace them, and
-    `batched` those of the entry's parameters."""
-    check = _Check(module, facts, traced, batched)
+    `batched` those of the entry's parameters. `obstacles`: why control at a place is no masked operation."""
+    check = _Check(module, facts, traced, batched, obstacles)
     for function in module.functions:
         for instruction in walk(function.region):
             match instruction:
@@ -94,8 +99,15 @@ def _refuse_wide(xs: Iterable[Operand], span: Span) -> None:
 
 
 class _Check:
-    def __init__(self, module: Module, facts: Structure, traced: Mapping[int, str], batched: Mapping[int, str]) -> None:
-        self.module, self.facts = module, facts
+    def __init__(
+        self,
+        module: Module,
+        facts: Structure,
+        traced: Mapping[int, str],
+        batched: Mapping[int, str],
+        obstacles: Mapping[Span, tuple[str, Span]],
+    ) -> None:
+        self.module, self.facts, self.obstacles = module, facts, obstacles
         self.traced = {module.shared[k]: (name, "an integer", _AS_INTEGER) for k, name in traced.items()}
         entry = module.functions[0].region.args
         self.traced |= {entry[k]: (name, "an array", _AS_BATCH) for k, name in batched.items()}
@@ -110,7 +122,8 @@ class _Check:
                 span,
                 cure.format(name=name),
             )
-        raise UnsupportedError(f"{what} {problem}", span, CURE)
+        also = [self.obstacles[span]] if span in self.obstacles else []
+        raise UnsupportedError(f"{what} {problem}", span, CURE, also)
 
     def traced_below(self, x: Operand) -> list[tuple[str, str, str]]:
         """The traced arguments that a value is computed from: name, what it is, and the cure."""

@@ -33,7 +33,7 @@ from autobatch.ir.core import (
     While,
     walk,
 )
-from autobatch.ir.ops import OWN
+from autobatch.ir.ops import about
 from autobatch.ir.types import INT, List
 
 
@@ -104,7 +104,7 @@ class _Slicer:
             case Apply(results=results) if any(r in self.facts.numbers for r in results):
                 return None  # told, not computed
             case Apply(op=op, results=results):
-                effect = not op.is_jax and OWN[op.name].effect
+                effect = not op.is_jax and about(op).effect
                 asked = effect or any(self.kept(r) for r in results) or (self.failing and self.can_fail(instruction))
                 return instruction if asked else None
             case If(results=results, then=then, orelse=orelse):

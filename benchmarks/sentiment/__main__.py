@@ -26,6 +26,8 @@ SENTIMENT = Workload(
         Entry("autobatch", "with_autobatch"),
         Entry("ideal", "ideal", is_model=False),
         Entry("torch level", "with_torch", "level", needs="torch"),
+        Entry("torch views", "with_torch", "views", needs="torch"),
+        Entry("torch words once", "with_torch", "once", needs="torch"),
         Entry("torch eager", "with_torch", "eager", needs="torch", largest=16),
         Entry("dynet batched", "with_dynet", "batched", needs="dynet"),
         Entry("dynet single", "with_dynet", "single", needs="dynet", largest=16),

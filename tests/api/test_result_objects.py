@@ -268,3 +268,28 @@ def compares(t):
 def test_a_made_object_is_handed_on_and_not_read_inside(read):
     with pytest.raises(ab.UnsupportedError, match=r"test_result_objects.py:\d+:\d+: an object that the function makes"):
         ab.batched(read)(trees())
+
+
+@ab.batched(in_axes=(None, 0))
+def scaled(p, t):
+    if t.left is None:
+        return Tree(t.x * p, None, None, t.name)
+    return Tree(t.x * p * p, scaled(p, t.left), scaled(p, t.right), t.name)
+
+
+@ab.batched(in_axes=(None, 0))
+def mixed(p, t):
+    if t.left is None:
+        return jnp.sin(t.x * p)
+    return jnp.tanh(mixed(p, t.left) + t.x) * mixed(p, t.right)
+
+
+def test_the_gradient_of_a_function_of_a_result():
+    """Under `jax.grad`, outside jit, structure is known, and floats that nobody on the host reads need not be."""
+    p, batch = jnp.float32(0.7), trees()
+    expected = jax.grad(lambda p: sum(mixed.example(p, t) for t in scaled.loop(p, batch)))(p)
+    close(jax.grad(lambda p: mixed(p, scaled(p, batch)).sum())(p), expected)
+    close(ab.grad(lambda p: mixed(p, scaled(p, batch)))(p), expected)
+    by_sign = ab.batched(lambda p, t: p * t.x if t.x > 0 else p, in_axes=(None, 0))
+    with pytest.raises(ab.PlanError, match="by_sign|lambda"):
+        jax.grad(lambda p: by_sign(p, scaled(p, batch)).sum())(p)

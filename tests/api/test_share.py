@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.runtime import bind
 from tests.api.nodes import close
 
 
@@ -120,3 +121,21 @@ def test_pairs_share_within_an_example():
 def test_other_words_are_refused():
     with pytest.raises(ab.PlanError, match="'batch' or 'example'"):
         ab.pack(words()).plan(_encoder(), share="all")
+
+
+def test_what_binding_finds_out_is_found_out_once(monkeypatch):
+    """For minibatches that share within examples too: they are cut from a plan that differs in this alone."""
+    made = []
+
+    class Counted(bind.Binding):
+        def __init__(self, plan):
+            made.append(plan)
+            super().__init__(plan)
+
+    monkeypatch.setattr(bind, "Binding", Counted)
+    encode, p = _encoder(), {"emb": jnp.linspace(0.0, 1.0, 9).reshape(3, 3)}
+    data = ab.pack(words() * 8).plan(encode, share="example")
+    for start in (0, 8, 16):
+        chosen = np.arange(start, start + 8)
+        close(encode(p, data[chosen]), jnp.stack(encode.loop(p, [(words() * 8)[k] for k in chosen])))
+    assert len(made) == 1

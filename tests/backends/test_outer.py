@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.backends.xla.products import build, operation
-from autobatch.backends.xla.products.choice import MANY, MOST, choose_outer
+from autobatch.backends.xla.products.choice import MANY, choose_outer
 from autobatch.backends.xla.products.kernel import Kernel
 from tests.backends.test_products import CANARY, KERNELS, TOLERANCE, Frame, drawn, handler, product, trees
 from tests.frames.programs import parameters, tree_lstm
@@ -128,7 +128,7 @@ def test_auto_leaves_much_work_to_several_cores(monkeypatch):
     size = one.contracted * one.columns
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)
     assert choose_outer("auto", one, 1 + MANY // size).kernel is not None
-    assert choose_outer("auto", one, 1 + MOST // size).kernel is not None
+    assert choose_outer("auto", one, 1 + 100 * MANY // size).kernel is not None
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
     assert "among 2 cores" in choose_outer("auto", one, 1 + MANY // size).why
     assert choose_outer("xla", one, 64).kernel is None

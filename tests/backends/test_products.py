@@ -1,6 +1,7 @@
 """The kernel for matrix products: against NumPy, by itself and in XLA programs; the files it is kept in."""
 
 import ctypes
+import dataclasses
 import hashlib
 import logging
 import os
@@ -75,7 +76,7 @@ def packed(w: np.ndarray, kernel: Kernel) -> np.ndarray:
     return out
 
 
-def multiplied(call, kernel: Kernel, sources, w, tile: int) -> np.ndarray:
+def multiplied(call, kernel: Kernel, sources, w, tile: int, count: int | None = None) -> np.ndarray:
     """The product by the kernel. Everything around its operands and its result is checked or poison."""
     m = next(len(x) if index is None else len(index) for x, index in sources)
     n = w.shape[1]
@@ -88,7 +89,8 @@ def multiplied(call, kernel: Kernel, sources, w, tile: int) -> np.ndarray:
     arguments = []
     for x, index in sources:
         arguments += [x, np.zeros(0, np.int32) if index is None else index]
-    frame = Frame([*arguments, packed(w, kernel)], [out, scratch])
+    counts = [] if count is None else [np.array(count, np.int32)]
+    frame = Frame([*arguments, packed(w, kernel), *counts], [out, scratch])
     assert call(frame.address) is None
     for guard in (guarded[:64], guarded[-64:], behind[:64], behind[-64:]):
         assert (guard == CANARY).all(), "written outside"
@@ -140,6 +142,37 @@ def test_sources_side_by_side(kernel, data):
     check(handler(kernel), kernel, np.random.default_rng(m), m, widths, data.draw(st.integers(1, 80)), dense, tile)
 
 
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: f"{k.dtype}x{k.lanes}")
+def test_rows_past_the_count_are_zero(kernel):
+    call, rng = handler(kernel), np.random.default_rng(0)
+    for m, n, count in [(1, 1, 0), (5, 3, 2), (17, 33, 16), (40, 9, 40), (40, 9, 99), (40, 9, -1), (7, 5, 0)]:
+        live = min(max(count, 0), m)
+        x, w = rng.normal(size=(m, 6)).astype(kernel.dtype), rng.normal(size=(6, n)).astype(kernel.dtype)
+        x[live:] = np.nan
+        found = multiplied(call, kernel, [(x, None)], w, m, count)
+        np.testing.assert_allclose(found[:live], x[:live] @ w, rtol=0, atol=TOLERANCE[kernel.dtype] * 10)
+        assert (found[live:] == 0).all()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: f"{k.dtype}x{k.lanes}")
+@settings(max_examples=40)
+@given(data=st.data())
+def test_matrices_in_panels(kernel, turned, data):
+    """Every element is where the product reads it, the last panel ends with zeros, and nothing else is written."""
+    rows = data.draw(st.lists(st.integers(1, 70), min_size=1, max_size=3))
+    width, rng = data.draw(st.integers(1, 70)), np.random.default_rng(0)
+    matrices = [rng.normal(size=(n, width)).astype(kernel.dtype) for n in rows]
+    whole = np.concatenate(matrices)
+    wanted = np.nan_to_num(packed(whole.T if turned else whole, kernel))
+    guarded = np.full(wanted.size + 128, CANARY, kernel.dtype)
+    out = guarded[64:-64].reshape(wanted.shape)
+    call = handler(Kernel(kernel.dtype, kernel.vectors, "pack"))
+    assert call(Frame([np.zeros(int(turned), np.int32), *matrices], [out]).address) is None
+    np.testing.assert_array_equal(out, wanted)
+    assert (guarded[:64] == CANARY).all() and (guarded[-64:] == CANARY).all(), "written outside"
+
+
 def test_the_metadata_names_the_version():
     metadata = (Words * 8)()
     extension = (Words * 4)(32, 1, 0, ctypes.addressof(metadata))
@@ -151,6 +184,9 @@ def test_the_metadata_names_the_version():
 # ---- in XLA programs
 
 
+PACKING = build.registered("float32", "pack")
+
+
 def operands(seed=0, m=6, k=(3, 4), n=5):
     rng = np.random.default_rng(seed)
     sources, whole = drawn(rng, "float32", m, k, dense=(1,))
@@ -159,8 +195,21 @@ def operands(seed=0, m=6, k=(3, 4), n=5):
 
 
 def native(sources, w):
-    made = build.registered("float32")
-    return operation.multiply(sources, w, operation.pack(w, made), made)
+    parts = [w[:2], w[2:]]
+    return operation.multiply(sources, operation.pack(parts, False, PACKING), build.registered("float32"))
+
+
+def native_turned(sources, w):
+    return operation.multiply(sources, operation.pack([w.T], True, PACKING), build.registered("float32"))
+
+
+def native_counted(sources, w):
+    packed = operation.pack([w], False, PACKING)
+    more = [(x, None if index is None else jnp.concatenate([index, index])) for x, index in sources]
+    more = [(x if index is not None else jnp.concatenate([x, x]), index) for x, index in more]
+    rows = sources[1][0].shape[0]
+    found = operation.multiply(more, packed, build.registered("float32"), jnp.asarray(rows))
+    return found[:rows] + found[rows:]
 
 
 def plain(sources, w):
@@ -182,10 +231,11 @@ TRANSFORMED = {
 }
 
 
+@pytest.mark.parametrize("form", [native, native_turned, native_counted])
 @pytest.mark.parametrize("name", TRANSFORMED)
-def test_transformations(name):
+def test_transformations(name, form):
     sources, _, w = operands()
-    found, wanted = (TRANSFORMED[name](f, sources, w) for f in (native, plain))
+    found, wanted = (TRANSFORMED[name](f, sources, w) for f in (form, plain))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5), found, wanted)
 
 
@@ -225,7 +275,7 @@ def test_tree_lstm(x64):
         with ab.options(products="native", widths=(16, 5)):
             hlo = tree_lstm.lower(p, trees()).as_text("backend")
             found = ab.unbatch(tree_lstm(p, trees()))
-    assert hlo.count('custom_call_target="autobatch_product_') == 2, "one call for each width"
+    assert hlo.count('custom_call_target="autobatch_product_') == 3, "one for each width, one for all leaves"
     for a, b in zip(found, wanted):
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-12 if x64 else 2e-5), a, b)
 
@@ -261,7 +311,8 @@ def test_auto_takes_the_kernel_where_it_was_measured_to_win(monkeypatch):
     assert choose("auto", one, 1 + LEAST // size).kernel is not None
     assert "too little work" in choose("auto", one, (LEAST - 1) // size).why
     assert choose("auto", one, 1 + MANY // size).kernel is not None
-    assert "as fast" in choose("auto", one, 1 + 2**28 // size).why
+    large = dataclasses.replace(one.weight, type=dataclasses.replace(one.weight.type, shape=(2048, 1024)))
+    assert "so large a matrix" in choose("auto", dataclasses.replace(one, weight=large), 64).why
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
     assert "among 2 cores" in choose("auto", one, 1 + MANY // size).why
     assert choose("native", one, 1).kernel is not None

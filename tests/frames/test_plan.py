@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
@@ -217,3 +220,33 @@ def test_a_stream_of_batches_needs_few_executables(function, make):
         for space, capacity in enumerate(ready.signature.capacity):
             assert capacity >= ready.plan.rows(space) or space in ready.plan.equal or space in ready.plan.numbers
     assert len(signatures) <= 12
+
+
+@dataclass
+class Word:
+    word: int
+    kids: list[Word]
+
+
+@pytest.mark.parametrize(("words", "pays"), [(2, True), (5000, False)])
+def test_rows_are_shared_where_it_pays(words, pays):
+    """Where hardly any rows are equal, as inner nodes of real trees, nothing is spent on finding those that are."""
+
+    @ab.batched(in_axes=(None, 0))
+    def encode(p, t):
+        state = jnp.tanh(p["emb"][t.word])
+        for kid in t.kids:
+            state = jnp.tanh(state + encode(p, kid))
+        return state
+
+    rng = np.random.default_rng(0)
+
+    def labelled(t):
+        return Word(int(rng.integers(words)), [labelled(k) for k in t.kids])
+
+    batch = [labelled(random_many(rng, 9)) for _ in range(80)]
+    batch[1] = batch[0]  # equal, but these few do not pay
+    p = {"emb": rng.normal(size=(5000, 2)).astype(np.float32)}
+    rows = {r["name"]: r for r in encode.explain(p, batch).data["rows"] if r["kind"] == "region"}
+    assert len(rows) == 2 and all((r["computed"] < r["found"]) == pays for r in rows.values()), rows
+    np.testing.assert_allclose(encode(p, batch[:9]), np.stack(encode.loop(p, batch[:9])), rtol=1e-5, atol=1e-6)

@@ -10,7 +10,7 @@ import jax
 import pytest
 
 import autobatch as ab
-from tests.properties.compare import assert_same
+from autobatch.testing import assert_same
 
 TOLERANCE = 1e-5
 """Of single precision, sums in another order."""

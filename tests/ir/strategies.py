@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from autobatch.ir import jax_compat
+from autobatch.ir.blocks import STATUS, Site
 from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Module, Region, Value, While
 from autobatch.ir.ops import Op, own
 from autobatch.ir.types import BOOL, FLOAT, INT, MADE, STR, Array, List, Ref
@@ -22,6 +23,7 @@ KIDS = List(NODE, "Node.kids")
 VECTOR = Array("float32", (3,))
 FIELDS = {"label": INT, "weight": FLOAT, "vector": VECTOR, "word": STR, "left": NODE, "kids": KIDS}
 SPAN = Span("program.py", 1)
+SITES = (Site("RuntimeError", "too many turns", SPAN),)
 
 
 @dataclass
@@ -195,8 +197,12 @@ class Build:
                 self.apply(scope, body, own("check", kind="ValueError", message="it's {}"), (condition, label))
 
     def number(self, scope, body):
-        kind = self.draw(st.sampled_from(["jax", "jax", "binary", "round", "int", "reduce", "stack", "undefined"]))
-        if kind == "jax":
+        kinds = ["jax", "jax", "binary", "round", "int", "reduce", "stack", "undefined", "masked"]
+        kind = self.draw(st.sampled_from(kinds))
+        if kind == "masked":
+            x = self.ensure(scope, body, FLOAT)
+            self.apply(scope, body, own("masked", region=self.masked(), sites=SITES), (x,), FLOAT, INT, STATUS)
+        elif kind == "jax":
             fun, types = self.draw(st.sampled_from(JAX_FUNCTIONS))
             xs = [self.ensure(scope, body, t) for t in types]
             closed, _ = jax_compat.trace(fun, *types)
@@ -226,6 +232,42 @@ class Build:
             else:
                 reduction = self.draw(st.sampled_from(["sum", "prod", "max", "min"]))
                 self.apply(scope, body, own("reduce", kind=reduction), (listed,), FLOAT)
+
+    def masked(self):
+        """`while n < 3 and x < 4: x = -x if x < 0 else x + 1.5; n += 1`, two turns at most"""
+        x, types = self.value(FLOAT), (FLOAT, INT, STATUS)
+        tested, turned, last = ([self.value(t) for t in types] for _ in range(3))
+        few, small, both, negative = (self.value(BOOL) for _ in range(4))
+        minus, plus, new, more, status = (self.value(t) for t in (FLOAT, FLOAT, FLOAT, INT, STATUS))
+
+        def step(result, primitive, *xs):
+            return Apply((result,), _primitive(primitive), xs, SPAN)
+
+        test = Region(
+            tuple(tested),
+            (
+                step(few, lax.lt_p, tested[1], Literal(3, INT)),
+                step(small, lax.lt_p, tested[0], Literal(4.0, FLOAT)),
+                step(both, lax.and_p, few, small),
+            ),
+            (both,),
+        )
+        branch = If(
+            (new,),
+            negative,
+            Region((), (step(minus, lax.neg_p, turned[0]),), (minus,)),
+            Region((), (step(plus, lax.add_p, turned[0], Literal(1.5, FLOAT)),), (plus,)),
+            SPAN,
+        )
+        body = (
+            step(negative, lax.lt_p, turned[0], Literal(0.0, FLOAT)),
+            branch,
+            step(more, lax.add_p, turned[1], Literal(1, INT)),
+            Apply((status,), own("within", site=1, turns=1), (turned[2],), SPAN),
+        )
+        init = (x, Literal(0, INT), Literal(0, STATUS))
+        loop = While(tuple(last), init, test, Region(tuple(turned), body, (new, more, status)), SPAN)
+        return Region((x,), (loop,), tuple(last))
 
     def constant(self, array):
         self.constants.append(array)

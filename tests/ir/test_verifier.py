@@ -215,6 +215,24 @@ CASES = {
     "shapes": ("%2: float32[2] = mod(%0, %1)", "%0: float32[2], %1: float32[3]", "return", "mod:"),
     "round": ("%1: float32*[] = round[ndigits=None](%0)", "%0: float32*[]", "return", "round gives (int32*[])"),
     "int": ("%1: float32*[] = int(%0)", "%0: float32*[]", "return", "int gives (int32*[])"),
+    "masked": (
+        "%1: float32*[] = masked (%0) do (%2: bool[]):\n yield 1.0: float32*[]",
+        "%0: float32*[]",
+        "return",
+        "the region of masked takes (bool[]), not (float32*[])",
+    ),
+    "within": (
+        "%1: float32*[] = within[site=1, turns=2](%0)",
+        "%0: float32*[]",
+        "return",
+        "operand 1 of within is an int, not float32*[]",
+    ),
+    "masked sees nothing outside": (
+        "%1: float32*[] = masked (%0) do (%2: float32*[]):\n yield %0",
+        "%0: float32*[]",
+        "return",
+        "%0 is not defined before",
+    ),
 }
 
 

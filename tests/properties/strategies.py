@@ -181,8 +181,10 @@ def tokens(most: int = 7) -> st.SearchStrategy[list[int]]:
     return st.lists(words, max_size=most)
 
 
-def vectors(most: int = 6) -> st.SearchStrategy[list[float]]:
-    return st.lists(floats, max_size=most)
+def rounded(most: int = 6) -> st.SearchStrategy[list[float]]:
+    """Numbers to round to a digit after they were multiplied by ten. None lies on a tie of that: 0.005 times ten is
+    above 0.05 in Python's double precision and below it in single, so 0.1 and 0.0 are both right."""
+    return st.lists(floats.filter(lambda x: abs(x * 100 % 1 - 0.5) > 1e-3), max_size=most)
 
 
 def sentences() -> st.SearchStrategy[list[list[list[int]]]]:

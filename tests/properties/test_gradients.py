@@ -125,3 +125,24 @@ def test_integers_and_arguments_that_do_not_matter():
     """An argument that does not reach the result has a gradient of zeros."""
     found = jax.grad(lambda p: total(f.bottom_up(p, [draws.perfect(2)])))({**f.params(), "unused": jnp.ones(3)})
     assert np.array_equal(found["unused"], np.zeros(3))
+
+
+@ab.batched(in_axes=(None, 0))
+def greatest(p, t: draws.Many):
+    """Maxima and minima of arrays whose length is data, of numbers and of rows, and Python's own."""
+    xs = [k.x * p["b"][0] for k in t.kids]
+    rows = jnp.stack([k.x * p["b"] for k in t.kids])
+    return jnp.max(jnp.stack(xs)) + 2 * jnp.stack(xs).min() + 3 * max(xs) + jnp.sum(rows.max(axis=0) ** 2)
+
+
+def test_of_equal_elements_an_array_takes_all_and_python_the_first():
+    """The derivative of jnp.max is even among those that are equal; that of `max` belongs to the first."""
+    p = jax.tree.map(jnp.asarray, f.params())
+    batch = [[0.5, 0.5, 0.25], [1.0, 1.0, 1.0, 1.0], [-1.0, 2.0]]
+    found = ab.unbatch(ab.grad(greatest, argnums=1)(p, [draws.Many(0.0, [draws.Many(x) for x in xs]) for xs in batch]))
+    for tree, xs in zip(found, batch, strict=True):
+
+        def plain(xs: Any) -> Any:
+            return greatest.example(p, draws.Many(0.0, [draws.Many(x) for x in xs]))
+
+        np.testing.assert_allclose([k.x for k in tree.kids], jax.grad(plain)(list(map(jnp.float64, xs))), rtol=1e-9)

@@ -11,8 +11,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
+from autobatch.testing import gradients, numbers
 from tests.properties import functions as f
-from tests.properties import numbers
 from tests.properties import strategies as draws
 from tests.properties.test_equivalence import CASES, SIZE
 
@@ -20,34 +20,27 @@ MOVING = [c for c in CASES if c.function not in (f.inner_numeric_loop, f.fib, f.
 SOON = (f.with_loss, f.child_fold, f.top_down, f.ragged_results, f.messages, f.evaluate, f.two_trees, f.kept_nodes)
 """The others are as slow to compile, and are tested by their shared arguments (`test_gradients.py`)."""
 QUICK = settings(max_examples=1, phases=(Phase.explicit, Phase.generate))  # each compiles: shrinking would take minutes
-STEP = 1e-6
 
 
 def generic(batch: list[Any]) -> list[Any]:
     """The examples with floats between which there are no ties: there is one slope."""
-    return numbers.moved(batch, [[0.013 * np.sqrt(k + 2.0)] * len(numbers.floats(x)) for k, x in enumerate(batch)], 1.0)
+    steps = [dict.fromkeys(numbers.floats(x), 0.013 * np.sqrt(k + 2.0)) for k, x in enumerate(batch)]
+    return numbers.moved(batch, steps, 1.0)
 
 
 def check(function: Any, shared: tuple[Any, ...], *batches: list[Any]) -> None:
     """The pullback along a direction of all floats equals the slope of the plain loop, by central differences."""
     batches = tuple(map(generic, batches))
-    rng = np.random.default_rng(0)
-    directions = [[[rng.normal(size=np.shape(v)) for v in numbers.floats(x)] for x in b] for b in batches]
-
-    def loop(step: float) -> float:
-        given = [numbers.moved(b, d, step) for b, d in zip(batches, directions, strict=True)]
-        return sum(numbers.weigh(r) for r in function.loop(*shared, *given))
-
-    slope = (loop(STEP) - loop(-STEP)) / (2 * STEP)
+    examples = list(zip(*batches))
+    directions = gradients.random_directions((), examples)
+    weights = [numbers.slopes(r) for r in function.loop(*shared, *batches)]
+    run = lambda _, x: function.example(*shared, *x)
+    slope = gradients.slope(run, (), examples, [numbers.floats(w) for w in weights], directions)
     _, pull = ab.vjp(function, *shared, *batches)
-    cotangents = [numbers.slopes(r) for r in function.loop(*shared, *batches)]
-    entries = pull(cotangents)[len(shared) :]
-    along = 0.0
-    for entry, direction in zip(entries, directions, strict=True):
-        for x, d in zip(ab.unbatch(entry), direction, strict=True):
-            found = numbers.floats(x)
-            assert len(found) == len(d), "a derivative for each float, and for nothing else"
-            along += sum(float(np.sum(a * b)) for a, b in zip(found, d))
+    found = [numbers.floats(x) for x in zip(*map(ab.unbatch, pull(weights)[len(shared) :]))]
+    for own, x in zip(found, examples):
+        assert own.keys() == numbers.floats(x).keys(), "a derivative for each float, and for nothing else"
+    along = gradients.along(gradients.Derivatives({}, found), directions)
     np.testing.assert_allclose(along, slope, rtol=1e-5, atol=1e-6, err_msg=function.__name__)
 
 

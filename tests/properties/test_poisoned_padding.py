@@ -15,6 +15,7 @@ import pytest
 
 import autobatch as ab
 from autobatch import pipeline
+from autobatch.backends.xla.buffers import Buffers
 from autobatch.ir import jax_compat
 from autobatch.runtime.tables import layout
 from tests.properties import functions as f
@@ -67,6 +68,7 @@ def spoil(monkeypatch, floats, ints):
         return tables, signature
 
     monkeypatch.setattr(jax_compat, "zeros", fill)
+    monkeypatch.setattr(Buffers, "unwritten", lambda self, shape, dtype: fill(shape, dtype))
     monkeypatch.setattr(pipeline, "bind_plan", bound)
     return touched
 

@@ -85,8 +85,8 @@ def rnn(p, xs: list[float]):
 @ab.batched(in_axes=(None, 0))
 def refused(p, t: Node):
     y = p["b"][0] * t.x
-    if y > 0:
-        return y
+    for word in sorted([y, 1.0]):
+        y = y + word
     return 2 * y
 
 

@@ -93,8 +93,8 @@ def test_a_type_conflict_marks_both_places():
 
 
 def positive(y):
-    if y > 0:
-        return y
+    for x in sorted([y, 2 * y]):
+        return x
     return -y
 
 
@@ -103,9 +103,9 @@ def test_a_refusal_in_a_helper_shows_both_functions():
     first, second = outer.explain(1.0, [Node(1.0)]).data["texts"]
     assert "lambda p, t" in first["lines"][0]["text"] and second["name"] == "positive"
     (marked,) = [line for t in (first, second) for line in t["lines"] if line["place"]]
-    assert marked["text"] == "    if y > 0:" and marked["place"]["kind"] == "refused"
+    assert marked["text"] == "    for x in sorted([y, 2 * y]):" and marked["place"]["kind"] == "refused"
     start, stop = marked["columns"]
-    assert marked["text"][start - 1 : stop - 1] == "if y > 0:"
+    assert marked["text"][start - 1 : stop - 1] == "sorted([y, 2 * y])"
 
 
 def test_a_function_without_source_is_a_refusal():

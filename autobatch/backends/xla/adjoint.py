@@ -6,6 +6,7 @@ device sorts it, once for all variables that the same rows read.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -14,17 +15,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from autobatch.autodiff.rules import contract
+from autobatch.autodiff.rules import as_pullback, contract, rule_of
 from autobatch.backends.xla.emit import Emission, Program
 from autobatch.backends.xla.inverse import Entries, Inverse, Runs, as_rows, entries_of, invert, scaled
 from autobatch.backends.xla.loops import LevelLoop
-from autobatch.backends.xla.products.choice import choose_outer
-from autobatch.backends.xla.products.operation import Source, outer
+from autobatch.backends.xla.masks import Rows as MaskedRows
+from autobatch.backends.xla.masks import on_rows
+from autobatch.backends.xla.products.choice import choose_outer, choose_sum
+from autobatch.backends.xla.products.operation import Source, outer, sum_rows
 from autobatch.backends.xla.row_reads import in_tables, rows_read
 from autobatch.backends.xla.rows import segment_reduce, take
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
 from autobatch.ir.elementwise import LINEAR
+from autobatch.ir.masked import is_masked
 from autobatch.ir.system import (
     Collect,
     Compute,
@@ -84,6 +88,10 @@ class AdjointEmission(Emission):
         self.entered: dict[Any, Entries] = {}
         self.inverses: dict[Any, Inverse] = {}
         self.derived: dict[str, Any] = {}
+        self.contracted: dict[tuple[tuple[Variable, ...], int], Any] = {}
+        self.sums: dict[Variable | None, Any] = {}
+        contracts = [e for s in self.schedule.steps if isinstance(s, Stage) for e in s.equations]
+        self.added = {(e.cotangents[0], e.space) for e in contracts if isinstance(e, Contract) and _adds(e)}
 
     # ---- tables
 
@@ -244,6 +252,10 @@ class AdjointEmission(Emission):
         count = self.entry("counts", equation.space.index)
         live = jnp.arange(self.capacity(order)) < count
         linear = equation.of.op.name in LINEAR
+        if is_masked(equation.of.op):
+            return self.contract_masked(equation, order, live)
+        if _adds(equation) and (total := self.sums.get(equation.cotangents[0])) is not None:
+            return total
         if (found := self.outer(equation, order, count)) is not None:
             return found
 
@@ -271,6 +283,23 @@ class AdjointEmission(Emission):
         operands = [value(x, like) for x, like in zip(equation.operands, equation.of.operands, strict=True)]
         found = contract(equation, operands, [cotangent(ct) for ct in equation.cotangents])
         return found if linear else jnp.where(count > 0, found, jnp.zeros_like(found))
+
+    def contract_masked(self, equation: Contract, order: Order, live: Any) -> Any:
+        """The cotangent of an operand that all rows share, of an operation that masks its rows itself: those of all
+        such operands at once, for the loops of the operation run again for them."""
+        of, wrt = equation.of, equation.wrt
+        if (of.results, wrt) not in self.contracted:
+            stages = (s for s in self.schedule.steps if isinstance(s, Stage))
+            all_wanted = {e.wrt for s in stages for e in s.equations if isinstance(e, Contract) and _same(e, equation)}
+            wanted = tuple(sorted(all_wanted))
+            rule = rule_of(of, [ct is not None for ct in equation.cotangents], wanted)
+            given = [x for x, number in zip(of.operands, rule.numbers, strict=True) if number is None]
+            read = [*given, *(ct for ct in equation.cotangents if ct is not None)]
+            varying = [isinstance(x, Variable) and x.space is not None for x in read]
+            xs = [self.operand(x, order) for x in read]
+            found = on_rows(as_pullback(rule, equation.span), xs, varying, MaskedRows(live.shape[0], live))
+            self.contracted.update(((of.results, k), x) for k, x in zip(wanted, found, strict=True))
+        return self.contracted[of.results, wrt]
 
     def scatter(self, equation: Scatter) -> Any:
         """One array, to which each read adds its rows. Rows that do not count have no index in it."""
@@ -304,7 +333,13 @@ class AdjointEmission(Emission):
         if kernel is None:
             return None
         if product.axis == 0:
-            return outer(self.row_sources(row, order), self.in_order(ct, order), count, kernel)
+            sources, held = self.row_sources(row, order), self.in_order(ct, order)
+            if (ct, equation.space) not in self.added:
+                return outer(sources, held, count, kernel)
+            ones = jnp.ones((1, 1), held.dtype), jnp.zeros(held.shape[0], jnp.int32)
+            found = outer([*sources, ones], held, count, kernel)
+            self.sums[ct] = found[-1]
+            return found[:-1]
         return outer([(self.in_order(ct, order), None)], self.in_order(row, order), count, kernel)
 
     def row_sources(self, x: Variable, order: Order) -> list[Source]:
@@ -330,6 +365,11 @@ class AdjointEmission(Emission):
             return jnp.zeros((rows, *shape) if equation.result.space is not None else shape, dtype)
         found = self.entries(equation, self.beginnings(equation.sources))
         held, factors = self.joined(equation.sources, dtype), self.factors(equation)
+
+        summed = choose_sum(self.products, dtype, found.row.shape[0], math.prod(shape)).kernel
+        if summed is not None and factors is None and equation.result.space is not None:
+            flat = held.reshape(held.shape[0], -1)
+            return sum_rows(flat, found.source, found.row, rows, summed).reshape(rows, *shape)
 
         def values(index: Any, entry: Any, live: Any) -> Any:
             read = take(held, index)
@@ -367,7 +407,7 @@ class AdjointEmission(Emission):
         return segment_reduce("sum", values, jnp.where(live, source, rows), rows)
 
     def selected(self, equation: Selected) -> Any:
-        """1 at the first element of each run that is its maximum (minimum)."""
+        """1 at the first element of each run that is its maximum (minimum), or equal parts at all that are."""
         fold = equation.fold
         order = self.schedule.home[fold.result]
         name, rows = f"{fold.table}@{order.index}", self.capacity(order)
@@ -382,12 +422,22 @@ class AdjointEmission(Emission):
         # width, which may have moved their last bits since.
         best = segment_reduce(fold.kind, values, jnp.where(live, owner, rows), rows)
         equal = (values == take(best, owner)) & live.reshape(shape)
+        if fold.even:
+            ties = segment_reduce("sum", equal.astype(dtype), jnp.where(live, owner, rows), rows)
+            return jnp.where(equal, 1 / jnp.maximum(take(ties, owner), 1), 0).astype(dtype)
         at = jnp.where(equal, jnp.arange(count).reshape(shape), count)
         first = segment_reduce("min", at, jnp.where(live, owner, rows), rows)
         return (equal & (at == take(first, owner))).astype(dtype)
 
     def loop(self, recurrence: Recurrence) -> None:
         self.env.update(ReverseLoop(self, recurrence).run())
+
+
+def _adds(equation: Contract) -> bool:
+    """Is it the sum of the rows of its cotangent, as that of a bias is? (A product of these rows gives it beside.)"""
+    cotangent = equation.cotangents[0]
+    shape = equation.result.type.shape
+    return equation.of.op.name in ("add", "add_any") and cotangent is not None and cotangent.type.shape == shape
 
 
 class ReverseLoop(LevelLoop):
@@ -442,3 +492,8 @@ class ReverseLoop(LevelLoop):
 
         begin = jnp.int32(1), entry(first, count > 0)
         return jax.lax.while_loop(lambda c: c[0] < longest, more, begin)[1]
+
+
+def _same(a: Contract, b: Contract) -> bool:
+    """Are these cotangents of operands of one computation, for the same cotangents of its results?"""
+    return a.of.results == b.of.results and a.cotangents == b.cotangents

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from autobatch.autodiff import Adjoint, Policy, Rows, differentiate
 from autobatch.backends.xla.adjoint import AdjointProgram
 from autobatch.backends.xla.emit import Emission, Program
+from autobatch.backends.xla.lanes import is_float
 from autobatch.backends.xla.row_reads import rows_read
 from autobatch.ir import core
 from autobatch.ir.system import Variable
@@ -121,10 +122,10 @@ class Differentiable:
         adjoint = self.adjoint
         rows = {} if adjoint is None else adjoint.rows
         of_shared: list[Any] = [
-            jnp.zeros_like(x) if _moves(x) and k not in rows else None for k, x in enumerate(shared)
+            jnp.zeros_like(x) if is_float(x) and k not in rows else None for k, x in enumerate(shared)
         ]
         of_columns = {name: jnp.zeros_like(x) for name, x in moving.items()}
-        of_handed: list[Any] = [jnp.zeros_like(x) if _moves(x) else None for x in handed]
+        of_handed: list[Any] = [jnp.zeros_like(x) if is_float(x) else None for x in handed]
         if adjoint is None:
             return of_shared, of_columns, of_handed
         tables = {**moving, **still}
@@ -182,11 +183,7 @@ def _rows(emission: Emission, part: Rows, outputs: Sequence[Any]) -> tuple[Any, 
     return rows_read(part.of, indices, outputs[part.cotangent], emission.live(part.of), clean=True)
 
 
-def _moves(x: Any) -> bool:
-    return bool(jnp.issubdtype(x.dtype, jnp.inexact))
-
-
 def _split(tables: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Columns of floats, and everything else."""
-    moving = {name: jnp.asarray(x) for name, x in tables.items() if _moves(x)}
+    moving = {name: jnp.asarray(x) for name, x in tables.items() if is_float(x)}
     return moving, {name: x for name, x in tables.items() if name not in moving}

@@ -14,7 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.backends.protocol import data_column
+from autobatch.backends.xla.buffers import Buffers
 from autobatch.backends.xla.loops import LevelLoop
+from autobatch.backends.xla.products.window import Matrices, product_of_rows
 from autobatch.backends.xla.row_reads import rows_of_each
 from autobatch.backends.xla.rows import compute, compute_live, segment_reduce, take
 from autobatch.ir import jax_compat
@@ -112,11 +114,14 @@ class Emission:
         self.env: dict[Variable, Any] = {}
         self.late = rows_read_in_loops(program.schedule)
         self.lookups = lookups(program.schedule)
+        self.buffers = Buffers(self.products, first=1000 * max((v.id for v in self.schedule.home), default=0))
+        self.wholes: dict[tuple[Variable, ...], Any] = {}
         self.permuted: dict[tuple[Variable, int], Any] = {}
         self.multiplied: dict[tuple[Variable, ...], Any] = {}
         stages = [s for s in self.schedule.steps if isinstance(s, Stage)]
         self.makers = {r: e for s in stages for e in s.equations for r in results(e)}
         self.stage_of = {r: s for s in stages for e in s.equations for r in results(e)}
+        self.matrices = Matrices(self.env, self.makers)
 
     def run(self) -> None:
         for step in self.schedule.steps:
@@ -188,9 +193,22 @@ class Emission:
         if (product := self.product_of_joined(variables)) is not None:
             return product.astype(dtype) if product.dtype != dtype else product
         parts = [self.env[v] if v.space is not None else jnp.asarray(self.env[v])[None] for v in variables]
-        if len(parts) == 1:
-            return parts[0].astype(dtype) if parts[0].dtype != dtype else parts[0]
+        whole = self.wholes.get(tuple(variables), parts[0] if len(parts) == 1 else None)
+        if whole is not None:
+            return whole.astype(dtype) if whole.dtype != dtype else whole
         return jnp.concatenate([p.astype(dtype) if p.dtype != dtype else p for p in parts])
+
+    def hold(self, variables: tuple[Variable, ...], whole: Any) -> None:
+        """The arrays of some variables have become one, one behind the other. Each is a part of it from now on: XLA
+        takes the same parts put together again for the whole, and copies nothing."""
+        self.wholes[variables] = whole
+        at = 0
+        for v in variables:
+            rows = 1 if v.space is None else self.capacity(self.schedule.home[v])
+            held = self.env.get(v)
+            if held is not None and v.space is not None and held.dtype == whole.dtype:
+                self.env[v] = jax.lax.slice_in_dim(whole, at, at + rows)
+            at += rows
 
     def product_of_joined(self, variables: Sequence[Variable]) -> Any | None:
         """Where all are products of rows by one matrix (`optimize/narrow.py`): one product of all rows; else None."""
@@ -248,8 +266,14 @@ class Emission:
                 order = self.schedule.home[equation.results[0]]
                 if isinstance(operands[0], Variable) and operands[0] in self.lookups:
                     return [self.looked_up(equation, operands[0], order)]
-                count = self.entry("counts", space.index)
-                return compute_live(equation, [self.operand(x, order) for x in operands], self.capacity(order), count)
+                count, rows = self.entry("counts", space.index), self.capacity(order)
+                matrices = self.matrices
+                product = product_of_rows(
+                    self.products, equation, matrices, rows, lambda x: self.operand(x, order), count
+                )
+                if product is not None:
+                    return [product]
+                return compute_live(equation, [self.operand(x, order) for x in operands], rows, count)
             case Given() | Contract() | Scatter() | Selected() | Collect() | Follow():
                 raise AssertionError("an equation of a derivative")
             case _:

@@ -46,10 +46,11 @@ class LevelLoop:
         self.made = {r: t for t in recurrence.tasks for e in t.equations for r in results(e)}
         self.place: dict[Variable, tuple[int, int]] = {}
         self.initial: list[Any] = []
+        self.shared: list[tuple[tuple[Variable, ...], int]] = []
         self.joined: dict[str, Any] = {}
         self.ordered: dict[tuple[Variable, int], Any] = {}
         self.copied: dict[Variable, tuple[Any, str]] = {}
-        self.products = LoopProducts(emission.products, recurrence, emission.request.widths, emission.env)
+        self.products = LoopProducts(emission.products, recurrence, emission.request.widths, emission.matrices)
         self.prepare()
         for group in recurrence.buffers:
             self.shared_buffer(group)
@@ -58,7 +59,7 @@ class LevelLoop:
             if variable not in self.place and variable in wanted:
                 shape = (emission.capacity(task.order), *variable.type.shape)
                 self.place[variable] = (len(self.initial), 0)
-                self.initial.append(jax_compat.zeros(shape, jax_compat.device_dtype(variable.type)))
+                self.initial.append(emission.buffers.unwritten(shape, jax_compat.device_dtype(variable.type)))
 
     def prepare(self) -> None:
         """What the loop reads and does not change is put in place before it."""
@@ -81,19 +82,18 @@ class LevelLoop:
                         pass
 
     def shared_buffer(self, group: tuple[Variable, ...]) -> None:
-        parts, at = [], 0
         dtypes = {jax_compat.device_dtype(v.type) for v in group}
         dtype = jnp.result_type(*dtypes) if len(dtypes) > 1 else dtypes.pop()
+        parts: list[Any | None] = []
+        rows: list[int] = []
         for v in group:
-            if v in self.made:
-                part = jax_compat.zeros((self.e.capacity(self.made[v].order), *v.type.shape), dtype)
-            else:
-                part = self.e.joined([v], dtype)
-            if v in self.made:
-                self.place[v] = (len(self.initial), at)
+            part = None if v in self.made else self.e.joined([v], dtype)
+            if part is None:
+                self.place[v] = (len(self.initial), sum(rows))
             parts.append(part)
-            at += part.shape[0]
-        self.initial.append(jnp.concatenate(parts) if len(parts) > 1 else parts[0])
+            rows.append(self.e.capacity(self.made[v].order) if part is None else part.shape[0])
+        self.shared.append((group, len(self.initial)))
+        self.initial.append(self.e.buffers.beginning(parts, rows, group[0].type.shape, dtype))
 
     def read_elsewhere(self) -> set[Variable]:
         """Variables that something outside this loop, or another task of it, reads."""
@@ -127,6 +127,8 @@ class LevelLoop:
         start: Carry = (jnp.int32(0), done, self.initial)
         _, _, final = jax.lax.while_loop(lambda c: c[0] < levels, level, start)
         found: dict[Variable, Any] = {}
+        for group, buffer in self.shared:
+            self.e.hold(group, final[buffer])
         for variable, task in self.made.items():
             if variable in self.place:
                 buffer, at = self.place[variable]

@@ -9,14 +9,21 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.backends.protocol import NEUTRAL
-from autobatch.ir import jax_compat, leaf
-from autobatch.ir.elementwise import BY_NUMBER
+from autobatch.backends.xla.lanes import over_rows
+from autobatch.backends.xla.masks import Rows, on_rows
+from autobatch.ir import jax_compat
+from autobatch.ir.masked import is_masked
 from autobatch.ir.system import Compute, Variable
 
 
 def take(array: Any, index: Any) -> Any:
-    """Rows of an array; the planner guarantees the range."""
-    return array.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    """Rows of an array; the planner guarantees the range. It is what `array.at[index].get` makes of integers that are
+    not negative. It is traced for each window of each loop, and NumPy's rules of indexing take ten times as long."""
+    inner = array.shape[1:]
+    offsets = tuple(range(index.ndim, index.ndim + len(inner)))
+    numbers = jax.lax.GatherDimensionNumbers(offset_dims=offsets, collapsed_slice_dims=(0,), start_index_map=(0,))
+    mode = jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS
+    return jax.lax.gather(array, jax.lax.expand_dims(index, (index.ndim,)), numbers, (1, *inner), mode=mode)
 
 
 def segment_reduce(kind: str, values: Any, owner: Any, rows: int, *, ordered: bool = True) -> Any:
@@ -40,13 +47,17 @@ def segment_reduce(kind: str, values: Any, owner: Any, rows: int, *, ordered: bo
 def compute_live(equation: Compute, xs: Sequence[Any], rows: int, live: Any, first: Any = 0) -> Sequence[Any]:
     """As `compute`, on `rows` rows of which those of `first:live` matter: an operation that holds a loop runs on the
     operands of the row `first` in place of the others, whose loops might never end."""
-    if not any(isinstance(x, Variable) and x.space is not None for x in equation.operands):
+    varying = _varying(equation)
+    if not any(varying):
         return [jnp.broadcast_to(y, (rows, *y.shape)) for y in compute(equation, xs)]
-    if not jax_compat.holds_loop(equation.op):
+    masked = is_masked(equation.op)
+    if not (masked or jax_compat.holds_loop(equation.op)):
         return compute(equation, xs)
     row = jnp.arange(rows)
-    chosen = jnp.where((row >= first) & (row < live), row, first)
-    varying = [isinstance(x, Variable) and x.space is not None for x in equation.operands]
+    lives = (row >= first) & (row < live)
+    if masked:
+        return on_rows(equation.op, xs, varying, Rows(rows, lives))
+    chosen = jnp.where(lives, row, first)
 
     def run() -> list[Any]:
         return list(compute(equation, [take(x, chosen) if v else x for v, x in zip(varying, xs, strict=True)]))
@@ -59,17 +70,11 @@ def compute_live(equation: Compute, xs: Sequence[Any], rows: int, live: Any, fir
 
 
 def compute(equation: Compute, xs: Sequence[Any]) -> Sequence[Any]:
-    """A leaf operation on rows: JAX's batching rule of the one primitive, batch axis 0, uniform operands unbatched.
+    """The results of a computation on all rows: a leading axis where an operand has one (`lanes.over_rows`)."""
+    if is_masked(equation.op):
+        return on_rows(equation.op, xs, _varying(equation), None)
+    return over_rows(equation.op, [r.type for r in equation.results], xs, _varying(equation))
 
-    What works number by number is its own batching rule; `jax.vmap` would trace it again for each window width."""
-    types = [r.type for r in equation.results]
-    varying = [isinstance(x, Variable) and x.space is not None for x in equation.operands]
-    by_number = all(varying) and equation.op.name in BY_NUMBER and len({x.shape for x in xs}) == 1
-    if by_number or not any(varying):
-        return leaf.evaluate(equation.op, types, *xs)
 
-    def lane(*rows: Any) -> Sequence[Any]:
-        rest = iter(rows)
-        return leaf.evaluate(equation.op, types, *(next(rest) if v else x for v, x in zip(varying, xs, strict=True)))
-
-    return jax.vmap(lane)(*(x for v, x in zip(varying, xs, strict=True) if v))
+def _varying(equation: Compute) -> list[bool]:
+    return [isinstance(x, Variable) and x.space is not None for x in equation.operands]

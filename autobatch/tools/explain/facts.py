@@ -12,7 +12,9 @@ from typing import Any
 
 PLACES = {
     "refused": "cannot be compiled",
+    "stack": "in a recursion that computed numbers decide: block by block, with a stack for each row",
     "level": "inside the level loop of a recurrence: once for every window of every level",
+    "masked": "branches and loops on computed numbers: all rows at once, those that take part under a mask",
     "frame": "one operation over all frames of the batch, before or after the levels",
     "example": "one operation over all examples, a row each",
     "once": "one operation for the whole batch: the same for all examples",
@@ -63,7 +65,8 @@ class Text:
 class Strategy:
     """How a function, or a loop that became one, is run. `strategy`: "frames" (a row for each activation or turn),
     "example" (a row for each example), "inlined", "one operation" (a loop as a `scan`, a sum without levels), "host"
-    (it computes structure alone, and has no rows on the device)."""
+    (it computes structure alone, and has no rows on the device), "stack" (computed numbers decide its calls: it runs
+    block by block for all rows that call it, with a stack for each)."""
 
     name: str
     strategy: str

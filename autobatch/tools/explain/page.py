@@ -47,7 +47,7 @@ th { font-weight: 600; border-bottom: 1px solid var(--rule); }
 .source th, .source td { padding: 0 .8rem; font-weight: 400; border: 0; white-space: pre; }
 .source .margin { border-left: .35rem solid transparent; }
 .source .line, .source .rows, .dim { color: var(--dim); }
-.level { --ink: var(--level); } .frame { --ink: var(--frame); } .example { --ink: var(--example); }
+.level, .stack { --ink: var(--level); } .frame { --ink: var(--frame); } .example { --ink: var(--example); }
 .once { --ink: var(--once); } .host { --ink: var(--host); } .refused { --ink: var(--refused); }
 .nothing, .not-reached { --ink: var(--dim); }
 .source .margin[class~=level], .source .margin[class~=frame], .source .margin[class~=example],

@@ -90,13 +90,27 @@ def regions_of(region: RegionSpec) -> Iterator[RegionSpec]:
             yield from regions_of(arm)
 
 
+def masked_spans(equation: Equation) -> list[Span]:
+    """Where the operations inside a masked one are written."""
+    if not isinstance(equation, Compute) or equation.op.name != "masked":
+        return []
+    return [equation.span, *(i.span for i in walk(equation.op["region"]))]
+
+
 class Lines:
     """Places by line. What optimisation has dissolved takes the place of what it became."""
 
     def __init__(self, found: Sequence[Placed], spec: PlanSpec, lowered: Module) -> None:
         self.places: dict[Where, list[Place]] = defaultdict(list)
         for p in found:
-            self.add(p.span, [p.place])
+            inside = masked_spans(p.equation)
+            for span in inside:
+                self.add(span, [replace(p.place, kind="masked")])
+            if not inside:
+                self.add(p.span, [p.place])
+            if isinstance(p.equation, Compute) and p.equation.op.name == "blocks":
+                for span in p.equation.op["program"].spans():
+                    self.add(span, [Place("stack", operations=1, rows=p.place.rows)])
         for function in spec.slice.functions:
             for instruction in walk(function.region):
                 self.add(instruction.span, [Place("host", operations=1)])

@@ -33,7 +33,7 @@ def _contractions(equation: Compute) -> list[str]:
 
 
 def _multipliers(p: Placed, option: str, widths: Sequence[int]) -> tuple[Multiplier, ...]:
-    """What computes a product at each width; nothing to say outside level loops, where it is XLA always."""
+    """What computes a product at each width; products of stages have no windows, and are not told apart."""
     product = row_product(p.equation)
     if product is None or p.place.kind != "level" or option == "xla":
         return ()

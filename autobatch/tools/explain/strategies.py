@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 import networkx as nx
 
 from autobatch.ir.core import For, Function, Literal, Module, walk
-from autobatch.ir.system import Equation, PathSum, space_of
+from autobatch.ir.system import Compute, Equation, PathSum, space_of
 from autobatch.optimize.inline import call_graph, recursive_functions
 from autobatch.runtime.spec import PlanSpec
 from autobatch.source import Span
@@ -32,9 +32,22 @@ def strategies(lowered: Module, spec: PlanSpec, equations: Iterable[Equation]) -
     def computes(name: str) -> bool:
         return any(r.space.index in on_device for r in regions_of(spec.regions[name]))
 
+    stacked = {
+        name: e.op["program"].forced
+        for e in equations
+        if isinstance(e, Compute) and e.op.name == "blocks"
+        for name in e.op["program"].functions
+    }
+    users = {f.name for f in lowered.functions}
+    for place in sorted({span for name, span in stacked.items() if name not in users}, key=lambda s: s.line):
+        why = "it calls a recursion, and computed numbers decide how often"
+        found.append(_strategy(f"loop or branch, line {place.line}", "stack", why, place))
     for function in lowered.functions:
         name = function.name
-        if name not in left:
+        if name in stacked:
+            why = f"line {stacked[name].line} decides by computed numbers which calls there are"
+            found.append(_strategy(name, "stack", why, function.span))
+        elif name not in left:
             why = "it does not reach itself: its operations stand in its callers"
             found.append(_strategy(name, "inlined", why, function.span))
         elif name in recursive:

@@ -17,6 +17,8 @@ def label(place: Place, loops: int) -> str:
             return f"frame after r{place.recurrence}"
         case "frame" if place.when is not None:
             return f"frame {place.when}"
+        case "masked" if place.when is None and place.recurrence is not None:
+            return f"masked r{place.recurrence}"
         case "nothing":
             return "-"
         case kind:
@@ -27,13 +29,13 @@ def margin(line: Line, loops: int) -> str:
     """The place of a line; a plus where other operations of it run elsewhere on the device."""
     if line.place is None:
         return ""
-    on_device = {label(p, loops) for p in line.places if p.kind in ("level", "frame", "example")}
+    on_device = {label(p, loops) for p in line.places if p.kind in ("level", "frame", "example", "masked")}
     return label(line.place, loops) + (" +" if len(on_device) > 1 else "")
 
 
 def meanings(facts: Facts) -> list[tuple[str, str, str]]:
     """What the margin says: each kind of place that occurs, its word, what it means."""
-    named = {"level": "level rN", "nothing": "-"}
+    named = {"level": "level rN", "masked": "masked, rN in a level loop", "nothing": "-"}
     found = [(kind, named.get(kind, kind), PLACES[kind]) for kind in kinds(facts) if kind != "refused"]
     if any(margin(line, len(facts.recurrences)).endswith("+") for text in facts.texts for line in text.lines):
         found.append(("", "+", "other operations of the line run elsewhere"))

@@ -1,8 +1,9 @@
-"""The model batched by hand in PyTorch. `python -m ... with_torch WORKLOAD level|eager`.
+"""The model batched by hand in PyTorch. `python -m ... with_torch WORKLOAD level|views|once|eager`.
 
 By level: nodes of one height form a batch, states of all nodes lie in one matrix in the order of their height, so a
-level writes one contiguous piece. A batch's schedule is made when it runs first, before anything is timed. There are no
-gradients: operations in place.
+level writes one contiguous piece. Views: the forward pass of `train_torch`, where nodes lie breadth first, so that a
+level reads its operands where they are; once: the same, and the leaves of equal words are computed once. A batch's
+schedule is made when it runs first, before anything is timed. There are no gradients: operations in place.
 """
 
 import os
@@ -12,7 +13,7 @@ import torch
 
 from benchmarks.competitors import worker
 
-from . import workload
+from . import train_torch, workload
 
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 file, form = sys.argv[1:]
@@ -88,6 +89,9 @@ def eager(batch):
 
 
 plans = {}
+breadth_first = train_torch.Manual(w, H, rate=0.0, once=form == "once")
+breadth_first.reset()
+plan, planned = (schedule, by_level) if form == "level" else (breadth_first.plan, breadth_first.loss)
 
 
 def run(chosen):
@@ -96,8 +100,8 @@ def run(chosen):
         if form == "eager":
             return eager(batch)
         if chosen not in plans:
-            plans[chosen] = schedule(batch)
-        return by_level(plans[chosen])
+            plans[chosen] = plan(batch)
+        return planned(plans[chosen])
 
 
 worker.serve([workload.size(t) for t in trees], run, {"version": torch.__version__})

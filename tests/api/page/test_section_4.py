@@ -95,6 +95,21 @@ def test_a_cotangent_has_the_structure_of_the_result_or_is_a_list_with_one_for_e
     assert jax.tree.all(jax.tree.map(np.allclose, same[1].floats(), whole[1].floats()))
 
 
+def test_cotangents_of_lists_of_lists_by_example():
+    """Of a Ragged in a Ragged too, whose inner lists have capacity for more."""
+    f = ab.batched(lambda w, t: [[w * w * j.x for j in k.kids] for k in t.kids], in_axes=(None, 0))
+    out, pull = ab.vjp(f, jnp.float32(0.5), ITEMS)
+    given = [[[3.0 * (1 + n) for n, _ in enumerate(k.kids)] for k in t.kids] for t in ITEMS]
+    dw, ditems = pull(given)
+    shared, inside = of_loop(
+        f, jnp.float32(0.5), ITEMS, lambda r: 3 * sum(x * (1 + n) for k in r for n, x in enumerate(k))
+    )
+    close(dw, shared)
+    agree(ditems, inside, ITEMS)
+    with pytest.raises(ab.BatchError, match="list 1: a list was given for a list of 1"):
+        pull([given[0], [[], [1.0, 2.0]]])
+
+
 def _floats(node):
     return [x for row in numbers([node]) for value in row for x in (value if np.ndim(value) else [value])]
 
@@ -220,6 +235,7 @@ def test_argnums_is_an_int_or_a_tuple():
     dtrees, dp = ab.grad(energy, argnums=(1, 0))(params(0.7), FOREST)
     assert jax.tree.all(jax.tree.map(np.allclose, one.floats(), dtrees.floats()))
     close(dp["w"], ab.grad(energy, argnums=-2)(params(0.7), FOREST)["w"])
+    close(dp["w"], ab.grad(energy, argnums=np.int64(0))(params(0.7), FOREST)["w"])
     with pytest.raises(ab.BatchError, match="argnums=2, but the call has 2"):
         ab.grad(energy, argnums=2)(params(0.7), FOREST)
 
@@ -244,7 +260,7 @@ def test_has_aux():
         (lambda w, x: jnp.int32(w) * 2, r"returns int32\[\]"),
         (lambda w, x: w * jnp.ones(3), r"returns float32\[3\]"),
         (lambda w, x: [w, w], "returns a list"),
-        (lambda w, x: None, "returns None"),
+        (lambda w, x: None, "returns None for one"),
         (lambda w, x: w > 1, r"returns bool\[\]"),
         (lambda w, x: jnp.float16(w), r"returns float16\[\]"),
     ],
@@ -252,6 +268,18 @@ def test_has_aux():
 def test_what_is_no_float_has_no_gradient(body, words):
     with pytest.raises(ab.BatchError, match=words):
         ab.grad(ab.batched(body, in_axes=(None, 0)))(2.0, np.ones(2))
+
+
+def test_a_path_without_a_number_is_named():
+    """As a `match` is that has no `case _`."""
+
+    @ab.batched(in_axes=(None, 0))
+    def some(p, t):
+        if t.left is None:
+            return p["w"] * t.x
+
+    with pytest.raises(ab.BatchError, match="some returns None on some path for one example"):
+        ab.grad(some)(params(), FOREST)
 
 
 def test_a_gradient_by_an_integer_names_the_argument():
@@ -319,6 +347,25 @@ def test_failed_examples_have_no_gradient():
     raising = ab.batched(first.__wrapped__, in_axes=(None, 0))
     with pytest.raises(ab.ExampleError, match="IndexError"):
         ab.grad(raising)(2.0, ITEMS)
+
+
+def test_examples_that_fail_on_the_device_have_no_gradient():
+    """Whichever way it is asked for."""
+
+    @ab.batched(in_axes=(None, 0), on_error="mask")
+    def logarithm(w, t):
+        y = jnp.log(w * t.x)
+        assert y == y, "not a number"
+        return y
+
+    w, batch = jnp.float32(0.5), [Node(1.0), Node(-1.0), Node(2.0)]
+    (values, failures), dw = ab.value_and_grad(logarithm)(w, batch)
+    assert failures.failed.tolist() == [False, True, False] and values[1] == 0.0
+    close(dw, 4.0)
+    close(jax.grad(lambda w: logarithm(w, batch)[0].sum())(w), 4.0)
+    close(ab.vjp(logarithm, w, batch)[1]([1.0, 1.0, 1.0])[0], 4.0)
+    close(ab.hvp(logarithm, (w, batch), (1.0, None)), -8.0)
+    close(ab.per_example_grad(logarithm)(w, batch), [2.0, 0.0, 2.0])
 
 
 def test_nan_stays_in_the_gradient_of_its_example():

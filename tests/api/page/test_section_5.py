@@ -163,6 +163,18 @@ def test_failures_of_structure_are_found_while_planning():
     assert numbers.tolist() == [4, 0, 10, 0] and failures.failed.tolist() == [False, True, False, True]
 
 
+def test_an_example_that_fails_fails_wherever_it_is_repeated():
+    """In a minibatch too, under jit and with gradients."""
+    data = masked.pack(BATCH)
+    (numbers, *_), failures = masked(data[[1, 0, 1, 3]])
+    assert failures.failed.tolist() == [True, False, True, True] and numbers.tolist() == [0, 4, 0, 0]
+    assert [(f.index, f.kind) for f in failures] == [(0, "IndexError"), (2, "IndexError"), (3, "ValueError")]
+    assert jax.jit(lambda b: masked(b)[1].failed)(data[[1, 0, 1]]).tolist() == [True, False, True]
+    with pytest.raises(ab.ExampleError) as caught:
+        second(second.pack(BATCH)[[0, 3, 3]])
+    assert [f.index for f in caught.value.failures] == [1, 2]
+
+
 def test_a_failed_example_does_not_disturb_its_neighbours():
     """Their results are those of a batch without it."""
     alone, _ = masked([[1, 2], [4, 5, 6]])

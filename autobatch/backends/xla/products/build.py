@@ -19,12 +19,12 @@ import threading
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 
 from autobatch.backends.xla.products.handler import HANDLER, module
-from autobatch.backends.xla.products.kernel import AVX2, AVX512, Kernel, Vectors
+from autobatch.backends.xla.products.kernel import AVX2, AVX512, Kernel, Operation, Vectors
 from autobatch.backends.xla.products.link import Code, LinkError, link
 from autobatch.options import user_cache_folder
 
@@ -90,7 +90,7 @@ def host() -> Host:
     raise UnavailableError("the processor has neither AVX-512 nor AVX2 with FMA")
 
 
-def registered(dtype: str, operation: Literal["product", "outer"] = "product") -> Registered:
+def registered(dtype: str, operation: Operation = "product") -> Registered:
     """The kernel for numbers of a type, compiled and made known to XLA; UnavailableError where that cannot be."""
     return _registered(Kernel(dtype, host().vectors, operation))
 

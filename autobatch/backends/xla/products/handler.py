@@ -5,10 +5,16 @@ them. The handler says which version of that interface it was written for, and X
 version no longer. It keeps no state, allocates nothing and calls nothing, so any number of threads may run it at once.
 
     product     arguments   x0: [any, k0], index0: int32[m], x1: [any, k1], index1: int32[m], ...,
-                            packed matrix: [panels, k, panel]
+                            packed matrix: [panels, k, panel], and perhaps count: int32[]
                 results     out: [m, n], scratch: [tile, room]
     outer       arguments   x0, index0, x1, index1, ..., g: [m, n], count: int32[]
                 results     out: [k, n], left: [k rounded up to blocks, room], right: [room, panel]
+    pack        arguments   turned: int32[t], matrices (`packing.py`), which are transposed if t is not zero
+                results     packed matrix: [panels, k, panel]
+    sum         arguments   x: [any, n], source: int32[entries], owner: int32[entries]
+                results     out: [rows, n]
+    empty       arguments   none
+                results     out, which stays as it is
 
 An index of no elements stands for rows 0 to m - 1.
 """
@@ -16,9 +22,10 @@ An index of no elements stands for rows 0 to m - 1.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
-from autobatch.backends.xla.products import outer
+from autobatch.backends.xla.products import outer, packing, sums
 from autobatch.backends.xla.products.kernel import Kernel
 from autobatch.backends.xla.products.text import Function
 
@@ -50,7 +57,15 @@ def module(kernel: Kernel) -> str:
     if kernel.operation == "outer":
         declared = [f"declare i64 @llvm.{name}.i64(i64, i64)" for name in ("umax", "smax")]
         return "\n".join([*declared, outer.text(kernel), str(sources("transposed")), str(handler(run_outer))])
-    return "\n".join([kernel.text(), str(sources("sources")), str(handler(run_product))])
+    if kernel.operation == "pack":
+        return "\n".join([packing.text(kernel), str(handler(run_pack))])
+    if kernel.operation == "sum":
+        return "\n".join([sums.text(kernel), str(handler(run_sum))])
+    if kernel.operation == "empty":
+        return str(handler(lambda f, arguments, number, results: None))
+    declared = ["declare i64 @llvm.smax.i64(i64, i64)"]
+    parts = [*declared, kernel.text(), str(zeros(kernel)), str(sources("sources")), str(handler(run_product))]
+    return "\n".join(parts)
 
 
 def _buffer(f: Function, buffers: str, number: str | int) -> str:
@@ -107,15 +122,43 @@ def handler(run: Callable[[Function, str, str, str], None]) -> Function:
     return f
 
 
+def zeros(kernel: Kernel) -> Function:
+    """Zeros in the elements first:end."""
+    f = Function("internal void @zeros(ptr %out, i64 %first, i64 %end) noinline nounwind")
+    done = f.slot("%first")
+    # volatile: LLVM would make a call of memset of the loop, and there is nobody to call
+
+    def room(elements: int) -> str:
+        return f.let(f"icmp ule i64 {f.add(f.get(done), elements)}, %end")
+
+    for elements, type in ((kernel.lanes, kernel.vector), (1, kernel.scalar)):
+        with f.whilst(partial(room, elements)):
+            to = f.at("%out", f.mul(f.get(done), kernel.bytes))
+            f.do(
+                f"store volatile {type} {'zeroinitializer' if elements > 1 else '0.0'}, ptr {to}, align {kernel.bytes}"
+            )
+            f.set(done, f.add(f.get(done), elements))
+    f.do("ret void")
+    return f
+
+
 def run_product(f: Function, arguments: str, number: str, results: str) -> None:
-    count = f.sub(number, 1)
-    packed, out, scratch = _buffer(f, arguments, count), _buffer(f, results, 0), _buffer(f, results, 1)
-    pairs = f.let(f"udiv i64 {count}, 2")
-    sizes = [_dimension(f, out, 0), _dimension(f, out, 1), _dimension(f, packed, 1)]
-    sizes += [_dimension(f, scratch, 1), _dimension(f, scratch, 0)]
+    """Pairs and the matrix are an odd number of arguments; where there is one more, it is the count of rows."""
+    pairs = f.let(f"udiv i64 {f.sub(number, 1)}, 2")
+    at = f.mul(pairs, 2)
+    packed, out, scratch = _buffer(f, arguments, at), _buffer(f, results, 0), _buffer(f, results, 1)
+    all_rows = _dimension(f, out, 0)
+    rows = f.slot(all_rows)
+    with f.when(f.let(f"icmp ugt i64 {f.sub(number, at)}, 1")):
+        count = _data(f, _buffer(f, arguments, f.add(at, 1)))
+        live = f.let(f"sext i32 {f.load('i32', count, align=4)} to i64")
+        f.set(rows, f.least(f.let(f"call i64 @llvm.smax.i64(i64 {live}, i64 0)"), all_rows))
+    m, n = f.get(rows), _dimension(f, out, 1)
+    sizes = [m, n, _dimension(f, packed, 1), _dimension(f, scratch, 1), _dimension(f, scratch, 0)]
     pointers = ", ".join(f"ptr {_data(f, b)}" for b in (packed, out, scratch))
     numbers = ", ".join(f"i64 {size}" for size in sizes)
     f.do(f"call void @product(ptr {arguments}, i64 {pairs}, {pointers}, {numbers})")
+    f.do(f"call void @zeros(ptr {_data(f, out)}, i64 {f.mul(m, n)}, i64 {f.mul(all_rows, n)})")
 
 
 def run_outer(f: Function, arguments: str, number: str, results: str) -> None:
@@ -128,3 +171,30 @@ def run_outer(f: Function, arguments: str, number: str, results: str) -> None:
     pointers = ", ".join(f"ptr {_data(f, b)}" for b in (g, out, left, right))
     numbers = ", ".join(f"i64 {size}" for size in sizes)
     f.do(f"call void @outer(ptr {arguments}, i64 {pairs}, {pointers}, {numbers})")
+
+
+def run_pack(f: Function, arguments: str, number: str, results: str) -> None:
+    turned, out = _buffer(f, arguments, 0), _buffer(f, results, 0)
+    transposed = f.let(f"icmp ne i64 {_dimension(f, turned, 0)}, 0")
+    as_it_is = f.let(f"xor i1 {transposed}, true")
+    to, panels, k = f"ptr {_data(f, out)}", _dimension(f, out, 0), _dimension(f, out, 1)
+    before = f.slot(0)
+    with f.loop(1, number, 1) as each:
+        w = _buffer(f, arguments, each)
+        rows, done = _dimension(f, w, 0), f.get(before)
+        with f.when(as_it_is):
+            columns = _dimension(f, w, 1)
+            f.do(f"call void @straight(ptr {_data(f, w)}, i64 {rows}, i64 {columns}, {to}, i64 {done}, i64 {k})")
+        with f.when(transposed):
+            f.do(f"call void @turned(ptr {_data(f, w)}, i64 {rows}, {to}, i64 {done}, i64 {k})")
+        f.set(before, f.add(done, rows))
+    with f.when(transposed):
+        f.do(f"call void @fill({to}, i64 {f.get(before)}, i64 {panels}, i64 {k})")
+
+
+def run_sum(f: Function, arguments: str, number: str, results: str) -> None:
+    x, source, owner = (_buffer(f, arguments, k) for k in range(3))
+    out = _buffer(f, results, 0)
+    pointers = ", ".join(f"ptr {_data(f, b)}" for b in (x, source, owner, out))
+    sizes = [_dimension(f, owner, 0), _dimension(f, out, 0), _dimension(f, out, 1)]
+    f.do(f"call void @sum_rows({pointers}, {', '.join(f'i64 {size}' for size in sizes)})")

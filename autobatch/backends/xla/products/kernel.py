@@ -24,6 +24,11 @@ CHUNK = 64
 """Bytes of a row that are together in scratch memory: a cache line."""
 
 
+Operation = Literal["product", "outer", "pack", "sum", "empty"]
+"""The product of rows and a matrix (this module), the sum of outer products of rows (`outer.py`), matrices in panels
+(`packing.py`), sums of rows by owner (`sums.py`), memory that nothing is written to."""
+
+
 @dataclass(frozen=True)
 class Vectors:
     """The vector registers of a machine: their bits, and how many rows' sums fit beside what else is in use."""
@@ -42,8 +47,7 @@ class Kernel:
 
     dtype: str
     vectors: Vectors
-    operation: Literal["product", "outer"] = "product"
-    """The product of rows and a matrix (this module), or the sum of outer products of rows (`outer.py`)."""
+    operation: Operation = "product"
 
     @property
     def bytes(self) -> int:
@@ -85,8 +89,7 @@ class Kernel:
         """Rows and vectors of each micro kernel."""
         return [(rows, vectors) for rows in range(1, self.vectors.rows + 1) for vectors in (1, 2)]
 
-    def declarations(self) -> str:
-        """Intrinsics, and the micro kernels."""
+    def intrinsics(self) -> str:
         v, s = self.vector, self.suffix
         declared = [
             "declare i64 @llvm.umin.i64(i64, i64)",
@@ -94,7 +97,12 @@ class Kernel:
             f"declare {v} @llvm.masked.load.{s}.p0(ptr, i32, {self.mask}, {v})",
             f"declare void @llvm.masked.store.{s}.p0({v}, ptr, i32, {self.mask})",
         ]
-        return "\n".join([*declared, "", *(str(micro_kernel(self, rows, vectors)) for rows, vectors in self.sizes)])
+        return "\n".join(declared)
+
+    def declarations(self) -> str:
+        """Intrinsics, and the micro kernels."""
+        micro = (str(micro_kernel(self, rows, vectors)) for rows, vectors in self.sizes)
+        return "\n".join([self.intrinsics(), "", *micro])
 
     def text(self) -> str:
         """The module but for the handler; `product` is its entry."""

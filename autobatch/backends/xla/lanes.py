@@ -1,0 +1,40 @@
+"""Leaf operations over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from autobatch.ir import leaf
+from autobatch.ir.elementwise import BY_NUMBER
+from autobatch.ir.ops import Op
+from autobatch.ir.types import Array
+
+
+def over_rows(op: Op, types: Sequence[Array], xs: Sequence[Any], varying: Sequence[bool]) -> Sequence[Any]:
+    """A leaf operation on rows: JAX's batching rule of the one primitive, batch axis 0, uniform operands (those that do
+    not vary) unbatched. `types` are those of the results of one row.
+
+    What works number by number is its own batching rule; `jax.vmap` would trace it again for each window width."""
+    by_number = all(varying) and op.name in BY_NUMBER and len({x.shape for x in xs}) == 1
+    if by_number or not any(varying):
+        return leaf.evaluate(op, types, *xs)
+
+    def lane(*rows: Any) -> Sequence[Any]:
+        rest = iter(rows)
+        return leaf.evaluate(op, types, *(next(rest) if v else x for v, x in zip(varying, xs, strict=True)))
+
+    return jax.vmap(lane)(*(x for v, x in zip(varying, xs, strict=True) if v))
+
+
+def select_rows(mask: Any, x: Any, y: Any) -> Any:
+    """`x` in the rows of a mask, `y` in the others."""
+    return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, y)
+
+
+def is_float(x: Any) -> bool:
+    """Can it move: is it of floats, or of complex numbers?"""
+    return bool(jnp.issubdtype(jnp.result_type(x), jnp.inexact))

@@ -1,0 +1,162 @@
+"""A loop that computed numbers end, with a derivative in reverse: states are kept at few turns and computed again.
+
+`SLOTS` states are kept for each of a few units of turns, the `levels`. State `p` lies by the digits of `p` in base
+`SLOTS`: a multiple of `SLOTS ** k` in the slots of level `k`, where the next one overwrites nothing that is needed:
+
+    forward      every state is written where it belongs; the slots of the finest level are overwritten again and again
+    backward     turn p needs state p; where its block has been overwritten, turns run again from the multiple before
+
+So a loop keeps `SLOTS * levels` states however long it is, and computes a turn again at most `levels - 1` times, none
+of the first `SLOTS`. (Multi-level checkpointing: Griewank and Walther, Evaluating Derivatives, 12.3.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from autobatch.backends.xla.lanes import is_float
+
+SLOTS = 32
+
+NO_LIMIT = (1 << 30) - 1
+"""Turns of a loop that nothing else ends: more than anybody waits for, and fewer than an int32 counts."""
+
+State = Sequence[Any]
+Step = Callable[[State, State], list[Any]]
+
+
+def plain_loop(step: Step, held: State, start: State, turns: int) -> list[Any]:
+    """`state = step(held, state)` as long as any of `state[0]` is true, `turns` times at most."""
+
+    def turn(carry: Any) -> Any:
+        return carry[0] + 1, step(held, carry[1])
+
+    final: list[Any] = jax.lax.while_loop(lambda c: _goes_on(*c, turns), turn, (jnp.int32(0), list(start)))[1]
+    return final
+
+
+def differentiable_loop(step: Step, held: State, start: State, turns: int) -> list[Any]:
+    """The same, with a derivative. `step` closes over no tracer."""
+    loop = _Loop(step, [is_float(x) for x in held], [is_float(x) for x in start], turns)
+    return loop.run(held, start)
+
+
+class _Loop:
+    """`held` and `start`: which of what is read in all turns, and of the state, can move."""
+
+    def __init__(self, step: Step, held: Sequence[bool], start: Sequence[bool], turns: int) -> None:
+        self.step, self.held, self.start, self.turns = step, held, start, turns
+        self.levels = 1
+        while SLOTS**self.levels < turns:
+            self.levels += 1
+
+    def run(self, held: State, start: State) -> list[Any]:
+        @jax.custom_vjp
+        def loop(moving: Any, fixed: Any) -> list[Any]:
+            outer, state = self.joined(moving, fixed)
+            return plain_loop(self.step, outer, state, self.turns)
+
+        def forward(moving: Any, fixed: Any) -> tuple[list[Any], Any]:
+            outer, state = self.joined(moving, fixed)
+            final, kept, turns = self.recorded(outer, state)
+            return final, (outer, kept, turns)
+
+        def backward(residuals: Any, cotangents: Any) -> Any:
+            outer, kept, turns = residuals
+            moved = [ct for ct, flag in zip(cotangents, self.start, strict=True) if flag]
+            return self.reversed(outer, kept, turns, moved), None
+
+        loop.defvjp(forward, backward)
+        moving = [[x for x, f in zip(xs, flags, strict=True) if f] for xs, flags in self.parts(held, start)]
+        fixed = [[x for x, f in zip(xs, flags, strict=True) if not f] for xs, flags in self.parts(held, start)]
+        found: list[Any] = loop(moving, fixed)
+        return found
+
+    def parts(self, held: State, start: State) -> list[tuple[State, Sequence[bool]]]:
+        return [(held, self.held), (start, self.start)]
+
+    def joined(self, moving: Any, fixed: Any) -> list[list[Any]]:
+        """What is held and the state, from what moves in them and what does not."""
+        return [_merged(m, f, flags) for m, f, flags in zip(moving, fixed, (self.held, self.start), strict=True)]
+
+    def recorded(self, outer: State, start: State) -> tuple[list[Any], list[Any], Any]:
+        """The last state, the kept ones, and the number of turns."""
+        empty = [jnp.zeros((SLOTS * self.levels, *jnp.shape(x)), jnp.result_type(x)) for x in start]
+
+        def turn(carry: Any) -> Any:
+            at, state, kept = carry
+            return at + 1, self.step(outer, state), self.put(kept, at, state)
+
+        at, final, kept = jax.lax.while_loop(
+            lambda c: _goes_on(c[0], c[1], self.turns), turn, (jnp.int32(0), list(start), empty)
+        )
+        return final, kept, at
+
+    def reversed(self, outer: State, kept: State, turns: Any, cotangents: State) -> Any:
+        """The cotangents of what moves: of what is held, and of the first state."""
+        moving = [x for x, flag in zip(outer, self.held, strict=True) if flag]
+        fixed = [x for x, flag in zip(outer, self.held, strict=True) if not flag]
+
+        def turn(carry: Any) -> Any:
+            after, kept, total, cts = carry
+            at = after - 1
+            kept = self.again(outer, kept, at)
+            state = self.get(kept, at)
+            others = [x for x, flag in zip(state, self.start, strict=True) if not flag]
+
+            def moved(of_held: State, of_state: State) -> list[Any]:
+                new = self.step(_merged(of_held, fixed, self.held), _merged(of_state, others, self.start))
+                return [x for x, flag in zip(new, self.start, strict=True) if flag]
+
+            _, pull = jax.vjp(moved, moving, [x for x, flag in zip(state, self.start, strict=True) if flag])
+            more, cts = pull(list(cts))
+            return at, kept, [a + b for a, b in zip(total, more, strict=True)], cts
+
+        zeros = [jnp.zeros_like(x) for x in moving]
+        first = (turns, list(kept), zeros, list(cotangents))
+        _, _, total, cts = jax.lax.while_loop(lambda c: c[0] > 0, turn, first)
+        return [total, cts]
+
+    def again(self, outer: State, kept: list[Any], at: Any) -> list[Any]:
+        """The kept states with state `at` among them."""
+        first = at
+        for level in range(1, self.levels):
+            unit = SLOTS**level
+            first = jnp.where((at + 1) % unit == 0, at + 1 - unit, first)
+
+        def turn(carry: Any) -> Any:
+            here, state, kept = carry
+            state = self.step(outer, state)
+            return here + 1, state, self.put(kept, here + 1, state)
+
+        found: list[Any] = jax.lax.while_loop(lambda c: c[0] < at, turn, (first, self.get(kept, first), kept))[2]
+        return found
+
+    def slot(self, turn: Any) -> Any:
+        """Where the state before a turn lies: at the level of its last digit that is not zero."""
+        found = turn // SLOTS ** (self.levels - 1) % SLOTS
+        for level in range(1, self.levels):
+            digit = turn // SLOTS ** (self.levels - 1 - level) % SLOTS
+            found = jnp.where(digit != 0, level * SLOTS + digit, found)
+        return found
+
+    def put(self, kept: State, turn: Any, state: State) -> list[Any]:
+        at = self.slot(turn)
+        return [jax.lax.dynamic_update_index_in_dim(b, x, at, 0) for b, x in zip(kept, state, strict=True)]
+
+    def get(self, kept: State, turn: Any) -> list[Any]:
+        at = self.slot(turn)
+        return [jax.lax.dynamic_index_in_dim(b, at, keepdims=False) for b in kept]
+
+
+def _goes_on(turn: Any, state: State, turns: int) -> Any:
+    return jnp.any(state[0]) & (turn < turns)
+
+
+def _merged(moving: State, fixed: State, flags: Sequence[bool]) -> list[Any]:
+    a, b = iter(moving), iter(fixed)
+    return [next(a) if flag else next(b) for flag in flags]

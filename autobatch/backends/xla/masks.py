@@ -1,0 +1,346 @@
+"""Branches and loops that numbers of the rows decide, for all rows at once under an explicit mask.
+
+    m = live & (x > 0)
+    y = cond(any(m), arm, zeros)            an arm that no row takes is skipped
+    z = select(x > 0, y, other)
+
+    active = live & test(h)
+    while any(active):                      a row that is done keeps what it has
+      h = select(active, body(h), h)
+      active = active & test(h)
+
+What all rows share stays uniform: a condition of it is a plain `cond`, a loop that it ends a plain `while`. Where a
+derivative is wanted every arm is behind its `any`, and inside it rows outside the mask compute with the numbers of one
+inside (DESIGN.md, section 4: double where), so nothing that is not finite comes of them. A loop has a derivative by
+`backends/xla/masked_loops.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+import jax
+import jax.numpy as jnp
+
+from autobatch.backends.xla import stack, stack_adjoint
+from autobatch.backends.xla.lanes import is_float, over_rows, select_rows
+from autobatch.backends.xla.masked_loops import NO_LIMIT, differentiable_loop, plain_loop
+from autobatch.ir import jax_compat, leaf
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Operand,
+    Region,
+    Value,
+    While,
+    regions,
+    walk,
+)
+from autobatch.ir.elementwise import MOVING
+from autobatch.ir.masked import limit_of
+from autobatch.ir.ops import Op
+from autobatch.ir.rewrite import free_values
+from autobatch.ir.types import Array
+
+GUARDED = 10
+"""Operations from which on an arm stands behind `any` of its mask."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`count` rows of which those of `live`, bool[count], matter. None: there are no rows."""
+
+    count: int
+    live: Any
+
+
+def on_rows(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | None, careful: bool = False) -> list[Any]:
+    """The results of a masked operation, or of the pullback of one: with a leading axis of rows where `vary` says so.
+    `careful`: derivatives of them are wanted."""
+    if op.name == "pullback":
+        return _pulled_back(op["rule"], xs, varying, rows)
+    if op.name == "blocks":
+        return _blocks(op, xs, varying, rows if any(varying) else None, careful)
+    region: Region = op["region"]
+    if rows is None or not any(varying):
+        return _Lanes(region, [False] * len(xs), 0, careful).run(region, xs, None)
+    lanes = _Lanes(region, varying, rows.count, careful)
+    found = lanes.run(region, lanes.entering(xs, varying, rows.live), rows.live)
+    return [lanes.spread(x, r) for x, r in zip(found, region.results, strict=True)]
+
+
+def vary(op: Op, varying: Sequence[bool]) -> list[bool]:
+    """Which results of `on_rows` have an axis of rows."""
+    if op.name != "pullback":
+        count = len(op["program"].types) if op.name == "blocks" else len(op["region"].results)
+        return [any(varying)] * count
+    rule: leaf.Rule = op["rule"]
+    rest = iter(varying)
+    of = [number is None and next(rest) for number in rule.numbers]
+    return [of[k] for k in rule.wrt]
+
+
+def _blocks(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | None, careful: bool) -> list[Any]:
+    """A program of blocks on rows, or once."""
+    count = next((x.shape[0] for x, v in zip(xs, varying, strict=True) if v), 1)
+    live = None if rows is None else rows.live
+    if careful:
+        found = stack_adjoint.differentiable(op, xs, varying, count, live)
+    else:
+        found, _ = stack.run(op, xs, varying, count, live)
+    return found if any(varying) else [x[0] for x in found]
+
+
+def _pulled_back(rule: leaf.Rule, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | None) -> list[Any]:
+    """The cotangents of the operands `rule.wrt`; that of an operand that all rows share is summed over live rows."""
+    rest = iter(zip(xs, varying, strict=True))
+    held = [
+        next(rest) if number is None else (jax_compat.literal(number, type), False)
+        for number, type in zip(rule.numbers, rule.operands, strict=True)
+    ]
+    values, flags = [x for x, _ in held], [v for _, v in held]
+
+    def primal(*moved: Any) -> list[Any]:
+        whole = list(values)
+        for k, x in zip(rule.wrt, moved, strict=True):
+            whole[k] = x
+        found = on_rows(rule.op, whole, flags, rows, careful=True)
+        return [y for y, has in zip(found, rule.cotangents, strict=True) if has]
+
+    found, pull = jax.vjp(primal, *(jnp.asarray(values[k]) for k in rule.wrt))
+    on_all = [v for v, has in zip(vary(rule.op, flags), rule.cotangents, strict=True) if has]
+    cotangents = []
+    for y, (ct, _), varies in zip(found, rest, on_all, strict=True):
+        whole = jnp.broadcast_to(ct, y.shape).astype(y.dtype)
+        cotangents.append(
+            select_rows(rows.live, whole, jnp.zeros_like(whole)) if varies and rows is not None else whole
+        )
+    pulled: list[Any] = list(pull(cotangents))
+    return pulled
+
+
+Environment = dict[Value, Any]
+
+
+class _Lanes:
+    """One region on `rows` rows. `varying`: the values with an axis of rows; an axis that a value may need in some turn
+    or arm it has in all."""
+
+    def __init__(self, region: Region, varying: Sequence[bool], rows: int, careful: bool) -> None:
+        self.rows, self.careful = rows, careful
+        self.varying = {a for a, v in zip(region.args, varying, strict=True) if v}
+        self.find(region)
+
+    # ---- which values differ between rows
+
+    def varies(self, x: Operand) -> bool:
+        return isinstance(x, Value) and x in self.varying
+
+    def find(self, region: Region) -> None:
+        for instruction in region.body:
+            self.find_in(instruction)
+
+    def find_in(self, instruction: Instruction) -> None:
+        results = instruction.results
+        match instruction:
+            case Apply(operands=xs):
+                if any(map(self.varies, xs)):
+                    self.varying.update(results)
+            case If(condition=condition, then=then, orelse=orelse):
+                for arm in (then, orelse):
+                    self.find(arm)
+                    self.flow(arm.results, results)
+                if self.varies(condition):
+                    self.varying.update(results)
+            case For(init=init, body=body):
+                self.carry(init, body.args[1:], (body,))
+                self.flow(body.args[1:], results)
+            case While(init=init, condition=test, body=body):
+                self.carry(init, body.args, (body, test))
+                self.flow(body.args, results)
+            case Map() | Call():
+                raise AssertionError("no calls and no lists in a masked region")
+            case _:
+                assert_never(instruction)
+
+    def flow(self, sources: Sequence[Operand], targets: Sequence[Value]) -> None:
+        self.varying.update(y for x, y in zip(sources, targets, strict=True) if self.varies(x))
+
+    def carry(self, init: Sequence[Operand], carried: Sequence[Value], inside: Sequence[Region]) -> None:
+        """Of what a loop carries, all that is not the same for all rows before it or after a turn; everything, where
+        its second region, the test, differs between rows."""
+        body, *tests = inside
+        self.flow(init, carried)
+        before = -1
+        while before != len(self.varying):
+            before = len(self.varying)
+            self.find(body)
+            self.flow(body.results, carried)
+            for test in tests:
+                self.flow(carried, test.args)
+                self.find(test)
+                if self.varies(test.results[0]):
+                    self.varying.update(carried)
+
+    # ---- values
+
+    def spread(self, x: Any, source: Operand, target: Operand | None = None) -> Any:
+        """A value of `source` in its type, with an axis of rows: in any case, or where `target` has one."""
+        assert isinstance(source.type, Array)
+        found, dtype = jnp.asarray(x), jax_compat.device_dtype(source.type)
+        found = found if found.dtype == dtype else found.astype(dtype)
+        if self.varies(source) or not (target is None or self.varies(target)):
+            return found
+        return jnp.broadcast_to(found, (self.rows, *source.type.shape))
+
+    def all_spread(self, xs: Sequence[Any], sources: Sequence[Operand], targets: Sequence[Value]) -> list[Any]:
+        return [self.spread(*each) for each in zip(xs, sources, targets, strict=True)]
+
+    def entering(self, xs: Sequence[Any], varying: Sequence[bool], mask: Any) -> list[Any]:
+        """Floats that enter a mask: where a derivative is wanted, rows outside it get those of its first row."""
+        if not self.careful or mask is None or not any(varying):
+            return list(xs)
+        first = jnp.argmax(mask)
+
+        def safe(x: Any) -> Any:
+            one = jax.lax.stop_gradient(jax.lax.dynamic_index_in_dim(x, first, keepdims=True))
+            return select_rows(mask, x, one)
+
+        return [safe(x) if v and is_float(x) else x for x, v in zip(xs, varying, strict=True)]
+
+    def read(self, xs: Sequence[Operand], env: Environment) -> list[Any]:
+        return [leaf.literal_value(x) if isinstance(x, Literal) else env[x] for x in xs]
+
+    # ---- instructions
+
+    def run(
+        self, region: Region, args: Sequence[Any], mask: Any, outer: Mapping[Value, Any] | None = None
+    ) -> list[Any]:
+        """What a region yields for the rows of `mask` (None: for all)."""
+        env: Environment = dict(outer or {})
+        env.update(zip(region.args, args, strict=True))
+        for instruction in region.body:
+            env.update(zip(instruction.results, self.instruction(instruction, env, mask), strict=True))
+        return self.read(region.results, env)
+
+    def instruction(self, instruction: Instruction, env: Environment, mask: Any) -> Sequence[Any]:
+        match instruction:
+            case Apply(op=op, operands=xs, results=results):
+                types = [r.type for r in results if isinstance(r.type, Array)]
+                return over_rows(op, types, self.read(xs, env), list(map(self.varies, xs)))
+            case If():
+                return self.branch(instruction, env, mask)
+            case While():
+                return self.conditional(instruction, env, mask)
+            case For():
+                return self.counted(instruction, env, mask)
+            case Map() | Call():
+                raise AssertionError("no calls and no lists in a masked region")
+            case _:
+                assert_never(instruction)
+
+    def branch(self, branch: If, env: Environment, mask: Any) -> Sequence[Any]:
+        (condition,) = self.read([branch.condition], env)
+
+        def arm(region: Region, inside: Any) -> Callable[[], list[Any]]:
+            def run() -> list[Any]:
+                captured = [x for x in free_values(region) if x in env]
+                held = self.entering([env[x] for x in captured], list(map(self.varies, captured)), inside)
+                found = self.run(region, (), inside, {**env, **dict(zip(captured, held, strict=True))})
+                return self.all_spread(found, region.results, branch.results)
+
+            return run
+
+        if not self.varies(branch.condition):
+            same: list[Any] = jax.lax.cond(condition, arm(branch.then, mask), arm(branch.orelse, mask))
+            return same
+        sides = [
+            self.guarded(arm(region, inside), inside, branch.results, region)
+            for region, inside in ((branch.then, _both(mask, condition)), (branch.orelse, _both(mask, ~condition)))
+        ]
+        return [select_rows(condition, x, y) for x, y in zip(*sides, strict=True)]
+
+    def guarded(
+        self, run: Callable[[], list[Any]], mask: Any, results: Sequence[Value], region: Region
+    ) -> Sequence[Any]:
+        """The results of an arm; any values where no row takes it."""
+        if not region.body or (not self.careful and _cost(region) < GUARDED):
+            return run()
+
+        def skip() -> list[Any]:
+            return [jax_compat.zeros((self.rows, *r.type.shape), jax_compat.device_dtype(r.type)) for r in results]  # type: ignore[union-attr,arg-type]
+
+        found: Sequence[Any] = jax.lax.cond(jnp.any(mask), run, skip)
+        return found
+
+    def counted(self, loop: For, env: Environment, mask: Any) -> Sequence[Any]:
+        """A loop with as many turns as the program says."""
+        assert isinstance(loop.count, Literal) and isinstance(loop.count.value, int)
+        index, carried = loop.body.args[0], loop.body.args[1:]
+
+        def step(state: list[Any], turn: Any) -> tuple[list[Any], None]:
+            found = self.run(loop.body, [turn.astype(jax_compat.device_dtype(index.type)), *state], mask, env)  # type: ignore[arg-type]
+            return self.all_spread(found, loop.body.results, carried), None
+
+        start = self.all_spread(self.read(loop.init, env), loop.init, carried)
+        final: list[Any] = jax.lax.scan(step, start, jnp.arange(loop.count.value))[0]
+        return final
+
+    def conditional(self, loop: While, env: Environment, mask: Any) -> Sequence[Any]:
+        """The state of a loop: which rows go on (where they differ; else whether all do), and what is carried."""
+        test, body = loop.condition, loop.body
+        varies = self.varies(test.results[0])
+        captured = [x for x in dict.fromkeys((*free_values(test), *free_values(body))) if x in env]
+        flags = [list(map(self.varies, xs)) for xs in (captured, body.args)]
+
+        def more(state: Sequence[Any], outer: Environment, rows: Any) -> Any:
+            (goes_on,) = self.run(test, state, rows, outer)
+            return goes_on & rows if varies else goes_on
+
+        def step(held: Sequence[Any], state: Sequence[Any]) -> list[Any]:
+            (rows, *outer), (active, *old) = held, state
+            rows = active if varies else rows
+            given = dict(zip(captured, self.entering(outer, flags[0], rows), strict=True))
+            new = self.run(body, self.entering(old, flags[1], rows), rows, given)
+            new = self.all_spread(new, body.results, body.args)
+            if varies:
+                new = [select_rows(active, x, y) for x, y in zip(new, old, strict=True)]
+            return [more(new, dict(zip(captured, outer, strict=True)), rows), *new]
+
+        everyone = jnp.ones((self.rows,), bool) if mask is None else mask
+        start = self.all_spread(self.read(loop.init, env), loop.init, body.args)
+        first = jnp.asarray(more(start, env, everyone))
+        held = [everyone, *(env[x] for x in captured)]
+        limit = limit_of(loop)
+        turns = NO_LIMIT if limit is None else limit.turns
+        run = differentiable_loop if self.careful else plain_loop
+        goes_on, *final = run(step, held, [first, *start], turns)
+        if limit is not None:
+            late = jnp.asarray(limit.site, final[-1].dtype)
+            final[-1] = jnp.where(goes_on, late, final[-1])
+        return final
+
+
+def _both(mask: Any, condition: Any) -> Any:
+    return condition if mask is None else mask & condition
+
+
+def _cost(region: Region) -> int:
+    """What a region computes, in operations on small rows."""
+    total = 0
+    for i in walk(region):
+        if regions(i) and not isinstance(i, If):
+            return GUARDED
+        if isinstance(i, Apply) and i.op.name not in MOVING:
+            size = max((math.prod(r.type.shape) for r in i.results if isinstance(r.type, Array)), default=1)
+            contracts = i.op.name in ("dot_general", "conv_general_dilated", "scan", "while", "cond")
+            total += GUARDED if contracts else max(1, size // 16)
+    return total

@@ -1,0 +1,40 @@
+"""What a masked operation is: one that holds branches and loops, for lanes that decide each for itself."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from autobatch.ir.core import Apply, While, walk
+from autobatch.ir.ops import Op
+
+
+class Limit(NamedTuple):
+    """A loop may have so many `turns`; behind them its last value, a status, is `site`."""
+
+    turns: int
+    site: int
+
+
+def is_masked(op: Op) -> bool:
+    """Is this an operation whose rows decide each for itself (a masked one, or a program of blocks), or the derivative
+    of one?"""
+    while op.name == "pullback":
+        op = op["rule"].op
+    return op.name in ("masked", "blocks") and not op.is_jax
+
+
+def holds_loop(op: Op) -> bool:
+    """Does a masked operation, or the derivative of one, hold a loop that computed numbers end?"""
+    if op.name == "pullback":
+        return bool(op["loops"])
+    if op.name == "blocks":
+        return True
+    return any(isinstance(i, While) for i in walk(op["region"]))
+
+
+def limit_of(loop: While) -> Limit | None:
+    """How many turns a loop may have; None where nobody has said."""
+    last = loop.body.body[-1] if loop.body.body else None
+    if not isinstance(last, Apply) or last.op.name != "within" or last.results != loop.body.results[-1:]:
+        return None
+    return Limit(last.op["turns"], last.op["site"])

@@ -1,0 +1,372 @@
+"""`examples_like`: a Hypothesis strategy of examples from a type annotation.
+
+Node(x: float, word: int, left: Node | None)   ->   a form for each class: fields that are leaves, choices, objects
+                                                     the fewest objects that each form can be made of
+                                                     drawn with a number of objects to spend, split among the fields
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import strategies as st
+
+from autobatch.errors import BatchError
+from autobatch.runtime.annotations import annotated_fields, concrete_classes
+from autobatch.runtime.leaves import Category, category
+
+MOST_ITEMS = 3
+"""Items of a list of numbers or strings, at most."""
+
+_FLOATS = st.floats(-2, 2, allow_subnormal=False).map(lambda x: round(x, 6))
+_LEAVES: dict[Any, st.SearchStrategy[Any]] = {
+    bool: st.booleans(),
+    int: st.integers(-3, 9),
+    float: _FLOATS,
+    complex: st.builds(complex, _FLOATS, _FLOATS),
+    str: st.sampled_from(["a", "b", "c"]),
+    type(None): st.none(),
+}
+_CURE = "pass strategies={...}: a Hypothesis strategy for this type, or for 'Class.field'"
+
+
+def examples_like(
+    annotation: Any,
+    *,
+    strategies: Mapping[Any, st.SearchStrategy[Any]] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    most_objects: int = 8,
+    shared: bool = False,
+) -> st.SearchStrategy[Any]:
+    """A strategy of examples of an annotated type: what `ab.pack` accepts, without cycles.
+
+    Understood: bool, int, float, complex, str, enums, Literal, None, Optional and unions, `list[T]`, fixed tuples,
+    TypedDict; dataclasses, NamedTuples, attrs and plain classes with annotated fields, each for itself and its
+    subclasses, recursive ones too. Arrays: annotations of jaxtyping (`Float[Array, "3 n"]`), a `jax.ShapeDtypeStruct`,
+    or one in `Annotated[jax.Array, jax.ShapeDtypeStruct((3,), "float32")]`. `Annotated[int, st.integers(0, 4)]` draws
+    from that strategy.
+
+    Args:
+      annotation: the type of one example.
+      strategies: what to draw from in the place of the defaults (floats between -2 and 2, integers from -3 to 9,
+        strings of "a", "b" and "c"): by type (`{int: st.integers(0, 4)}`), or by field (`{"Node.word": ...}`).
+      sizes: the sizes of axes that have names in jaxtyping's annotations. The same in all examples: a batch whose
+        arrays differ in shape is a program for each shape.
+      most_objects: of classes, in one example. Examples that cannot be made of so few are made of the fewest.
+      shared: let an object stand in several places of one example, so that trees become acyclic graphs.
+
+    Raises BatchError for an annotation that says no type, and for a class of which every example is infinite.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Tree:
+    ...     word: int
+    ...     left: "Tree | None" = None
+    ...     right: "Tree | None" = None
+    >>> from hypothesis import find, settings
+    >>> trees = examples_like(Tree, strategies={"Tree.word": st.integers(0, 4)})
+    >>> find(trees, lambda t: t.right is not None and t.right.word > 2, settings=settings(database=None))
+    Tree(word=0, left=None, right=Tree(word=3, left=None, right=None))
+    """
+    reader = _Reader(dict(strategies or {}), dict(sizes or {}))
+    form = reader.read(annotation, "the examples")
+    reader.finish()
+    if math.isinf(form.least):
+        raise BatchError(f"{_words(annotation)}: every example is infinite, as its fields lead back to it; {_CURE}")
+    return _drawn(form, max(most_objects - int(form.least), 0), shared)
+
+
+# ---- forms
+
+
+@dataclass(eq=False)
+class Form:
+    """What can stand in a place. `least`: the fewest objects that it is made of; `grows`: it may be made of more."""
+
+    least: float = 0
+    grows: bool = field(default=False, init=False)
+
+
+@dataclass(eq=False)
+class Leaf(Form):
+    strategy: st.SearchStrategy[Any] = field(default_factory=st.none)
+
+
+@dataclass(eq=False)
+class Items(Form):
+    element: Form = field(default_factory=Form)
+
+
+@dataclass(eq=False)
+class Choice(Form):
+    options: list[Form] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Fields(Form):
+    """A tuple, dict or object: `make` builds it of its parts. `cls`: the class of an object."""
+
+    parts: dict[str, Form] = field(default_factory=dict)
+    make: Callable[[dict[str, Any]], Any] = dict
+    cls: type | None = None
+
+
+class _Reader:
+    """Annotations -> forms. The fields of a class are read when all that stands before them has been."""
+
+    def __init__(self, strategies: dict[Any, st.SearchStrategy[Any]], sizes: dict[str, int]) -> None:
+        self.strategies, self.sizes = strategies, sizes
+        self.classes: dict[type, Fields] = {}
+        self.pending: list[Fields] = []
+        self.composed: list[Form] = []
+
+    def finish(self) -> None:
+        """Read the fields of all classes; then find how many objects each form takes."""
+        while self.pending:
+            read = self.pending.pop()
+            assert read.cls is not None
+            for name, hint in annotated_fields(read.cls).items():
+                place = f"{read.cls.__qualname__}.{name}"
+                chosen = self.strategies.get(place)
+                read.parts[name] = self.read(hint, place) if chosen is None else Leaf(strategy=chosen)
+        for fact, of in (("least", _least), ("grows", _grows)):
+            changes = True
+            while changes:
+                found = [of(form) for form in self.composed]
+                changes = found != [getattr(form, fact) for form in self.composed]
+                for form, x in zip(self.composed, found, strict=True):
+                    setattr(form, fact, x)
+
+    def read(self, annotation: Any, place: str) -> Form:
+        chosen = self.chosen(annotation)
+        if chosen is not None:
+            return Leaf(strategy=chosen)
+        origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+        if annotation is None:
+            return Leaf(strategy=st.none())
+        if isinstance(annotation, jax.ShapeDtypeStruct):
+            return Leaf(strategy=_arrays(annotation.shape, partial(getattr, annotation, "dtype"), jnp.asarray))
+        if hasattr(annotation, "dim_str") and hasattr(annotation, "dtypes"):
+            return Leaf(strategy=self.jaxtyped(annotation, place))
+        if origin in (typing.Union, types.UnionType):
+            return self.composite(Choice(math.inf, [self.read(a, place) for a in arguments]))
+        if origin is typing.Annotated:
+            return self.annotated(arguments[0], arguments[1:], place)
+        if origin is typing.Literal:
+            return Leaf(strategy=st.sampled_from(arguments))
+        if origin is list and arguments:
+            return self.composite(Items(0, self.read(arguments[0], f"the elements of {place}")))
+        if origin is tuple and arguments and Ellipsis not in arguments:
+            parts = {str(k): self.read(a, f"{place}[{k}]") for k, a in enumerate(arguments)}
+            return self.composite(Fields(math.inf, parts, lambda made: tuple(made.values())))
+        if isinstance(annotation, type) and origin is None:
+            return self.read_class(annotation, place)
+        raise BatchError(f"the annotation {_words(annotation)} of {place} does not say a type; {_CURE}")
+
+    def chosen(self, annotation: Any) -> st.SearchStrategy[Any] | None:
+        try:
+            return self.strategies.get(annotation)
+        except TypeError:  # an annotation that cannot be hashed
+            return None
+
+    def annotated(self, annotation: Any, metadata: Sequence[Any], place: str) -> Form:
+        for said in metadata:
+            if isinstance(said, st.SearchStrategy):
+                return Leaf(strategy=said)
+            if isinstance(said, jax.ShapeDtypeStruct):
+                make = np.asarray if annotation is np.ndarray else jnp.asarray
+                return Leaf(strategy=_arrays(said.shape, partial(getattr, said, "dtype"), make))
+        return self.read(annotation, place)
+
+    def composite(self, form: Form) -> Form:
+        self.composed.append(form)
+        return form
+
+    def read_class(self, cls: type, place: str) -> Form:
+        if cls in _LEAVES:
+            return Leaf(strategy=_LEAVES[cls])
+        if issubclass(cls, enum.Enum):
+            return Leaf(strategy=st.sampled_from(cls))
+        if typing.is_typeddict(cls):
+            return self.of_class(cls, dict)
+        if category(cls) is Category.ARRAY:
+            raise BatchError(
+                f"the annotation {_words(cls)} of {place} says neither dtype nor shape: "
+                f"Annotated[{cls.__name__}, jax.ShapeDtypeStruct((3,), 'float32')] does; or {_CURE}"
+            )
+        members = [] if cls.__module__ == "builtins" or category(cls) is Category.REFUSED else concrete_classes(cls)
+        forms = [self.of_class(m, _maker(m)) for m in members if annotated_fields(m)]
+        forms += [Leaf(strategy=s) for m in members if (s := self.chosen(m)) is not None and not annotated_fields(m)]
+        if not forms:
+            raise BatchError(f"the annotation {_words(cls)} of {place} does not say its fields; {_CURE}")
+        return forms[0] if len(forms) == 1 else self.composite(Choice(math.inf, forms))
+
+    def of_class(self, cls: type, make: Callable[[dict[str, Any]], Any]) -> Form:
+        if (chosen := self.chosen(cls)) is not None:
+            return Leaf(strategy=chosen)
+        if cls not in self.classes:
+            self.classes[cls] = Fields(math.inf, {}, make, cls)
+            self.pending.append(self.classes[cls])
+            self.composed.append(self.classes[cls])
+        return self.classes[cls]
+
+    def jaxtyped(self, annotation: Any, place: str) -> st.SearchStrategy[Any]:
+        """Arrays by an annotation of jaxtyping: `Float[Array, "3 n"]`."""
+        shape = []
+        for token in str(annotation.dim_str).split():
+            name = token.rpartition("=")[2]
+            size = int(name) if name.isdecimal() else self.sizes.get(name)
+            if size is None:
+                raise BatchError(
+                    f"{place}: the axis {token!r} of {_words(annotation)} has no size; pass sizes={{{token!r}: 3}}"
+                )
+            shape.append(size)
+        make = np.asarray if annotation.array_type is np.ndarray else jnp.asarray
+        return _arrays(tuple(shape), lambda: _one_dtype(annotation.dtypes), make)
+
+
+def _least(form: Form) -> float:
+    match form:
+        case Choice(options=options):
+            return min(option.least for option in options)
+        case Fields(parts=parts, cls=cls):
+            return sum(part.least for part in parts.values()) + (cls is not None)
+        case _:
+            return form.least
+
+
+def _grows(form: Form) -> bool:
+    match form:
+        case Choice(options=options, least=least):
+            return any(option.grows or option.least > least for option in options)
+        case Fields(parts=parts):
+            return any(part.grows for part in parts.values())
+        case Items(element=element):
+            return element.grows or element.least > 0
+        case _:
+            return False
+
+
+def _maker(cls: type) -> Callable[[dict[str, Any]], Any]:
+    """How to make an object of a class from its fields: by calling it, where it takes them."""
+    init = {n: n for n in annotated_fields(cls)}
+    if dataclasses.is_dataclass(cls):
+        init = {f.name: f.name for f in dataclasses.fields(cls) if f.init}
+    elif hasattr(cls, "__attrs_attrs__"):
+        init = {a.name: a.alias for a in cls.__attrs_attrs__ if a.init}
+    try:
+        inspect.signature(cls).bind(**dict.fromkeys(init.values()))
+        calls = True
+    except (TypeError, ValueError):
+        calls = False
+
+    def make(fields: dict[str, Any]) -> Any:
+        if calls:
+            return cls(**{init[n]: x for n, x in fields.items() if n in init})
+        made: Any = object.__new__(cls)
+        for name, x in fields.items():
+            object.__setattr__(made, name, x)
+        return made
+
+    return make
+
+
+# ---- arrays
+
+
+def _arrays(shape: Sequence[int], dtype: Callable[[], Any], make: Callable[[Any], Any]) -> st.SearchStrategy[Any]:
+    """Arrays of a shape. The dtype is asked for when one is drawn: it may depend on x64."""
+    count = math.prod(shape)
+
+    def elements() -> st.SearchStrategy[Any]:
+        kind = dtype()
+        if jnp.issubdtype(kind, jnp.bool_):
+            return _LEAVES[bool]
+        if jnp.issubdtype(kind, jnp.unsignedinteger):
+            return st.integers(0, 9)
+        if jnp.issubdtype(kind, jnp.integer):
+            return _LEAVES[int]
+        return _LEAVES[complex if jnp.issubdtype(kind, jnp.complexfloating) else float]
+
+    lists = st.deferred(lambda: st.lists(elements(), min_size=count, max_size=count))
+    return lists.map(lambda xs: make(np.array(xs).astype(dtype()).reshape(tuple(shape))))
+
+
+def _one_dtype(names: Any) -> Any:
+    """The dtype to draw, of those that jaxtyping allows: JAX's own of that kind where it is among them."""
+    preferred = [jnp.zeros((), kind).dtype.name for kind in (float, int, bool, complex)]
+    allowed = [n for n in names if isinstance(n, str)] if isinstance(names, (list, tuple)) else preferred
+    return jnp.dtype(next((n for n in preferred if n in allowed), allowed[0]))
+
+
+# ---- drawing
+
+
+@st.composite
+def _drawn(draw: Any, form: Form, spare: int, shared: bool) -> Any:
+    return _Drawing(draw, shared).of(form, spare)
+
+
+class _Drawing:
+    """One example. `spare`: how many objects it may have beyond the fewest."""
+
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], shared: bool) -> None:
+        self.draw, self.shared = draw, shared
+        self.made: dict[type, list[Any]] = {}
+
+    def of(self, form: Form, spare: int) -> Any:
+        match form:
+            case Leaf(strategy=strategy):
+                return self.draw(strategy)
+            case Choice(options=options, least=least):
+                options = sorted((o for o in options if o.least - least <= spare), key=lambda o: o.least)
+                chosen = options[self.draw(st.integers(0, len(options) - 1))]
+                return self.of(chosen, spare - int(chosen.least - least))
+            case Items(element=element):
+                return self.items(element, spare)
+            case Fields(parts=parts, make=make, cls=cls):
+                known = self.made.setdefault(cls, []) if cls is not None else []
+                if self.shared and known and self.draw(st.booleans()):
+                    return self.draw(st.sampled_from(known))
+                made = make(dict(zip(parts, self.several(list(parts.values()), spare), strict=True)))
+                if cls is not None and category(cls) is Category.OBJECT and not issubclass(cls, (tuple, dict)):
+                    known.append(made)
+                return made
+        raise AssertionError(form)
+
+    def items(self, element: Form, spare: int) -> list[Any]:
+        if math.isinf(element.least):
+            return []
+        least = int(element.least)
+        most = spare // least if least else MOST_ITEMS
+        count = self.draw(st.integers(0, most))
+        return self.several([element] * count, spare - count * least)
+
+    def several(self, forms: Sequence[Form], spare: int) -> list[Any]:
+        """Parts side by side, which share the objects that there are to spend."""
+        made: list[Any] = []
+        hungry = sum(form.grows for form in forms)
+        for form in forms:
+            part = 0
+            if form.grows:
+                hungry -= 1
+                part = self.draw(st.integers(0, spare)) if hungry and spare else spare
+                spare -= part
+            made.append(self.of(form, part))
+        return made
+
+
+def _words(annotation: Any) -> str:
+    return annotation.__qualname__ if isinstance(annotation, type) else repr(annotation)

@@ -1,0 +1,111 @@
+"""Floats wherever they stand in examples and results: in containers, and in the fields of objects."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.testing.compare import attributes
+
+Place = str
+
+
+def is_float(value: Any) -> bool:
+    """Is it a Python float, or an array of floats?"""
+    return isinstance(value, float) or (hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating))
+
+
+def mapped(value: Any, fn: Callable[[Place, Any], Any]) -> Any:
+    """A copy with `fn(place, x)` in the place of every float `x`; an object that stands twice is one object again.
+
+    >>> mapped({"a": [1, 2.0], "b": 0.5}, lambda place, x: (place, 2 * x))
+    {'a': [1, ("['a'][1]", 4.0)], 'b': ("['b']", 1.0)}
+    """
+    return _Copy(fn).of(value, "")
+
+
+def floats(value: Any) -> dict[Place, Any]:
+    """All floats by their places, an object that stands twice once."""
+    found: dict[Place, Any] = {}
+    mapped(value, found.__setitem__)
+    return found
+
+
+class _Copy:
+    def __init__(self, fn: Callable[[Place, Any], Any]) -> None:
+        self.fn = fn
+        self.made: dict[int, tuple[Any, Any]] = {}
+
+    def of(self, value: Any, place: Place) -> Any:
+        if is_float(value):
+            return self.fn(place, value)
+        if _is_leaf(value):
+            return value
+        if id(value) in self.made:
+            return self.made[id(value)][0]
+        if isinstance(value, tuple):
+            names = (
+                [f".{n}" for n in value._fields] if hasattr(value, "_fields") else [f"[{k}]" for k in range(len(value))]
+            )
+            parts = [self.of(x, place + name) for name, x in zip(names, value, strict=True)]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        twin = copy.copy(value)
+        self.made[id(value)] = twin, value  # the value too: its id stays its own
+        if isinstance(value, dict):
+            twin.update((k, self.of(x, f"{place}[{k!r}]")) for k, x in value.items())
+        elif isinstance(value, list):
+            twin[:] = [self.of(x, f"{place}[{k}]") for k, x in enumerate(value)]
+        else:
+            for name, part in attributes(value).items():
+                object.__setattr__(twin, name, self.of(part, f"{place}.{name}"))
+        return twin
+
+
+def _is_leaf(value: Any) -> bool:
+    if value is None or isinstance(
+        value, (bool, int, complex, str, enum.Enum, np.ndarray, np.generic, jax.Array, type)
+    ):
+        return True
+    return callable(value) and not dataclasses.is_dataclass(value)  # functions; modules of parameters are dataclasses
+
+
+def moved(examples: Sequence[Any], directions: Sequence[dict[Place, Any]], step: float) -> list[Any]:
+    """The examples, each with its floats moved along a direction. What is shared between examples is apart."""
+
+    def along(direction: dict[Place, Any]) -> Callable[[Place, Any], Any]:
+        return lambda place, x: like(x, np.asarray(x) + step * direction[place])
+
+    return [mapped(x, along(d)) for x, d in zip(examples, directions, strict=True)]
+
+
+def like(value: Any, new: Any) -> Any:
+    """A number or array of the type of another."""
+    if isinstance(value, float):
+        return float(new)
+    made = np.asarray(new).astype(value.dtype)
+    return jnp.asarray(made) if isinstance(value, jax.Array) else made
+
+
+def weigh(result: Any) -> float:
+    """A number that depends on every float of a result, and not linearly."""
+    return float(sum(np.sum(_weight(np.asarray(x, np.float64))) for x in floats(result).values()))
+
+
+def _weight(x: Any) -> Any:
+    return x * x + 0.7 * x
+
+
+def slopes(result: Any) -> Any:
+    """The cotangent of `weigh`, in the structure of the result."""
+    return mapped(result, lambda _, x: like(x, slope(x)))
+
+
+def slope(x: Any) -> Any:
+    return 2 * np.asarray(x, np.float64) + 0.7

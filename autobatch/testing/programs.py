@@ -1,0 +1,121 @@
+"""`programs`: a Hypothesis strategy of random per-example programs, with the data to run them on.
+
+A drawn program is a module with functions that call each other on the children of a tree, and an entry `main`. Numbers
+stay bounded, so that batched and plain results agree closely.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import types
+import weakref
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from autobatch.api import Batched
+from autobatch.testing.statements import Writer
+
+_FLOATS = st.floats(-2, 2, allow_subnormal=False).map(lambda x: round(x, 6))
+
+
+@dataclass
+class Tree:
+    """Data of random programs: something of every kind that a field can hold."""
+
+    x: float
+    n: int
+    tag: str
+    v: np.ndarray[Any, Any]
+    kids: list[Tree] = field(default_factory=list)
+    xs: list[float] = field(default_factory=list)
+    ns: list[int] = field(default_factory=list)
+    next: Tree | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program as Python source: `function(parameters(), trees)` runs it for a list of `Tree`."""
+
+    source: str
+
+    @cached_property
+    def function(self) -> Batched[..., Any]:
+        """Its entry, batched over trees. The first parameter is shared."""
+        return load(self.source)
+
+    @staticmethod
+    def parameters() -> dict[str, Any]:
+        """The shared argument: a number `w`, a vector `b` and a matrix `W`."""
+        rng = np.random.default_rng(3)
+        return {"w": np.float64(0.75), "b": rng.normal(size=3), "W": rng.normal(size=(3, 3))}
+
+    def __repr__(self) -> str:
+        return f"Program:\n{self.source}"
+
+
+_numbers = itertools.count()
+
+
+def load(source: str) -> Batched[..., Any]:
+    """The function `main` of a module that is no file: the compiler finds its text as debuggers do."""
+    name = f"<drawn program {next(_numbers)}>"
+    module = types.ModuleType(name)
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec"), module.__dict__)
+    main: Batched[..., Any] = module.__dict__["main"]
+    weakref.finalize(main, linecache.cache.pop, name, None)
+    return main
+
+
+def programs(*, numeric: bool = False, recursion: bool = False) -> st.SearchStrategy[Program]:
+    """A strategy of random programs: recursion over trees, nested loops and branches, early exits, comprehensions,
+    numbers, small arrays, lists and strings.
+
+    `numeric`: conditions and numbers of turns may depend on computed numbers, not on structure alone. `recursion`: so
+    may calls; that is a part of `numeric`.
+
+        @given(program=programs(), batch=st.lists(trees(), min_size=2, max_size=2))
+        def test_agreement(program, batch):
+            check_equivalence(program.function, batch, (program.parameters(),))
+    """
+    return st.composite(lambda draw: Program(Writer(draw, numeric or recursion, recursion).program()))()
+
+
+_VECTORS = st.lists(_FLOATS, min_size=3, max_size=3).map(np.array)
+
+
+@st.composite
+def trees(draw: Any, nodes: int = 4) -> Tree:
+    """A strategy of data for random programs: trees of at most so many nodes."""
+
+    def node() -> Tree:
+        lists = draw(st.lists(_FLOATS, max_size=2)), draw(st.lists(st.integers(-2, 5), max_size=2))
+        return Tree(draw(_FLOATS), draw(st.integers(-2, 5)), draw(st.sampled_from("abc")), draw(_VECTORS), [], *lists)
+
+    made = [node()]
+    for _ in range(draw(st.integers(0, nodes - 1))):
+        one, above = node(), draw(st.sampled_from(made))
+        if above.next is None and draw(st.booleans()):
+            above.next = one
+        else:
+            above.kids.append(one)
+        made.append(one)
+    return made[0]
+
+
+def typical_tree() -> Tree:
+    """A tree that has something in every field: with it, the types of a batch do not depend on what is drawn."""
+    leaf = Tree(-0.5, 1, "b", np.array([0.5, -1.0, 0.25]), [], [0.5], [3, -1])
+    other = Tree(0.75, 4, "c", np.array([1.0, 0.0, -0.25]), [leaf], [], [], leaf)
+    return Tree(0.25, 2, "a", np.array([0.0, 2.0, 1.0]), [leaf, other], [0.25, -0.5], [1, 2], other)
+
+
+def batches(size: int = 4) -> st.SearchStrategy[list[Tree]]:
+    """Batches for random programs: a typical tree, drawn ones, and one of them twice."""
+    drawn = st.lists(trees(), min_size=size - 2, max_size=size - 2)
+    return drawn.map(lambda made: [typical_tree(), *made, made[0]])

@@ -1,0 +1,174 @@
+"""Comprehensions that are reduced at once are loops that carry what they reduce to.
+
+    %xs = map %n do (%i): ... yield %x               %t = for %n (0) do (%i, %a):
+    %t = reduce[kind='sum'](%xs)              ->       ...; %b = add(%a, %x); yield %b
+
+A program of blocks has no lists: this is what becomes of `max(f(move) for move in range(n))` there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from autobatch.ir import jax_compat
+from autobatch.ir.core import Apply, For, Instruction, Literal, Map, Operand, Region, Value, operands, regions
+from autobatch.ir.ops import own
+from autobatch.ir.rewrite import Fresh
+from autobatch.ir.types import BOOL, Array
+from autobatch.source import Span
+
+_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": jnp.add,
+    "prod": jnp.multiply,
+    "max": jnp.maximum,
+    "min": jnp.minimum,
+    "any": lambda a, x: a | (x != 0),
+    "all": lambda a, x: a & (x != 0),
+}
+_START: dict[str, Any] = {"sum": 0, "prod": 1, "any": False, "all": True}
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """`loop` stands for the comprehension, and `behind` for its reductions, which are `gone`."""
+
+    loop: For
+    before: tuple[Apply, ...]
+    behind: tuple[Instruction, ...]
+    gone: frozenset[int]
+
+
+def as_loop(
+    comprehension: Map, rest: Sequence[Instruction], results: Sequence[Operand], fresh: Fresh
+) -> Reduced | None:
+    """The loop for a comprehension whose lists are only reduced by the instructions `rest` behind it; None where they
+    are read in another way. `results` are what the region yields."""
+    lists = set(comprehension.results)
+    reductions = [i for i in rest if _is_reduction(i, comprehension)]
+    others = [i for i in rest if i not in reductions]
+    if any(x in lists for i in others for x in _reads(i)) or any(x in lists for x in results):
+        return None
+    return _Reducing(comprehension, reductions, fresh).run(rest)
+
+
+def _is_reduction(instruction: Instruction, comprehension: Map) -> bool:
+    if not isinstance(instruction, Apply) or instruction.op.is_jax or instruction.operands[:1] == ():
+        return False
+    if instruction.operands[0] not in comprehension.results:
+        return False
+    fixed = not comprehension.filtered and isinstance(comprehension.count, Literal)
+    return instruction.op.name in ("reduce", "length") or (instruction.op.name == "stack" and fixed)
+
+
+def _reads(instruction: Instruction) -> set[Operand]:
+    """What an instruction and those inside it read."""
+    found = set(operands(instruction))
+    for region in regions(instruction):
+        found.update(region.results)
+        found.update(x for i in region.body for x in _reads(i))
+    return found
+
+
+class _Reducing:
+    def __init__(self, comprehension: Map, reductions: Sequence[Instruction], fresh: Fresh) -> None:
+        self.of, self.fresh = comprehension, fresh
+        self.reductions = [r for r in reductions if isinstance(r, Apply)]
+        self.body: list[Instruction] = list(comprehension.body.body)
+        self.yielded = dict(
+            zip(comprehension.results, comprehension.body.results[comprehension.filtered :], strict=True)
+        )
+
+    def run(self, rest: Sequence[Instruction]) -> Reduced:
+        of = self.of
+        turn = of.body.args[0]
+        some = self.fresh.value(BOOL)
+        carried: list[Value] = [some]
+        init: list[Operand] = [Literal(False, BOOL)]
+        nexts: list[Operand] = []
+        before: list[Apply] = []
+        keep: Operand = of.body.results[0] if of.filtered else Literal(True, BOOL)
+        (now,) = self.traced(lambda a, k: a | k, (some, keep), of.span)
+        nexts.append(now)
+        for reduction in self.reductions:
+            result = reduction.results[0]
+            held = self.fresh.value(result.type)
+            start = self.start(reduction, before)
+            nexts += self.folded(reduction, held, some, turn, keep)
+            carried.append(held)
+            init.append(start)
+        found = self.fresh.like(carried)
+        out = (found[0], *(r.results[0] for r in self.reductions))
+        loop = For(out, of.count, tuple(init), Region((turn, *carried), tuple(self.body), tuple(nexts)), of.span)
+        checks = tuple(
+            Apply((), own("check", kind="ValueError", message=_EMPTY[r.op["kind"]]), (found[0],), r.span)
+            for r in self.reductions
+            if r.op.name == "reduce" and r.op["kind"] in _EMPTY and not _is_checked(r, rest)
+        )
+        gone = frozenset(n for n, i in enumerate(rest) if any(i is r for r in self.reductions))
+        return Reduced(loop, tuple(before), checks, gone)
+
+    def start(self, reduction: Apply, before: list[Apply]) -> Operand:
+        """What a reduction gives where there are no elements; `max` and `min` give nothing that is read."""
+        type = reduction.results[0].type
+        assert isinstance(type, Array)
+        value = _START.get(reduction.op["kind"], 0) if reduction.op.name == "reduce" else 0
+        made = self.traced(
+            lambda: jnp.full(type.shape, value, jax_compat.device_dtype(type)), (), reduction.span, before
+        )
+        return made[0]
+
+    def folded(self, reduction: Apply, held: Value, some: Value, turn: Value, keep: Operand) -> list[Operand]:
+        """What a turn makes of what is held so far."""
+        assert isinstance(reduction.operands[0], Value)
+        x = self.yielded[reduction.operands[0]]
+        if reduction.op.name == "stack":
+            return self.traced(
+                lambda a, x, i: jax.lax.dynamic_update_index_in_dim(a, jnp.asarray(x, a.dtype), i, 0),
+                (held, x, turn),
+                reduction.span,
+            )
+        if reduction.op.name == "length":
+            return self.traced(lambda a, k: a + jnp.asarray(k, a.dtype), (held, keep), reduction.span)
+        kind = reduction.op["kind"]
+
+        def fold(a: Any, x: Any, some: Any, keep: Any) -> Any:
+            whole = _COMBINE[kind](a, x)
+            whole = whole if kind in _START else jnp.where(some, whole, x)
+            return jnp.where(keep, whole, a).astype(a.dtype)
+
+        return self.traced(fold, (held, x, some, keep), reduction.span)
+
+    def traced(
+        self, function: Callable[..., Any], xs: Sequence[Operand], span: Span, into: list[Apply] | None = None
+    ) -> list[Operand]:
+        """The results of a function of JAX, whose operations join the turn, or `into`."""
+        closed, _ = jax_compat.trace(function, *(x.type for x in xs if isinstance(x.type, Array)))
+        add = self.body.append if into is None else into.append
+        return jax_compat.inline(closed, xs, self.fresh.value, _no_constant, add, span)
+
+
+def _is_checked(reduction: Apply, rest: Sequence[Instruction]) -> bool:
+    """Has the front end asked already whether there are elements?"""
+    before = rest[: next(n for n, i in enumerate(rest) if i is reduction)]
+    return any(isinstance(i, Apply) and i.op.name == "check" and i.op["kind"] == "ValueError" for i in before)
+
+
+def _without_elements(function: Callable[[Any], Any]) -> str:
+    """What Python says of an empty sequence."""
+    try:
+        function(())
+    except ValueError as error:
+        return str(error)
+    raise AssertionError(f"{function} does not fail")
+
+
+_EMPTY = {"max": _without_elements(max), "min": _without_elements(min)}
+
+
+def _no_constant(array: Any) -> Literal:
+    raise AssertionError("a fold holds no array")

@@ -1,0 +1,174 @@
+"""What a row fails with under a mask, as one more number: the status of a masked region.
+
+    check[kind='ValueError'](%ok)          %s = select(%ok, 1, 0)
+    %y = while (%x) test ... do            %y, %t = while (%x, 0) test ... and %s == 0 and %t == 0 do
+      check[...](%fine)             ->       %u = select(%fine, 2, 0)
+      yield %z                               %v = within[site=3, turns=1000000](%u)
+                                             yield %z, %v
+    yield %y                               yield %y, (%s if %s != 0 else %t)
+
+Status `k` is the `k`-th of `sites`; 0 is none. A row that has failed runs no more loops. `within` says how many turns a
+loop may have, and what its status is where they were not enough: whoever runs the loop counts (`ir/masked.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, assert_never
+
+from autobatch.ir.blocks import STATUS, Site
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Operand,
+    Region,
+    Value,
+    While,
+    regions,
+    walk,
+)
+from autobatch.ir.ops import own
+from autobatch.ir.rewrite import Fresh, substitute
+from autobatch.source import Span
+from autobatch.vectorize.blocks import words
+from autobatch.vectorize.guarded import INFINITE
+from autobatch.vectorize.statuses import FINE, Statuses
+
+LATE = "RuntimeError"
+"""What a loop fails with that has more turns than it may."""
+
+
+class Body(NamedTuple):
+    """Instructions that have no checks, what they yield, and their status: None where they cannot fail."""
+
+    made: list[Instruction]
+    results: tuple[Operand, ...]
+    status: Operand | None
+
+
+def may_be_infinite(instruction: Instruction) -> bool:
+    """Has this a value, or a derivative, that is not finite somewhere?"""
+    inside = (instruction, *(i for r in regions(instruction) for i in walk(r)))
+    return any(isinstance(i, Apply) and i.op.name in INFINITE for i in inside)
+
+
+class Failing:
+    """Regions of arithmetic, branches, loops and checks without the checks. `turns`: how many a loop may have."""
+
+    def __init__(self, fresh: Fresh, turns: int) -> None:
+        self.fresh, self.turns = fresh, turns
+        self.statuses = Statuses(fresh)
+        self.sites: list[Site] = []
+
+    def body(
+        self, instructions: Sequence[Instruction], results: Sequence[Operand], before: tuple[Operand, ...]
+    ) -> Body:
+        """What `results` are after some instructions, and the status of these. `before`: what must be 0 for a loop to
+        run. What stands behind a failure, and is not finite everywhere, is behind a branch."""
+        made: list[Instruction] = []
+        status: Operand | None = None
+        for k, instruction in enumerate(instructions):
+            known = before if status is None else (*before, status)
+            found = self.instruction(instruction, made, known)
+            if found is None:
+                continue
+            status = found if status is None else self.statuses.first(status, found, made)
+            rest = instructions[k + 1 :]
+            if any(map(may_be_infinite, rest)):
+                return self.behind(rest, results, before, status, made)
+        return Body(made, tuple(results), status)
+
+    def behind(
+        self,
+        rest: Sequence[Instruction],
+        results: Sequence[Operand],
+        before: tuple[Operand, ...],
+        status: Operand,
+        made: list[Instruction],
+    ) -> Body:
+        """The rest of a block, which rows run that have not failed."""
+        defined = {r for i in rest for r in i.results}
+        live = [x for x in dict.fromkeys(results) if isinstance(x, Value) and x in defined]
+        inner = self.body(rest, live, (*before, status))
+        names = dict(zip(live, self.fresh.like(live), strict=True))
+        blanks = [self.fresh.value(x.type) for x in live]
+        none = [Apply((b,), own("undefined", type=b.type), ()) for b in blanks]
+        later, whole = self.fresh.value(STATUS), status
+        then = Region((), tuple(inner.made), (*inner.results, inner.status or FINE))
+        orelse = Region((), tuple(none), (*blanks, FINE))
+        made.append(If((*names.values(), later), self.statuses.is_fine(status, made), then, orelse))
+        if inner.status is not None:
+            whole = self.statuses.first(status, later, made)
+        return Body(made, tuple(substitute(x, names) for x in results), whole)
+
+    def instruction(
+        self, instruction: Instruction, made: list[Instruction], before: tuple[Operand, ...]
+    ) -> Operand | None:
+        match instruction:
+            case Apply(op=op, operands=xs, span=span) if op.name == "check":
+                return self.statuses.chosen(xs[0], FINE, self.site(op["kind"], words(op["message"]), span), made)
+            case Apply():
+                made.append(instruction)
+                return None
+            case If():
+                return self.branch(instruction, made, before)
+            case For():
+                return self.counted(instruction, made, before)
+            case While():
+                return self.conditional(instruction, made, before)
+            case Map() | Call():
+                raise AssertionError("no calls and no lists in a masked region")
+            case _:
+                assert_never(instruction)
+
+    def branch(self, branch: If, made: list[Instruction], before: tuple[Operand, ...]) -> Operand | None:
+        arms = [self.body(arm.body, arm.results, before) for arm in (branch.then, branch.orelse)]
+        fails = any(arm.status is not None for arm in arms)
+        then, orelse = (
+            Region((), tuple(arm.made), (*arm.results, arm.status or FINE) if fails else arm.results) for arm in arms
+        )
+        status = self.fresh.value(STATUS)
+        results = (*branch.results, status) if fails else branch.results
+        made.append(replace(branch, results=results, then=then, orelse=orelse))
+        return status if fails else None
+
+    def counted(self, loop: For, made: list[Instruction], before: tuple[Operand, ...]) -> Operand | None:
+        held, status = self.fresh.value(STATUS), self.fresh.value(STATUS)
+        turn = self.body(loop.body.body, loop.body.results, (*before, held))
+        if turn.status is None:
+            made.append(replace(loop, body=replace(loop.body, body=tuple(turn.made))))
+            return None
+        whole = self.statuses.first(held, turn.status, turn.made)
+        body = Region((*loop.body.args, held), tuple(turn.made), (*turn.results, whole))
+        made.append(replace(loop, results=(*loop.results, status), init=(*loop.init, FINE), body=body))
+        return status
+
+    def conditional(self, loop: While, made: list[Instruction], before: tuple[Operand, ...]) -> Operand:
+        tested, held, last, status = (self.fresh.value(STATUS) for _ in range(4))
+        test, goes_on = list(loop.condition.body), loop.condition.results[0]
+        for x in (*before, tested):
+            goes_on = self.statuses.both(goes_on, self.statuses.is_fine(x, test), test)
+        turn = self.body(loop.body.body, loop.body.results, (*before, held))
+        late = self.site(LATE, f"max_iterations={self.turns} turns of this loop were not enough", loop.span)
+        within = own("within", site=late.value, turns=self.turns)
+        turn.made.append(Apply((last,), within, (held if turn.status is None else turn.status,), loop.span))
+        made.append(
+            replace(
+                loop,
+                results=(*loop.results, status),
+                init=(*loop.init, FINE),
+                condition=Region((*loop.condition.args, tested), tuple(test), (goes_on,)),
+                body=Region((*loop.body.args, held), tuple(turn.made), (*turn.results, last)),
+            )
+        )
+        return status
+
+    def site(self, kind: str, message: str, span: Span) -> Literal:
+        self.sites.append(Site(kind, message, span))
+        return Literal(len(self.sites), STATUS)

@@ -1,0 +1,293 @@
+"""Control that computed numbers decide is one operation of its rows: a branch or loop under a mask.
+
+    %4 = gt(%3, 0.0)                      %4 = gt(%3, 0.0)
+    %7 = if %4 then:                      %7 = masked (%4, %3) do (%9, %10):
+      %5 = sqrt(%3)                 ->      %11 = if %9 then: %5 = sqrt(%10); yield %5
+      yield %5                                    else: yield 0.0
+    else: yield 0.0                         yield %11
+
+The host does not know which arm a row takes, or how many turns: frames cannot be made of it. Its content has to be
+arithmetic alone; reads of structure that do not fail, and whose operands are known before, move in front. A loop that
+all rows run equally often joins what it holds: the whole is one operation. Each back end says what it means by a mask
+(`backends/xla/masks.py`); the meaning is `ir/leaf.py: masked`.
+
+What stays is refused behind (`vectorize/refuse.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import assert_never
+
+import jax
+
+from autobatch.analysis.device import device_values
+from autobatch.ir import leaf
+from autobatch.ir.blocks import STATUS
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Value,
+    While,
+    operands,
+    regions,
+    walk,
+)
+from autobatch.ir.ops import OWN, Op, own
+from autobatch.ir.rewrite import Fresh, copy_region, free_values, with_regions
+from autobatch.ir.types import BOOL, INT, Array
+from autobatch.source import Span
+from autobatch.vectorize.breaks import run_all_turns
+from autobatch.vectorize.failing import LATE, Failing, may_be_infinite
+from autobatch.vectorize.guarded import Guard
+from autobatch.vectorize.statuses import Statuses
+
+
+def mask_numeric_control(
+    module: Module,
+    fallible: Callable[[Module], frozenset[Value]],
+    traced: frozenset[int],
+    numbers: frozenset[int],
+    turns: int,
+) -> tuple[Module, Mapping[Span, Obstacle]]:
+    """Every branch and loop that computed numbers decide as one operation, where it holds arithmetic alone; for the
+    others, by their places, what stands in the way.
+
+    `fallible` finds the reads that an example can fail in; `traced` and `numbers` as in `analysis/structure.py`.
+    `turns`: how many a loop may have, for each row."""
+    if not any(isinstance(i, If | For | While) or _is_check(i) for f in module.functions for i in walk(f.region)):
+        return module, {}
+    device = device_values(module, traced, numbers)
+    whole = run_all_turns(module, device, lambda loop: obstacle_in(loop) is not None)
+    if whole is not module:
+        module, device = whole, device_values(whole, traced, numbers)
+    masker = _Masker(module, device, fallible(module), turns)
+    functions = tuple(replace(f, region=masker.region(masker.guard.region(f.region, {}))) for f in module.functions)
+    return replace(module, functions=functions), masker.obstacles
+
+
+READS = frozenset(("load", "load_is_none", "item", "length", "is_none", "is_class", "tag_index", "tag_equal"))
+
+Obstacle = tuple[str, Span]
+"""Why control is no masked operation, and where that is written."""
+
+
+class _Masker:
+    def __init__(self, module: Module, device: frozenset[Value], fallible: frozenset[Value], turns: int) -> None:
+        self.device, self.fallible, self.turns = set(device), fallible, turns
+        self.fresh = Fresh(module)
+        self.statuses = Statuses(self.fresh)
+        self.guard = Guard(self.fresh, self.device)
+        self.obstacles: dict[Span, Obstacle] = {}
+
+    def region(self, region: Region, alive: Operand | None = None) -> Region:
+        """`alive`: has the row failed no check so far? None where there is none."""
+        body: list[Instruction] = []
+        for instruction in region.body:
+            made = self.instruction(instruction, alive)
+            body += made
+            if (checked := self.checked(made[-1])) is not None:
+                alive = self.still(alive, checked, body)
+        return replace(region, body=tuple(body))
+
+    def checked(self, instruction: Instruction) -> Value | None:
+        """The status of a masked operation with a check in it: behind it a row may be one that has failed."""
+        if not isinstance(instruction, Apply) or instruction.op.name != "masked":
+            return None
+        return instruction.results[-1] if any(s.kind != LATE for s in instruction.op["sites"]) else None
+
+    def still(self, alive: Operand | None, status: Value, body: list[Instruction]) -> Operand:
+        alone = fine = self.statuses.is_fine(status, body)
+        if alive is not None:
+            fine = self.statuses.both(alive, alone, body)
+        self.device.update((alone, fine))
+        return fine
+
+    def instruction(self, instruction: Instruction, alive: Operand | None) -> Sequence[Instruction]:
+        if isinstance(instruction, Apply):
+            return [self.apply(instruction, alive)]
+        if isinstance(instruction, If | For | While) and self.is_decided_by_numbers(instruction):
+            front, rest = self.hoisted(instruction)
+            obstacle = obstacle_in(rest)
+            if obstacle is None:
+                return [*front, self.as_operation(rest)]
+            self.obstacles.setdefault(instruction.span, obstacle)
+        return [with_regions(instruction, lambda r: self.region(r, alive))]
+
+    def apply(self, apply: Apply, alive: Operand | None) -> Apply:
+        """A check of computed numbers as a masked operation; what may be infinite, behind one, for the rows that have
+        not failed."""
+        if _is_check(apply) and self.on_device(apply.operands[0]):
+            return self.as_operation(apply)
+        if alive is None or not may_be_infinite(apply) or not self.device.issuperset(apply.results):
+            return apply
+        blanks = self.fresh.like(apply.results)
+        none = tuple(Apply((b,), own("undefined", type=b.type), ()) for b in blanks)
+        inside = self.fresh.like(apply.results)
+        then = Region((), (replace(apply, results=inside),), inside)
+        return self.as_operation(If(apply.results, alive, then, Region((), none, blanks), apply.span))
+
+    # ---- which
+
+    def is_decided_by_numbers(self, instruction: If | For | While) -> bool:
+        """Does a number of the device decide it? A loop that counts in some other way does where one inside does."""
+        if isinstance(instruction, If):
+            return self.on_device(instruction.condition)
+        if self.on_device(_control(instruction)):
+            return True
+        inside = [i for r in regions(instruction) for i in walk(r) if isinstance(i, If | For | While)]
+        return any(self.on_device(_control(i)) for i in inside)
+
+    def on_device(self, x: Operand) -> bool:
+        return isinstance(x, Value) and x in self.device
+
+    # ---- what moves in front
+
+    def hoisted(self, instruction: Instruction) -> tuple[list[Instruction], Instruction]:
+        """The reads of structure inside that can stand in front, and what is left of the instruction."""
+        defined = {r for region in regions(instruction) for r in _defined(region)}
+        front: list[Instruction] = []
+
+        def clean(region: Region) -> Region:
+            body: list[Instruction] = []
+            for i in region.body:
+                if self.is_harmless(i) and all(isinstance(x, Literal) or x not in defined for x in operands(i)):
+                    front.append(i)
+                    defined.difference_update(i.results)
+                else:
+                    body.append(with_regions(i, clean))
+            return replace(region, body=tuple(body))
+
+        return front, with_regions(instruction, clean)
+
+    def is_harmless(self, instruction: Instruction) -> bool:
+        """Is this a read of structure that every example may do?"""
+        if not isinstance(instruction, Apply) or instruction.op.is_jax or not instruction.results:
+            return False
+        structure = OWN[instruction.op.name].host and not OWN[instruction.op.name].effect
+        known = not any(self.on_device(x) for x in instruction.operands)
+        return structure and known and self.fallible.isdisjoint(instruction.results)
+
+    # ---- the operation
+
+    def as_operation(self, instruction: Instruction) -> Apply:
+        failing = Failing(self.fresh, self.turns)
+        body, results, status = failing.body([self.without_counts(instruction)], instruction.results, ())
+        inside = Region((), tuple(body), results if status is None else (*results, status))
+        reads: list[Operand] = [*free_values(inside), *dict.fromkeys(_constants(inside))]
+        args = tuple(self.fresh.value(x.type, x.hint if isinstance(x, Value) else "") for x in reads)
+        held = _replaced(inside, dict(zip(reads, args, strict=True)))
+        names: dict[Value, Operand] = {}
+        region = copy_region(Region(args, held.body, held.results), names, self.fresh)
+        status_here = () if status is None else (self.fresh.value(STATUS),)
+        op = own("masked", region=region, sites=tuple(failing.sites))
+        return Apply((*instruction.results, *status_here), op, tuple(reads), instruction.span)
+
+    def without_counts(self, instruction: Instruction) -> Instruction:
+        """Loops whose number of turns is not in the program as loops that test it."""
+        whole = with_regions(instruction, lambda r: replace(r, body=tuple(map(self.without_counts, r.body))))
+        if not isinstance(whole, For) or isinstance(whole.count, Literal):
+            return whole
+        turn = whole.body.args[0]
+        tested = self.fresh.like(whole.body.args)
+        more, following, last = self.fresh.value(BOOL), self.fresh.value(turn.type), self.fresh.value(turn.type)
+        span = whole.span
+        test = Region(tested, (Apply((more,), Op("lt", (), jax.lax.lt_p), (tested[0], whole.count), span),), (more,))
+        step = Apply((following,), Op("add", (), jax.lax.add_p), (turn, Literal(1, INT)), span)
+        body = Region(whole.body.args, (*whole.body.body, step), (following, *whole.body.results))
+        return While((last, *whole.results), (Literal(0, INT), *whole.init), test, body, span)
+
+
+def obstacle_in(instruction: Instruction) -> Obstacle | None:
+    """The first thing inside that is no operation on arrays, no branch and no loop; None where there is none."""
+    for i in [instruction, *(i for r in regions(instruction) for i in walk(r))]:
+        if (what := _what_stands_in_the_way(i)) is not None:
+            return what, i.span
+        if isinstance(i, While) and (checks := [c for c in walk(i.condition) if _is_check(c)]):
+            return "what can fail stands in the test of this loop", checks[0].span
+    return None
+
+
+def _what_stands_in_the_way(instruction: Instruction) -> str | None:
+    match instruction:
+        case Call(callee=callee):
+            return f"{callee} is called in it, which calls itself"
+        case Map():
+            return "a list is made in it"
+        case Apply(op=op) if op.name == "check":
+            return None
+        case Apply(op=op) if not (op.is_jax or op.name in leaf.NUMERIC or op.name == "masked"):
+            return "an object or a list is read in it" if op.name in READS else "a list, an object or a string is in it"
+        case Apply() | If() | For() | While():
+            carried = (*instruction.results, *(a for r in regions(instruction) for a in r.args))
+            return None if all(isinstance(x.type, Array) for x in carried) else "it hands on an object or a list"
+        case _:
+            assert_never(instruction)
+
+
+def _control(instruction: If | For | While) -> Operand:
+    match instruction:
+        case If(condition=condition):
+            return condition
+        case For(count=count):
+            return count
+        case While(condition=test):
+            return test.results[0]
+
+
+def _defined(region: Region) -> Iterable[Value]:
+    yield from region.args
+    for i in region.body:
+        yield from i.results
+        for inner in regions(i):
+            yield from _defined(inner)
+
+
+def _constants(region: Region) -> Iterable[Literal]:
+    """The arrays of the module that are read inside."""
+    for i in walk(region):
+        read = (*operands(i), *(x for r in regions(i) for x in r.results))
+        yield from (x for x in read if isinstance(x, Literal) and x.constant >= 0)
+
+
+def _replaced(region: Region, env: Mapping[Operand, Value]) -> Region:
+    """The region with operands replaced, literals too."""
+    renamed = copy_region(region, {k: v for k, v in env.items() if isinstance(k, Value)}, None)
+    arrays = {k: v for k, v in env.items() if isinstance(k, Literal)}
+
+    def put(x: Operand) -> Operand:
+        return arrays.get(x, x) if isinstance(x, Literal) else x
+
+    def in_region(region: Region) -> Region:
+        return Region(region.args, tuple(map(each, region.body)), tuple(map(put, region.results)))
+
+    def each(i: Instruction) -> Instruction:
+        new = with_regions(i, in_region)
+        match new:
+            case Apply(operands=xs) | Call(operands=xs):
+                return replace(new, operands=tuple(map(put, xs)))
+            case If(condition=condition):
+                return replace(new, condition=put(condition))
+            case For(count=count, init=init):
+                return replace(new, count=put(count), init=tuple(map(put, init)))
+            case While(init=init):
+                return replace(new, init=tuple(map(put, init)))
+            case Map(count=count):
+                return replace(new, count=put(count))
+            case _:
+                assert_never(new)
+
+    return in_region(renamed) if arrays else renamed
+
+
+def _is_check(instruction: Instruction) -> bool:
+    return isinstance(instruction, Apply) and instruction.op.name == "check"

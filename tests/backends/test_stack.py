@@ -1,0 +1,103 @@
+"""The loop over blocks: how often each block runs, what its stacks cost, and what `explain` says of it."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from autobatch.analysis.liveness import registers
+from autobatch.backends.xla import stack
+from autobatch.ir.blocks import Enter, print_blocks, problems
+from autobatch.ir.system import Compute, Variable
+from tests.frames.programs import prepared
+from tests.frames.test_growth import rebuilt_buffers
+from tests.properties import recursions
+
+
+def operation(function, *batch):
+    """The one operation of a program that runs by blocks."""
+    system = prepared(function, recursions.parameters(), *batch).program.compiled.schedule.system
+    (found,) = [e for e in system.equations if isinstance(e, Compute) and e.op.name == "blocks"]
+    return found
+
+
+def loop(equation, rows, schedule=stack.EARLIEST):
+    """The emitted loop: its results, and how often each block ran."""
+    varying = [isinstance(x, Variable) and x.space is not None for x in equation.operands]
+    return jax.jit(lambda *xs: stack.run(equation.op, xs, varying, rows, None, schedule))
+
+
+def test_rows_meet_at_additions():
+    """Fibonacci of 6, 7, 8 and 7: alone they need 12 + 20 + 33 + 20 = 85 additions, one for a call that adds. Together
+    they need those of the largest: its neighbours' are among them."""
+    ns = np.array([6, 7, 8, 7])
+    equation = operation(recursions.fib, ns)
+    program = equation.op["program"]
+    adding = [k for k, b in enumerate(program.blocks) if any(i.op.name == "add" for i in b.body)]
+    for schedule, most in ((stack.EARLIEST, 33), (stack.MOST, 50)):
+        (found, status), ran = loop(equation, 4, schedule)(jnp.asarray(ns), jnp.asarray(2))
+        assert np.asarray(found).tolist() == [8, 13, 21, 13] and not np.asarray(status).any()
+        assert sum(int(ran[k]) for k in adding) <= most, print_blocks(program)
+
+
+def test_each_block_runs_for_all_that_wait():
+    """Takeuchi: rows at different depths and from four call sites share blocks."""
+    batch = (np.array([6, 5, 8, 4]), np.array([4, 3, 4, 2]), np.array([2, 0, 1, 1]))
+    equation = operation(recursions.takeuchi, *batch)
+
+    def blocks(rows):
+        xs = [jnp.asarray(x[rows]) for x in batch]
+        return int(loop(equation, len(rows))(*xs, jnp.asarray(0))[1].sum())
+
+    alone = sum(blocks([k]) for k in range(4))
+    assert blocks([0, 1, 2, 3]) < 0.8 * alone
+
+
+def test_stacks_are_written_in_place():
+    """No instruction of a loop makes a whole stack anew but the one write; what is larger costs no more."""
+    batch = (np.array([6, 5, 8, 4]), np.array([4, 3, 4, 2]), np.array([2, 0, 1, 1]))
+    equation = operation(recursions.takeuchi, *batch)
+    run = loop(equation, 4)
+    hlo = run.lower(*map(jnp.asarray, batch), jnp.asarray(0)).compile().as_text()
+    sizes = {*stack.SIZES, equation.op["depth"]}
+    assert hlo.count(" while(") >= len(sizes)
+    made = rebuilt_buffers(hlo, sizes)
+    assert made and all("scatter" in line for line in made), made
+    assert len(made) == len(sizes)
+
+
+def test_what_is_not_read_behind_a_call_is_not_saved():
+    """The first call of Fibonacci saves the number, the second one what the first has returned; a last call nothing."""
+    saved = [
+        [len(b.end.saved) for b in operation(f, *batch).op["program"].blocks if isinstance(b.end, Enter)]
+        for f, batch in (
+            (recursions.fib, (np.array([3]),)),
+            (recursions.gcd, (np.array([4]), np.array([6]))),
+            (recursions.ackermann, (np.array([1]), np.array([1]))),
+        )
+    ]
+    assert saved[:2] == [[1, 1], []]
+    assert all(n == 1 for n in saved[2][1:]), "the first argument less one"
+
+
+def test_what_all_calls_hand_on_is_captured():
+    """The array of quickselect is no register: it lies on no stack."""
+    program = operation(recursions.select, np.ones((2, 5)), np.array([0, 1])).op["program"]
+    assert (5,) in [v.type.shape for v in program.captured]
+    assert (5,) not in [v.type.shape for v in registers(program)]
+
+
+@pytest.mark.parametrize("name", ["fib", "ackermann", "minimax", "partitions", "female"])
+def test_programs_are_sound(name):
+    function, batch = recursions.cases()[name]
+    assert list(problems(operation(function, *batch).op["program"])) == []
+
+
+def test_explain_says_which_line_asks_for_a_stack():
+    rng = np.random.default_rng(0)
+    text = str(recursions.of_nodes.explain(recursions.parameters(), recursions.trees(rng, 3)))
+    assert "stack" in next(line for line in text.splitlines() if "return _steps(p, x * 0.5)" in line)
+    assert "computed numbers which calls there are" in text
+    assert "frames" in next(line for line in text.splitlines() if line.startswith("  of_nodes"))
