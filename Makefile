@@ -6,7 +6,7 @@ SST ?=
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-long check static lint types imports bench bench-trees bench-training bench-peers check-jax-latest format clean
+.PHONY: demo test test-long check static lint types imports bench bench-masks bench-trees bench-training bench-peers check-jax-latest format clean
 
 # Compares three ways to run a tree-LSTM, then trains one for a minute: `make demo OUT=FOLDER` says where picture and
 # checkpoint go, SST=FOLDER takes the trees of the treebank there.
@@ -38,6 +38,9 @@ imports: $(VENV)/.dev
 
 bench: $(VENV)/.examples
 	$(BIN)/python -m benchmarks.trees
+
+bench-masks: $(VENV)/.examples
+	$(BIN)/python -m benchmarks.masks --json masks.json
 
 # Beside PyTorch and DyNet, each in an environment of its own; DyNet has wheels for Python 3.8 only, and is left out where
 # there is none. `make bench-trees SST=FOLDER` takes the trees of the treebank there. One after another: all on one core,

@@ -1,5 +1,6 @@
 """What competes computes what plain Python computes; the driver's arithmetic. No timing."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import overhead, training
+from benchmarks import masks, overhead, training
 from benchmarks.compare import OURS, ROOT, Competitor, Entry, Workload, report, table
 from benchmarks.competitors import packed, workloads
 from benchmarks.dags.competitors import with_autobatch as dags
@@ -164,6 +165,17 @@ def test_the_overhead_of_an_operation_is_what_does_not_grow_with_the_batch():
     text = overhead.loss.lower(overhead.parameters(4), examples).as_text("example")
     # the row of a word twice (slice, squeeze), two products, two sums, split; five activations, three products, a sum
     assert overhead.operations_of_a_turn(text) == 16
+
+
+def test_masked_control_and_vmap_compute_the_same(tmp_path):
+    """Only that: a difference is an error of the command."""
+    file = tmp_path / "report.json"
+    assert (
+        masks.main(["--rows", "64", "--rounds", "1", "--seconds", "0", "--only", "costly arm", "--json", str(file)])
+        == 0
+    )
+    (case,) = json.loads(file.read_text())["cases"]
+    assert case["factor"] == pytest.approx(case["seconds_of_vmap"] / case["seconds"])
 
 
 def test_a_competitor_that_dies_is_left_out(tmp_path):

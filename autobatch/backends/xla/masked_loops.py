@@ -13,7 +13,7 @@ of the first `SLOTS`. (Multi-level checkpointing: Griewank and Walther, Evaluati
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,51 +29,63 @@ State = Sequence[Any]
 Step = Callable[[State, State], list[Any]]
 
 
-def plain_loop(step: Step, held: State, start: State, turns: int) -> list[Any]:
-    """`state = step(held, state)` as long as any of `state[0]` is true, `turns` times at most."""
+class Until(NamedTuple):
+    """A loop runs while more than `least` rows go on, and until it has had `turns` turns."""
+
+    turns: int
+    least: int = 0
+
+    def goes_on(self, turn: Any, state: State) -> Any:
+        some = jnp.sum(state[0], dtype=jnp.int32) > self.least if self.least else jnp.any(state[0])
+        return some & (turn < self.turns)
+
+
+def plain_loop(step: Step, held: State, start: State, until: Until, begun: Any) -> tuple[Any, list[Any]]:
+    """`state = step(held, state)`, where `state[0]` says which rows go on, after `begun` turns: how many turns there
+    were then, and the last state."""
 
     def turn(carry: Any) -> Any:
         return carry[0] + 1, step(held, carry[1])
 
-    final: list[Any] = jax.lax.while_loop(lambda c: _goes_on(*c, turns), turn, (jnp.int32(0), list(start)))[1]
-    return final
+    found: tuple[Any, list[Any]] = jax.lax.while_loop(lambda c: until.goes_on(*c), turn, (begun, list(start)))
+    return found
 
 
-def differentiable_loop(step: Step, held: State, start: State, turns: int) -> list[Any]:
+def differentiable_loop(step: Step, held: State, start: State, until: Until, begun: Any) -> tuple[Any, list[Any]]:
     """The same, with a derivative. `step` closes over no tracer."""
-    loop = _Loop(step, [is_float(x) for x in held], [is_float(x) for x in start], turns)
-    return loop.run(held, start)
+    loop = _Loop(step, [is_float(x) for x in held], [is_float(x) for x in start], until)
+    return loop.run(held, start, begun)
 
 
 class _Loop:
     """`held` and `start`: which of what is read in all turns, and of the state, can move."""
 
-    def __init__(self, step: Step, held: Sequence[bool], start: Sequence[bool], turns: int) -> None:
-        self.step, self.held, self.start, self.turns = step, held, start, turns
+    def __init__(self, step: Step, held: Sequence[bool], start: Sequence[bool], until: Until) -> None:
+        self.step, self.held, self.start, self.until = step, held, start, until
         self.levels = 1
-        while SLOTS**self.levels < turns:
+        while SLOTS**self.levels < until.turns:
             self.levels += 1
 
-    def run(self, held: State, start: State) -> list[Any]:
+    def run(self, held: State, start: State, begun: Any) -> tuple[Any, list[Any]]:
         @jax.custom_vjp
-        def loop(moving: Any, fixed: Any) -> list[Any]:
+        def loop(moving: Any, fixed: Any, begun: Any) -> tuple[Any, list[Any]]:
             outer, state = self.joined(moving, fixed)
-            return plain_loop(self.step, outer, state, self.turns)
+            return plain_loop(self.step, outer, state, self.until, begun)
 
-        def forward(moving: Any, fixed: Any) -> tuple[list[Any], Any]:
+        def forward(moving: Any, fixed: Any, begun: Any) -> tuple[tuple[Any, list[Any]], Any]:
             outer, state = self.joined(moving, fixed)
-            final, kept, turns = self.recorded(outer, state)
-            return final, (outer, kept, turns)
+            final, kept, turns = self.recorded(outer, state, begun)
+            return (begun + turns, final), (outer, kept, turns)
 
         def backward(residuals: Any, cotangents: Any) -> Any:
             outer, kept, turns = residuals
-            moved = [ct for ct, flag in zip(cotangents, self.start, strict=True) if flag]
-            return self.reversed(outer, kept, turns, moved), None
+            moved = [ct for ct, flag in zip(cotangents[1], self.start, strict=True) if flag]
+            return self.reversed(outer, kept, turns, moved), None, None
 
         loop.defvjp(forward, backward)
         moving = [[x for x, f in zip(xs, flags, strict=True) if f] for xs, flags in self.parts(held, start)]
         fixed = [[x for x, f in zip(xs, flags, strict=True) if not f] for xs, flags in self.parts(held, start)]
-        found: list[Any] = loop(moving, fixed)
+        found: tuple[Any, list[Any]] = loop(moving, fixed, begun)
         return found
 
     def parts(self, held: State, start: State) -> list[tuple[State, Sequence[bool]]]:
@@ -83,8 +95,8 @@ class _Loop:
         """What is held and the state, from what moves in them and what does not."""
         return [_merged(m, f, flags) for m, f, flags in zip(moving, fixed, (self.held, self.start), strict=True)]
 
-    def recorded(self, outer: State, start: State) -> tuple[list[Any], list[Any], Any]:
-        """The last state, the kept ones, and the number of turns."""
+    def recorded(self, outer: State, start: State, begun: Any) -> tuple[list[Any], list[Any], Any]:
+        """The last state, the kept ones, and the number of turns from `begun` on."""
         empty = [jnp.zeros((SLOTS * self.levels, *jnp.shape(x)), jnp.result_type(x)) for x in start]
 
         def turn(carry: Any) -> Any:
@@ -92,7 +104,7 @@ class _Loop:
             return at + 1, self.step(outer, state), self.put(kept, at, state)
 
         at, final, kept = jax.lax.while_loop(
-            lambda c: _goes_on(c[0], c[1], self.turns), turn, (jnp.int32(0), list(start), empty)
+            lambda c: self.until.goes_on(begun + c[0], c[1]), turn, (jnp.int32(0), list(start), empty)
         )
         return final, kept, at
 
@@ -151,10 +163,6 @@ class _Loop:
     def get(self, kept: State, turn: Any) -> list[Any]:
         at = self.slot(turn)
         return [jax.lax.dynamic_index_in_dim(b, at, keepdims=False) for b in kept]
-
-
-def _goes_on(turn: Any, state: State, turns: int) -> Any:
-    return jnp.any(state[0]) & (turn < turns)
 
 
 def _merged(moving: State, fixed: State, flags: Sequence[bool]) -> list[Any]:

@@ -18,16 +18,19 @@ inside (DESIGN.md, section 4: double where), so nothing that is not finite comes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, assert_never
 
 import jax
 import jax.numpy as jnp
 
 from autobatch.backends.xla import stack, stack_adjoint
+from autobatch.backends.xla.compaction import arm_width, loop_widths, packed
 from autobatch.backends.xla.lanes import is_float, over_rows, select_rows
-from autobatch.backends.xla.masked_loops import NO_LIMIT, differentiable_loop, plain_loop
+from autobatch.backends.xla.masked_loops import NO_LIMIT, Until, differentiable_loop, plain_loop
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import (
     Apply,
@@ -75,6 +78,27 @@ def on_rows(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | Non
     lanes = _Lanes(region, varying, rows.count, careful)
     found = lanes.run(region, lanes.entering(xs, varying, rows.live), rows.live)
     return [lanes.spread(x, r) for x, r in zip(found, region.results, strict=True)]
+
+
+def packings(op: Op, varying: Sequence[bool], rows: int) -> Iterator[tuple[While | If, list[int]]]:
+    """The outermost loops of a masked operation whose rows differ in their turns, and its arms that few rows may take,
+    each with the numbers of rows that it is compiled for."""
+    lanes = _Lanes(op["region"], varying, rows, False)
+
+    def inside(region: Region, lanes: _Lanes) -> Iterator[tuple[While | If, list[int]]]:
+        for instruction in region.body:
+            below = lanes
+            if isinstance(instruction, While) and (widths := lanes.widths(instruction)) is not None:
+                yield instruction, widths
+                below = lanes.of_width(rows, "loops")
+            elif isinstance(instruction, If) and lanes.varies(instruction.condition):
+                for arm in (instruction.then, instruction.orelse):
+                    if (width := lanes.width_of(arm)) is not None:
+                        yield instruction, [rows, width]
+            for r in regions(instruction):
+                yield from inside(r, below)
+
+    return inside(op["region"], lanes)
 
 
 def vary(op: Op, varying: Sequence[bool]) -> list[bool]:
@@ -136,6 +160,7 @@ class _Lanes:
 
     def __init__(self, region: Region, varying: Sequence[bool], rows: int, careful: bool) -> None:
         self.rows, self.careful = rows, careful
+        self.packed: frozenset[str] = frozenset()
         self.varying = {a for a, v in zip(region.args, varying, strict=True) if v}
         self.find(region)
 
@@ -249,36 +274,46 @@ class _Lanes:
 
     def branch(self, branch: If, env: Environment, mask: Any) -> Sequence[Any]:
         (condition,) = self.read([branch.condition], env)
-
-        def arm(region: Region, inside: Any) -> Callable[[], list[Any]]:
-            def run() -> list[Any]:
-                captured = [x for x in free_values(region) if x in env]
-                held = self.entering([env[x] for x in captured], list(map(self.varies, captured)), inside)
-                found = self.run(region, (), inside, {**env, **dict(zip(captured, held, strict=True))})
-                return self.all_spread(found, region.results, branch.results)
-
-            return run
-
         if not self.varies(branch.condition):
-            same: list[Any] = jax.lax.cond(condition, arm(branch.then, mask), arm(branch.orelse, mask))
+            arms = (partial(self.arm, region, branch.results, env, mask) for region in (branch.then, branch.orelse))
+            same: list[Any] = jax.lax.cond(condition, *arms)
             return same
         sides = [
-            self.guarded(arm(region, inside), inside, branch.results, region)
+            self.guarded(region, branch.results, env, inside)
             for region, inside in ((branch.then, _both(mask, condition)), (branch.orelse, _both(mask, ~condition)))
         ]
         return [select_rows(condition, x, y) for x, y in zip(*sides, strict=True)]
 
-    def guarded(
-        self, run: Callable[[], list[Any]], mask: Any, results: Sequence[Value], region: Region
-    ) -> Sequence[Any]:
-        """The results of an arm; any values where no row takes it."""
+    def arm(self, region: Region, results: Sequence[Value], env: Environment, inside: Any) -> list[Any]:
+        captured = [x for x in free_values(region) if x in env]
+        held = self.entering([env[x] for x in captured], list(map(self.varies, captured)), inside)
+        found = self.run(region, (), inside, {**env, **dict(zip(captured, held, strict=True))})
+        return self.all_spread(found, region.results, results)
+
+    def guarded(self, region: Region, results: Sequence[Value], env: Environment, inside: Any) -> Sequence[Any]:
+        """The results of an arm; any values in rows that do not take it. An arm that few rows take is run for those."""
+        wide = partial(self.arm, region, results, env, inside)
         if not region.body or (not self.careful and _cost(region) < GUARDED):
-            return run()
+            return wide()
 
         def skip() -> list[Any]:
             return [jax_compat.zeros((self.rows, *r.type.shape), jax_compat.device_dtype(r.type)) for r in results]  # type: ignore[union-attr,arg-type]
 
-        found: Sequence[Any] = jax.lax.cond(jnp.any(mask), run, skip)
+        def fewer() -> list[Any]:
+            assert width is not None
+            some = packed(inside, width)
+            captured = [x for x in free_values(region) if x in env]
+            taken = {x: some.take([env[x]])[0] if self.varies(x) else env[x] for x in captured}
+            narrow = self.of_width(width, "arms")
+            return some.put(skip(), narrow.arm(region, results, taken, some.live))
+
+        found: Sequence[Any]
+        width = self.width_of(region)
+        if width is None:
+            found = jax.lax.cond(jnp.any(inside), wide, skip)
+        else:
+            count = jnp.sum(inside, dtype=jnp.int32)
+            found = jax.lax.switch((count > 0).astype(jnp.int32) + (count > width), (skip, fewer, wide))
         return found
 
     def counted(self, loop: For, env: Environment, mask: Any) -> Sequence[Any]:
@@ -295,38 +330,89 @@ class _Lanes:
         return final
 
     def conditional(self, loop: While, env: Environment, mask: Any) -> Sequence[Any]:
-        """The state of a loop: which rows go on (where they differ; else whether all do), and what is carried."""
+        """What a loop carries, after it. Where rows differ in their turns, those that go on are packed together."""
         test, body = loop.condition, loop.body
         varies = self.varies(test.results[0])
         captured = [x for x in dict.fromkeys((*free_values(test), *free_values(body))) if x in env]
-        flags = [list(map(self.varies, xs)) for xs in (captured, body.args)]
-
-        def more(state: Sequence[Any], outer: Environment, rows: Any) -> Any:
-            (goes_on,) = self.run(test, state, rows, outer)
-            return goes_on & rows if varies else goes_on
-
-        def step(held: Sequence[Any], state: Sequence[Any]) -> list[Any]:
-            (rows, *outer), (active, *old) = held, state
-            rows = active if varies else rows
-            given = dict(zip(captured, self.entering(outer, flags[0], rows), strict=True))
-            new = self.run(body, self.entering(old, flags[1], rows), rows, given)
-            new = self.all_spread(new, body.results, body.args)
-            if varies:
-                new = [select_rows(active, x, y) for x, y in zip(new, old, strict=True)]
-            return [more(new, dict(zip(captured, outer, strict=True)), rows), *new]
-
         everyone = jnp.ones((self.rows,), bool) if mask is None else mask
-        start = self.all_spread(self.read(loop.init, env), loop.init, body.args)
-        first = jnp.asarray(more(start, env, everyone))
         held = [everyone, *(env[x] for x in captured)]
+        start = self.all_spread(self.read(loop.init, env), loop.init, body.args)
         limit = limit_of(loop)
-        turns = NO_LIMIT if limit is None else limit.turns
-        run = differentiable_loop if self.careful else plain_loop
-        goes_on, *final = run(step, held, [first, *start], turns)
+        widths = self.widths(loop) or [self.rows]
+        turns = _Turns(loop, captured, varies, NO_LIMIT if limit is None else limit.turns)
+        lanes = self if len(widths) == 1 else self.of_width(self.rows, "loops")
+        state = [jnp.asarray(turns.more(lanes, start, dict(zip(captured, held[1:], strict=True)), everyone)), *start]
+        _, (goes_on, *final) = turns.run(lanes, widths, held, state, jnp.int32(0))
         if limit is not None:
             late = jnp.asarray(limit.site, final[-1].dtype)
             final[-1] = jnp.where(goes_on, late, final[-1])
         return final
+
+    def widths(self, loop: While) -> list[int] | None:
+        """How many rows the turns of a loop are compiled for; None where it is not for this loop to pack its rows."""
+        if not self.varies(loop.condition.results[0]) or "loops" in self.packed:
+            return None
+        return loop_widths(loop, self.rows, self.careful)
+
+    def width_of(self, arm: Region) -> int | None:
+        """For how few rows an arm is compiled once more."""
+        return None if "arms" in self.packed else arm_width(arm, self.rows)
+
+    def of_width(self, rows: int, what: str) -> _Lanes:
+        """The same region on some of the rows, packed together; what is inside `what` is not packed again."""
+        lanes = copy(self)
+        lanes.rows, lanes.packed = rows, self.packed | {what}
+        return lanes
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """The turns of a loop that reads `captured`. The state is which rows go on (where they differ; else whether all
+    do), and what is carried; held are the rows that there are, and `captured`."""
+
+    loop: While
+    captured: list[Value]
+    varies: bool
+    turns: int
+
+    def more(self, lanes: _Lanes, carried: Sequence[Any], outer: Environment, rows: Any) -> Any:
+        (goes_on,) = lanes.run(self.loop.condition, carried, rows, outer)
+        return goes_on & rows if self.varies else goes_on
+
+    def step(self, lanes: _Lanes, held: Sequence[Any], state: Sequence[Any]) -> list[Any]:
+        (rows, *outer), (active, *old), body = held, state, self.loop.body
+        rows = active if self.varies else rows
+        flags = [list(map(lanes.varies, xs)) for xs in (self.captured, body.args)]
+        given = dict(zip(self.captured, lanes.entering(outer, flags[0], rows), strict=True))
+        new = lanes.run(body, lanes.entering(old, flags[1], rows), rows, given)
+        new = lanes.all_spread(new, body.results, body.args)
+        if self.varies:
+            new = [select_rows(active, x, y) for x, y in zip(new, old, strict=True)]
+        return [self.more(lanes, new, dict(zip(self.captured, outer, strict=True)), rows), *new]
+
+    def run(
+        self, lanes: _Lanes, widths: Sequence[int], held: Sequence[Any], state: Sequence[Any], begun: Any
+    ) -> tuple[Any, list[Any]]:
+        """How many turns there were, and the last state, by loops of these widths one after another."""
+        loop = differentiable_loop if lanes.careful else plain_loop
+        until = Until(self.turns, widths[1] if len(widths) > 1 else 0)
+        begun, state = loop(partial(self.step, lanes), held, state, until, begun)
+        if len(widths) == 1:
+            return begun, state
+
+        def fewer(held: Sequence[Any], state: Sequence[Any], begun: Any) -> tuple[Any, list[Any]]:
+            some = packed(state[0], widths[1])
+            outer = [some.take([x])[0] if lanes.varies(v) else x for x, v in zip(held[1:], self.captured, strict=True)]
+            active, *carried = some.take(state)
+            active = active & some.live
+            narrow = lanes.of_width(widths[1], "loops")
+            begun, found = self.run(narrow, widths[1:], [active, *outer], [active, *carried], begun)
+            return begun, some.put(state, found)
+
+        found: tuple[Any, list[Any]] = jax.lax.cond(
+            jnp.any(state[0]), fewer, lambda _, state, begun: (begun, list(state)), list(held), list(state), begun
+        )
+        return found
 
 
 def _both(mask: Any, condition: Any) -> Any:

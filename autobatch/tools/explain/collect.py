@@ -20,9 +20,9 @@ from autobatch.source import NOWHERE, Span
 from autobatch.specialise import Program
 from autobatch.tools.explain.facts import Backend, Bytes, Facts, Failed, Line, Place, Recurrence, Refusal, Rows, Text
 from autobatch.tools.explain.levels import Bound, recurrences
-from autobatch.tools.explain.places import Lines, placed
+from autobatch.tools.explain.places import Lines, Placed, placed
 from autobatch.tools.explain.products import products
-from autobatch.tools.explain.strategies import strategies
+from autobatch.tools.explain.strategies import masked, strategies
 from autobatch.tools.explain.written import Where, Written, around, outermost, written
 
 INTEGERS = "integers"
@@ -47,6 +47,13 @@ def of_call(
     loops = recurrences(schedule, bound)
     used = {space.index for p in found if (space := space_of(p.equation)) is not None}
     texts = outermost([*map(written, lowered.sources), *(around(span) for span, _ in lowered.traced)])
+
+    def rows_of(p: Placed) -> int:
+        space = space_of(p.equation)
+        assert space is not None
+        return plan.request.widths[0] if p.place.recurrence is not None and p.task else signature.capacity[space.index]
+
+    packs = masked(found, rows_of) if backend.taken == "xla" else ()
     return Facts(
         function=name,
         examples=plan.count,
@@ -54,7 +61,7 @@ def of_call(
         refusal=None,
         texts=tuple(_text(w, lines, lowered.reached, lowered.traced) for w in texts),
         failed=tuple(_failed(f) for f in plan.failures),
-        strategies=strategies(lowered.module, spec, (p.equation for p in found)),
+        strategies=(*strategies(lowered.module, spec, (p.equation for p in found)), *packs),
         rows=_rows(program, plan, counts, signature, used),
         recurrences=loops,
         products=products(found, compiled.options.products, plan.request.widths),

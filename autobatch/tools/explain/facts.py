@@ -65,8 +65,9 @@ class Text:
 class Strategy:
     """How a function, or a loop that became one, is run. `strategy`: "frames" (a row for each activation or turn),
     "example" (a row for each example), "inlined", "one operation" (a loop as a `scan`, a sum without levels), "host"
-    (it computes structure alone, and has no rows on the device), "stack" (computed numbers decide its calls: it runs
-    block by block for all rows that call it, with a stack for each)."""
+    (it computes structure alone, and has no rows on the device), "masked" (a loop that computed numbers end, or an arm
+    that few rows may take: are the rows that go on packed together?), "stack" (computed numbers decide its calls: it
+    runs block by block for all rows that call it, with a stack for each)."""
 
     name: str
     strategy: str

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import networkx as nx
 
-from autobatch.ir.core import For, Function, Literal, Module, walk
-from autobatch.ir.system import Compute, Equation, PathSum, space_of
+from autobatch.backends.xla.masks import packings
+from autobatch.ir.core import For, Function, If, Literal, Module, walk
+from autobatch.ir.system import Compute, Equation, PathSum, Variable, space_of
 from autobatch.optimize.inline import call_graph, recursive_functions
 from autobatch.runtime.spec import PlanSpec
 from autobatch.source import Span
 from autobatch.tools.explain.facts import Strategy
-from autobatch.tools.explain.places import regions_of
+from autobatch.tools.explain.places import Placed, regions_of
 
 TURNS = re.compile(r"(.*)\.(for|while|map)\d+")
 """Names of loops that became functions, and of the functions that they stand in."""
@@ -64,6 +65,27 @@ def strategies(lowered: Module, spec: PlanSpec, equations: Iterable[Equation]) -
             why = "results of calls are only added up: the host knows which, so there are no levels"
             found.append(_strategy(f"sum, line {equation.span.line}", "one operation", why, equation.span))
     return tuple(found)
+
+
+def masked(found: Iterable[Placed], rows_of: Callable[[Placed], int]) -> Iterator[Strategy]:
+    """Loops that computed numbers end, and arms that few rows may take: whether rows are packed. `rows_of`: how many
+    rows the operation is compiled for."""
+    for p in found:
+        equation = p.equation
+        if not isinstance(equation, Compute) or equation.op.name != "masked" or space_of(equation) is None:
+            continue
+        varying = [isinstance(x, Variable) and x.space is not None for x in equation.operands]
+        for control, widths in packings(equation.op, varying, rows_of(p)):
+            place = f"line {control.span.line}"
+            if isinstance(control, If):
+                why = f"an arm that at most {widths[1]:,} of {widths[0]:,} rows take is computed for so many"
+                yield _strategy(f"branch, {place}", "masked", why, control.span)
+                continue
+            why = "all rows take the turns of the longest: they are too few, or do too little, to pack those that go on"
+            if len(widths) > 1:
+                steps = ", ".join(f"{w:,}" for w in widths)
+                why = f"rows that go on are packed together when few are left: {steps} at a time"
+            yield _strategy(f"loop, {place}", "masked", why, control.span)
 
 
 def _strategy(name: str, strategy: str, why: str, span: Span) -> Strategy:
