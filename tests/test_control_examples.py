@@ -1,8 +1,11 @@
 """Every example of computed control agrees with the plain Python function, on a few of its own inputs."""
 
+import jax
 import numpy as np
+import pytest
 
-from examples.control import decode, early_exit, mandelbrot, ode, roots
+import autobatch as ab
+from examples.control import decode, early_exit, mandelbrot, nuts, ode, roots
 from examples.control.check import check
 
 
@@ -38,3 +41,33 @@ def test_early_exit():
 
 def test_roots():
     assert roots.main(2) == 0
+
+
+def test_a_transition_of_nuts():
+    """Trees of several depths, as the reference back end runs their blocks."""
+    model = nuts.gaussian(2)
+    keys, q = jax.random.split(jax.random.key(3), 3), np.array([[0.1, 2.0], [-3.0, 0.0], [1.0, 1.0]], np.float32)
+    with ab.options(backend="interpret"):
+        assert len(set(np.asarray(nuts.transition(model, keys, q, 0.4)[2]).tolist())) > 1
+        assert check("nuts", nuts.transition, (model, keys, q, 0.4), tolerance=1e-4) == 0
+
+
+@pytest.mark.long
+def test_chains_of_nuts():
+    assert nuts.main(chains=20, dimensions=3, warm_up=40, draws=100) == 0
+
+
+def test_draws_are_judged():
+    """Autoregressive draws of a known effective size; draws that are off, or too wide, are found out."""
+    rng, n, chains, rho = np.random.default_rng(0), 400, 50, 0.8
+    draws = np.zeros((n, chains, 2))
+    draws[0] = rng.normal(size=(chains, 2))
+    for k in range(1, n):
+        draws[k] = rho * draws[k - 1] + np.sqrt(1 - rho**2) * rng.normal(size=(chains, 2))
+    expected = n * chains * (1 - rho) / (1 + rho)
+    np.testing.assert_allclose(nuts.effective_sample_size(draws), expected, rtol=0.15)
+    model = nuts.gaussian(2)
+    draws = draws * np.asarray(model["scale"]) + np.asarray(model["mean"])
+    assert nuts.problems_of(model, draws) == []
+    assert len(nuts.problems_of(model, draws + [0.5, 0.0])) >= 1
+    assert any("variance 1" in text for text in nuts.problems_of(model, draws * [1.0, 1.5]))

@@ -1,4 +1,4 @@
-"""Compare a batch, and its gradient, with the plain Python function, one example at a time. Every example here ends so."""
+"""Compare a batch, and its gradient, with the plain Python function, one by one. Every example here ends so."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import autobatch as ab
 from examples.trees.check import largest_difference
 
 
-def check(title: str, function: Any, args: tuple[Any, ...], tolerance: float = 1e-5, grads: tuple[int, ...] = ()) -> int:
-    """Run `function(*args)` as one batch and one example after another; print both times and the difference. `grads` are
+def check(
+    title: str, function: Any, args: tuple[Any, ...], tolerance: float = 1e-5, grads: tuple[int, ...] = ()
+) -> int:
+    """Run `function(*args)` as one batch and one example after another; print both times and the difference. `grads`:
     arguments for which the gradient of the sum over the batch is compared too, with `jax.grad` of the plain loop.
 
     Returns what the process should exit with: 0 if no number differs by more than `tolerance`.

@@ -1,4 +1,4 @@
-"""Greedy decoding: a recurrent network writes a sequence token by token, and stops, example by example, at the end mark.
+"""Greedy decoding: a recurrent network writes a sequence token by token; each example stops at its end mark.
 
 Run it: `python -m examples.control.decode [SEQUENCES]`.
 """
@@ -6,6 +6,7 @@ Run it: `python -m examples.control.decode [SEQUENCES]`.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,10 +29,11 @@ def cell(p: Params, h: jax.Array, x: jax.Array) -> jax.Array:
 
 
 @ab.batched(in_axes=(None, 0))
-def decode(p: Params, h: jax.Array) -> tuple[jax.Array, int, jax.Array]:
+def decode(p: Params, h: jax.Array) -> Any:
     """The tokens that state `h` says, how many they are, and the logarithm of their probability."""
     tokens = jnp.full(LONGEST, END)
-    token, length, score = START, 0, 0.0
+    token: Any = START
+    length, score = 0, jnp.float32(0.0)
     while length < LONGEST:
         h = cell(p, h, p["embedding"][token])
         scores = jax.nn.log_softmax(h @ p["out"])
@@ -65,7 +67,8 @@ def states(count: int, hidden: int = 32, seed: int = 1) -> jax.Array:
 def main(count: int = 100) -> int:
     p, given = parameters(), states(count)
     lengths = np.asarray(decode(p, given)[1])
-    print(f"{count} sequences of {lengths.min()} to {lengths.max()} tokens; {(lengths < LONGEST).sum()} ended by themselves")
+    ended = (lengths < LONGEST).sum()
+    print(f"{count} sequences of {lengths.min()} to {lengths.max()} tokens; {ended} ended by themselves")
     return check("greedy decoding", decode, (p, given))
 
 

@@ -39,9 +39,9 @@ def classify(layers: Layers, x: jax.Array) -> Any:
 
 
 @ab.batched(in_axes=(None, 0, 0))
-def loss(layers: Layers, x: jax.Array, label: int) -> jax.Array:
+def loss(layers: Layers, x: jax.Array, label: int) -> Any:
     """The cross entropy of the heads that are asked: those up to the first one that is sure and right."""
-    total = 0.0
+    total: Any = 0.0
     for p in layers:
         x, scores = layer(p, x)
         total -= scores[label]
@@ -72,7 +72,7 @@ def spirals(count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
 
 def train(layers: Layers, points: np.ndarray, labels: np.ndarray, steps: int, rate: float = 1.0) -> Layers:
     @jax.jit
-    def step(layers: Layers) -> Layers:
+    def step(layers: Layers) -> Any:
         _, gradient = ab.value_and_grad(loss)(layers, points, labels)
         return jax.tree.map(lambda p, g: p - rate * g / len(points), layers, gradient)
 

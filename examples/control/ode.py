@@ -8,6 +8,7 @@ Run it: `python -m examples.control.ode [EXAMPLES]`.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,9 @@ def field(y: jax.Array, rates: jax.Array) -> jax.Array:
 @ab.batched
 def solve(rates: jax.Array, y: jax.Array) -> tuple[jax.Array, int]:
     """Prey and predators at the time `END`, and the steps that were accepted."""
-    t, h, steps = 0.0, 0.1, 0
+    t: Any = 0.0
+    h: Any = 0.1
+    steps = 0
     while t < END:
         h = min(h, END - t)
         k1 = field(y, rates)

@@ -7,6 +7,7 @@ compared with the one that the implicit function theorem gives. Run it: `python 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ def kepler(anomaly: jax.Array, eccentricity: jax.Array, mean: jax.Array) -> jax.
 
 
 @ab.batched
-def solve(eccentricity: float, mean: float) -> jax.Array:
+def solve(eccentricity: Any, mean: Any) -> Any:
     """The eccentric anomaly of an orbit: Newton's step where it stays in the bracket, else its middle."""
     low, high = mean - 1.0, mean + 1.0
     x = mean

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autobatch.analysis.liveness import registers
-from autobatch.backends.xla import stack
+from autobatch.backends.xla import stack, sweeps
 from autobatch.ir.blocks import Enter, print_blocks, problems
 from autobatch.ir.system import Compute, Variable
 from tests.frames.programs import prepared
@@ -26,7 +26,7 @@ def operation(function, *batch):
 def loop(equation, rows, schedule=stack.EARLIEST):
     """The emitted loop: its results, and how often each block ran."""
     varying = [isinstance(x, Variable) and x.space is not None for x in equation.operands]
-    return jax.jit(lambda *xs: stack.run(equation.op, xs, varying, rows, None, schedule))
+    return jax.jit(lambda *xs: sweeps.run(equation.op, xs, varying, rows, None, schedule))
 
 
 def test_rows_meet_at_additions():

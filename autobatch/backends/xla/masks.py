@@ -27,7 +27,7 @@ from typing import Any, assert_never
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.xla import stack, stack_adjoint
+from autobatch.backends.xla import stack_adjoint, sweeps
 from autobatch.backends.xla.compaction import arm_width, loop_widths, packed
 from autobatch.backends.xla.lanes import is_float, over_rows, select_rows
 from autobatch.backends.xla.masked_loops import NO_LIMIT, Until, differentiable_loop, plain_loop
@@ -119,7 +119,7 @@ def _blocks(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | Non
     if careful:
         found = stack_adjoint.differentiable(op, xs, varying, count, live)
     else:
-        found, _ = stack.run(op, xs, varying, count, live)
+        found, _ = sweeps.run(op, xs, varying, count, live)
     return found if any(varying) else [x[0] for x in found]
 
 

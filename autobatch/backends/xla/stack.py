@@ -1,5 +1,8 @@
 """A program of blocks over the rows of a space: one loop, which runs one block for all rows that wait for it.
 
+So the derivative goes through the blocks (`stack_adjoint.py`), which wants them one by one; a value is computed by many
+blocks at once (`sweeps.py`).
+
     while some row is not done:
       block = the first one, in the order of the program, that a row waits for
       registers, counters = switch(block, ...)        only the rows that wait for it change
@@ -34,8 +37,9 @@ from autobatch.ir.types import Array
 SIZES = (32, 1024)
 """Entries of a row's stack in the first loops; in the last one the stack has all that it may have."""
 
-EARLIEST, MOST = "earliest", "most"
-"""Which block runs: the first one in the order of the program, or the one that most rows wait for."""
+EARLIEST, MOST, FREE = "earliest", "most", "free"
+"""Which block runs: the first one in the order of the program, the one that most rows wait for, or whatever a row waits
+for (`sweeps.py`)."""
 
 
 class State(NamedTuple):
@@ -75,23 +79,8 @@ class Rows(NamedTuple):
     pushed: tuple[Any, ...]
 
 
-def run(
-    op: Op,
-    xs: Sequence[Any],
-    varying: Sequence[bool],
-    rows: int,
-    live: Any = None,
-    schedule: str = EARLIEST,
-) -> tuple[list[Any], Any]:
-    """The results of an operation `blocks` on `rows` rows, and how often each block ran. `varying`: operands that have
-    an axis of rows. Rows that are not `live` run nothing."""
-    machine = Machine(op, xs, varying, rows, schedule)
-    state = machine.run(jnp.ones(rows, bool) if live is None else live)
-    return machine.results(state), state.ran
-
-
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """Where numbers of a register lie in the entries of a stack."""
 
     stack: int
@@ -256,7 +245,7 @@ class Machine:
 
         return body
 
-    def places_of(self, saved: Sequence[Value]) -> list[_Place]:
+    def places_of(self, saved: Sequence[Value]) -> list[Place]:
         """Where registers that are saved together lie: those of a dtype one behind the other."""
         found = []
         used = [1] + [0] * len(self.dtypes)
@@ -264,7 +253,7 @@ class Machine:
             stack = self.dtypes.index(stored_dtype(v))
             begin = used[stack]
             used[stack] += size_of(v)
-            found.append(_Place(stack, begin, used[stack]))
+            found.append(Place(stack, begin, used[stack]))
         return found
 
     def rows_of(self, x: Any, of_rows: bool, v: Value) -> Any:

@@ -27,11 +27,11 @@ from autobatch.backends.xla.stack import (
     Machine,
     State,
     packed,
-    run,
     size_of,
     stored_dtype,
     unpacked,
 )
+from autobatch.backends.xla.sweeps import run
 from autobatch.ir.blocks import Block
 from autobatch.ir.core import Value
 from autobatch.ir.ops import Op

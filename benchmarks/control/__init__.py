@@ -1,0 +1,1 @@
+"""Control that depends on computed numbers, against what one writes by hand in JAX."""
