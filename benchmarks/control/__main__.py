@@ -30,6 +30,7 @@ from benchmarks.control import by_hand
 from examples.control import mandelbrot, nuts, ode
 
 Run = Callable[[], Any]
+SCHEDULES = (sweeps.EARLIEST, sweeps.FREE)
 
 
 def seconds(run: Run) -> float:
@@ -110,8 +111,8 @@ def counted(found: list[np.ndarray], leaves: list[int]) -> Iterator[None]:
     """Have programs that are compiled here say how often each block ran; `leaves` gets those with a leapfrog step."""
     run = sweeps.run
 
-    def counting(op: Any, xs: Any, varying: Any, rows: int, *rest: Any) -> Any:
-        results, ran = run(op, xs, varying, rows, *rest)
+    def counting(op: Any, xs: Any, varying: Any, rows: int, live: Any = None) -> Any:
+        results, ran = run(op, xs, varying, rows, live)
         line = nuts.leapfrog.__code__.co_firstlineno
         leaves[:] = [
             k
@@ -132,18 +133,19 @@ def measure_nuts(rounds: int, chains: int = 100, dimensions: int = 100, draws: i
     keys = jax.random.split(jax.random.key(0), (draws, chains))
     q = model["mean"] + model["scale"] * jax.random.normal(jax.random.key(1), (chains, dimensions))
 
-    def ours(schedule: str) -> Any:
+    def ours(schedule: str, depth: int) -> Any:
         def draw(q: Any, key: Any) -> Any:
             q, _, steps = nuts.transition(model, key, q, step)
             return q, (q, steps)
 
-        with mock.patch.object(sweeps.run, "__defaults__", (None, schedule)):
+        # each program has a depth of its own: the key of a program does not hold what is patched
+        with mock.patch.object(sweeps.run, "__defaults__", (None, schedule)), ab.options(max_depth=depth):
             return jax.jit(lambda: jax.lax.scan(draw, q, keys)[1]).lower().compile()
 
     own = [jax.random.key(n) for n in range(chains)]
     single = jax.jit(partial(by_hand.chain, draws=draws))
     every = jax.jit(jax.vmap(partial(by_hand.chain, draws=draws), (None, 0, 0, None)))
-    ways: dict[str, Run] = {f"autobatch, {s}": ours(s) for s in ("earliest", "free")}
+    ways: dict[str, Run] = {f"autobatch, {s}": ours(s, 10_000 + k) for k, s in enumerate(SCHEDULES)}
     ways["a loop over jitted chains"] = lambda: [single(model, k, x, step) for k, x in zip(own, q, strict=True)]
     ways["vmap of chains"] = lambda: every(model, jnp.stack(own), q, step)
 
@@ -159,10 +161,10 @@ def measure_nuts(rounds: int, chains: int = 100, dimensions: int = 100, draws: i
     ran: list[np.ndarray] = []
     leaves: list[int] = []
     shares = {}
-    for schedule in ("earliest", "free"):
+    for k, schedule in enumerate(SCHEDULES):
         ran.clear()
-        with counted(ran, leaves), ab.options(max_depth=1_000):  # another key: a program that counts
-            jax.block_until_ready(ours(schedule)())
+        with counted(ran, leaves):
+            jax.block_until_ready(ours(schedule, 20_000 + k)())
             jax.effects_barrier()
         shares[schedule] = steps[f"autobatch, {schedule}"] / (chains * float(np.sum(np.sum(ran, axis=0)[leaves])))
     return {

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.backends.xla.lanes import select_rows
-from autobatch.backends.xla.stack import EARLIEST, MOST, BlockRun, Machine, Place, State
+from autobatch.backends.xla.stack import EARLIEST, FREE, MOST, BlockRun, Machine, Place, State
 from autobatch.ir.blocks import Block, Enter, Fail, Return
 from autobatch.ir.core import Value
 from autobatch.ir.ops import Op
@@ -148,7 +148,7 @@ class Sweeping(Machine):
         """Does a block run now?"""
         waiting = rows.block == number
         ready = self.ready(number, rows)
-        if self.schedule != EARLIEST:
+        if self.schedule == FREE:
             return ready.any()
         held_up = (rows.block < number) | (waiting & ~ready)
         return ready.any() & ~held_up.any()
