@@ -25,12 +25,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import autobatch as ab
-from autobatch.backends.xla import sweeps
+from autobatch.backends.xla import stack, sweeps
 from benchmarks.control import by_hand
 from examples.control import mandelbrot, nuts, ode
 
 Run = Callable[[], Any]
-SCHEDULES = (sweeps.EARLIEST, sweeps.FREE)
+SCHEDULES = (stack.EARLIEST, stack.FREE)
+RUN = sweeps.run
 
 
 def seconds(run: Run) -> float:
@@ -109,10 +110,9 @@ def measure_ode(rounds: int, count: int = 1000, most: int = 64) -> dict[str, Any
 @contextmanager
 def counted(found: list[np.ndarray], leaves: list[int]) -> Iterator[None]:
     """Have programs that are compiled here say how often each block ran; `leaves` gets those with a leapfrog step."""
-    run = sweeps.run
 
     def counting(op: Any, xs: Any, varying: Any, rows: int, live: Any = None) -> Any:
-        results, ran = run(op, xs, varying, rows, live)
+        results, ran = RUN(op, xs, varying, rows, live)
         line = nuts.leapfrog.__code__.co_firstlineno
         leaves[:] = [
             k
@@ -139,7 +139,7 @@ def measure_nuts(rounds: int, chains: int = 100, dimensions: int = 100, draws: i
             return q, (q, steps)
 
         # each program has a depth of its own: the key of a program does not hold what is patched
-        with mock.patch.object(sweeps.run, "__defaults__", (None, schedule)), ab.options(max_depth=depth):
+        with mock.patch.object(RUN, "__defaults__", (None, schedule)), ab.options(max_depth=depth):
             return jax.jit(lambda: jax.lax.scan(draw, q, keys)[1]).lower().compile()
 
     own = [jax.random.key(n) for n in range(chains)]
