@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch.analysis.liveness import registers
 from autobatch.backends.xla import stack, sweeps
 from autobatch.ir.blocks import Enter, print_blocks, problems
@@ -40,6 +43,45 @@ def test_rows_meet_at_additions():
         (found, status), ran = loop(equation, 4, schedule)(jnp.asarray(ns), jnp.asarray(2))
         assert np.asarray(found).tolist() == [8, 13, 21, 13] and not np.asarray(status).any()
         assert sum(int(ran[k]) for k in adding) <= most, print_blocks(program)
+
+
+@ab.batched(in_axes=(None, 0))
+def counted_down(p, n):
+    """A stack of n entries, and a choice between values in each of them."""
+    if n < p["two"]:
+        return n
+    below = counted_down(p, n - 1)
+    added = n
+    if below > 100:
+        added = below
+    return below // 2 + added
+
+
+@pytest.mark.parametrize("schedule", [stack.EARLIEST, stack.FREE])
+def test_schedules_agree(schedule):
+    """Rows at different depths, one with more entries than the first stack has; one runs out of blocks, and says so."""
+    ns = np.array([2, 40, 0, 7])
+    equation = operation(counted_down, ns)
+    expected = [int(x) for x in counted_down.loop(recursions.parameters(), ns)]
+    (found, status), _ = loop(equation, 4, schedule)(jnp.asarray(ns), jnp.asarray(2))
+    assert np.asarray(found).tolist() == expected and not np.asarray(status).any()
+    few = replace(equation, op=replace(equation.op, params=(*dict(equation.op.params, steps=30).items(),)))
+    (found, status), _ = loop(few, 4, schedule)(jnp.asarray(ns), jnp.asarray(2))
+    assert (np.asarray(status) > 0).tolist() == [False, True, False, False]
+    assert np.asarray(found)[[0, 2, 3]].tolist() == [expected[k] for k in (0, 2, 3)]
+
+
+def test_a_choice_between_values_is_no_block():
+    """What runs behind the call is one block, with the choice in it."""
+    program = operation(counted_down, np.array([3])).op["program"]
+    assert "select_n" in [i.op.name for b in program.blocks for i in b.body], print_blocks(program)
+    assert len(program.blocks) == 4, print_blocks(program)
+
+
+def test_programs_on_arrays_run_freely():
+    fib = operation(recursions.fib, np.array([3])).op["program"]
+    halved = operation(recursions.halved, np.ones((1, 3))).op["program"]
+    assert (sweeps.suited(fib), sweeps.suited(halved)) == (stack.EARLIEST, stack.FREE)
 
 
 def test_each_block_runs_for_all_that_wait():

@@ -25,11 +25,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from autobatch.analysis.liveness import registers
 from autobatch.backends.xla.lanes import select_rows
 from autobatch.backends.xla.stack import EARLIEST, FREE, MOST, BlockRun, Machine, Place, State
-from autobatch.ir.blocks import Block, Enter, Fail, Return
+from autobatch.ir.blocks import Block, BlockProgram, Enter, Fail, Return
 from autobatch.ir.core import Value
 from autobatch.ir.ops import Op
+from autobatch.ir.types import Array
 
 
 def run(
@@ -38,16 +40,26 @@ def run(
     varying: Sequence[bool],
     rows: int,
     live: Any = None,
-    schedule: str = EARLIEST,
+    schedule: str | None = None,
 ) -> tuple[list[Any], Any]:
     """The results of an operation `blocks` on `rows` rows, and how often each block ran. `varying`: operands that have
-    an axis of rows. Rows that are not `live` run nothing. `schedule`: `EARLIEST`, `FREE` or `MOST`."""
+    an axis of rows. Rows that are not `live` run nothing. `schedule`: `EARLIEST`, `FREE` or `MOST`; None: what suits
+    the program."""
+    schedule = schedule or suited(op["program"])
     if schedule == MOST:
         machine = Machine(op, xs, varying, rows, schedule)
     else:
         machine = Sweeping(op, xs, varying, rows, schedule)
     state = machine.run(jnp.ones(rows, bool) if live is None else live)
     return machine.results(state), state.ran
+
+
+def suited(program: BlockProgram) -> str:
+    """The schedule of a program. Sweeps over arrays cost by their number: `FREE` takes half the time of `EARLIEST` for
+    the No-U-Turn Sampler in 100 dimensions. On numbers a block is as cheap as the test whether it runs: fewer are
+    better (Fibonacci on 4 rows: 0.50 against 0.62 ms)."""
+    arrays = any(isinstance(v.type, Array) and v.type.shape for v in registers(program))
+    return FREE if arrays else EARLIEST
 
 
 class Rows(NamedTuple):
