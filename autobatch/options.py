@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import os
 import sys
 import threading
@@ -99,6 +100,18 @@ def _turns(value: Any) -> int:
     number = _count(value)
     if number > 1_000_000_000:
         raise ValueError("a positive int up to 1,000,000,000")
+    return number
+
+
+def _checkpoint(value: Any) -> str | int:
+    if value in ("sqrt", "all"):
+        return str(value)
+    try:
+        number = _count(value)
+    except ValueError:
+        number = 0
+    if number < 2:
+        raise ValueError("an int from 2 on, 'sqrt' or 'all'")
     return number
 
 
@@ -201,9 +214,23 @@ class Options:
 
     max_iterations: int = field(default=10_000_000, metadata=_spec(_turns, compiles=True))
     """How many turns a loop may have that computed numbers end, for one example; at most 1,000,000,000. One that needs
-    more never ends, presumably, and fails its example with RuntimeError, which names the loop. A gradient keeps 32
-    states of the loop for each factor of 32 that there is in it (160 for the default), however many turns are run; the
-    turns between them run again, each as often as there are such factors at most."""
+    more never ends, presumably, and fails its example with RuntimeError, which names the loop."""
+
+    checkpoint: str | int = field(default=32, metadata=_spec(_checkpoint, compiles=True))
+    """How many states of a loop that computed numbers end a gradient keeps, of each row; it runs turns again from the
+    nearest one before. A number `n` keeps `n` states for each factor of `n` in `max_iterations`, and each turn runs
+    again once less often than there are factors: with 32 states and 10,000,000 turns there are five, so 160 states are
+    kept and a turn runs again four times at most (once, where the loop has less than 1,024 turns). `sqrt` is the square
+    root of `max_iterations`: two factors, each turn runs again once at most. `all` keeps a state for each of
+    `max_iterations` turns, and runs none again: set `max_iterations` to what the loop needs, for there is room for so
+    many states. What is kept does not depend on how many turns are run."""
+
+    @property
+    def states(self) -> int:
+        """The states for each factor, as `checkpoint` says."""
+        if self.checkpoint == "all":
+            return max(2, self.max_iterations)
+        return max(2, math.isqrt(self.max_iterations - 1) + 1) if self.checkpoint == "sqrt" else int(self.checkpoint)
 
     cache_size: int = field(default=128, metadata=_spec(_count))
     """How many specialisations, executables and plans each batched function keeps in memory; beyond it, the one that

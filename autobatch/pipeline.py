@@ -30,6 +30,7 @@ from autobatch.errors import Failure
 from autobatch.frontend import Lowered, lower
 from autobatch.ir.blocks import Site
 from autobatch.ir.core import Apply, Module, walk
+from autobatch.ir.masked import Allowed
 from autobatch.ir.printer import print_module
 from autobatch.ir.system import System, print_system
 from autobatch.ir.template import NO_INTEGERS, Integers
@@ -327,7 +328,8 @@ def compile(
     known, on_device = frozenset(integers.known), frozenset(traced)
     reads = partial(fallible_reads, schema=schema)
     while True:
-        masked, obstacles = mask_numeric_control(module, reads, on_device, known, options.max_iterations)
+        allowed = Allowed(options.max_iterations, options.states)
+        masked, obstacles = mask_numeric_control(module, reads, on_device, known, allowed)
         whole, sites = hand_up_statuses(passes.after("masks", masked))
         fused, turns = fuse_uniform_loops(whole, integers.known)
         fused = passes.after("uniform-loops", fused)

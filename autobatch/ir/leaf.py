@@ -203,7 +203,7 @@ def masked(region: Region, xs: Sequence[Any]) -> Sequence[Any]:
             case While(init=init, condition=condition_region, body=body):
                 carried, turns, limit = cast(read(init), init), 0, limit_of(instruction)
                 while bool(run(condition_region, carried)[0]):
-                    if limit is not None and turns == limit.turns:
+                    if limit is not None and turns == limit.turns.most:
                         return [*carried[:-1], jnp.asarray(limit.site, carried[-1].dtype)]
                     carried, turns = run(body, carried), turns + 1
                 return carried

@@ -8,10 +8,17 @@ from autobatch.ir.core import Apply, While, walk
 from autobatch.ir.ops import Op
 
 
+class Allowed(NamedTuple):
+    """A loop may have `most` turns; a derivative keeps `states` of it for each factor of `states` in these."""
+
+    most: int
+    states: int
+
+
 class Limit(NamedTuple):
     """A loop may have so many `turns`; behind them its last value, a status, is `site`."""
 
-    turns: int
+    turns: Allowed
     site: int
 
 
@@ -37,4 +44,4 @@ def limit_of(loop: While) -> Limit | None:
     last = loop.body.body[-1] if loop.body.body else None
     if not isinstance(last, Apply) or last.op.name != "within" or last.results != loop.body.results[-1:]:
         return None
-    return Limit(last.op["turns"], last.op["site"])
+    return Limit(Allowed(last.op["turns"], last.op["states"]), last.op["site"])

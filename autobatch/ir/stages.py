@@ -228,7 +228,7 @@ OWN_RULES: Mapping[str, Rule] = {
     "round": Rule(("an array",), _numeric, frozenset({"ndigits"})),
     "int": Rule(("an array",), _numeric),
     "masked": Rule(("an array",), _masked, frozenset({"region", "sites"}), repeat=True),
-    "within": Rule(("an int",), lambda apply: (apply.operands[0].type,), frozenset({"site", "turns"})),
+    "within": Rule(("an int",), lambda apply: (apply.operands[0].type,), frozenset({"site", "states", "turns"})),
 }
 """One row for each operation of our own."""
 

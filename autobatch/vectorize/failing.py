@@ -3,12 +3,13 @@
     check[kind='ValueError'](%ok)          %s = select(%ok, 1, 0)
     %y = while (%x) test ... do            %y, %t = while (%x, 0) test ... and %s == 0 and %t == 0 do
       check[...](%fine)             ->       %u = select(%fine, 2, 0)
-      yield %z                               %v = within[site=3, turns=1000000](%u)
+      yield %z                               %v = within[site=3, states=32, turns=1000000](%u)
                                              yield %z, %v
     yield %y                               yield %y, (%s if %s != 0 else %t)
 
 Status `k` is the `k`-th of `sites`; 0 is none. A row that has failed runs no more loops. `within` says how many turns a
-loop may have, and what its status is where they were not enough: whoever runs the loop counts (`ir/masked.py`).
+loop may have, what its status is where they were not enough (whoever runs the loop counts), and how many states its
+derivative keeps (`ir/masked.py`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
+from autobatch.ir.masked import Allowed
 from autobatch.ir.ops import own
 from autobatch.ir.rewrite import Fresh, substitute
 from autobatch.source import Span
@@ -59,9 +61,9 @@ def may_be_infinite(instruction: Instruction) -> bool:
 
 
 class Failing:
-    """Regions of arithmetic, branches, loops and checks without the checks. `turns`: how many a loop may have."""
+    """Regions of arithmetic, branches, loops and checks without the checks. `turns`: those that a loop may have."""
 
-    def __init__(self, fresh: Fresh, turns: int) -> None:
+    def __init__(self, fresh: Fresh, turns: Allowed) -> None:
         self.fresh, self.turns = fresh, turns
         self.statuses = Statuses(fresh)
         self.sites: list[Site] = []
@@ -155,8 +157,8 @@ class Failing:
         for x in (*before, tested):
             goes_on = self.statuses.both(goes_on, self.statuses.is_fine(x, test), test)
         turn = self.body(loop.body.body, loop.body.results, (*before, held))
-        late = self.site(LATE, f"max_iterations={self.turns} turns of this loop were not enough", loop.span)
-        within = own("within", site=late.value, turns=self.turns)
+        late = self.site(LATE, f"max_iterations={self.turns.most} turns of this loop were not enough", loop.span)
+        within = own("within", site=late.value, states=self.turns.states, turns=self.turns.most)
         turn.made.append(Apply((last,), within, (held if turn.status is None else turn.status,), loop.span))
         made.append(
             replace(

@@ -42,12 +42,13 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
+from autobatch.ir.masked import Allowed
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.rewrite import Fresh, copy_region, free_values, with_regions
 from autobatch.ir.types import BOOL, INT, Array
 from autobatch.source import Span
 from autobatch.vectorize.breaks import run_all_turns
-from autobatch.vectorize.failing import LATE, Failing, may_be_infinite
+from autobatch.vectorize.failing import Failing, may_be_infinite
 from autobatch.vectorize.guarded import Guard
 from autobatch.vectorize.statuses import Statuses
 
@@ -57,13 +58,13 @@ def mask_numeric_control(
     fallible: Callable[[Module], frozenset[Value]],
     traced: frozenset[int],
     numbers: frozenset[int],
-    turns: int,
+    turns: Allowed,
 ) -> tuple[Module, Mapping[Span, Obstacle]]:
     """Every branch and loop that computed numbers decide as one operation, where it holds arithmetic alone; for the
     others, by their places, what stands in the way.
 
     `fallible` finds the reads that an example can fail in; `traced` and `numbers` as in `analysis/structure.py`.
-    `turns`: how many a loop may have, for each row."""
+    `turns`: those that a loop may have, for each row."""
     if not any(isinstance(i, If | For | While) or _is_check(i) for f in module.functions for i in walk(f.region)):
         return module, {}
     device = device_values(module, traced, numbers)
@@ -82,7 +83,7 @@ Obstacle = tuple[str, Span]
 
 
 class _Masker:
-    def __init__(self, module: Module, device: frozenset[Value], fallible: frozenset[Value], turns: int) -> None:
+    def __init__(self, module: Module, device: frozenset[Value], fallible: frozenset[Value], turns: Allowed) -> None:
         self.device, self.fallible, self.turns = set(device), fallible, turns
         self.fresh = Fresh(module)
         self.statuses = Statuses(self.fresh)
@@ -103,7 +104,9 @@ class _Masker:
         """The status of a masked operation with a check in it: behind it a row may be one that has failed."""
         if not isinstance(instruction, Apply) or instruction.op.name != "masked":
             return None
-        return instruction.results[-1] if any(s.kind != LATE for s in instruction.op["sites"]) else None
+        inside = walk(instruction.op["region"])
+        late = {i.op["site"] for i in inside if isinstance(i, Apply) and i.op.name == "within"}
+        return instruction.results[-1] if len(late) < len(instruction.op["sites"]) else None
 
     def still(self, alive: Operand | None, status: Value, body: list[Instruction]) -> Operand:
         alone = fine = self.statuses.is_fine(status, body)

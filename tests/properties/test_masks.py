@@ -207,3 +207,15 @@ def test_the_margin_says_masked() -> None:
     (text,) = f.explain(m.shared(), jnp.asarray([1.0])).data["texts"]
     kinds = {line["text"].strip(): line["place"]["kind"] for line in text["lines"] if line["place"]}
     assert kinds['while abs(y * y - p["a"] - x) > 1e-9:'] == kinds["if turns > 30:"] == "masked"
+
+
+def test_what_stands_behind_a_runtime_error_of_the_user_is_computed_for_the_others() -> None:
+    """It was taken for a loop that had too many turns, behind which nothing is masked."""
+
+    def limited(p: Any, x: Any) -> Any:
+        if x * p > 3:
+            raise RuntimeError("too large")
+        return jnp.log(4 - x * p)
+
+    f = m.batched(limited, on_error="mask")
+    assert jax.grad(lambda p: jnp.sum(f(p, jnp.asarray([1.0, 4.0, 5.0, 2.0]))[0]))(1.0) == pytest.approx(-4 / 3)

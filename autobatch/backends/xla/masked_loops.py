@@ -1,13 +1,13 @@
 """A loop that computed numbers end, with a derivative in reverse: states are kept at few turns and computed again.
 
-`SLOTS` states are kept for each of a few units of turns, the `levels`. State `p` lies by the digits of `p` in base
-`SLOTS`: a multiple of `SLOTS ** k` in the slots of level `k`, where the next one overwrites nothing that is needed:
+`states` are kept for each of a few units of turns, the `levels`. State `p` lies by the digits of `p` in base `states`:
+a multiple of `states ** k` in the slots of level `k`, where the next one overwrites nothing that is needed:
 
     forward      every state is written where it belongs; the slots of the finest level are overwritten again and again
     backward     turn p needs state p; where its block has been overwritten, turns run again from the multiple before
 
-So a loop keeps `SLOTS * levels` states however long it is, and computes a turn again at most `levels - 1` times, none
-of the first `SLOTS`. (Multi-level checkpointing: Griewank and Walther, Evaluating Derivatives, 12.3.)
+So a loop keeps `states * levels` of them however long it is, and computes a turn again at most `levels - 1` times, none
+of the first `states`. (Multi-level checkpointing: Griewank and Walther, Evaluating Derivatives, 12.3.)
 """
 
 from __future__ import annotations
@@ -19,25 +19,24 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.backends.xla.lanes import is_float
+from autobatch.ir.masked import Allowed
 
-SLOTS = 32
-
-NO_LIMIT = (1 << 30) - 1
-"""Turns of a loop that nothing else ends: more than anybody waits for, and fewer than an int32 counts."""
+NO_LIMIT = Allowed((1 << 30) - 1, 32)
+"""Of a loop that nothing else ends: more than anybody waits for, and fewer than an int32 counts."""
 
 State = Sequence[Any]
 Step = Callable[[State, State], list[Any]]
 
 
 class Until(NamedTuple):
-    """A loop runs while more than `least` rows go on, and until it has had `turns` turns."""
+    """A loop runs while more than `least` rows go on, and until it has had all its `turns`."""
 
-    turns: int
+    turns: Allowed
     least: int = 0
 
     def goes_on(self, turn: Any, state: State) -> Any:
         some = jnp.sum(state[0], dtype=jnp.int32) > self.least if self.least else jnp.any(state[0])
-        return some & (turn < self.turns)
+        return some & (turn < self.turns.most)
 
 
 def plain_loop(step: Step, held: State, start: State, until: Until, begun: Any) -> tuple[Any, list[Any]]:
@@ -62,8 +61,8 @@ class _Loop:
 
     def __init__(self, step: Step, held: Sequence[bool], start: Sequence[bool], until: Until) -> None:
         self.step, self.held, self.start, self.until = step, held, start, until
-        self.levels = 1
-        while SLOTS**self.levels < until.turns:
+        self.levels, self.states = 1, until.turns.states
+        while self.states**self.levels < until.turns.most:
             self.levels += 1
 
     def run(self, held: State, start: State, begun: Any) -> tuple[Any, list[Any]]:
@@ -97,7 +96,7 @@ class _Loop:
 
     def recorded(self, outer: State, start: State, begun: Any) -> tuple[list[Any], list[Any], Any]:
         """The last state, the kept ones, and the number of turns from `begun` on."""
-        empty = [jnp.zeros((SLOTS * self.levels, *jnp.shape(x)), jnp.result_type(x)) for x in start]
+        empty = [jnp.zeros((self.states * self.levels, *jnp.shape(x)), jnp.result_type(x)) for x in start]
 
         def turn(carry: Any) -> Any:
             at, state, kept = carry
@@ -137,7 +136,7 @@ class _Loop:
         """The kept states with state `at` among them."""
         first = at
         for level in range(1, self.levels):
-            unit = SLOTS**level
+            unit = self.states**level
             first = jnp.where((at + 1) % unit == 0, at + 1 - unit, first)
 
         def turn(carry: Any) -> Any:
@@ -150,10 +149,10 @@ class _Loop:
 
     def slot(self, turn: Any) -> Any:
         """Where the state before a turn lies: at the level of its last digit that is not zero."""
-        found = turn // SLOTS ** (self.levels - 1) % SLOTS
+        found = turn // self.states ** (self.levels - 1) % self.states
         for level in range(1, self.levels):
-            digit = turn // SLOTS ** (self.levels - 1 - level) % SLOTS
-            found = jnp.where(digit != 0, level * SLOTS + digit, found)
+            digit = turn // self.states ** (self.levels - 1 - level) % self.states
+            found = jnp.where(digit != 0, level * self.states + digit, found)
         return found
 
     def put(self, kept: State, turn: Any, state: State) -> list[Any]:

@@ -48,7 +48,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.elementwise import MOVING
-from autobatch.ir.masked import limit_of
+from autobatch.ir.masked import Allowed, limit_of
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import Array
@@ -373,7 +373,7 @@ class _Turns:
     loop: While
     captured: list[Value]
     varies: bool
-    turns: int
+    turns: Allowed
 
     def more(self, lanes: _Lanes, carried: Sequence[Any], outer: Environment, rows: Any) -> Any:
         (goes_on,) = lanes.run(self.loop.condition, carried, rows, outer)

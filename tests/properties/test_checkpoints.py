@@ -1,0 +1,112 @@
+"""What a derivative of a loop keeps and runs again, as the option `checkpoint` says: counted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import autobatch as ab
+
+turns: list[int] = []
+"""An entry for each turn that is run forward, by the primal or for the derivative."""
+
+
+def counted(x: Any) -> Any:
+    def on_host(x: Any) -> Any:
+        turns.append(int(np.size(x)))
+        return np.zeros(np.shape(x), np.int32)
+
+    fixed = jax.lax.stop_gradient(x)
+    return x + jax.pure_callback(on_host, jax.ShapeDtypeStruct((), np.int32), fixed, vmap_method="expand_dims")
+
+
+def decay(p: Any, x: Any) -> Any:
+    while x * p > 0.1:
+        x = counted(x) * p
+    return x
+
+
+def gradient(xs: Any, **chosen: Any) -> Any:
+    f = ab.batched(decay, in_axes=(None, 0), options=ab.options(**chosen))
+    return jax.jit(jax.grad(lambda p: jnp.sum(f(p, xs))))
+
+
+RATE = 0.97
+
+
+def again(count: int, states: int, most: int) -> int:
+    """Turns that are run again to go back from the last of `count`, by the digits of their numbers."""
+    kept: dict[tuple[int, int], int] = {}
+    levels = max(1, math.ceil(math.log(most, states) - 1e-12))
+
+    def slot(turn: int) -> tuple[int, int]:
+        digits = [turn // states**k % states for k in range(levels)]
+        level = next((k for k, digit in enumerate(digits) if digit), levels - 1)
+        return level, digits[level]
+
+    for turn in range(count):
+        kept[slot(turn)] = turn
+    run = 0
+    for turn in reversed(range(count)):
+        while kept[slot(turn)] != turn:
+            first = turn
+            while kept.get(slot(first)) != first:
+                first -= 1
+            for k in range(first + 1, turn + 1):
+                kept[slot(k)] = k
+                run += 1
+    return run
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "most", "states"), [(32, 10_000_000, 32), (4, 300, 4), ("sqrt", 300, 18), ("all", 300, 300)]
+)
+def test_turns_are_counted(checkpoint: Any, most: int, states: int) -> None:
+    start, expected, count = 1.0, 1.0, 0
+    while start * RATE**count * RATE > 0.1:
+        count += 1
+    expected = count * RATE ** (count - 1)
+    run = gradient(jnp.asarray([start]), checkpoint=checkpoint, max_iterations=most)
+    np.testing.assert_allclose(run(jnp.asarray(RATE)), expected, rtol=1e-9)
+    turns.clear()
+    jax.block_until_ready(run(jnp.asarray(RATE)))
+    jax.effects_barrier()
+    repeated = again(count, states, most)
+    assert len(turns) == 3 * count + repeated, "the value, recorded, and for the derivative, besides those run again"
+    levels = math.ceil(math.log(most, states) - 1e-12)
+    assert repeated <= (levels - 1) * count and (repeated > 0) == (checkpoint != "all")
+
+
+def test_a_loop_of_a_million_turns_needs_little_memory() -> None:
+    """What it needs does not grow with `max_iterations`, but for a few states, and a long loop runs in it."""
+
+    def bytes_of(most: int) -> int:
+        xs = jnp.ones(64)
+        f = ab.batched(halve, in_axes=(None, 0), options=ab.options(max_iterations=most))
+        step = jax.jit(jax.grad(lambda p: jnp.sum(f(p, xs))))
+        analysis: Any = step.lower(jnp.asarray(0.5)).compile().memory_analysis()
+        return int(analysis.temp_size_in_bytes)
+
+    small, large = bytes_of(1000), bytes_of(1_000_000)
+    assert large < 3 * small < 1_000_000
+
+
+def halve(p: Any, x: Any) -> Any:
+    while x > 0.1:
+        x = x * p
+    return x
+
+
+@pytest.mark.long
+def test_a_million_turns() -> None:
+    rate = 1 - 2e-6
+    f = ab.batched(halve, in_axes=(None, 0))
+    found = jax.jit(jax.grad(lambda p: jnp.sum(f(p, jnp.asarray([1.0])))))(jnp.asarray(rate))
+    count = math.ceil(math.log(0.1) / math.log(rate))
+    assert count > 1_000_000
+    np.testing.assert_allclose(found, count * rate ** (count - 1), rtol=1e-6)
