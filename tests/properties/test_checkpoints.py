@@ -39,28 +39,10 @@ def gradient(xs: Any, **chosen: Any) -> Any:
 RATE = 0.97
 
 
-def again(count: int, states: int, most: int) -> int:
-    """Turns that are run again to go back from the last of `count`, by the digits of their numbers."""
-    kept: dict[tuple[int, int], int] = {}
-    levels = max(1, math.ceil(math.log(most, states) - 1e-12))
-
-    def slot(turn: int) -> tuple[int, int]:
-        digits = [turn // states**k % states for k in range(levels)]
-        level = next((k for k, digit in enumerate(digits) if digit), levels - 1)
-        return level, digits[level]
-
-    for turn in range(count):
-        kept[slot(turn)] = turn
-    run = 0
-    for turn in reversed(range(count)):
-        while kept[slot(turn)] != turn:
-            first = turn
-            while kept.get(slot(first)) != first:
-                first -= 1
-            for k in range(first + 1, turn + 1):
-                kept[slot(k)] = k
-                run += 1
-    return run
+def again(count: int, states: int, levels: int) -> int:
+    """Turns that are run again: going back, each block of `states`, `states ** 2`, ... of them once from its begin."""
+    blocks = [max((states**k for k in range(levels) if turn % states**k == 0)) for turn in range(1, count + 1)]
+    return sum(block - 1 for block in blocks)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +58,9 @@ def test_turns_are_counted(checkpoint: Any, most: int, states: int) -> None:
     turns.clear()
     jax.block_until_ready(run(jnp.asarray(RATE)))
     jax.effects_barrier()
-    repeated = again(count, states, most)
-    assert len(turns) == 3 * count + repeated, "the value, recorded, and for the derivative, besides those run again"
     levels = math.ceil(math.log(most, states) - 1e-12)
+    repeated = again(count, states, levels)
+    assert len(turns) == 3 * count + repeated, "the value, recorded, and for the derivative, besides those run again"
     assert repeated <= (levels - 1) * count and (repeated > 0) == (checkpoint != "all")
 
 
