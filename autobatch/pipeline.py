@@ -329,7 +329,7 @@ def compile(
     reads = partial(fallible_reads, schema=schema)
     while True:
         allowed = Allowed(options.max_iterations, options.states)
-        masked, obstacles = mask_numeric_control(module, reads, on_device, known, allowed)
+        masked, obstacles = mask_numeric_control(module, reads, on_device, known, allowed, schema)
         whole, sites = hand_up_statuses(passes.after("masks", masked))
         fused, turns = fuse_uniform_loops(whole, integers.known)
         fused = passes.after("uniform-loops", fused)

@@ -7,9 +7,10 @@
     else: yield 0.0                         yield %11
 
 The host does not know which arm a row takes, or how many turns: frames cannot be made of it. Its content has to be
-arithmetic alone; reads of structure that do not fail, and whose operands are known before, move in front. A loop that
-all rows run equally often joins what it holds: the whole is one operation. Each back end says what it means by a mask
-(`backends/xla/masks.py`); the meaning is `ir/leaf.py: masked`.
+arithmetic alone. Reads of structure whose operands are known before move in front, behind the tests of structure that
+they stand behind; where they may fail, what Python checks of them is tested in front, and fails the row inside. A loop
+that all rows run equally often joins what it holds: the whole is one operation. Each back end says what it means by a
+mask (`backends/xla/masks.py`); the meaning is `ir/leaf.py: masked`.
 
 What stays is refused behind (`vectorize/refuse.py`).
 """
@@ -18,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import assert_never
+from functools import partial
+from typing import NamedTuple, assert_never
 
 import jax
 
@@ -46,10 +48,12 @@ from autobatch.ir.masked import Allowed
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.rewrite import Fresh, copy_region, free_values, with_regions
 from autobatch.ir.types import BOOL, INT, Array
+from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 from autobatch.vectorize.breaks import run_all_turns
 from autobatch.vectorize.failing import Failing, may_be_infinite
 from autobatch.vectorize.guarded import Guard
+from autobatch.vectorize.read_checks import ReadChecks
 from autobatch.vectorize.statuses import Statuses
 
 
@@ -59,6 +63,7 @@ def mask_numeric_control(
     traced: frozenset[int],
     numbers: frozenset[int],
     turns: Allowed,
+    schema: Schema,
 ) -> tuple[Module, Mapping[Span, Obstacle]]:
     """Every branch and loop that computed numbers decide as one operation, where it holds arithmetic alone; for the
     others, by their places, what stands in the way.
@@ -71,21 +76,34 @@ def mask_numeric_control(
     whole = run_all_turns(module, device, lambda loop: obstacle_in(loop) is not None)
     if whole is not module:
         module, device = whole, device_values(whole, traced, numbers)
-    masker = _Masker(module, device, fallible(module), turns)
+    masker = _Masker(module, device, fallible(module), turns, schema)
     functions = tuple(replace(f, region=masker.region(masker.guard.region(f.region, {}))) for f in module.functions)
     return replace(module, functions=functions), masker.obstacles
 
 
 READS = frozenset(("load", "load_is_none", "item", "length", "is_none", "is_class", "tag_index", "tag_equal"))
 
+TESTS = frozenset(("and", "eq", "ge", "gt", "le", "lt", "ne", "not", "or"))
+COUNTING = frozenset(("add", "neg", "sub"))
+"""Operations on numbers of structure that decide what can be read."""
+
 Obstacle = tuple[str, Span]
 """Why control is no masked operation, and where that is written."""
 
 
+class _Test(NamedTuple):
+    """An arm of a branch that structure decides."""
+
+    condition: Operand
+    holds: bool
+
+
 class _Masker:
-    def __init__(self, module: Module, device: frozenset[Value], fallible: frozenset[Value], turns: Allowed) -> None:
-        self.device, self.fallible, self.turns = set(device), fallible, turns
-        self.fresh = Fresh(module)
+    def __init__(
+        self, module: Module, device: frozenset[Value], fallible: frozenset[Value], turns: Allowed, schema: Schema
+    ) -> None:
+        self.device, self.fallible, self.turns = set(device), set(fallible), turns
+        self.fresh, self.schema = Fresh(module), schema
         self.statuses = Statuses(self.fresh)
         self.guard = Guard(self.fresh, self.device)
         self.obstacles: dict[Span, Obstacle] = {}
@@ -119,7 +137,7 @@ class _Masker:
         if isinstance(instruction, Apply):
             return [self.apply(instruction, alive)]
         if isinstance(instruction, If | For | While) and self.is_decided_by_numbers(instruction):
-            front, rest = self.hoisted(instruction)
+            front, rest = self.hoisted(with_regions(instruction, self.with_checks))
             obstacle = obstacle_in(rest)
             if obstacle is None:
                 return [*front, self.as_operation(rest)]
@@ -155,30 +173,67 @@ class _Masker:
 
     # ---- what moves in front
 
+    def with_checks(self, region: Region) -> Region:
+        """A region whose reads of structure stand behind the checks that Python makes of them, where these may fail."""
+        body: list[Instruction] = []
+        for i in region.body:
+            checks = ReadChecks(self.fresh, self.schema)
+            can_fail = isinstance(i, Apply) and not self.fallible.isdisjoint(i.results)
+            if can_fail and not any(map(self.on_device, operands(i))) and checks.read(i):  # type: ignore[arg-type]
+                body += checks.made
+                self.fallible.difference_update(i.results)
+            body.append(with_regions(i, self.with_checks))
+        return replace(region, body=tuple(body))
+
     def hoisted(self, instruction: Instruction) -> tuple[list[Instruction], Instruction]:
-        """The reads of structure inside that can stand in front, and what is left of the instruction."""
+        """The reads of structure inside that can stand in front, and what is left of the instruction. One that stands
+        behind a test of structure inside (`if node.left is not None`), or a check, stands behind it in front too."""
         defined = {r for region in regions(instruction) for r in _defined(region)}
         front: list[Instruction] = []
 
-        def clean(region: Region) -> Region:
+        def is_outside(x: Operand) -> bool:
+            return isinstance(x, Literal) or x not in defined
+
+        def clean(region: Region, tests: tuple[_Test, ...]) -> Region:
             body: list[Instruction] = []
             for i in region.body:
-                if self.is_harmless(i) and all(isinstance(x, Literal) or x not in defined for x in operands(i)):
-                    front.append(i)
+                if self.is_harmless(i) and all(map(is_outside, (*operands(i), *(t.condition for t in tests)))):
+                    front.append(self.behind(i, tests))
                     defined.difference_update(i.results)
+                elif isinstance(i, If) and not self.on_device(i.condition):
+                    then = clean(i.then, (*tests, _Test(i.condition, True)))
+                    orelse = clean(i.orelse, (*tests, _Test(i.condition, False)))
+                    body.append(replace(i, then=then, orelse=orelse))
                 else:
-                    body.append(with_regions(i, clean))
+                    body.append(with_regions(i, partial(clean, tests=tests)))
+                    if _is_check(i) and not self.on_device(operands(i)[0]):
+                        tests = (*tests, _Test(operands(i)[0], True))
             return replace(region, body=tuple(body))
 
-        return front, with_regions(instruction, clean)
+        return front, with_regions(instruction, lambda r: clean(r, ()))
+
+    def behind(self, read: Instruction, tests: Sequence[_Test]) -> Instruction:
+        """A read in the arms of tests; something else where they do not hold."""
+        made = read
+        for test in reversed(tests):
+            inside, blanks = self.fresh.like(read.results), self.fresh.like(read.results)
+            arm = Region((), (replace(made, results=inside),), inside)
+            none = tuple(Apply((b,), own("undefined", type=b.type), ()) for b in blanks)
+            arms = (arm, Region((), none, blanks))
+            then, orelse = arms if test.holds else arms[::-1]
+            made = If(read.results, test.condition, then, orelse, read.span)
+        return made
 
     def is_harmless(self, instruction: Instruction) -> bool:
-        """Is this a read of structure that every example may do?"""
-        if not isinstance(instruction, Apply) or instruction.op.is_jax or not instruction.results:
+        """Is this a read of structure, or a test of it, that every example may do?"""
+        if not isinstance(instruction, Apply) or not instruction.results:
             return False
-        structure = OWN[instruction.op.name].host and not OWN[instruction.op.name].effect
-        known = not any(self.on_device(x) for x in instruction.operands)
-        return structure and known and self.fallible.isdisjoint(instruction.results)
+        if any(map(self.on_device, instruction.operands)) or not self.fallible.isdisjoint(instruction.results):
+            return False
+        if instruction.op.is_jax:
+            type = instruction.results[0].type
+            return (type == BOOL and instruction.op.name in TESTS) or (type == INT and instruction.op.name in COUNTING)
+        return OWN[instruction.op.name].host and not OWN[instruction.op.name].effect
 
     # ---- the operation
 

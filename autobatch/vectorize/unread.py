@@ -14,14 +14,13 @@ from dataclasses import replace
 
 from jax import lax
 
-from autobatch.analysis.fallible import lacking
 from autobatch.analysis.structure import Structure
-from autobatch.ir.core import Apply, Instruction, Literal, Module, Operand, Region, Value
+from autobatch.ir.core import Apply, Instruction, Literal, Module, Region, Value
 from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import Fresh, with_regions
-from autobatch.ir.types import BOOL, INT, Type
+from autobatch.ir.types import BOOL
 from autobatch.runtime.schema import Schema
-from autobatch.source import Span
+from autobatch.vectorize.read_checks import ReadChecks
 
 
 def check_unread(module: Module, facts: Structure, fallible: frozenset[Value], schema: Schema) -> Module:
@@ -30,84 +29,38 @@ def check_unread(module: Module, facts: Structure, fallible: frozenset[Value], s
     needed = facts.on_host | facts.on_device | facts.numbers
     checker = _Checker(module, facts, fallible - needed, schema)
     functions = tuple(replace(f, region=checker.region(f.region)) for f in module.functions)
-    return replace(module, functions=functions) if checker.made else module
+    return replace(module, functions=functions) if checker.checks.made else module
 
 
 class _Checker:
     def __init__(self, module: Module, facts: Structure, unread: frozenset[Value], schema: Schema) -> None:
-        self.fresh, self.facts, self.unread, self.schema = Fresh(module), facts, unread, schema
-        self.made: list[Instruction] = []
+        self.facts, self.unread = facts, unread
+        self.checks = ReadChecks(Fresh(module), schema)
 
     def region(self, region: Region) -> Region:
         body: list[Instruction] = []
         for instruction in region.body:
             body.append(with_regions(instruction, self.region))
             if isinstance(instruction, Apply) and self.unread.issuperset(instruction.results) and instruction.results:
-                before = len(self.made)
+                before = len(self.checks.made)
                 self.check(instruction)
-                body += self.made[before:]
+                body += self.checks.made[before:]
         return replace(region, body=tuple(body))
 
     def check(self, read: Apply) -> None:
-        op, xs = read.op, read.operands
-        match op.name:
-            case "load" | "load_is_none":
-                self.field(read, op["field"])
-            case "length":
-                self.there(xs[0], "TypeError", "object of type 'NoneType' has no len()", read.span)
-            case "item":
-                self.item(xs[0], xs[1], read.span)
-            case _ if op.is_jax:
-                self.shift(read)
-            case _ if not (op.name in ("int", "round") and not self.facts.is_column(read.results[0])):
-                # the message names the result, so the host computes it
-                self.emit(
-                    own("check", kind="ValueError", message=""), (Literal(True, BOOL), read.results[0]), read.span
-                )
-
-    # ---- what each of them reads
-
-    def field(self, load: Apply, name: str) -> None:
-        ref, span = load.operands[0], load.span
-        self.there(ref, "AttributeError", f"'NoneType' object has no attribute '{name}'", span)
-        for cls in lacking(load, self.schema):
-            other = self.negated(self.apply(own("is_class", names=(cls,)), (ref,), BOOL, span), span)
-            self.fails(other, "AttributeError", f"'{cls}' object has no attribute '{name}'", span)
-
-    def item(self, xs: Operand, index: Operand, span: Span) -> None:
-        if xs.type.store is not None:  # type: ignore[union-attr]
-            self.there(xs, "TypeError", "'NoneType' object is not subscriptable", span)
-        if index.type != INT:
-            index = self.apply(own("int"), (index,), INT, span)
-        count = self.apply(own("length"), (xs,), INT, span)
-        least = self.apply(Op("neg", (), lax.neg_p), (count,), INT, span)
-        low = self.apply(Op("ge", (), lax.ge_p), (index, least), BOOL, span)
-        high = self.apply(Op("lt", (), lax.lt_p), (index, count), BOOL, span)
-        inside = self.apply(Op("and", (), lax.and_p), (low, high), BOOL, span)
-        self.fails(inside, "IndexError", "list index out of range", span)
+        op = read.op
+        if self.checks.read(read):
+            return
+        if op.is_jax:
+            self.shift(read)
+        elif not (op.name in ("int", "round") and not self.facts.is_column(read.results[0])):
+            # the message names the result, so the host computes it
+            failing = own("check", kind="ValueError", message="")
+            self.checks.emit(failing, (Literal(True, BOOL), read.results[0]), read.span)
 
     def shift(self, shift: Apply) -> None:
         if self.facts.is_column(shift.results[0]):
-            amount = shift.operands[1]
+            amount, checks = shift.operands[1], self.checks
             zero = Literal(0, amount.type)
-            holds = self.apply(Op("ge", (), lax.ge_p), (amount, zero), BOOL, shift.span)
-            self.fails(holds, "ValueError", "negative shift count", shift.span)
-
-    # ---- instructions
-
-    def there(self, x: Operand, kind: str, message: str, span: Span) -> None:
-        self.fails(self.negated(self.apply(own("is_none"), (x,), BOOL, span), span), kind, message, span)
-
-    def negated(self, x: Value, span: Span) -> Value:
-        return self.apply(Op("not", (), lax.not_p), (x,), BOOL, span)
-
-    def fails(self, holds: Value, kind: str, message: str, span: Span) -> None:
-        self.emit(own("check", kind=kind, message=message), (holds,), span)
-
-    def apply(self, op: Op, xs: tuple[Operand, ...], type: Type, span: Span) -> Value:
-        result = self.fresh.value(type)
-        self.made.append(Apply((result,), op, xs, span))
-        return result
-
-    def emit(self, op: Op, xs: tuple[Operand, ...], span: Span) -> None:
-        self.made.append(Apply((), op, xs, span))
+            holds = checks.apply(Op("ge", (), lax.ge_p), (amount, zero), BOOL, shift.span)
+            checks.fails(holds, "ValueError", "negative shift count", shift.span)

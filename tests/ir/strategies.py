@@ -263,7 +263,7 @@ class Build:
             step(negative, lax.lt_p, turned[0], Literal(0.0, FLOAT)),
             branch,
             step(more, lax.add_p, turned[1], Literal(1, INT)),
-            Apply((status,), own("within", site=1, turns=1), (turned[2],), SPAN),
+            Apply((status,), own("within", site=1, states=2, turns=1), (turned[2],), SPAN),
         )
         init = (x, Literal(0, INT), Literal(0, STATUS))
         loop = While(tuple(last), init, test, Region(tuple(turned), body, (new, more, status)), SPAN)

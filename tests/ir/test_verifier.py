@@ -222,7 +222,7 @@ CASES = {
         "the region of masked takes (bool[]), not (float32*[])",
     ),
     "within": (
-        "%1: float32*[] = within[site=1, turns=2](%0)",
+        "%1: float32*[] = within[site=1, states=2, turns=2](%0)",
         "%0: float32*[]",
         "return",
         "operand 1 of within is an int, not float32*[]",
