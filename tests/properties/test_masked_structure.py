@@ -1,4 +1,4 @@
-"""Reads of structure inside control that computed numbers decide: fields, elements, what is tested before it is read."""
+"""Reads of structure inside control that computed numbers decide: fields, elements, what is tested before."""
 
 from __future__ import annotations
 
