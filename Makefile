@@ -15,8 +15,10 @@ demo: $(VENV)/.examples
 	$(BIN)/python -m examples.trees.demo
 	$(BIN)/python -m examples.trees.sentiment --minutes 1 --hidden 64 --embedding 64 --out $(OUT) $(if $(SST),--data $(SST))
 
+# Most tests compare results, and XLA compiles quickly for them (tests/quick_xla.py); then those that read what XLA makes.
 test: $(VENV)/.dev
-	$(PYTEST) -m "not long"
+	AUTOBATCH_TESTS_XLA=quick $(PYTEST) -m "not long and not xla"
+	$(PYTEST) -m "xla and not long"
 
 test-long: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=long $(PYTEST)
@@ -81,7 +83,8 @@ format: $(VENV)/.dev
 # newer JAX: `make check-jax-latest PYTHON=python3.12`.
 check-jax-latest: .venv-jax-latest/.installed
 	.venv-jax-latest/bin/pip install --quiet --upgrade jax jaxlib
-	.venv-jax-latest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not long"
+	AUTOBATCH_TESTS_XLA=quick .venv-jax-latest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not long and not xla"
+	.venv-jax-latest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "xla and not long"
 
 # Environments. Each stamp is newer than pyproject.toml once its packages are installed.
 $(BIN)/python:

@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import executables
+from tests import executables, quick_xla
 
 # Compiling makes single examples slow without making them wrong, so nothing has a deadline.
 settings.register_profile("default", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("long", settings.get_profile("default"), max_examples=1000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+settings.register_profile("long", settings.get_profile("default"), derandomize=False, max_examples=1000)
 
 # The same windows on every machine; the tests of measured costs ask for them.
 os.environ["AUTOBATCH_WINDOW_COSTS"] = "typical"
+# Few programs are compiled twice: to keep them all for the next process costs more than it saves.
+os.environ.setdefault("AUTOBATCH_COMPILATION_CACHE", "off")
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -29,6 +30,18 @@ Golden = Callable[[str, str, str], None]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A test draws the same in each run, as far as Hypothesis can: what it draws depends on the modules that are
+    imported, too. `--hypothesis-seed=N` draws anew."""
+    profile = os.environ.get("HYPOTHESIS_PROFILE", "default")
+    if profile == "default":
+        fixed = config.getoption("hypothesis_seed", None) is None
+        settings.register_profile(profile, settings.get_profile(profile), derandomize=fixed, database=None)
+    settings.load_profile(profile)
+    if quick_xla.ASKED:
+        quick_xla.switch_on()
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,8 @@ import pytest
 from autobatch.options import OptionError, Options, current, options
 
 
-def test_defaults():
+def test_defaults(monkeypatch):
+    monkeypatch.delenv("AUTOBATCH_COMPILATION_CACHE", raising=False)
     seen = current()
     assert (seen.backend, seen.max_rows, seen.verify, seen.dump) == ("auto", 50_000_000, False, None)
     assert seen.compilation_cache is not None and seen.compilation_cache.name == "xla"

@@ -24,11 +24,15 @@ class NotEquivalent(AssertionError):
 
     `way`: the back end, its options, and whether under `jax.jit`. `example`: its number in the batch that was given;
     None for a derivative by shared arguments. `place`, `found`, `expected`: what differs. `smallest`: the examples of
-    the smallest batch that was found to differ.
+    the smallest batch that was found to differ. `at_a_jump`: plain Python gives what that batch gave, once its floats
+    are changed by a few units in the last place: a comparison, a rounding or an index stands at its threshold, and
+    neither is wrong. A test that draws its numbers may reject such a draw.
     """
 
-    def __init__(self, name: str, first: Mismatch, size: int, smallest: list[Any], last: Mismatch) -> None:
-        self.way, self.example, self.smallest = str(first.way), first.example, smallest
+    def __init__(
+        self, name: str, first: Mismatch, size: int, smallest: list[Any], last: Mismatch, at_a_jump: bool
+    ) -> None:
+        self.way, self.example, self.smallest, self.at_a_jump = str(first.way), first.example, smallest, at_a_jump
         self.place, self.found, self.expected = (
             first.difference.place,
             first.difference.found,
@@ -37,6 +41,8 @@ class NotEquivalent(AssertionError):
         lines = [f"{name} on {first.way} differs from plain Python", f"  {first}"]
         if len(smallest) < size:
             lines += [f"  {len(smallest)} of the {size} examples are enough; with these: {last}"]
+        if at_a_jump:
+            lines.append("  plain Python jumps there: floats that differ in the last place give what the batch gave")
         lines += [f"    [{k}] {_shown(x)}" for k, x in enumerate(smallest)]
         super().__init__("\n".join(lines))
 
@@ -79,7 +85,7 @@ def check_equivalence(
 
     Raises:
       NotEquivalent: they differ. The message names the back end, the example, the place in its result and both values,
-        and the examples of the smallest batch that was found to differ.
+        and the examples of the smallest batch that was found to differ, and says where plain Python jumps.
       UnsupportedError, TypeConflictError, BatchError: what a call of `f` raises.
 
     >>> check_equivalence(lambda scale, words: scale * sum(words), [[1.0, 2.5], [], [4.0]], (0.5,))
@@ -93,7 +99,8 @@ def check_equivalence(
         if first is not None:
             smallest, last = _smallest(partial(subject.mismatch, way), everything, first)
             held = [subject.examples[k] for k in smallest]
-            raise NotEquivalent(subject.name, first, len(everything), held, last)
+            jumps = subject.jumps(way, smallest)
+            raise NotEquivalent(subject.name, first, len(everything), held, last, jumps)
 
 
 Numbers = tuple[int, ...]

@@ -85,6 +85,18 @@ def moved(examples: Sequence[Any], directions: Sequence[dict[Place, Any]], step:
     return [mapped(x, along(d)) for x, d in zip(examples, directions, strict=True)]
 
 
+def roundings(value: Any, rng: np.random.Generator) -> Any:
+    """A random direction for a float or an array, in proportion to it. Numbers of few bits, such as 0.25, stay what
+    they are: a batch compares and adds them exactly, so that a difference there is never one of rounding.
+
+    >>> float(abs(roundings(0.25, np.random.default_rng(0))))
+    0.0
+    """
+    x = np.asarray(value, np.float64)
+    exact = ~np.isfinite(x) | (np.round(x * 1024) == x * 1024)
+    return np.where(exact, 0.0, x) * rng.uniform(-1, 1, x.shape)
+
+
 def like(value: Any, new: Any) -> Any:
     """A number or array of the type of another."""
     if isinstance(value, float):

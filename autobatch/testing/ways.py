@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from autobatch.api import Batched, batched
 from autobatch.cotangents import fit_examples
@@ -21,10 +23,12 @@ from autobatch.options import options
 from autobatch.testing import gradients
 from autobatch.testing.compare import Difference, default_tolerance, differences
 from autobatch.testing.gradients import Cotangents
-from autobatch.testing.numbers import floats, mapped, slopes
+from autobatch.testing.numbers import floats, mapped, moved, roundings, slopes
 
 OF_DIFFERENCES = 1e-5
 """Tolerance of difference quotients with 64 bits."""
+NEARBY, ROUNDINGS = 24, (4, 32, 256)
+"""Points near those of a difference where plain Python is run, and how far away, in units of the last place."""
 
 
 @dataclass(frozen=True)
@@ -132,16 +136,46 @@ class Subject:
                 raise
 
     def mismatches(self, way: Way, plain: Sequence[Plain], examples: list[Any]) -> Iterator[Mismatch]:
+        yield from self.compared(way, self.found(way, plain, examples), plain, examples)
+
+    def found(self, way: Way, plain: Sequence[Plain], examples: list[Any]) -> Found:
         fails = any(p.error is not None for p in plain)
         # by the option: what `f` compiles for other calls with it is compiled once
         function = self.function.with_settings(backend="auto", out_axes=0, on_error="mask" if fails else "raise")
-        found = self.inside_jit(function, examples) if way.jit else self.outside(function, examples)
+        return self.inside_jit(function, examples) if way.jit else self.outside(function, examples)
+
+    def compared(self, way: Way, found: Found, plain: Sequence[Plain], examples: list[Any]) -> Iterator[Mismatch]:
         yield from (Mismatch(way, k, d) for k, d in self.of_failures(found, plain))
         for k, (p, row) in enumerate(zip(plain, found.rows, strict=True)):
             if p.error is None:
                 yield from (Mismatch(way, k, d) for d in differences(row, p.result, self.tolerance))
         if found.pulled is not None:
             yield from (Mismatch(way, k, d) for k, d in self.of_derivatives(found, plain, examples))
+
+    # -- jumps
+
+    def jumps(self, way: Way, chosen: Sequence[int]) -> bool:
+        """Does plain Python give what the batch gives, once its floats are changed by a few roundings? Then a
+        comparison, a rounding or an index stands at its threshold there, and numbers that a batch rounds in another
+        order decide it the other way: neither is wrong."""
+        plain, examples = [self.plain(k) for k in chosen], [self.examples[k] for k in chosen]
+        with options(backend=way.backend, **way.options):
+            found = self.found(way, plain, examples)
+            for near in map(self.nearby, range(NEARBY)):
+                moved_plain, moved_examples = [near.plain(k) for k in chosen], [near.examples[k] for k in chosen]
+                if next(near.compared(way, found, moved_plain, moved_examples), None) is None:
+                    return True
+        return False
+
+    def nearby(self, seed: int) -> Subject:
+        """The same function where each float is changed at random, by a few roundings at most."""
+        subject = copy.copy(self)
+        step = min(ROUNDINGS[seed % len(ROUNDINGS)] * float(np.finfo(jnp.zeros(()).dtype).eps), self.tolerance / 10)
+        rng = np.random.default_rng(seed)
+        near = [{p: roundings(x, rng) for p, x in floats(value).items()} for value in (self.shared, *self.examples)]
+        subject.shared, *subject.examples = moved([self.shared, *self.examples], near, step)
+        subject.known = {}
+        return subject
 
     def of_failures(self, found: Found, plain: Sequence[Plain]) -> Iterator[tuple[int, Difference]]:
         for k, p in enumerate(plain):

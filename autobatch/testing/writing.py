@@ -164,7 +164,7 @@ class Expressions:
         y = self.number(s, 0)
         forms = [
             lambda: self.pick(simple),
-            lambda: f"{y} != 0 and {x} / {y} > 0.7019",
+            lambda: f"abs({y}) > 0.0173 and {x} / {y} > 0.7019",  # a difference is 0 here and 1e-17 there
             lambda: f"({self.structural(s, 0)} and {self.pick(simple)})",
             lambda: f"({self.pick(simple)} or {self.structural(s, 0)})",
             lambda: f"not {x} > 0.4051",

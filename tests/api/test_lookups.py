@@ -33,6 +33,7 @@ LEAF = Node(4, [])
 TREES = [Node(7, [LEAF, Node(498, [LEAF, Node(-3, [])])]), LEAF, Node(4, [Node(7, [LEAF])])]
 
 
+@pytest.mark.xla
 def test_per_example_gradients_of_a_table():
     """One table for each example, not for each activation."""
     rng = np.random.default_rng(0)

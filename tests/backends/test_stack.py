@@ -97,6 +97,7 @@ def test_each_block_runs_for_all_that_wait():
     assert blocks([0, 1, 2, 3]) < 0.8 * alone
 
 
+@pytest.mark.xla
 def test_stacks_are_written_in_place():
     """No instruction of a loop makes a whole stack anew but the one write; what is larger costs no more."""
     batch = (np.array([6, 5, 8, 4]), np.array([4, 3, 4, 2]), np.array([2, 0, 1, 1]))

@@ -8,6 +8,8 @@ import pytest
 import autobatch as ab
 from tests.frames.programs import called, computations, lstm, parameters, prepared, random_tree, schedule_of, tree_lstm
 
+pytestmark = pytest.mark.xla
+
 WIDTHS = (16, 8)
 
 

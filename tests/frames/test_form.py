@@ -23,6 +23,8 @@ from tests.frames.programs import (
 from tests.frames.test_growth import expression, trees
 from tests.properties import functions
 
+pytestmark = pytest.mark.xla
+
 CASES = {
     "tree_lstm": (tree_lstm, parameters, lambda: trees(60, random_tree)),
     "child_sum": (child_sum, parameters, lambda: trees(60, random_many)),

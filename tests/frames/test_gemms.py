@@ -16,6 +16,8 @@ from tests.frames.programs import (
     tree_lstm,
 )
 
+pytestmark = pytest.mark.xla
+
 
 def products(function, batch, widths):
     """How many matrix products run once, and how many are in loops."""

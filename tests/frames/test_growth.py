@@ -24,6 +24,8 @@ from tests.frames.programs import (
 from tests.properties import functions
 from tests.properties import strategies as draws
 
+pytestmark = pytest.mark.xla
+
 FREE = {"parameter", "get-tuple-element", "tuple", "while", "bitcast", "dynamic-update-slice", "call", "constant"}
 """Instructions that touch no more of a buffer than they write."""
 

@@ -82,6 +82,7 @@ def test_values_and_gradients():
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, wanted)
 
 
+@pytest.mark.xla
 def test_they_are_one_product_of_the_program():
     """The rows of both branches are multiplied together."""
     hlo = computations(heads(2).lower(numbers(), trees()).as_text("backend"))

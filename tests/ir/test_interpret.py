@@ -63,7 +63,7 @@ def test_random_programs_are_deterministic_and_survive_printing(module, memory):
 def test_drawn_modules_reach_every_instruction_and_operation():
     found = set()
 
-    @settings(max_examples=400, derandomize=True, database=None)
+    @settings(max_examples=400)
     @given(modules())
     def draw(module):
         for function in module.functions:

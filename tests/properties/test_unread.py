@@ -117,14 +117,14 @@ def check(source: str, batch: list[Any]) -> None:
 BATCH = st.lists(trees(), min_size=2, max_size=3)
 
 
-@settings(max_examples=16, derandomize=True, database=None)
+@settings(max_examples=16)
 @given(source=readers(), batch=BATCH)
 def test_row_by_row(source, batch):
     with ab.options(backend="interpret"):
         check(source, batch)
 
 
-@settings(max_examples=3, derandomize=True, database=None)
+@settings(max_examples=3)
 @given(source=readers(), batch=BATCH)
 def test_compiled(source, batch):
     check(source, batch)

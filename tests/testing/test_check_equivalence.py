@@ -117,6 +117,28 @@ def test_what_only_several_examples_show():
     assert found == (1, 4)
 
 
+def test_where_plain_python_jumps_is_said():
+    """0.005 times ten is above 0.05 with 64 bits and below it with 32."""
+    with pytest.raises(NotEquivalent, match="plain Python jumps there") as caught:
+        check_equivalence(lambda p, t: round(t.x * 10, 1), [*TREES, Node(0.005)], (P,), backends=["interpret"])
+    assert caught.value.at_a_jump and caught.value.example == 3
+
+
+WRONG = {
+    "a threshold that is met": (lambda p, t: t.x >= 0.5, lambda p, t: t.x > 0.5),
+    "another threshold": (lambda p, t: t.x * p["w"] > 0.2, lambda p, t: t.x * p["w"] > 0.3),
+    "a number": (lambda p, t: t.x * 1.001, lambda p, t: t.x),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_no_jump(name):
+    """Not even where a comparison meets its threshold: numbers of few bits are compared exactly."""
+    with pytest.raises(NotEquivalent) as caught:
+        check_equivalence(unlike(*WRONG[name]), [Node(0.5)], (P,), backends=["interpret"])
+    assert not caught.value.at_a_jump
+
+
 def test_failures_that_differ():
     wrong = unlike(lambda p, t: t.left.x if t.word == 1 else 0.0, lambda p, t: t.x)
     with pytest.raises(NotEquivalent, match="example 0, failure: AttributeError, not a result"):
