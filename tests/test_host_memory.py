@@ -30,6 +30,7 @@ def faults(how):
     return made.stdout.split()[-1]
 
 
+@pytest.mark.xla
 @pytest.mark.skipif(sys.platform != "linux", reason="counts page faults as Linux does")
 def test_pages_are_not_taken_anew_in_each_call():
     if (kept := faults("keep")) == "none":

@@ -12,7 +12,7 @@ import autobatch as ab
 from autobatch.recognise import all_match, pattern_of, size_of
 
 leaves = st.one_of(
-    st.floats(-4, 4, width=32),
+    st.integers(-32, 32).map(lambda n: n / 8),  # sums of these are exact in any order, also where they cancel
     st.sampled_from([(), (2,), (2, 2)]).map(lambda s: np.ones(s, np.float32)),
     st.sampled_from([(), (2,)]).map(lambda s: jnp.ones(s, jnp.float32)),
     st.just(jnp.asarray(2.0)),

@@ -83,7 +83,7 @@ def test_a_minibatch_computes_the_same(batch, chosen):
     data = ab.pack(batch).plan(functions.child_sum)
     found = np.asarray(functions.child_sum(functions.params(), data[chosen]))
     alone = np.asarray(functions.child_sum(functions.params(), [batch[k] for k in chosen]))
-    np.testing.assert_allclose(found, alone, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(found, alone, rtol=1e-5, atol=1e-5)  # single precision, windows of other widths
 
 
 # ---- levels
