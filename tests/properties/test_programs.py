@@ -17,11 +17,24 @@ from autobatch.testing.programs import batches, typical_tree
 from tests import executables
 from tests.properties import functions as f
 from tests.properties.coverage import EVERYTHING, reached
-from tests.properties.strategies import Many, perfect
+from tests.properties.strategies import Item, Many, perfect
+from tests.properties.test_poisoned_padding import attended
+
+
+@ab.batched(in_axes=(None, 0))
+def powers(p, t: Many):
+    return sum([powers(p, kid) for kid in t.kids], t.x**2)
+
 
 MANY = int(os.environ.get("RANDOM_PROGRAMS", "2000"))
 """Programs of `make test-long`."""
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.py"))
+FAMILY = Many(0.5, [Many(1.0), Many(2.0, [Many(3.0)])])
+SELDOM = [
+    *((g, perfect(2)) for g in (f.chained_thrice, f.with_loss)),
+    *((g, FAMILY) for g in (f.child_fold, f.child_reduction, attended, powers)),
+    (f.table_keys, [Item("go", 1, 0.5), Item("stop", 2, 0.25)]),
+]
 NO_SHRINKING = (Phase.explicit, Phase.generate)
 """Where every attempt compiles with XLA. The reference back end finds small programs."""
 
@@ -41,11 +54,10 @@ def check(program: Program, batch: list[Any], backend: str, grads: bool = False)
 
 
 def test_row_by_row():
-    """Many programs on the reference back end: everything before fission. With three functions of `functions.py`,
-    for what is drawn too seldom, they reach everything together."""
+    """Many programs on the reference back end: everything before fission. With some functions of `functions.py`, for
+    what is drawn too seldom to be there in each run, they reach everything together."""
     counts: Counter[str] = Counter()
-    family = Many(0.5, [Many(1.0), Many(2.0, [Many(3.0)])])
-    for function, batch in ((f.chained_thrice, perfect(2)), (f.child_fold, family), (f.child_reduction, family)):
+    for function, batch in SELDOM:
         counts.update(reached(function.lower(f.params(), [batch])._program.compiled))
 
     @settings(max_examples=32)
