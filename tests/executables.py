@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 
 MAPS = Path("/proc/self/maps")
-MOST = 30_000
+MOST = 40_000
 """Areas of memory. An executable of XLA on a CPU keeps dozens of them, and a process that asks for more than
 `vm.max_map_count`, 65,530 by default, ends wherever it stands: as a segmentation fault, in the middle of LLVM."""
 
