@@ -40,6 +40,18 @@ def leaves_early(node: ast.AST, inner: bool = False) -> bool:
     return any(leaves_early(child, inner) for child in ast.iter_child_nodes(node))
 
 
+def breaks(node: ast.AST) -> bool:
+    """Is there a `break` of this loop?"""
+    match node:
+        case ast.Break():
+            return True
+        case ast.FunctionDef() | ast.Lambda() | ast.ClassDef():
+            return False
+        case ast.For() | ast.While():
+            return any(map(breaks, node.orelse))
+    return any(map(breaks, ast.iter_child_nodes(node)))
+
+
 def reads_earlier(body: Sequence[ast.stmt], name: str) -> bool:
     """May a turn read the variable before it sets it, so that it reads what an earlier turn has set?"""
     return _flow(body, name)[0]

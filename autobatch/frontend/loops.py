@@ -22,6 +22,7 @@ from autobatch.frontend.carrying import (
     Loop,
     Turn,
     aliases_of,
+    breaks,
     carried_names,
     enter_turn,
     leave,
@@ -34,7 +35,7 @@ from autobatch.frontend.layouts import leaf_types
 from autobatch.frontend.numbers import negate, operand_of, traced
 from autobatch.frontend.scans import scan
 from autobatch.frontend.sequences import sequence
-from autobatch.frontend.state import BROKE, CONTINUED, FLAGS, Impure, State
+from autobatch.frontend.state import BROKE, CONTINUED, FLAGS, RETURNED, Impure, State
 from autobatch.ir.core import For, Operand, Value, While
 from autobatch.ir.types import INT, List
 
@@ -61,8 +62,11 @@ def while_statement(s: State, node: ast.While) -> None:
     """`while test: body`"""
     for flag in FLAGS:
         s.bind(flag, v.Static(False))
-    if condition(s.fork(), node.test) is not False:
+    test = condition(s.fork(), node.test)
+    if test is not False:
         _while(s, node, None)
+    if test is True and not any(map(breaks, node.body)) and isinstance(s.flag(RETURNED), v.Leaf):
+        s.bind(RETURNED, v.Static(True))  # what stands behind `while True` is not reached
     _orelse(s, node)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
+import autobatch as ab
 from tests.frontend.harness import check
 from tests.frontend.programs import Node, Tree
 
@@ -156,6 +158,34 @@ def test_while_true_with_break():
         return k
 
     check(f, [0, 5, 30])
+
+
+def test_while_true_that_only_returns_leave():
+    """Behind such a loop there is no path that returns None; a `break` of a loop inside it is none of its own."""
+
+    def f(n):
+        if n % 2:
+            k = n
+            while True:
+                k += 1
+                if k % 7 == 0:
+                    while True:
+                        k += 3
+                        if k % 5 == 0:
+                            break
+                    return k
+        return -n
+
+    def g(x):
+        while True:
+            x = x * 0.5
+            if x < 1.0:
+                return x
+
+    check(f, [0, 1, 2, 3, 9, 13])
+    check(g, [0.5, 7.0, 100.0])
+    values = ab.batched(g)(jnp.array([0.5, 7.0, 100.0]))
+    assert isinstance(values, jax.Array), "numbers, where there is no other path"
 
 
 def test_while_else_and_walrus():
