@@ -71,8 +71,8 @@ def test_row_by_row():
 
 
 def test_control_on_computed_numbers():
-    """What compiles agrees, and a third of what is drawn compiles at least (of forty 30 did; other draws are no reason to
-    fail); the rest is refused with a place and a cure."""
+    """What compiles agrees, and a third of what is drawn compiles at least (of forty, 30 did: room for other draws);
+    the rest is refused with a place and a cure."""
     compiled: list[str] = []
     refused: list[ab.UnsupportedError] = []
 
