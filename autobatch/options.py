@@ -33,6 +33,9 @@ BACKENDS = ("auto", "interpret", "xla")
 PRODUCTS = ("auto", "xla", "native")
 """The names that the option `products` accepts."""
 
+LOOPS = ("auto", "xla", "native")
+"""The names that the option `loops` accepts."""
+
 RESIDUALS = ("save_dots", "save_all", "recompute")
 """The names that the option `residuals` accepts."""
 
@@ -72,6 +75,12 @@ def _backend(value: Any) -> str:
 def _products(value: Any) -> str:
     if value not in PRODUCTS:
         raise ValueError(f"one of {', '.join(PRODUCTS)}")
+    return str(value)
+
+
+def _loops(value: Any) -> str:
+    if value not in LOOPS:
+        raise ValueError(f"one of {', '.join(LOOPS)}")
     return str(value)
 
 
@@ -194,6 +203,12 @@ class Options:
     product. `native`: a kernel that is compiled for this machine (Linux on x86-64 with AVX2; `pip install
     'autobatch[native]'`), else OptionError. `auto`: the kernel where there is one and it was measured to win.
     `f.explain` shows what multiplies in loops."""
+
+    loops: str = field(default="auto", metadata=_spec(_loops, compiles=True))
+    """What runs the levels of a recurrence on a CPU. `native`: machine code of our own, one call for all levels,
+    compiled for this machine as the kernel of `products` is; it is for rows of float32 and the operations of common
+    cells, and OptionError says what stands in its way. `xla`: loops that XLA compiles. `auto`: machine code where that
+    can be, except for products so large that XLA cuts them among several cores."""
 
     residuals: str = field(default="save_dots", metadata=_spec(_residuals, compiles=True))
     """What a gradient keeps of the forward pass, as the policies of `jax.checkpoint` do. `save_dots`: no matrix product

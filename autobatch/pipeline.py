@@ -26,6 +26,7 @@ from autobatch.backends.interpret import demand
 from autobatch.backends.xla import emit, memory
 from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
+from autobatch.backends.xla.native.eligible import all_by_kernel
 from autobatch.errors import Failure
 from autobatch.frontend import Lowered, lower
 from autobatch.ir.blocks import Site
@@ -121,7 +122,7 @@ class Program:
         self.example = example
         self._stages = stages
         self._request = table_request(schedule, options.widths, _machine(schedule, options))
-        self._emit = emit.Program(schedule, self._request, example.constants, options.products)
+        self._emit = emit.Program(schedule, self._request, example.constants, options.products, options.loops)
         policy = cast(Policy, options.residuals)
         self._differentiable = Differentiable(self._emit, schedule, policy)
         self._by_rows = Differentiable(self._emit, schedule, policy, by_rows=True)
@@ -285,6 +286,8 @@ class Program:
 def _machine(schedule: Schedule, options: Options) -> Machine:
     """What the covers of levels go by: this machine is measured only where there are levels, and XLA runs them."""
     if options.backend == "interpret" or not any(isinstance(s, Recurrence) for s in schedule.steps):
+        return TYPICAL
+    if all_by_kernel(schedule, options.loops, options.products, options.widths):
         return TYPICAL
     return machine(options.window_costs)
 

@@ -1,6 +1,7 @@
 """The one module that touches JAX beyond its everyday API: jaxprs in, leaf operations out.
 
-Supported: JAX 0.10 to 0.12. Semi-public names come from `jax.extend.core`; nothing is taken from `jax._src`.
+Supported: JAX 0.10 to 0.12. Semi-public names come from `jax.extend.core` and `jax.interpreters`; nothing is taken from
+`jax._src`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import core
 from jax.extend import core as jex
 from jax.extend.core import primitives
+from jax.interpreters import ad, batching, mlir
 
 from autobatch.ir.core import Apply, Literal, Operand, Value
 from autobatch.ir.ops import Op
@@ -265,3 +268,37 @@ def is_pushed_forward(x: Any) -> bool:
             return True
         x = getattr(x, "primal", getattr(x, "val", None))
     return False
+
+
+def foreign_call(name: str) -> Any:
+    """A primitive that a foreign function computes where a program is lowered for a CPU; elsewhere, in derivatives and
+    under `jax.vmap` it is what its param `plain` makes of the operands, which is traced then and not before.
+
+    Params: `target`, the name of the foreign function; it takes the first `taken` operands. `shapes` of the results,
+    and of its `scratch` memory, results that nobody else sees."""
+    call = jex.Primitive(name)
+    call.multiple_results = True
+    call.def_impl(lambda *xs, plain, **params: plain(*xs))
+    call.def_abstract_eval(lambda *avals, shapes, **params: [core.ShapedArray(s.shape, s.dtype) for s in shapes])
+
+    def on_cpu(ctx: Any, *xs: Any, target: str, taken: int, scratch: Any, **params: Any) -> Any:
+        extra = [core.ShapedArray(s.shape, s.dtype) for s in scratch]
+        inner = ctx.replace(avals_in=ctx.avals_in[:taken], avals_out=[*ctx.avals_out, *extra])
+        found = jax.ffi.ffi_lowering(target)(inner, *xs[:taken])
+        return list(found)[: len(ctx.avals_out)]
+
+    def elsewhere(*xs: Any, plain: Callable[..., Any], **params: Any) -> Any:
+        return plain(*xs)
+
+    def batched(xs: Any, axes: Any, *, plain: Callable[..., Any], **params: Any) -> tuple[Any, Any]:
+        out = jax.vmap(plain, in_axes=tuple(axes))(*xs)
+        return out, [0] * len(out)
+
+    def differentiated(primals: Any, tangents: Any, *, plain: Callable[..., Any], **params: Any) -> tuple[Any, Any]:
+        return jax.jvp(plain, tuple(primals), tuple(map(ad.instantiate_zeros, tangents)))
+
+    mlir.register_lowering(call, on_cpu, platform="cpu")
+    mlir.register_lowering(call, mlir.lower_fun(elsewhere, multiple_results=True))
+    batching.primitive_batchers[call] = batched
+    ad.primitive_jvps[call] = differentiated
+    return call

@@ -268,7 +268,8 @@ def straight(equations: list[Equation]) -> tuple[Equation, ...]:
 def _buffers(equations: list[Equation]) -> tuple[tuple[Variable, ...], ...]:
     """Variables of the loop read together by one gather of it share a buffer (connected components); beside them stands
     what these gathers read from outside. One value from outside, as the zeros that all states begin with, joins
-    nothing: each buffer has a copy."""
+    nothing: each buffer has a copy. A buffer is in the order in which a gather reads all of it, where one does: others
+    are likely to read it in this order, and need no copy then."""
     made = {r for e in equations for r in results(e)}
     together: nx.Graph[Variable] = nx.Graph()
     beside: dict[Variable, set[Variable]] = defaultdict(set)
@@ -279,7 +280,8 @@ def _buffers(equations: list[Equation]) -> tuple[tuple[Variable, ...], ...]:
             for v in inside:
                 beside[v].update(equation.sources)
     groups = [set(g).union(*(beside[v] for v in g)) for g in nx.connected_components(together)]
-    ordered = (tuple(sorted(g, key=lambda v: v.id)) for g in groups)
+    read = {frozenset(e.sources): tuple(dict.fromkeys(e.sources)) for e in equations if isinstance(e, Gather | Fold)}
+    ordered = (read.get(frozenset(g)) or tuple(sorted(g, key=lambda v: v.id)) for g in groups)
     return tuple(sorted(ordered, key=lambda g: [v.id for v in g]))
 
 

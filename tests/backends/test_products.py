@@ -272,7 +272,7 @@ def test_tree_lstm(x64):
     with jax.enable_x64(x64):
         p = jax.tree.map(lambda x: x.astype(jnp.float64 if x64 else jnp.float32), parameters(12))
         wanted = tree_lstm.loop(p, trees())
-        with ab.options(products="native", widths=(16, 5)):
+        with ab.options(products="native", loops="xla", widths=(16, 5)):
             hlo = tree_lstm.lower(p, trees()).as_text("backend")
             found = ab.unbatch(tree_lstm(p, trees()))
     assert hlo.count('custom_call_target="autobatch_product_') == 3, "one for each width, one for all leaves"
@@ -384,12 +384,12 @@ def test_files_that_are_no_objects_are_made_anew(folder, caplog):
 def test_objects_that_are_not_ours_are_refused(folder):
     whole = build.compile_object(module(KERNELS[0]))
     with pytest.raises(LinkError, match="no function elsewhere"):
-        link(whole, "elsewhere")
+        link(whole, ["elsewhere"])
     with pytest.raises(LinkError):
-        link(whole[:200], HANDLER)
+        link(whole[:200], [HANDLER])
     outside = "declare void @f()\ndefine void @handler() {\n  call void @f()\n  ret void\n}\n"
     with pytest.raises(LinkError, match="refers to something outside"):
-        link(build.compile_object(outside), HANDLER)
+        link(build.compile_object(outside), [HANDLER])
 
 
 PROCESS = """

@@ -74,7 +74,7 @@ def test_transformations(name):
 def compiled(products):
     p = jax.tree.map(lambda x: x.astype(jnp.float32), parameters(48))
     data = tree_lstm.pack([*trees(), *trees()])
-    with ab.options(products=products):
+    with ab.options(products=products, loops="xla"):
         run = jax.jit(jax.grad(lambda p: sum((x**2).sum() for x in tree_lstm(p, data)))).lower(p).compile()
         return run(p), run.as_text()
 

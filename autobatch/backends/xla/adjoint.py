@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from autobatch.backends.xla.masks import Rows as MaskedRows
 from autobatch.backends.xla.masks import on_rows
 from autobatch.backends.xla.products.choice import choose_outer, choose_sum
 from autobatch.backends.xla.products.operation import Source, outer, sum_rows
+from autobatch.backends.xla.reverse_loops import ReverseLoop
 from autobatch.backends.xla.row_reads import in_tables, rows_read
 from autobatch.backends.xla.rows import segment_reduce, take
 from autobatch.ir import jax_compat
@@ -44,10 +45,9 @@ from autobatch.ir.system import (
     Selected,
     Spread,
     Variable,
-    reads,
 )
 from autobatch.optimize.contractions import row_product
-from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage
+from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage, Task
 from autobatch.optimize.requests import gather_layout
 from autobatch.runtime.tables import Signature
 
@@ -429,8 +429,13 @@ class AdjointEmission(Emission):
         first = segment_reduce("min", at, jnp.where(live, owner, rows), rows)
         return (equal & (at == take(first, owner))).astype(dtype)
 
-    def loop(self, recurrence: Recurrence) -> None:
-        self.env.update(ReverseLoop(self, recurrence).run())
+    def level_loop(self, recurrence: Recurrence, before: Sequence[Task] = ()) -> LevelLoop:
+        return ReverseLoop(self, recurrence, before)
+
+    def forgetful(self) -> Self:
+        made = super().forgetful()
+        made.entered, made.inverses, made.derived, made.contracted, made.sums = {}, {}, {}, {}, {}
+        return made
 
 
 def _adds(equation: Contract) -> bool:
@@ -438,60 +443,6 @@ def _adds(equation: Contract) -> bool:
     cotangent = equation.cotangents[0]
     shape = equation.result.type.shape
     return equation.of.op.name in ("add", "add_any") and cotangent is not None and cotangent.type.shape == shape
-
-
-class ReverseLoop(LevelLoop):
-    """A level loop of a derivative: rows add up what the rows that have read them hand down, or read such sums."""
-
-    e: AdjointEmission
-
-    def __init__(self, emission: AdjointEmission, recurrence: Recurrence) -> None:
-        super().__init__(emission, recurrence)
-        self.runs: dict[Variable, Runs] = {}
-        for task in recurrence.tasks:
-            for equation in task.equations:
-                if isinstance(equation, Collect | Follow):
-                    first = emission.beginnings(self.buffer_of(equation))
-                    self.runs[equation.result] = emission.runs(equation, first)
-                for x in reads(equation):
-                    if isinstance(equation, Compute) and x in self.made and self.made[x].order != task.order:
-                        emission.permutation(task.order, self.made[x].order)
-
-    def buffer_of(self, equation: Collect | Follow) -> tuple[Variable, ...]:
-        """The variables of the buffer that is read."""
-        inside = self.made.keys() & set(equation.sources)
-        return next(g for g in self.recurrence.buffers if not inside.isdisjoint(g))
-
-    def gathered(self, equation: Equation, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
-        if not isinstance(equation, Collect | Follow):
-            return super().gathered(equation, order, start, width, buffers)
-        runs = self.runs[equation.result]
-        source = self.source(equation, buffers)
-        dtype = jax_compat.device_dtype(equation.result.type)
-
-        def entry(where: Any, live: Any) -> Any:
-            held = jnp.where(live, where, 0)
-            index = take(runs.index, held)
-            live = live & (index >= 0)
-            values = take(source, jnp.where(live, index, 0)).astype(dtype)
-            if runs.factors is not None:
-                values = scaled(values, take(runs.factors, held))
-            return jnp.where(live.reshape((width,) + (1,) * (values.ndim - 1)), values, jnp.zeros_like(values))
-
-        if runs.first is None:
-            return entry(start + jnp.arange(width), jnp.ones(width, bool))
-        first, count = (
-            jax.lax.dynamic_slice_in_dim(x, start, width, allow_negative_indices=False)
-            for x in (runs.first, runs.count)
-        )
-        longest = jnp.max(count)
-
-        def more(carry: tuple[Any, Any]) -> tuple[Any, Any]:
-            at, total = carry
-            return at + 1, total + entry(first + at, at < count)
-
-        begin = jnp.int32(1), entry(first, count > 0)
-        return jax.lax.while_loop(lambda c: c[0] < longest, more, begin)[1]
 
 
 def _same(a: Contract, b: Contract) -> bool:

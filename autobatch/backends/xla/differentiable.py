@@ -63,7 +63,7 @@ class Differentiable:
         assert self.adjoint is not None
         program = self.program
         made = AdjointProgram(
-            self.adjoint.schedule, program.request, self.adjoint.constants, program.products, self.root
+            self.adjoint.schedule, program.request, self.adjoint.constants, program.products, program.loops, self.root
         )
         return Differentiable(made, self.root, self.policy)
 

@@ -5,10 +5,11 @@ Everything here runs under JAX's tracing: arrays are tracers, and what is emitte
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, Self, assert_never
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 from autobatch.backends.protocol import data_column
 from autobatch.backends.xla.buffers import Buffers
 from autobatch.backends.xla.loops import LevelLoop
+from autobatch.backends.xla.native.before import before_loops
 from autobatch.backends.xla.products.window import Matrices, product_of_rows
 from autobatch.backends.xla.row_reads import rows_of_each
 from autobatch.backends.xla.rows import compute, compute_live, segment_reduce, take
@@ -45,7 +47,7 @@ from autobatch.ir.system import (
 )
 from autobatch.ir.types import Array
 from autobatch.optimize.contractions import row_product
-from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage
+from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage, Task
 from autobatch.optimize.requests import gather_layout, weight_dtype
 from autobatch.optimize.row_reads import lookups
 from autobatch.runtime.tables import Signature, TableRequest, layout
@@ -59,6 +61,8 @@ class Program:
     request: TableRequest
     constants: Sequence[Any]
     products: str
+    """The option of that name."""
+    loops: str
     """The option of that name."""
 
     def run(
@@ -108,7 +112,7 @@ class Emission:
         signature: Signature,
     ) -> None:
         self.schedule, self.request, self.constants = program.schedule, program.request, program.constants
-        self.products = program.products
+        self.products, self.loops = program.products, program.loops
         self.shared, self.tables, self.signature = shared, tables, signature
         self.places, _ = layout(program.request, signature)
         self.env: dict[Variable, Any] = {}
@@ -122,6 +126,9 @@ class Emission:
         self.makers = {r: e for s in stages for e in s.equations for r in results(e)}
         self.stage_of = {r: s for s in stages for e in s.equations for r in results(e)}
         self.matrices = Matrices(self.env, self.makers)
+        self.before = before_loops(self.schedule, self.lookups) if program.loops != "xla" else {}
+        parts = [(*b.waiting, *(e for t in b.tasks for e in t.equations)) for b in self.before.values()]
+        self.later = {id(e) for equations in parts for e in equations}
 
     def run(self) -> None:
         for step in self.schedule.steps:
@@ -233,6 +240,8 @@ class Emission:
                 equation.result in self.late or equation.result in self.lookups
             ):
                 continue
+            if id(equation) in self.later:
+                continue
             self.env.update(zip(results(equation), self.whole(equation, stage), strict=True))
 
     def whole(self, equation: Equation, step: Stage | Recurrence) -> Sequence[Any]:
@@ -313,4 +322,31 @@ class Emission:
     # ---- recurrences
 
     def loop(self, recurrence: Recurrence) -> None:
-        self.env.update(LevelLoop(self, recurrence).run())
+        """By the kernel, with what fills its buffers before; else by XLA."""
+        before = self.before.get(recurrence.index)
+        tasks = () if before is None else before.tasks
+        loop = self.level_loop(recurrence, tasks)
+        found = loop.by_kernel()
+        if found is None and tasks:
+            self.compute(e for t in tasks for e in t.equations)
+            loop = self.level_loop(recurrence)
+            found = loop.by_kernel()
+        self.env.update(loop.by_xla() if found is None else found)
+        if before is not None:
+            self.compute(before.waiting)
+
+    def compute(self, equations: Iterable[Equation]) -> None:
+        """Equations of stages, later than their turn."""
+        for e in equations:
+            self.env.update(zip(results(e), self.whole(e, self.stage_of[results(e)[0]]), strict=True))
+
+    def level_loop(self, recurrence: Recurrence, before: Sequence[Task] = ()) -> LevelLoop:
+        return LevelLoop(self, recurrence, before)
+
+    def forgetful(self) -> Self:
+        """The same emission without what it has made so far, to be made of other arrays."""
+        made = copy.copy(self)
+        made.env, made.wholes, made.permuted, made.multiplied = {}, {}, {}, {}
+        made.buffers = Buffers(self.products, first=next(self.buffers.numbers))
+        made.matrices = Matrices(made.env, self.makers)
+        return made

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
 from autobatch.backends.protocol import COMBINE, NEUTRAL
+from autobatch.backends.xla.inverse import Runs
+from autobatch.backends.xla.native.operation import native
 from autobatch.backends.xla.products.window import LoopProducts, Source
 from autobatch.backends.xla.rows import compute_live, take
 from autobatch.ir import jax_compat
@@ -35,17 +38,35 @@ Carry = tuple[Any, list[Any], list[Any]]
 """Of a loop over levels: the level, how many windows of each task and width are done, the buffers."""
 
 
+@dataclass
+class Buffer:
+    """What a loop writes rows to: several arrays, one behind the other, each of so many rows. `parts`: those that are
+    there before the loop; None for what it makes."""
+
+    parts: list[Any | None]
+    rows: list[int]
+    shape: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def whole(self) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((sum(self.rows), *self.shape), self.dtype)
+
+
 class LevelLoop:
     """One recurrence: a loop over levels, in each level over the tasks, in each task over windows of several widths.
 
     Each array that other rows read is one buffer; a window gathers its operands, computes, and writes its rows in one
     contiguous slice. (DESIGN.md section 8 lists what would make XLA copy the buffers.)"""
 
-    def __init__(self, emission: Emission, recurrence: Recurrence) -> None:
-        self.e, self.recurrence = emission, recurrence
-        self.made = {r: t for t in recurrence.tasks for e in t.equations for r in results(e)}
+    def __init__(self, emission: Emission, recurrence: Recurrence, before: Sequence[Task] = ()) -> None:
+        """`before`: tasks on all rows of other spaces, whose results stand in the buffers of the loop. Only the kernel
+        runs them together with it."""
+        self.e, self.recurrence, self.before = emission, recurrence, tuple(before)
+        self.tasks = (*self.before, *recurrence.tasks)
+        self.made = {r: t for t in self.tasks for e in t.equations for r in results(e)}
         self.place: dict[Variable, tuple[int, int]] = {}
-        self.initial: list[Any] = []
+        self.buffers: list[Buffer] = []
         self.shared: list[tuple[tuple[Variable, ...], int]] = []
         self.joined: dict[str, Any] = {}
         self.ordered: dict[tuple[Variable, int], Any] = {}
@@ -57,13 +78,13 @@ class LevelLoop:
         wanted = self.read_elsewhere()
         for variable, task in self.made.items():
             if variable not in self.place and variable in wanted:
-                shape = (emission.capacity(task.order), *variable.type.shape)
-                self.place[variable] = (len(self.initial), 0)
-                self.initial.append(emission.buffers.unwritten(shape, jax_compat.device_dtype(variable.type)))
+                self.place[variable] = (len(self.buffers), 0)
+                rows, dtype = emission.capacity(task.order), jax_compat.device_dtype(variable.type)
+                self.buffers.append(Buffer([None], [rows], variable.type.shape, dtype))
 
     def prepare(self) -> None:
         """What the loop reads and does not change is put in place before it."""
-        for task in self.recurrence.tasks:
+        for task in self.tasks:
             for equation in task.equations:
                 match equation:
                     case Gather(sources=sources) | Fold(sources=sources):
@@ -89,22 +110,50 @@ class LevelLoop:
         for v in group:
             part = None if v in self.made else self.e.joined([v], dtype)
             if part is None:
-                self.place[v] = (len(self.initial), sum(rows))
+                self.place[v] = (len(self.buffers), sum(rows))
             parts.append(part)
             rows.append(self.e.capacity(self.made[v].order) if part is None else part.shape[0])
-        self.shared.append((group, len(self.initial)))
-        self.initial.append(self.e.buffers.beginning(parts, rows, group[0].type.shape, dtype))
+        self.shared.append((group, len(self.buffers)))
+        self.buffers.append(Buffer(parts, rows, group[0].type.shape, dtype))
 
     def read_elsewhere(self) -> set[Variable]:
         """Variables that something outside this loop, or another task of it, reads."""
         found = set(self.e.schedule.system.outputs)
-        inside = {id(e): t for t in self.recurrence.tasks for e in t.equations}
+        inside = {id(e): t for t in self.tasks for e in t.equations}
         for equation in self.e.schedule.system.equations:
             task = inside.get(id(equation))
             found.update(v for v in reads(equation) if v in self.made and (task is None or self.made[v] is not task))
         return found
 
-    def run(self) -> dict[Variable, Any]:
+    def runs_of(self, equation: Collect | Follow) -> Runs:
+        """What the rows of an equation of a derivative read."""
+        raise AssertionError("an equation of a derivative")
+
+    def by_kernel(self) -> dict[Variable, Any] | None:
+        """What is read elsewhere, where the kernel can run the loop; else None."""
+        final = native(self)
+        return None if final is None else self.placed(final)
+
+    def by_xla(self) -> dict[Variable, Any]:
+        """What is read elsewhere, by loops that XLA compiles."""
+        return self.placed(self.levels_by_xla())
+
+    def placed(self, final: Sequence[Any]) -> dict[Variable, Any]:
+        """What the buffers hold after all levels."""
+        found: dict[Variable, Any] = {}
+        for group, buffer in self.shared:
+            self.e.hold(group, final[buffer])
+        for variable, task in self.made.items():
+            if variable in self.place:
+                buffer, at = self.place[variable]
+                rows = self.e.capacity(task.order)
+                whole = final[buffer]
+                found[variable] = whole if whole.shape[0] == rows else jax.lax.slice_in_dim(whole, at, at + rows)
+        return found
+
+    def levels_by_xla(self) -> list[Any]:
+        """The buffers after all levels, by loops that XLA compiles."""
+        assert not self.before
         index = self.recurrence.index
         levels = self.e.entry("levels", index)
         kinds = [
@@ -124,18 +173,10 @@ class LevelLoop:
             return turn + 1, done, buffers
 
         done = [self.e.entry(self.windows_of(t, w, "first"), levels) if reverse else jnp.int32(0) for t, w in kinds]
-        start: Carry = (jnp.int32(0), done, self.initial)
+        initial = [self.e.buffers.beginning(b.parts, b.rows, b.shape, b.dtype) for b in self.buffers]
+        start: Carry = (jnp.int32(0), done, initial)
         _, _, final = jax.lax.while_loop(lambda c: c[0] < levels, level, start)
-        found: dict[Variable, Any] = {}
-        for group, buffer in self.shared:
-            self.e.hold(group, final[buffer])
-        for variable, task in self.made.items():
-            if variable in self.place:
-                buffer, at = self.place[variable]
-                rows = self.e.capacity(task.order)
-                whole = final[buffer]
-                found[variable] = whole if whole.shape[0] == rows else jax.lax.slice_in_dim(whole, at, at + rows)
-        return found
+        return final
 
     def windows_of(self, task: Task, width: int, table: str) -> str:
         """The name of a table of the windows of a task."""

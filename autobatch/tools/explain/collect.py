@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from autobatch.backends.xla.native.eligible import all_by_kernel
 from autobatch.errors import Failure, SourceError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import walk
@@ -44,7 +45,9 @@ def of_call(
     counts = bound.counts()
     found = placed(schedule, spec, counts)
     lines = Lines(found, spec, lowered.module)
-    loops = recurrences(schedule, bound)
+    options = compiled.options
+    native = options.backend != "interpret" and all_by_kernel(schedule, options.loops, options.products, options.widths)
+    loops = recurrences(schedule, bound, native)
     used = {space.index for p in found if (space := space_of(p.equation)) is not None}
     texts = outermost([*map(written, lowered.sources), *(around(span) for span, _ in lowered.traced)])
 
@@ -64,7 +67,7 @@ def of_call(
         strategies=(*strategies(lowered.module, spec, (p.equation for p in found)), *packs),
         rows=_rows(program, plan, counts, signature, used),
         recurrences=loops,
-        products=products(found, compiled.options.products, plan.request.widths),
+        products=products(found, "xla" if native else options.products, plan.request.widths),
         widths=plan.request.widths,
         bytes=_bytes(program, plan.request, tables, loops),
     )

@@ -100,7 +100,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class Task:
-    """Straight-line code that a level loop runs over rows of one kind, window by window."""
+    """Straight-line code that a level loop runs over rows of one kind: window by window where XLA runs the loop."""
 
     name: str
     rows: int
@@ -120,7 +120,7 @@ class Level:
 @dataclass(frozen=True)
 class Recurrence:
     """A level loop. `occupancy` is `rows / computed`, None without rows. `buffer_bytes`: arrays that carry rows from
-    level to level, and out of the loop."""
+    level to level, and out of the loop. `native`: machine code runs it, and computes the rows there are."""
 
     index: int
     rows: int
@@ -129,6 +129,7 @@ class Recurrence:
     tasks: tuple[Task, ...]
     levels: tuple[Level, ...]
     buffer_bytes: int
+    native: bool = False
 
 
 @dataclass(frozen=True)

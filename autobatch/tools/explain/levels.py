@@ -32,12 +32,12 @@ class Bound:
         return dict(enumerate(self.table("counts").tolist()))
 
 
-def recurrences(schedule: Schedule, bound: Bound) -> tuple[Recurrence, ...]:
-    """What each level loop does."""
-    return tuple(_recurrence(schedule, r, bound) for r in schedule.recurrences())
+def recurrences(schedule: Schedule, bound: Bound, native: bool) -> tuple[Recurrence, ...]:
+    """What each level loop does. `native`: machine code runs them all."""
+    return tuple(_recurrence(schedule, r, bound, native) for r in schedule.recurrences())
 
 
-def _recurrence(schedule: Schedule, recurrence: fission.Recurrence, bound: Bound) -> Recurrence:
+def _recurrence(schedule: Schedule, recurrence: fission.Recurrence, bound: Bound, native: bool) -> Recurrence:
     n = recurrence.index
     deepest = int(bound.table("levels")[n])
     rows, computed = np.zeros(deepest, np.int64), np.zeros(deepest, np.int64)
@@ -47,11 +47,12 @@ def _recurrence(schedule: Schedule, recurrence: fission.Recurrence, bound: Bound
         widths = window_widths(bound.request, bound.signature, task.order.index)
         mine = np.diff(bound.table(f"{name}.end")[:deepest], prepend=0)
         windows = {w: np.diff(bound.table(f"{name}.{w}.first")[: deepest + 1]) for w in widths}
-        done = sum((w * count for w, count in windows.items()), np.zeros(deepest, np.int64))
+        windows = {} if native else windows
+        done = mine if native else sum((w * count for w, count in windows.items()), np.zeros(deepest, np.int64))
         rows, computed = rows + mine, computed + done
         used = tuple(Windows(w, int(count.sum())) for w, count in windows.items() if count.any())
         tasks.append(Task(str(task.order), int(mine.sum()), int(done.sum()), len(task.equations), used))
     total, all_ = int(rows.sum()), int(computed.sum())
     levels = tuple(Level(r, c) for r, c in zip(rows.tolist(), computed.tolist(), strict=True))
     size = sum(footprint.size(v, bound.signature.capacity) for v in footprint.carried(schedule, recurrence))
-    return Recurrence(n, total, all_, total / all_ if all_ else None, tuple(tasks), levels, size)
+    return Recurrence(n, total, all_, total / all_ if all_ else None, tuple(tasks), levels, size, native)

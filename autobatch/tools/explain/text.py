@@ -87,7 +87,8 @@ def _levels(loop: Recurrence) -> list[str]:
     lines = [f"levels of r{loop.index}", f"  {summary(loop)}"]
     for task in loop.tasks:
         windows = ", ".join(f"{w.count:,} of {w.width:,} rows" for w in task.windows) or "none"
-        lines.append(f"  {task.name}: {task.rows:,} rows, {task.operations} operations, windows: {windows}")
+        more = "" if loop.native else f", windows: {windows}"
+        lines.append(f"  {task.name}: {task.rows:,} rows, {task.operations} operations{more}")
     widths = [f"{level.rows:,}" for level in loop.levels]
     if len(widths) > SHOWN_LEVELS:
         half = SHOWN_LEVELS // 2

@@ -111,6 +111,8 @@ def windows_of(product: Product, facts: Facts) -> str:
         return "" if product.rows is None else f"{product.rows:,}"
     loop = facts.recurrences[product.place.recurrence]
     task = next(t for t in loop.tasks if t.name == product.task)
+    if loop.native:
+        return f"{task.rows:,}"
     return " + ".join(f"{w.count:,} of {w.width:,}" for w in task.windows) or "none"
 
 
@@ -141,6 +143,8 @@ def summary(loop: Recurrence) -> str:
         return "no rows, no levels"
     levels = f"{len(loop.levels):,} level{'' if len(loop.levels) == 1 else 's'}"
     rows = f"{loop.rows:,} row{'' if loop.rows == 1 else 's'}"
+    if loop.native:
+        return f"{rows} on {levels}; machine code, one call, no windows"
     return f"{rows} on {levels}; {loop.computed:,} computed in windows: occupancy {percent(loop.occupancy)}"
 
 

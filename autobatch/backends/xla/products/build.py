@@ -16,6 +16,7 @@ import platform
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -57,8 +58,14 @@ class Registered:
 
 
 _lock = threading.Lock()
-_code: list[Code] = []
+_kept: list[Code] = []
 """Machine code lives as long as the process: XLA keeps its address."""
+_code: dict[Kernel, Code] = {}
+"""The last that was loaded of each kernel."""
+_known: set[str] = set()
+"""Targets that XLA knows."""
+LIBRARY = ("gather", "panels")
+"""Functions of the kernel of products that other code calls."""
 
 
 @cache
@@ -104,39 +111,61 @@ def register(kernel: Kernel) -> Registered:
     """Make a kernel known to XLA. Once in a process: XLA keeps the first address that it gets for a name."""
     with _lock:
         target, address = load(kernel)
-        try:
-            jax.ffi.register_ffi_target(target, _capsule(address), platform="cpu", api_version=INTERFACE)
-        except Exception as error:  # whatever XLA has against it, its own products remain
-            raise UnavailableError(f"XLA does not take the kernel: {error}") from error
+        _make_known(target, address)
         return Registered(kernel, target)
 
 
-def _target_name(kernel: Kernel, text: str) -> str:
+def registered_code(stem: str, text: str, dtype: str) -> str:
+    """The target of a handler that calls functions of the kernel of products, compiled and made known to XLA;
+    UnavailableError where that cannot be. `text`: its module."""
+    product = registered(dtype).kernel
+    with _lock:
+        name = _target_name(f"{stem}_{product.dtype}x{product.lanes}", "\n".join([text, module(product)]))
+        if name not in _known:
+            code = _code_of(name, text, (HANDLER,), {f: _code[product].functions[f] for f in LIBRARY})
+            _kept.append(code)
+            _make_known(name, code.functions[HANDLER])
+        return name
+
+
+def _make_known(target: str, address: int) -> None:
+    try:
+        jax.ffi.register_ffi_target(target, _capsule(address), platform="cpu", api_version=INTERFACE)
+    except Exception as error:  # whatever XLA has against it, its own operations remain
+        raise UnavailableError(f"XLA does not take the kernel: {error}") from error
+    _known.add(target)
+
+
+def _target_name(stem: str, text: str) -> str:
     digest = hashlib.sha256("\n".join([text, host().identity, *BUILD.values()]).encode()).hexdigest()[:16]
-    return f"autobatch_{kernel.operation}_{kernel.dtype}x{kernel.lanes}_{digest}"
+    return f"autobatch_{stem}_{digest}"
 
 
 def load(kernel: Kernel) -> tuple[str, int]:
     """The name and the address of a handler, compiled now or before."""
     text = module(kernel)
-    name = _target_name(kernel, text)
+    name = _target_name(f"{kernel.operation}_{kernel.dtype}x{kernel.lanes}", text)
+    functions = (HANDLER, *(LIBRARY if kernel.operation == "product" else ()))
+    code = _code_of(name, text, functions, {})
+    _kept.append(code)
+    _code[kernel] = code
+    return name, code.functions[HANDLER]
+
+
+def _code_of(name: str, text: str, functions: Sequence[str], outside: Mapping[str, int]) -> Code:
     path = _object_path(name)
     held = _read(path)
-    code = None
     if held is not None:
         try:
-            code = link(held, HANDLER)
+            return link(held, functions, outside)
         except LinkError as error:
             logger.warning("the kept object %s is not usable (%s): compiled again", path, error)
-    if code is None:
-        made = compile_object(text)
-        _write(path, made)
-        try:
-            code = link(made, HANDLER)
-        except LinkError as error:
-            raise UnavailableError(f"what LLVM makes cannot be linked: {error}") from error
-    _code.append(code)
-    return name, code.address
+    made = compile_object(text)
+    _write(path, made)
+    try:
+        return link(made, functions, outside)
+    except LinkError as error:
+        raise UnavailableError(f"what LLVM makes cannot be linked: {error}") from error
 
 
 def compile_object(text: str) -> bytes:

@@ -115,12 +115,12 @@ def _slower(work: int) -> str | None:
     """Why XLA's product is taken to be the faster one."""
     if work < LEAST:
         return "too little work for a call"
-    if work >= MANY and _cores() > 1:
-        return f"XLA cuts so much work among {_cores()} cores"
+    if work >= MANY and available_cores() > 1:
+        return f"XLA cuts so much work among {available_cores()} cores"
     return None
 
 
-def _cores() -> int:
+def available_cores() -> int:
     """Processors that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

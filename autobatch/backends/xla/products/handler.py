@@ -68,15 +68,17 @@ def module(kernel: Kernel) -> str:
     return "\n".join(parts)
 
 
-def _buffer(f: Function, buffers: str, number: str | int) -> str:
+def buffer(f: Function, buffers: str, number: str | int) -> str:
+    """One of a list of arguments or results."""
     return f.load("ptr", buffers, f.mul(str(number), 8))
 
 
-def _data(f: Function, buffer: str) -> str:
+def data(f: Function, buffer: str) -> str:
+    """The address of its first number."""
     return f.load("ptr", buffer, BUFFER_DATA)
 
 
-def _dimension(f: Function, buffer: str, axis: int) -> str:
+def dimension(f: Function, buffer: str, axis: int) -> str:
     return f.load("i64", f.load("ptr", buffer, BUFFER_DIMENSIONS), 8 * axis)
 
 
@@ -88,13 +90,13 @@ def sources(name: Literal["sources", "transposed"]) -> Function:
     )
     offset = f.slot(0)
     with f.loop(0, "%count", 1) as number:
-        x = _buffer(f, "%buffers", f.mul(number, 2))
-        index = _buffer(f, "%buffers", f.add(f.mul(number, 2), 1))
-        entries = f.at(_data(f, index), f.mul("%first", 4))
-        none = f.let(f"icmp eq i64 {_dimension(f, index, 0)}, 0")
+        x = buffer(f, "%buffers", f.mul(number, 2))
+        index = buffer(f, "%buffers", f.add(f.mul(number, 2), 1))
+        entries = f.at(data(f, index), f.mul("%first", 4))
+        none = f.let(f"icmp eq i64 {dimension(f, index, 0)}, 0")
         chosen = f.let(f"select i1 {none}, ptr null, ptr {entries}")
-        k, at = _dimension(f, x, 1), f.get(offset)
-        operands = f"ptr {_data(f, x)}, ptr {chosen}, i64 %first, i64 %rows, i64 {k}, i64 {at}, {more}ptr %block"
+        k, at = dimension(f, x, 1), f.get(offset)
+        operands = f"ptr {data(f, x)}, ptr {chosen}, i64 %first, i64 %rows, i64 {k}, i64 {at}, {more}ptr %block"
         f.do(f"call void @{'gather' if name == 'sources' else 'transpose'}({operands})")
         f.set(offset, f.add(at, k))
     f.do("ret void")
@@ -146,55 +148,55 @@ def run_product(f: Function, arguments: str, number: str, results: str) -> None:
     """Pairs and the matrix are an odd number of arguments; where there is one more, it is the count of rows."""
     pairs = f.let(f"udiv i64 {f.sub(number, 1)}, 2")
     at = f.mul(pairs, 2)
-    packed, out, scratch = _buffer(f, arguments, at), _buffer(f, results, 0), _buffer(f, results, 1)
-    all_rows = _dimension(f, out, 0)
+    packed, out, scratch = buffer(f, arguments, at), buffer(f, results, 0), buffer(f, results, 1)
+    all_rows = dimension(f, out, 0)
     rows = f.slot(all_rows)
     with f.when(f.let(f"icmp ugt i64 {f.sub(number, at)}, 1")):
-        count = _data(f, _buffer(f, arguments, f.add(at, 1)))
+        count = data(f, buffer(f, arguments, f.add(at, 1)))
         live = f.let(f"sext i32 {f.load('i32', count, align=4)} to i64")
         f.set(rows, f.least(f.let(f"call i64 @llvm.smax.i64(i64 {live}, i64 0)"), all_rows))
-    m, n = f.get(rows), _dimension(f, out, 1)
-    sizes = [m, n, _dimension(f, packed, 1), _dimension(f, scratch, 1), _dimension(f, scratch, 0)]
-    pointers = ", ".join(f"ptr {_data(f, b)}" for b in (packed, out, scratch))
+    m, n = f.get(rows), dimension(f, out, 1)
+    sizes = [m, n, dimension(f, packed, 1), dimension(f, scratch, 1), dimension(f, scratch, 0)]
+    pointers = ", ".join(f"ptr {data(f, b)}" for b in (packed, out, scratch))
     numbers = ", ".join(f"i64 {size}" for size in sizes)
     f.do(f"call void @product(ptr {arguments}, i64 {pairs}, {pointers}, {numbers})")
-    f.do(f"call void @zeros(ptr {_data(f, out)}, i64 {f.mul(m, n)}, i64 {f.mul(all_rows, n)})")
+    f.do(f"call void @zeros(ptr {data(f, out)}, i64 {f.mul(m, n)}, i64 {f.mul(all_rows, n)})")
 
 
 def run_outer(f: Function, arguments: str, number: str, results: str) -> None:
     pairs = f.let(f"udiv i64 {f.sub(number, 2)}, 2")
-    g, live = _buffer(f, arguments, f.sub(number, 2)), _buffer(f, arguments, f.sub(number, 1))
-    out, left, right = (_buffer(f, results, k) for k in range(3))
-    rows = f.let(f"sext i32 {f.load('i32', _data(f, live), align=4)} to i64")
+    g, live = buffer(f, arguments, f.sub(number, 2)), buffer(f, arguments, f.sub(number, 1))
+    out, left, right = (buffer(f, results, k) for k in range(3))
+    rows = f.let(f"sext i32 {f.load('i32', data(f, live), align=4)} to i64")
     rows = f.let(f"call i64 @llvm.smax.i64(i64 {rows}, i64 0)")
-    sizes = [f.least(rows, _dimension(f, g, 0)), _dimension(f, out, 1), _dimension(f, out, 0), _dimension(f, right, 0)]
-    pointers = ", ".join(f"ptr {_data(f, b)}" for b in (g, out, left, right))
+    sizes = [f.least(rows, dimension(f, g, 0)), dimension(f, out, 1), dimension(f, out, 0), dimension(f, right, 0)]
+    pointers = ", ".join(f"ptr {data(f, b)}" for b in (g, out, left, right))
     numbers = ", ".join(f"i64 {size}" for size in sizes)
     f.do(f"call void @outer(ptr {arguments}, i64 {pairs}, {pointers}, {numbers})")
 
 
 def run_pack(f: Function, arguments: str, number: str, results: str) -> None:
-    turned, out = _buffer(f, arguments, 0), _buffer(f, results, 0)
-    transposed = f.let(f"icmp ne i64 {_dimension(f, turned, 0)}, 0")
+    turned, out = buffer(f, arguments, 0), buffer(f, results, 0)
+    transposed = f.let(f"icmp ne i64 {dimension(f, turned, 0)}, 0")
     as_it_is = f.let(f"xor i1 {transposed}, true")
-    to, panels, k = f"ptr {_data(f, out)}", _dimension(f, out, 0), _dimension(f, out, 1)
+    to, panels, k = f"ptr {data(f, out)}", dimension(f, out, 0), dimension(f, out, 1)
     before = f.slot(0)
     with f.loop(1, number, 1) as each:
-        w = _buffer(f, arguments, each)
-        rows, done = _dimension(f, w, 0), f.get(before)
+        w = buffer(f, arguments, each)
+        rows, done = dimension(f, w, 0), f.get(before)
         with f.when(as_it_is):
-            columns = _dimension(f, w, 1)
-            f.do(f"call void @straight(ptr {_data(f, w)}, i64 {rows}, i64 {columns}, {to}, i64 {done}, i64 {k})")
+            columns = dimension(f, w, 1)
+            f.do(f"call void @straight(ptr {data(f, w)}, i64 {rows}, i64 {columns}, {to}, i64 {done}, i64 {k})")
         with f.when(transposed):
-            f.do(f"call void @turned(ptr {_data(f, w)}, i64 {rows}, {to}, i64 {done}, i64 {k})")
+            f.do(f"call void @turned(ptr {data(f, w)}, i64 {rows}, {to}, i64 {done}, i64 {k})")
         f.set(before, f.add(done, rows))
     with f.when(transposed):
         f.do(f"call void @fill({to}, i64 {f.get(before)}, i64 {panels}, i64 {k})")
 
 
 def run_sum(f: Function, arguments: str, number: str, results: str) -> None:
-    x, source, owner = (_buffer(f, arguments, k) for k in range(3))
-    out = _buffer(f, results, 0)
-    pointers = ", ".join(f"ptr {_data(f, b)}" for b in (x, source, owner, out))
-    sizes = [_dimension(f, owner, 0), _dimension(f, out, 0), _dimension(f, out, 1)]
+    x, source, owner = (buffer(f, arguments, k) for k in range(3))
+    out = buffer(f, results, 0)
+    pointers = ", ".join(f"ptr {data(f, b)}" for b in (x, source, owner, out))
+    sizes = [dimension(f, owner, 0), dimension(f, out, 0), dimension(f, out, 1)]
     f.do(f"call void @sum_rows({pointers}, {', '.join(f'i64 {size}' for size in sizes)})")

@@ -106,7 +106,7 @@ class Kernel:
 
     def text(self) -> str:
         """The module but for the handler; `product` is its entry."""
-        return "\n".join([self.declarations(), str(gather(self)), str(multiply(self))])
+        return "\n".join([self.declarations(), str(gather(self)), str(panels(self)), str(multiply(self))])
 
     def micro(self, f: Function, rows: str, columns: str, operands: str) -> None:
         """Call the micro kernel for so many rows, and for so many columns of a panel, or more."""
@@ -193,8 +193,7 @@ def gather(kernel: Kernel) -> Function:
 
     `index`: which rows of `x`, or null where they are `first` and those behind it. `k`: columns of the source."""
     f = Function(
-        "internal void @gather(ptr %x, ptr %index, i64 %first, i64 %rows, i64 %k, i64 %offset, ptr %block) "
-        "noinline nounwind"
+        "void @gather(ptr %x, ptr %index, i64 %first, i64 %rows, i64 %k, i64 %offset, ptr %block) noinline nounwind"
     )
     distance = f.mul("%rows", CHUNK)
     with f.loop(0, "%rows", 1) as row:
@@ -244,8 +243,30 @@ def copy_row(f: Function, kernel: Kernel, source: str, first_chunk: str, distanc
         copy(kernel.scalar, 1)
 
 
+def panels(kernel: Kernel) -> Function:
+    """All panels of the matrix, and for each the blocks of a tile of rows.
+
+    `scratch`: the blocks, of `block` rows each but for the last. `k`: columns of the rows; `room`: the same rounded
+    up to chunks. `out`: the first row of the result, rows `stride` bytes apart."""
+    f = Function(
+        "void @panels(ptr %scratch, i64 %rows, i64 %block, i64 %room, ptr %w, i64 %k, i64 %n, ptr %out, i64 %stride) "
+        "noinline nounwind"
+    )
+    row_bytes = f.mul("%room", kernel.bytes)
+    with f.loop(0, "%n", kernel.panel) as column:
+        left = f.sub("%n", column)
+        panel = f.at("%w", f.mul(f.mul(column, "%k"), kernel.bytes))
+        with f.loop(0, "%rows", "%block") as first:
+            here = f.least(f.sub("%rows", first), "%block")
+            x = f.at("%scratch", f.mul(first, row_bytes))
+            corner = f.at("%out", f.add(f.mul(first, "%stride"), f.mul(column, kernel.bytes)))
+            kernel.micro(f, here, left, f"ptr {x}, ptr {panel}, i64 %k, ptr {corner}, i64 %stride, i64 {left}, i64 0")
+    f.do("ret void")
+    return f
+
+
 def multiply(kernel: Kernel) -> Function:
-    """All tiles of rows: gather the rows of one, then all panels of the matrix, and for each the blocks of the tile.
+    """All tiles of rows: gather the rows of one, then all panels of the matrix.
 
     `sources`: for each source two buffers, as `handler.py` has them. `k`: columns of all sources together. `room`:
     columns of scratch memory, k rounded up to chunks. `tile`: rows that scratch memory holds."""
@@ -261,15 +282,10 @@ def multiply(kernel: Kernel) -> Function:
             here = f.least(f.sub(rows, first), block)
             place, start = f.at("%scratch", f.mul(first, row_bytes)), f.add(top, first)
             f.do(f"call void @sources(ptr %sources, i64 %count, i64 {start}, i64 {here}, ptr {place})")
-        with f.loop(0, "%n", kernel.panel) as column:
-            left = f.sub("%n", column)
-            panel = f.at("%w", f.mul(f.mul(column, "%k"), kernel.bytes))
-            with f.loop(0, rows, block) as first:
-                here = f.least(f.sub(rows, first), block)
-                x = f.at("%scratch", f.mul(first, row_bytes))
-                corner = f.at("%out", f.add(f.mul(f.add(top, first), stride), f.mul(column, kernel.bytes)))
-                kernel.micro(
-                    f, here, left, f"ptr {x}, ptr {panel}, i64 %k, ptr {corner}, i64 {stride}, i64 {left}, i64 0"
-                )
+        out = f.at("%out", f.mul(top, stride))
+        f.do(
+            f"call void @panels(ptr %scratch, i64 {rows}, i64 {block}, i64 %room, ptr %w, i64 %k, i64 %n, ptr {out}, "
+            f"i64 {stride})"
+        )
     f.do("ret void")
     return f

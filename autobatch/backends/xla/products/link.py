@@ -2,7 +2,8 @@
 
 A process that finds its kernels in the cache needs nothing but this: no LLVM, whose library alone takes longer to load
 than everything else. Objects are those that LLVM writes for x86-64 with the small code model and position-independent
-code (ELF, System V ABI for AMD64): they call nothing outside, and all distances in them fit 32 bits.
+code (ELF, System V ABI for AMD64): all distances in them fit 32 bits. Functions of other code that they call are
+reached by jumps behind their own sections.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 PROGBITS, SYMTAB, RELA, NOBITS = 1, 2, 4, 8
 ALLOCATED = 2
 """The flag of sections that are in memory when the program runs."""
 RELATIVE = frozenset({2, 4})
 """R_X86_64_PC32 and R_X86_64_PLT32: a distance from the place that is written to."""
+JUMP = b"\xff\x25\x00\x00\x00\x00"
+"""`jmp` to the address that lies behind the instruction."""
+LENGTH = len(JUMP) + 8
 
 
 class LinkError(Exception):
@@ -38,21 +43,22 @@ class Section:
 
 @dataclass(frozen=True)
 class Code:
-    """Memory that can be executed, for as long as this object lives, and the address of a function in it."""
+    """Memory that can be executed, for as long as this object lives, and the addresses of functions in it."""
 
     memory: mmap.mmap
-    address: int
+    functions: Mapping[str, int]
 
 
-def link(content: bytes, function: str) -> Code:
-    """The code of an object file, and the address of one of its functions. LinkError where that cannot be."""
+def link(content: bytes, functions: Sequence[str], outside: Mapping[str, int] = MappingProxyType({})) -> Code:
+    """The code of an object file, and the addresses of some of its functions. `outside`: those of functions that it
+    calls and does not hold. LinkError where that cannot be."""
     try:
-        return _link(content, function)
+        return _link(content, functions, outside)
     except (struct.error, IndexError, ValueError, OSError) as error:
         raise LinkError(f"{type(error).__name__}: {error}") from error
 
 
-def _link(content: bytes, function: str) -> Code:
+def _link(content: bytes, functions: Sequence[str], outside: Mapping[str, int]) -> Code:
     if content[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<HH", content, 16) != (1, 62):
         raise LinkError("it is no object file for x86-64")
     sections = list(_sections(content))
@@ -62,19 +68,23 @@ def _link(content: bytes, function: str) -> Code:
             size = -(-size // max(section.align, 1)) * max(section.align, 1)
             places[number] = size
             size += section.size
+    jumps = {name: size + k * LENGTH for k, name in enumerate(outside)}
+    size += LENGTH * len(jumps)
     memory = mmap.mmap(-1, max(size, 1), prot=mmap.PROT_READ | mmap.PROT_WRITE)
     for number, at in places.items():
         section = sections[number]
         if section.type == PROGBITS:
             memory[at : at + section.size] = content[section.offset : section.offset + section.size]
+    for name, at in jumps.items():
+        memory[at : at + LENGTH] = JUMP + struct.pack("<Q", outside[name])
     for section in sections:
         if section.type == RELA and section.info in places:
-            _relocate(memory, content, section, sections[section.link], places)
+            _relocate(memory, content, section, sections, places, jumps)
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     protect = ctypes.CDLL(None, use_errno=True).mprotect
     if protect(ctypes.c_void_p(start), ctypes.c_size_t(len(memory)), mmap.PROT_READ | mmap.PROT_EXEC):
         raise OSError(ctypes.get_errno(), "memory cannot be made executable")
-    return Code(memory, start + _find(content, sections, places, function))
+    return Code(memory, {name: start + _find(content, sections, places, name) for name in functions})
 
 
 def _sections(content: bytes) -> Iterator[Section]:
@@ -86,31 +96,49 @@ def _sections(content: bytes) -> Iterator[Section]:
         yield Section(name, kind, flags, offset, length, link, info, align)
 
 
-def _symbol(content: bytes, table: Section, number: int, places: dict[int, int]) -> int:
-    """Where a symbol is, from the beginning of the memory."""
+def _name(content: bytes, sections: list[Section], table: Section, number: int) -> str:
+    """Of a symbol."""
+    (name,) = struct.unpack_from("<I", content, table.offset + 24 * number)
+    start = sections[table.link].offset + name
+    return content[start : content.index(b"\0", start)].decode()
+
+
+def _symbol(content: bytes, table: Section, number: int, places: Mapping[int, int]) -> int | None:
+    """Where a symbol is, from the beginning of the memory; None where it is outside."""
     _, _, _, section, value, _ = struct.unpack_from("<IBBHQQ", content, table.offset + 24 * number)
-    if section not in places:
-        raise LinkError("it refers to something outside")
-    return places[section] + int(value)
+    return places[section] + int(value) if section in places else None
 
 
-def _relocate(memory: mmap.mmap, content: bytes, section: Section, symbols: Section, places: dict[int, int]) -> None:
+def _relocate(
+    memory: mmap.mmap,
+    content: bytes,
+    section: Section,
+    sections: list[Section],
+    places: Mapping[int, int],
+    jumps: Mapping[str, int],
+) -> None:
+    symbols = sections[section.link]
     for at in range(section.offset, section.offset + section.size, 24):
         offset, info, addend = struct.unpack_from("<QQq", content, at)
         if info & 0xFFFFFFFF not in RELATIVE:
             raise LinkError(f"relocations of type {info & 0xFFFFFFFF} are not known")
+        target = _symbol(content, symbols, info >> 32, places)
+        if target is None:
+            name = _name(content, sections, symbols, info >> 32)
+            if name not in jumps:
+                raise LinkError(f"it refers to something outside: {name}")
+            target = jumps[name]
         place = places[section.info] + offset
-        struct.pack_into("<i", memory, place, _symbol(content, symbols, info >> 32, places) + addend - place)
+        struct.pack_into("<i", memory, place, target + addend - place)
 
 
-def _find(content: bytes, sections: list[Section], places: dict[int, int], function: str) -> int:
+def _find(content: bytes, sections: list[Section], places: Mapping[int, int], function: str) -> int:
     """Where a function is, from the beginning of the memory."""
     for table in sections:
         if table.type != SYMTAB:
             continue
-        names = sections[table.link].offset
         for number in range(table.size // 24):
-            (name,) = struct.unpack_from("<I", content, table.offset + 24 * number)
-            if content[names + name : content.index(b"\0", names + name)] == function.encode():
-                return _symbol(content, table, number, places)
+            at = _symbol(content, table, number, places)
+            if at is not None and _name(content, sections, table, number) == function:
+                return at
     raise LinkError(f"it has no function {function}")

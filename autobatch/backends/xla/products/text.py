@@ -81,6 +81,12 @@ class Function:
         self.set(name, start)
         return name
 
+    def vector_slot(self, type: str) -> str:
+        """A variable of a type of vectors, which has no value yet."""
+        name = "%" + self.name("slot")
+        self._slots.append(f"  {name} = alloca {type}")
+        return name
+
     def get(self, slot: str) -> str:
         return self.let(f"load i64, ptr {slot}")
 

@@ -1,0 +1,388 @@
+"""A level loop as LLVM IR: levels, tasks, tiles of rows; in a tile products and phases, in a phase rows and vectors.
+
+The products are those of `products/kernel.py`: its functions `gather` and `panels` are linked to the code of a loop
+when it is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from autobatch.backends.xla.native.numbers import FUNCTIONS, REDUCTIONS, Vectors, declarations, integer_pow
+from autobatch.backends.xla.native.tasks import Form, Memory, ProductStep, Rows, RowsStep, Run, Table, TaskForm, Tile
+from autobatch.backends.xla.native.values import Loop, Node
+from autobatch.backends.xla.products.handler import buffer, data, handler
+from autobatch.backends.xla.products.kernel import Kernel, lanes_below, masked_load
+from autobatch.backends.xla.products.text import Function
+from autobatch.ir.system import Variable
+
+OF_PRODUCTS = """declare void @gather(ptr, ptr, i64, i64, i64, i64, ptr)
+declare void @panels(ptr, i64, i64, i64, ptr, i64, i64, ptr, i64)"""
+
+COMBINE = {
+    "sum": ("fadd", 0.0),
+    "prod": ("fmul", 1.0),
+    "max": ("maximum", float("-inf")),
+    "min": ("minimum", float("inf")),
+}
+
+
+def module(form: Form) -> str:
+    """The text of a recurrence."""
+    kernel = form.kernel
+    parts = [kernel.intrinsics(), declarations(kernel), OF_PRODUCTS]
+    for t, task in enumerate((*form.before, *form.tasks)):
+        for s, step in enumerate(task.steps):
+            if isinstance(step, RowsStep):
+                parts.append(str(_Rows(form, task, step, f"rows_{t}_{s}").function()))
+        parts.append(str(_task(form, task, t)))
+    if form.parts:
+        parts.append(str(_copy(kernel)))
+    parts.append(str(handler(partial(_levels, form))))
+    return "\n".join(parts)
+
+
+class _Scope:
+    """Arguments, results and numbers of the call, read once in a function."""
+
+    def __init__(self, form: Form, f: Function) -> None:
+        self.form, self.f = form, f
+        self.held: dict[tuple[str, int], str] = {}
+
+    def argument(self, number: int) -> str:
+        return self._once("argument", number, lambda: data(self.f, buffer(self.f, "%arguments", number)))
+
+    def result(self, number: int) -> str:
+        return self._once("result", number, lambda: data(self.f, buffer(self.f, "%results", number)))
+
+    def scratch(self, begin: int) -> str:
+        return self.f.at(self.result(len(self.form.loop.buffers)), begin * self.form.kernel.bytes)
+
+    def meta(self, number: int) -> str:
+        meta = self.argument(self.form.meta_argument)
+        return self._once("meta", number, lambda: integer(self.f, meta, number))
+
+    def table(self, table: Table) -> str:
+        """The address of its first integer."""
+        if table.begin is None:
+            return self.argument(table.argument)
+        integers, begin = self.argument(self.form.integers), self.meta(table.begin)
+        return self._once("table", table.begin, lambda: self.f.at(integers, self.f.mul(begin, 4)))
+
+    def _once(self, kind: str, number: int, make: Callable[[], str]) -> str:
+        if (kind, number) not in self.held:
+            self.held[kind, number] = make()
+        return self.held[kind, number]
+
+
+def integer(f: Function, array: str, index: str | int) -> str:
+    """An entry of an array of int32, as i64."""
+    at = f.at(array, index * 4) if isinstance(index, int) else f.at(array, f.mul(index, 4))
+    return f.let(f"sext i32 {f.load('i32', at, align=4)} to i64")
+
+
+# ---- levels and tiles
+
+
+def _levels(form: Form, f: Function, arguments: str, number: str, results: str) -> None:
+    integers = data(f, buffer(f, arguments, form.integers))
+    meta = data(f, buffer(f, arguments, form.meta_argument))
+    for result, argument, place, length in form.parts:
+        origin, whole = data(f, buffer(f, arguments, argument)), data(f, buffer(f, results, result))
+        to = f.at(whole, f.mul(integer(f, meta, place), form.kernel.bytes))
+        f.do(f"call void @copy(ptr {origin}, ptr {to}, i64 {integer(f, meta, length)})")
+    for t, task in enumerate(form.before):
+        rows = integer(f, integers, integer(f, meta, task.end))
+        f.do(f"call void @task_{t}(ptr {arguments}, ptr {results}, i64 0, i64 {rows})")
+    levels = integer(f, integers, integer(f, meta, form.levels))
+    ends = [integer(f, meta, task.end) for task in form.tasks]
+    with f.loop(0, levels, 1) as turn:
+        level = f.sub(f.sub(levels, 1), turn) if form.reverse else turn
+        for t, first in enumerate(ends, len(form.before)):
+            at = f.add(first, level)
+            begin = f.slot(0)
+            with f.when(f.let(f"icmp ne i64 {level}, 0")):
+                f.set(begin, integer(f, integers, f.sub(at, 1)))
+            end = integer(f, integers, at)
+            f.do(f"call void @task_{t}(ptr {arguments}, ptr {results}, i64 {f.get(begin)}, i64 {end})")
+
+
+def _copy(kernel: Kernel) -> Function:
+    f = Function("internal void @copy(ptr %from, ptr %to, i64 %length) noinline nounwind")
+    with f.loop(0, "%length", kernel.lanes) as at:
+        mask = lanes_below(f, kernel.lanes, f.sub("%length", at))
+        place = f.mul(at, kernel.bytes)
+        x, to = masked_load(f, kernel, f.at("%from", place), mask), f.at("%to", place)
+        operands = f"{kernel.vector} {x}, ptr {to}, i32 {kernel.bytes}, {kernel.mask} {mask}"
+        f.do(f"call void @llvm.masked.store.{kernel.suffix}.p0({operands})")
+    f.do("ret void")
+    return f
+
+
+def _task(form: Form, task: TaskForm, number: int) -> Function:
+    """Rows begin:end of a task."""
+    f = Function(f"internal void @task_{number}(ptr %arguments, ptr %results, i64 %begin, i64 %end) noinline nounwind")
+    scope = _Scope(form, f)
+    for step in task.steps:  # what a loop reads must be there before it
+        if isinstance(step, ProductStep):
+            _product_operands(form, scope, step)
+    with f.loop("%begin", "%end", form.tile) as start:
+        rows = f.least(f.sub("%end", start), form.tile)
+        for s, step in enumerate(task.steps):
+            if isinstance(step, RowsStep):
+                f.do(f"call void @rows_{number}_{s}(ptr %arguments, ptr %results, i64 {start}, i64 {rows})")
+            else:
+                _product(form, scope, step, start, rows)
+    f.do("ret void")
+    return f
+
+
+def _product_operands(form: Form, scope: _Scope, step: ProductStep) -> None:
+    scope.scratch(0)
+    scope.argument(step.panels)
+    for memory in (*step.sources, step.out):
+        if isinstance(memory, Rows):
+            scope.result(memory.argument) if memory.made else scope.argument(memory.argument)
+            if memory.base is not None:
+                scope.meta(memory.base)
+            if memory.index is not None:
+                scope.table(memory.index)
+
+
+def _product(form: Form, scope: _Scope, step: ProductStep, start: str, rows: str) -> None:
+    """Gather the rows of a tile in blocks, then all of the matrix."""
+    f, kernel = scope.f, form.kernel
+    room = -(-step.contracted // kernel.chunk) * kernel.chunk
+    blocks = scope.scratch(form.block)
+    block = f.ceiling(rows, f.ceiling(rows, kernel.vectors.rows))
+    with f.loop(0, rows, block) as first:
+        here = f.least(f.sub(rows, first), block)
+        to = f.at(blocks, f.mul(first, room * kernel.bytes))
+        offset = 0
+        for source in step.sources:
+            x, index = _base_address(form, scope, source), "null"
+            at = first if isinstance(source, Tile) else f.add(start, first)
+            if isinstance(source, Rows) and source.index is not None:
+                index = f.at(scope.table(source.index), f.mul(at, 4))
+            f.do(
+                f"call void @gather(ptr {x}, ptr {index}, i64 {at}, i64 {here}, i64 {source.size}, i64 {offset}, "
+                f"ptr {to})"
+            )
+            offset += source.size
+    out = _base_address(form, scope, step.out)
+    if isinstance(step.out, Rows):
+        out = f.at(out, f.mul(start, step.out.size * kernel.bytes))
+    f.do(
+        f"call void @panels(ptr {blocks}, i64 {rows}, i64 {block}, i64 {room}, ptr {scope.argument(step.panels)}, "
+        f"i64 {step.contracted}, i64 {step.columns}, ptr {out}, i64 {step.columns * kernel.bytes})"
+    )
+
+
+def _base_address(form: Form, scope: _Scope, memory: Memory) -> str:
+    """The address of row 0."""
+    if isinstance(memory, Tile):
+        return scope.scratch(memory.begin)
+    x = scope.result(memory.argument) if memory.made else scope.argument(memory.argument)
+    if memory.base is None:
+        return x
+    return scope.f.at(x, scope.f.mul(scope.meta(memory.base), memory.size * form.kernel.bytes))
+
+
+# ---- rows
+
+
+class _Rows:
+    """A phase of a task: all loops of one row after another."""
+
+    def __init__(self, form: Form, task: TaskForm, step: RowsStep, name: str) -> None:
+        self.form, self.task, self.step, self.kernel = form, task, step, form.kernel
+        self.f = Function(
+            f"internal void @{name}(ptr %arguments, ptr %results, i64 %start, i64 %rows) noinline nounwind"
+        )
+        self.v = Vectors(self.f, self.kernel)
+        self.scope = _Scope(form, self.f)
+        self.bases: dict[Memory, str] = {}
+        self.read: dict[Variable | int, str] = {}
+        self.shared: dict[Variable | int, str] = {}
+        self.zero = ""
+
+    def function(self) -> Function:
+        f, values = self.f, self.step.values
+        nodes = values.reached(w.node for loop in values.loops for w in loop.writes)
+        loaded = list(dict.fromkeys(n.source for k in nodes if (n := values.nodes[k]).name in ("load", "splat")))
+        rowwise = [x for x in loaded if isinstance(x, Variable) and x not in self.task.uniform]
+        self.shared = {x: self.scope.argument(self.task.uniform[x]) for x in loaded if x in self.task.uniform}
+        written = list(dict.fromkeys(w.result for loop in values.loops for w in loop.writes))
+        memories = [self.memory(x) for x in rowwise] + [self.task.written[x] for x in written]
+        for memory in memories:
+            self.prepare(memory)
+        for run, tile in self.step.runs:
+            self.prepare(run.rows)
+            self.prepare(tile)
+            self.scope.table(run.first)
+            if run.count is not None:
+                self.scope.table(run.count)
+            if run.factors is not None:
+                self.scope.argument(run.factors)
+        if self.form.zero_row >= 0:
+            self.zero = self.scope.argument(self.form.zero_row)
+        with f.loop(0, "%rows", 1) as row:
+            number = f.add("%start", row)
+            for run, tile in self.step.runs:
+                self.add_up(run, tile, row, number)
+            self.read = {x: self.address(self.memory(x), row, number) for x in rowwise}
+            self.write = {x: self.address(self.task.written[x], row, number) for x in written}
+            for loop in values.loops:
+                self.loop(loop)
+        f.do("ret void")
+        return f
+
+    def memory(self, x: Variable) -> Memory:
+        return self.task.memory[x] if x in self.task.memory else self.task.written[x]
+
+    # ---- addresses
+
+    def prepare(self, memory: Memory) -> None:
+        if memory not in self.bases:
+            self.bases[memory] = _base_address(self.form, self.scope, memory)
+            if isinstance(memory, Rows) and memory.index is not None:
+                self.scope.table(memory.index)
+
+    def address(self, memory: Memory, row: str, number: str) -> str:
+        """Of a row: `row` of the tile, `number` of all."""
+        f, bytes = self.f, memory.size * self.kernel.bytes
+        if isinstance(memory, Tile):
+            return f.at(self.bases[memory], f.mul(row, bytes))
+        if memory.index is None:
+            return f.at(self.bases[memory], f.mul(number, bytes))
+        return self.entry(memory, integer(f, self.scope.table(memory.index), number))
+
+    def entry(self, memory: Rows, at: str) -> str:
+        f = self.f
+        found = f.at(self.bases[memory], f.mul(at, memory.size * self.kernel.bytes))
+        if not memory.misses:
+            return found
+        return f.let(f"select i1 {f.let(f'icmp slt i64 {at}, 0')}, ptr {self.zero}, ptr {found}")
+
+    def add_up(self, run: Run, tile: Tile, row: str, number: str) -> None:
+        """Combine the entries of a run in the memory of the tile."""
+        f, kernel = self.f, self.kernel
+        first = integer(f, self.scope.table(run.first), number)
+        if run.count is None:
+            end = integer(f, self.scope.table(run.first), f.add(number, 1))
+        else:
+            end = f.add(first, integer(f, self.scope.table(run.count), number))
+        to = self.address(tile, row, number)
+        instruction, neutral = COMBINE[run.kind]
+        start = self.v.constant(neutral)
+        assert run.rows.index is not None
+        index = self.scope.table(run.rows.index)
+        with f.loop(0, tile.size, kernel.lanes) as column:
+            mask = lanes_below(f, kernel.lanes, f.sub(str(tile.size), column))
+            self.store(start, f.at(to, f.mul(column, kernel.bytes)), mask)
+        with f.loop(first, end, 1) as entry:
+            origin = self.entry(run.rows, integer(f, index, entry))
+            with f.loop(0, tile.size, kernel.lanes) as column:
+                mask = lanes_below(f, kernel.lanes, f.sub(str(tile.size), column))
+                at = f.mul(column, kernel.bytes)
+                held, more = (masked_load(f, kernel, f.at(p, at), mask) for p in (to, origin))
+                if run.factors is not None:
+                    row_of_factors = f.at(self.scope.argument(run.factors), f.mul(entry, tile.size * kernel.bytes))
+                    factor, zero = masked_load(f, kernel, f.at(row_of_factors, at), mask), self.v.constant(0.0)
+                    none = self.v.compare("oeq", factor, zero)
+                    more = self.v.select(none, zero, self.v.two("fmul", more, factor))
+                self.store(self.combine(instruction, held, more), f.at(to, at), mask)
+
+    def combine(self, instruction: str, a: str, b: str) -> str:
+        return self.v.two(instruction, a, b) if instruction.startswith("f") else self.v.call(instruction, a, b)
+
+    def store(self, x: str, to: str, mask: str | None) -> None:
+        kernel = self.kernel
+        if mask is None:
+            self.f.do(f"store {kernel.vector} {x}, ptr {to}, align {kernel.bytes}")
+            return
+        operands = f"{kernel.vector} {x}, ptr {to}, i32 {kernel.bytes}, {kernel.mask} {mask}"
+        self.f.do(f"call void @llvm.masked.store.{kernel.suffix}.p0({operands})")
+
+    # ---- numbers
+
+    def loop(self, loop: Loop) -> None:
+        """Whole vectors, then what is left of the row."""
+        f, lanes = self.f, self.kernel.lanes
+        whole = loop.length // lanes * lanes
+        totals = {k: self.total(w.reduction) for k, w in enumerate(loop.writes) if w.reduction is not None}
+        if whole:
+            with f.loop(0, whole, lanes) as column:
+                self.body(loop, f.mul(column, self.kernel.bytes), None, totals)
+        if whole < loop.length:
+            bits = ", ".join(f"i1 {str(lane < loop.length - whole).lower()}" for lane in range(lanes))
+            self.body(loop, str(whole * self.kernel.bytes), f"<{bits}>", totals)
+        for k, slot in totals.items():
+            self.reduce(loop.writes[k].result, loop.writes[k].reduction or "", slot)
+
+    def total(self, reduction: str) -> str:
+        """A vector that a reduction goes on in."""
+        slot = self.f.vector_slot(self.kernel.vector)
+        self.f.do(f"store {self.kernel.vector} {self.v.constant(REDUCTIONS[reduction][1])}, ptr {slot}")
+        return slot
+
+    def body(self, loop: Loop, at: str, mask: str | None, totals: dict[int, str]) -> None:
+        """One vector of each write: all is computed before anything is stored, so that loads need not wait."""
+        values, found = self.step.values, dict[int, str]()
+        for number in values.reached(w.node for w in loop.writes):
+            found[number] = self.node(values.nodes[number], found, at, mask)
+        for k, write in enumerate(loop.writes):
+            x = found[write.node]
+            if write.reduction is None:
+                self.store(x, self.f.at(self.f.at(self.write[write.result], write.at * self.kernel.bytes), at), mask)
+                continue
+            instruction, neutral = REDUCTIONS[write.reduction]
+            if mask is not None:
+                x = self.v.select(mask, x, self.v.constant(neutral))
+            held = self.f.let(f"load {self.kernel.vector}, ptr {totals[k]}")
+            self.f.do(f"store {self.kernel.vector} {self.combine(instruction, held, x)}, ptr {totals[k]}")
+
+    def node(self, node: Node, found: dict[int, str], at: str, mask: str | None) -> str:
+        f, kernel, v = self.f, self.kernel, self.v
+        args = [found[a] for a in node.args]
+        match node.name:
+            case "constant":
+                return v.constant(node.number)
+            case "load" | "splat":
+                held = self.read if node.source in self.read else self.shared
+                base = f.at(held[node.source], node.at * kernel.bytes)
+                if node.name == "splat":
+                    return v.broadcast(f.load(kernel.scalar, base, align=kernel.bytes))
+                if mask is None:
+                    return f.load(kernel.vector, f.at(base, at), align=kernel.bytes)
+                return masked_load(f, kernel, f.at(base, at), mask)
+            case "convert":
+                return v.select(args[0], v.constant(1.0), v.constant(0.0))
+            case "select_n":
+                return v.select(args[0], args[2], args[1])
+            case "not":
+                return f.let(f"xor {kernel.mask} {args[0]}, <{', '.join(['i1 true'] * kernel.lanes)}>")
+            case "clamp":
+                return v.call("minimum", v.call("maximum", args[0], args[1]), args[2])
+            case "integer_pow":
+                return integer_pow(v, args[0], node.power)
+            case name:
+                return FUNCTIONS[name](v, args)
+
+    def reduce(self, result: Variable, reduction: str, slot: str) -> None:
+        """The lanes of a vector to one number."""
+        f, kernel = self.f, self.kernel
+        x = f.let(f"load {kernel.vector}, ptr {slot}")
+        instruction, _ = REDUCTIONS[reduction]
+        width = kernel.lanes
+        while width > 1:
+            width //= 2
+            order = [lane + width if lane < width else lane for lane in range(kernel.lanes)]
+            numbers = ", ".join(f"i32 {n}" for n in order)
+            other = f.let(
+                f"shufflevector {kernel.vector} {x}, {kernel.vector} poison, <{kernel.lanes} x i32> <{numbers}>"
+            )
+            x = self.combine(instruction, x, other)
+        one = f.let(f"extractelement {kernel.vector} {x}, i64 0")
+        f.do(f"store {kernel.scalar} {one}, ptr {self.write[result]}, align {kernel.bytes}")
