@@ -197,7 +197,7 @@ def test_times_that_a_busy_machine_has_spoilt_still_make_positive_costs():
 def test_this_machine_is_measured_inside_another_trace(tmp_path, monkeypatch):
     """The one test that measures: the first call may be one under `jax.jit`."""
     forget(monkeypatch)
-    f = ab.batched(tree_lstm.__wrapped__, in_axes=(None, 0), options={"window_costs": tmp_path})
+    f = ab.batched(tree_lstm.__wrapped__, in_axes=(None, 0), options={"window_costs": tmp_path, "loops": "xla"})
     trees = ab.pack(TREES).plan(f)
     found = jax.jit(lambda p: f(p, trees))(parameters())
     for got, wanted in zip(found, tree_lstm(parameters(), TREES)):
@@ -232,7 +232,9 @@ def test_results_do_not_depend_on_the_costs(tmp_path, monkeypatch):
     for name, made in MACHINES.items():
         forget(monkeypatch)
         machines.write(machines.file_of(tmp_path / name, machines.identify()), machines.identify(), made)
-        f = ab.batched(tree_lstm.__wrapped__, in_axes=(None, 0), options={"window_costs": tmp_path / name})
+        f = ab.batched(
+            tree_lstm.__wrapped__, in_axes=(None, 0), options={"window_costs": tmp_path / name, "loops": "xla"}
+        )
         for got, want in zip(f(parameters(), TREES), wanted):
             np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-6)
         covers[name] = windows(f, parameters(), TREES)
@@ -246,5 +248,5 @@ def test_programs_without_levels_and_the_reference_measure_nothing(measured, tmp
         ab.batched(lambda x: x * 2.0)(jnp.arange(3.0))
         ab.batched(tree_lstm.__wrapped__, in_axes=(None, 0), backend="interpret")(parameters(), TREES[:1])
         assert not measured
-        ab.batched(tree_lstm.__wrapped__, in_axes=(None, 0))(parameters(), TREES[:1])
+        ab.batched(tree_lstm.__wrapped__, in_axes=(None, 0), options={"loops": "xla"})(parameters(), TREES[:1])
         assert len(measured) == 1

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autobatch.backends.xla.native.values import RefusedError, check
-from autobatch.backends.xla.products.build import UnavailableError, registered
+from autobatch.backends.xla.products import build
 from autobatch.backends.xla.products.choice import LARGEST, MANY, available_cores
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Compute, Equation, results
@@ -22,11 +22,11 @@ def all_by_kernel(schedule: Schedule, loops: str, products: str, widths: Sequenc
     if loops == "xla" or (loops == "auto" and products == "xla"):
         return False
     try:
-        registered(DTYPE)
+        build.registered(DTYPE)
         for step in schedule.steps:
             for equation in (e for t in step.tasks for e in t.equations) if isinstance(step, Recurrence) else ():
                 _check(equation, max(widths) if loops == "auto" else 1)
-    except (RefusedError, UnavailableError):
+    except (RefusedError, build.UnavailableError):
         return False
     return True
 

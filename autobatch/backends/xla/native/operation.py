@@ -13,7 +13,7 @@ from autobatch.backends.xla.native.code import module
 from autobatch.backends.xla.native.eligible import DTYPE
 from autobatch.backends.xla.native.tasks import Form
 from autobatch.backends.xla.native.values import RefusedError
-from autobatch.backends.xla.products.build import UnavailableError, registered, registered_code
+from autobatch.backends.xla.products import build
 from autobatch.backends.xla.products.choice import Choice
 from autobatch.backends.xla.products.operation import Matrix
 from autobatch.ir import jax_compat
@@ -33,7 +33,7 @@ def native(loop: LevelLoop) -> list[Any] | None:
     """The buffers of a loop after all levels, by the kernel; None where it cannot run it."""
     try:
         form, target = _prepared(loop)
-    except (RefusedError, UnavailableError) as error:
+    except (RefusedError, build.UnavailableError) as error:
         if loop.e.loops == "native" and not loop.before:
             raise OptionError(f"option 'loops' is 'native', but there is a level loop for XLA: {error}") from None
         logger.debug("level loop %s by XLA: %s", loop.recurrence.index, error)
@@ -77,7 +77,7 @@ def _prepared(loop: LevelLoop) -> tuple[Form, str]:
         raise RefusedError("asked for")
     if {str(b.dtype) for b in loop.buffers} != {DTYPE}:
         raise RefusedError(f"it is for {DTYPE} alone")
-    kernel, packing = registered(DTYPE), registered(DTYPE, "pack")
+    kernel, packing = build.registered(DTYPE), build.registered(DTYPE, "pack")
 
     def matrix(product: Product) -> Matrix:
         found = loop.products.matrices.pack(product, Choice(kernel, "in a level loop", packing))
@@ -85,4 +85,4 @@ def _prepared(loop: LevelLoop) -> tuple[Form, str]:
         return found
 
     form = Form(loop, kernel.kernel, matrix)
-    return form, registered_code("levels", module(form), DTYPE)
+    return form, build.registered_code("levels", module(form), DTYPE)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from autobatch.backends.xla.loops import LevelLoop
 
 
+ROOM = 4 * 1024 * 1024
+"""Bytes of all values of the rows of a tile, at most, where a tile has more rows than the kernel multiplies at once."""
+
+
 @dataclass(frozen=True)
 class Table:
     """Integers: a part of the array of all tables, from `meta[begin]` on, or a whole argument."""
@@ -138,7 +142,9 @@ class Form:
         products = [p for t in loop.tasks for e in t.equations if (p := row_product(e)) is not None]
         room = max((_up(p.contracted, kernel.chunk) for p in products), default=0)
         rows = kernel.vectors.rows
-        self.tile = max(rows, min(TILE, SCRATCH // max(room * kernel.bytes, 1)))
+        numbers = sum(size(r) for t in loop.tasks for e in t.equations for r in results(e))
+        fitting = min(SCRATCH // max(room * kernel.bytes, 1), ROOM // max(numbers * kernel.bytes, 1))
+        self.tile = max(rows, min(TILE, fitting))
         self.block = self._room(self.tile * room) if room else 0
         self.before = [self._task(t, self._rows(t)) for t in loop.before]
         self.tasks = [self._task(t, self._ends(t)) for t in loop.recurrence.tasks]
@@ -154,6 +160,8 @@ class Form:
         return self.numbers[key]
 
     def _meta(self, key: Any, number: int) -> int:
+        if number >= 2**31:
+            raise RefusedError("more numbers than 32 bits count")
         if key not in self.metas:
             self.metas[key] = len(self.meta)
             self.meta.append(number)
@@ -351,6 +359,8 @@ class Form:
     def _product(self, product: Product, form: TaskForm, makers: Mapping[Variable, Equation]) -> ProductStep:
         parts = self._parts(product.row, makers, {})
         sources = tuple(form.memory[x] for x in parts)
+        if any(isinstance(s, Rows) and s.misses for s in sources):
+            raise RefusedError("a product of rows that may be missing")
         panels = self._argument(("panels", product.weight, product.axis), self.matrix(product).panels)
         out = form.memory[product.equation.results[0]]
         return ProductStep(sources, panels, product.contracted, product.columns, out)
