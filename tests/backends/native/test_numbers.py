@@ -77,7 +77,7 @@ def test_units_in_the_last_place(run, name):
         wanted = exact(x.astype(np.float64))
         step = np.spacing(np.abs(wanted).astype(np.float32)).astype(np.float64)
         off = np.abs(run(name, x) - wanted) / step
-    fine = np.isfinite(wanted.astype(np.float32))
+        fine = np.isfinite(wanted.astype(np.float32))
     assert fine.mean() > 0.4
     worst = int(np.argmax(np.where(fine, off, 0)))
     assert off[worst] <= max(ulp, 0.5), f"{name}({x[worst]}) = {run(name, x[worst : worst + 1])}, not {wanted[worst]}"
