@@ -158,7 +158,7 @@ def test_leaves_are_made_where_nodes_read_them():
 
 def test_one_kernel_serves_all_sizes():
     one, other = (kernels(compiled(tree_lstm, parameters(), trees(n))) for n in (3, 40))
-    assert one == other
+    assert one == other != []
 
 
 def test_both_directions():

@@ -10,7 +10,7 @@ from autobatch.backends.xla.products import build
 from autobatch.backends.xla.products.choice import LARGEST, MANY, available_cores
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Compute, Equation, results
-from autobatch.optimize.contractions import row_product
+from autobatch.optimize.contractions import Product, row_product
 from autobatch.optimize.fission import Recurrence, Schedule
 
 DTYPE = "float32"
@@ -32,12 +32,23 @@ def all_by_kernel(schedule: Schedule, loops: str, products: str, widths: Sequenc
 
 
 def _check(equation: Equation, rows: int) -> None:
-    product = row_product(equation)
-    if product is not None:
-        numbers = product.contracted * product.columns
-        if numbers >= LARGEST or (rows * numbers >= MANY and available_cores() > 1):
-            raise RefusedError("a large product")
+    if (product := row_product(equation)) is not None:
+        check_product(product, rows)
     elif isinstance(equation, Compute):
         check(equation, DTYPE)
-    if any(str(jax_compat.device_dtype(r.type)) not in (DTYPE, "bool") for r in results(equation)):
-        raise RefusedError("other numbers")
+    elif any(str(jax_compat.device_dtype(r.type)) != DTYPE for r in results(equation)):
+        raise RefusedError("rows of other numbers")
+
+
+def check_product(product: Product, rows: int) -> None:
+    """RefusedError where a product is none for the kernel, or where XLA's is as fast, of so many rows at once."""
+    types = (product.row.type, product.weight.type, product.equation.results[0].type)
+    if {str(jax_compat.device_dtype(t)) for t in types} != {DTYPE}:
+        raise RefusedError("a product of other numbers")
+    numbers = product.contracted * product.columns
+    if not numbers:
+        raise RefusedError("an empty matrix")
+    if numbers >= LARGEST:
+        raise RefusedError("a matrix so large that XLA's product is as fast")
+    if rows * numbers >= MANY and available_cores() > 1:
+        raise RefusedError(f"XLA cuts so much work among {available_cores()} cores")

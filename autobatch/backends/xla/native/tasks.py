@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
+from autobatch.backends.xla.native.eligible import check_product
 from autobatch.backends.xla.native.values import SAME, RefusedError, Values, check, size
-from autobatch.backends.xla.products.choice import LARGEST, MANY, available_cores
 from autobatch.backends.xla.products.kernel import Kernel
 from autobatch.backends.xla.products.operation import SCRATCH, TILE
-from autobatch.ir import core, jax_compat
+from autobatch.ir import core
 from autobatch.ir.system import Collect, Compute, Equation, Fold, Follow, Gather, Variable, reads, results
 from autobatch.optimize.contractions import Product, row_product
 from autobatch.optimize.fission import Task
@@ -278,7 +278,6 @@ class Form:
                     tile = Tile(self._room(self.tile * read.rows.size), read.rows.size)
                     runs.append((read, tile))
                     form.memory[equation.result] = tile
-                    self.zeros = max(self.zeros, read.rows.size)
                 else:
                     form.memory[equation.result] = read
                 depth[equation.result] = 0
@@ -366,20 +365,11 @@ class Form:
         return ProductStep(sources, panels, product.contracted, product.columns, out)
 
     def _check_product(self, product: Product, task: Task) -> None:
-        types = (product.row.type, product.weight.type, product.equation.results[0].type)
-        if {str(jax_compat.device_dtype(t)) for t in types} != {self.kernel.dtype}:
-            raise RefusedError("a product of other numbers")
-        numbers = product.contracted * product.columns
-        if not numbers:
-            raise RefusedError("an empty matrix")
-        if numbers >= LARGEST:
-            raise RefusedError("a matrix so large that XLA's product is as fast")
         e = self.loop.e
         widest = e.capacity(task.order)
         if task not in self.loop.before:
             widest = max(window_widths(e.request, e.signature, task.order.index), default=1)
-        if e.loops == "auto" and widest * numbers >= MANY and available_cores() > 1:
-            raise RefusedError(f"XLA cuts so much work among {available_cores()} cores")
+        check_product(product, widest if e.loops == "auto" else 1)
 
 
 def _up(n: int, step: int) -> int:
