@@ -17,21 +17,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
+from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.ffi import HANDLER
+from autobatch.backends.llvm.link import LinkError, link
+from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.xla.products import build, operation
 from autobatch.backends.xla.products.choice import LEAST, MANY, choose
-from autobatch.backends.xla.products.handler import HANDLER, module
+from autobatch.backends.xla.products.handler import module
 from autobatch.backends.xla.products.kernel import AVX2, AVX512, CHUNK, Kernel
-from autobatch.backends.xla.products.link import LinkError, link
 from autobatch.optimize.contractions import row_product
 from autobatch.options import OptionError
 from tests.frames.programs import parameters, random_tree, schedule_of, tree_lstm
 
 try:
-    HOST = build.host()
-except build.UnavailableError as error:
+    HOST = machine_code.host()
+except UnavailableError as error:
     pytest.skip(str(error), allow_module_level=True)
 
-VECTORS = [AVX2] + ([AVX512] if HOST.vectors == AVX512 else [])
+VECTORS = [AVX2] + ([AVX512] if HOST.bits == 512 else [])
 KERNELS = [Kernel(dtype, vectors) for vectors in VECTORS for dtype in ("float32", "float64")]
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 CANARY = 1e30
@@ -331,7 +334,7 @@ def test_without_a_kernel(monkeypatch, caplog):
     """`native` raises; `auto` runs without, and `explain` and the log say why."""
 
     def absent(dtype, operation="product"):
-        raise build.UnavailableError("llvmlite cannot be imported; pip install 'autobatch[native]'")
+        raise UnavailableError("llvmlite cannot be imported; pip install 'autobatch[native]'")
 
     monkeypatch.setattr(build, "registered", absent)
     with pytest.raises(OptionError, match="'native', but there is no kernel: llvmlite cannot be imported"):
@@ -351,14 +354,14 @@ def test_without_a_kernel(monkeypatch, caplog):
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(build, "user_cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(machine_code, "user_cache_folder", lambda: tmp_path)
     return tmp_path / "kernels"
 
 
 def test_objects_are_kept(folder, monkeypatch):
     name, _ = build.load(KERNELS[0])
     assert [f.name for f in folder.iterdir()] == [f"{name}.o"]
-    monkeypatch.setattr(build, "compile_object", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(machine_code, "compile_object", lambda *_: pytest.fail("compiled again"))
     check(handler(KERNELS[0]), KERNELS[0], np.random.default_rng(0), 7, [3], 9)
 
 
@@ -382,14 +385,14 @@ def test_files_that_are_no_objects_are_made_anew(folder, caplog):
 
 
 def test_objects_that_are_not_ours_are_refused(folder):
-    whole = build.compile_object(module(KERNELS[0]))
+    whole = machine_code.compile_object(module(KERNELS[0]))
     with pytest.raises(LinkError, match="no function elsewhere"):
         link(whole, ["elsewhere"])
     with pytest.raises(LinkError):
         link(whole[:200], [HANDLER])
     outside = "declare void @f()\ndefine void @handler() {\n  call void @f()\n  ret void\n}\n"
     with pytest.raises(LinkError, match="refers to something outside"):
-        link(build.compile_object(outside), [HANDLER])
+        link(machine_code.compile_object(outside), [HANDLER])
 
 
 PROCESS = """

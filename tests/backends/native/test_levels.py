@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.xla.products import build
+from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.options import OptionError
 from tests.frames.programs import child_sum, lstm, parameters, random_many, random_tree, rnn, tree_lstm
 
 try:
-    build.host()
-except build.UnavailableError as error:
+    machine_code.host()
+except UnavailableError as error:
     pytest.skip(f"no kernel here: {error}", allow_module_level=True)
 
 

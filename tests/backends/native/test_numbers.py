@@ -5,15 +5,17 @@ import ctypes
 import numpy as np
 import pytest
 
-from autobatch.backends.xla.native import numbers
+from autobatch.backends.llvm import functions as numbers
+from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.link import link
+from autobatch.backends.llvm.machine_code import UnavailableError
+from autobatch.backends.llvm.text import Function, lanes_below
 from autobatch.backends.xla.products import build
-from autobatch.backends.xla.products.kernel import AVX2, Kernel, lanes_below, masked_load
-from autobatch.backends.xla.products.link import link
-from autobatch.backends.xla.products.text import Function
+from autobatch.backends.xla.products.kernel import AVX2, Kernel, masked_load
 
 try:
-    KERNELS = list(dict.fromkeys([Kernel("float32", build.host().vectors), Kernel("float32", AVX2)]))
-except build.UnavailableError as error:
+    KERNELS = list(dict.fromkeys([Kernel("float32", build.vectors()), Kernel("float32", AVX2)]))
+except UnavailableError as error:
     pytest.skip(f"no kernel here: {error}", allow_module_level=True)
 
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-38, 3e38, -3e38]
@@ -21,10 +23,10 @@ SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-38, 3e38, -3e38
 
 def functions(kernel, names):
     """One function for each name: `x` and `out` are arrays of n floats."""
-    parts = [kernel.intrinsics(), numbers.declarations(kernel)]
+    parts = [kernel.intrinsics(), numbers.declarations(kernel.vector, kernel.suffix)]
     for name in names:
         f = Function(f"void @{name}(ptr %x, ptr %out, i64 %n) nounwind")
-        v = numbers.Vectors(f, kernel)
+        v = numbers.Vectors(f, kernel.scalar, kernel.lanes)
         with f.loop(0, "%n", kernel.lanes) as at:
             mask = lanes_below(f, kernel.lanes, f.sub("%n", at))
             place = f.mul(at, kernel.bytes)
@@ -33,7 +35,7 @@ def functions(kernel, names):
             f.do(f"call void @llvm.masked.store.{kernel.suffix}.p0({operands})")
         f.do("ret void")
         parts.append(str(f))
-    code = link(build.compile_object("\n".join(parts)), names)
+    code = link(machine_code.compile_object("\n".join(parts)), names)
     prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
     def run(name, x):

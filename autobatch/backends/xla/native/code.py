@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from autobatch.backends.xla.native.numbers import FUNCTIONS, REDUCTIONS, Vectors, declarations, integer_pow
+from autobatch.backends.llvm.ffi import buffer, data, handler
+from autobatch.backends.llvm.functions import FUNCTIONS, REDUCTIONS, Vectors, declarations, integer_pow
+from autobatch.backends.llvm.text import Function, lanes_below
 from autobatch.backends.xla.native.tasks import Form, Memory, ProductStep, Rows, RowsStep, Run, Table, TaskForm, Tile
 from autobatch.backends.xla.native.values import Loop, Node
-from autobatch.backends.xla.products.handler import buffer, data, handler
-from autobatch.backends.xla.products.kernel import Kernel, lanes_below, masked_load
-from autobatch.backends.xla.products.text import Function
+from autobatch.backends.xla.products.kernel import Kernel, masked_load
 from autobatch.ir.system import Variable
 
 OF_PRODUCTS = """declare void @gather(ptr, ptr, i64, i64, i64, i64, ptr)
@@ -31,7 +31,7 @@ COMBINE = {
 def module(form: Form) -> str:
     """The text of a recurrence."""
     kernel = form.kernel
-    parts = [kernel.intrinsics(), declarations(kernel), OF_PRODUCTS]
+    parts = [kernel.intrinsics(), declarations(kernel.vector, kernel.suffix), OF_PRODUCTS]
     for t, task in enumerate((*form.before, *form.tasks)):
         for s, step in enumerate(task.steps):
             if isinstance(step, RowsStep):
@@ -200,7 +200,7 @@ class _Rows:
         self.f = Function(
             f"internal void @{name}(ptr %arguments, ptr %results, i64 %start, i64 %rows) noinline nounwind"
         )
-        self.v = Vectors(self.f, self.kernel)
+        self.v = Vectors(self.f, self.kernel.scalar, self.kernel.lanes)
         self.scope = _Scope(form, self.f)
         self.bases: dict[Memory, str] = {}
         self.read: dict[Variable | int, str] = {}

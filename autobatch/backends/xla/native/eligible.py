@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.xla.native.values import RefusedError, check
 from autobatch.backends.xla.products import build
 from autobatch.backends.xla.products.choice import LARGEST, MANY, available_cores
@@ -26,7 +27,7 @@ def all_by_kernel(schedule: Schedule, loops: str, products: str, widths: Sequenc
         for step in schedule.steps:
             for equation in (e for t in step.tasks for e in t.equations) if isinstance(step, Recurrence) else ():
                 _check(equation, max(widths) if loops == "auto" else 1)
-    except (RefusedError, build.UnavailableError):
+    except (RefusedError, UnavailableError):
         return False
     return True
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.xla.native.code import module
 from autobatch.backends.xla.native.eligible import DTYPE
 from autobatch.backends.xla.native.tasks import Form
@@ -33,7 +34,7 @@ def native(loop: LevelLoop) -> list[Any] | None:
     """The buffers of a loop after all levels, by the kernel; None where it cannot run it."""
     try:
         form, target = _prepared(loop)
-    except (RefusedError, build.UnavailableError) as error:
+    except (RefusedError, UnavailableError) as error:
         if loop.e.loops == "native" and not loop.before:
             raise OptionError(f"option 'loops' is 'native', but there is a level loop for XLA: {error}") from None
         logger.debug("level loop %s by XLA: %s", loop.recurrence.index, error)

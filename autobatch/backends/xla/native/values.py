@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from autobatch.backends.xla.native.numbers import COSTLY, FUNCTIONS, LOGICAL, MASKS, REDUCTIONS
+from autobatch.backends.llvm.functions import COSTLY, FUNCTIONS, LOGICAL, MASKS, REDUCTIONS
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
 from autobatch.ir.system import Atom, Compute, Variable

@@ -1,52 +1,16 @@
-"""The kernels as machine code for this machine, registered with XLA.
-
-They are compiled by llvmlite once, and kept as object files in the user's cache folder under the name that XLA knows
-them by, which holds a hash of their text and of the processor. So an executable that XLA has kept runs only with the
-kernel that it was compiled for, and a later process loads no compiler.
-"""
+"""The kernels of products as machine code for this machine, registered with XLA."""
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
-import importlib
-import logging
-import os
-import platform
-import sys
-import tempfile
-import threading
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any
 
-import jax
-
-from autobatch.backends.xla.products.handler import HANDLER, module
+from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.ffi import HANDLER
+from autobatch.backends.llvm.link import Code
+from autobatch.backends.llvm.machine_code import host, is_known, lock, make_known, target_name
+from autobatch.backends.xla.products.handler import module
 from autobatch.backends.xla.products.kernel import AVX2, AVX512, Kernel, Operation, Vectors
-from autobatch.backends.xla.products.link import Code, LinkError, link
-from autobatch.options import user_cache_folder
-
-logger = logging.getLogger("autobatch")
-
-BUILD = {"reloc": "pic", "codemodel": "small"}
-"""How the code reaches what belongs to it: as `link.py` expects."""
-INTERFACE = 1
-"""XLA's typed foreign function interface, as `jax.ffi.register_ffi_target` numbers it."""
-
-
-class UnavailableError(Exception):
-    """There is no kernel here, and why."""
-
-
-@dataclass(frozen=True)
-class Host:
-    """The processor: what tells it from others, and its vectors."""
-
-    identity: str
-    vectors: Vectors
 
 
 @dataclass(frozen=True)
@@ -57,49 +21,20 @@ class Registered:
     target: str
 
 
-_lock = threading.Lock()
-_kept: list[Code] = []
-"""Machine code lives as long as the process: XLA keeps its address."""
 _code: dict[Kernel, Code] = {}
 """The last that was loaded of each kernel."""
-_known: set[str] = set()
-"""Targets that XLA knows."""
 LIBRARY = ("gather", "panels")
 """Functions of the kernel of products that other code calls."""
 
 
-@cache
-def _llvm() -> Any:
-    try:
-        llvm = importlib.import_module("llvmlite.binding")
-    except ImportError as error:
-        raise UnavailableError(f"llvmlite cannot be imported ({error}); pip install 'autobatch[native]'") from None
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return llvm
-
-
-@cache
-def host() -> Host:
-    """The processor that we run on; UnavailableError where there is no kernel for it."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        raise UnavailableError(f"it is for Linux on x86-64, not for {sys.platform} on {platform.machine()}")
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        raise UnavailableError(f"the processor is not known: {error}") from error
-    identity = dict.fromkeys(line for line in lines if line.startswith(("model name", "flags")))
-    has = {word for line in identity for word in line.split()}
-    if {"avx512f", "avx512vl"} <= has:
-        return Host("\n".join(identity), AVX512)
-    if {"avx2", "fma"} <= has:
-        return Host("\n".join(identity), AVX2)
-    raise UnavailableError("the processor has neither AVX-512 nor AVX2 with FMA")
+def vectors() -> Vectors:
+    """Those of this machine; UnavailableError where there is no kernel for it."""
+    return AVX512 if host().bits == 512 else AVX2
 
 
 def registered(dtype: str, operation: Operation = "product") -> Registered:
     """The kernel for numbers of a type, compiled and made known to XLA; UnavailableError where that cannot be."""
-    return _registered(Kernel(dtype, host().vectors, operation))
+    return _registered(Kernel(dtype, vectors(), operation))
 
 
 @cache
@@ -109,9 +44,9 @@ def _registered(kernel: Kernel) -> Registered:
 
 def register(kernel: Kernel) -> Registered:
     """Make a kernel known to XLA. Once in a process: XLA keeps the first address that it gets for a name."""
-    with _lock:
+    with lock:
         target, address = load(kernel)
-        _make_known(target, address)
+        make_known(target, address)
         return Registered(kernel, target)
 
 
@@ -119,110 +54,18 @@ def registered_code(stem: str, text: str, dtype: str) -> str:
     """The target of a handler that calls functions of the kernel of products, compiled and made known to XLA;
     UnavailableError where that cannot be. `text`: its module."""
     product = registered(dtype).kernel
-    with _lock:
-        name = _target_name(f"{stem}_{product.dtype}x{product.lanes}", "\n".join([text, module(product)]))
-        if name not in _known:
-            code = _code_of(name, text, (HANDLER,), {f: _code[product].functions[f] for f in LIBRARY})
-            _kept.append(code)
-            _make_known(name, code.functions[HANDLER])
+    with lock:
+        name = target_name(f"{stem}_{product.dtype}x{product.lanes}", "\n".join([text, module(product)]))
+        if not is_known(name):
+            outside = {f: _code[product].functions[f] for f in LIBRARY}
+            make_known(name, machine_code.load(name, text, (HANDLER,), outside).functions[HANDLER])
         return name
-
-
-def _make_known(target: str, address: int) -> None:
-    try:
-        jax.ffi.register_ffi_target(target, _capsule(address), platform="cpu", api_version=INTERFACE)
-    except Exception as error:  # whatever XLA has against it, its own operations remain
-        raise UnavailableError(f"XLA does not take the kernel: {error}") from error
-    _known.add(target)
-
-
-def _target_name(stem: str, text: str) -> str:
-    digest = hashlib.sha256("\n".join([text, host().identity, *BUILD.values()]).encode()).hexdigest()[:16]
-    return f"autobatch_{stem}_{digest}"
 
 
 def load(kernel: Kernel) -> tuple[str, int]:
     """The name and the address of a handler, compiled now or before."""
     text = module(kernel)
-    name = _target_name(f"{kernel.operation}_{kernel.dtype}x{kernel.lanes}", text)
+    name = target_name(f"{kernel.operation}_{kernel.dtype}x{kernel.lanes}", text)
     functions = (HANDLER, *(LIBRARY if kernel.operation == "product" else ()))
-    code = _code_of(name, text, functions, {})
-    _kept.append(code)
-    _code[kernel] = code
-    return name, code.functions[HANDLER]
-
-
-def _code_of(name: str, text: str, functions: Sequence[str], outside: Mapping[str, int]) -> Code:
-    path = _object_path(name)
-    held = _read(path)
-    if held is not None:
-        try:
-            return link(held, functions, outside)
-        except LinkError as error:
-            logger.warning("the kept object %s is not usable (%s): compiled again", path, error)
-    made = compile_object(text)
-    _write(path, made)
-    try:
-        return link(made, functions, outside)
-    except LinkError as error:
-        raise UnavailableError(f"what LLVM makes cannot be linked: {error}") from error
-
-
-def compile_object(text: str) -> bytes:
-    """Machine code of a module, for this machine."""
-    llvm = _llvm()
-    features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
-    target = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=3, **BUILD
-    )
-    parsed = llvm.parse_assembly(text)
-    parsed.verify()
-    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-    tuning.loop_unrolling = tuning.loop_vectorization = tuning.slp_vectorization = False  # it is written as wanted
-    passes = llvm.create_pass_builder(target, tuning)
-    passes.getModulePassManager().run(parsed, passes)
-    return bytes(target.emit_object(parsed))
-
-
-def _capsule(address: int) -> Any:
-    make = ctypes.pythonapi.PyCapsule_New
-    make.restype = ctypes.py_object
-    make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return make(address, None, None)
-
-
-# ---- objects between runs of Python
-
-
-def _object_path(name: str) -> Path | None:
-    try:
-        return user_cache_folder() / "kernels" / f"{name}.o"
-    except RuntimeError:
-        return None  # a user without a home
-
-
-def _read(path: Path | None) -> bytes | None:
-    """The code in a file, which ends with the hash of the rest: a file that was cut off or changed is none."""
-    try:
-        content = path.read_bytes() if path is not None else b""
-    except OSError:
-        return None
-    code, digest = content[:-32], content[-32:]
-    return code if code and hashlib.sha256(code).digest() == digest else None
-
-
-def _write(path: Path | None, code: bytes) -> None:
-    """Put a whole file in place at once; without a cache where there is no room or no right to write."""
-    if path is None:
-        return
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            temporary = file.name
-            file.write(code + hashlib.sha256(code).digest())
-        os.replace(temporary, path)
-    except OSError as error:
-        logger.debug("the kernel is not kept in %s: %s", path, error)
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+    _code[kernel] = machine_code.load(name, text, functions)
+    return name, _code[kernel].functions[HANDLER]

@@ -13,8 +13,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.xla.products import build
-from autobatch.backends.xla.products.build import Registered, UnavailableError
+from autobatch.backends.xla.products.build import Registered
 from autobatch.backends.xla.products.kernel import Operation
 from autobatch.ir import jax_compat
 from autobatch.ir.types import Array

@@ -1,8 +1,4 @@
-"""The function that XLA calls, as LLVM IR: it takes a call frame apart and runs the product.
-
-The layout of the structures is that of `xla/ffi/api/c_api.h`, which jaxlib ships; fields are of 8 bytes or padded to
-them. The handler says which version of that interface it was written for, and XLA refuses it where it supports that
-version no longer. It keeps no state, allocates nothing and calls nothing, so any number of threads may run it at once.
+"""The functions that XLA calls: kernels on the arguments and results of a call. They allocate nothing and call nothing.
 
     product     arguments   x0: [any, k0], index0: int32[m], x1: [any, k1], index1: int32[m], ...,
                             packed matrix: [panels, k, panel], and perhaps count: int32[]
@@ -21,35 +17,13 @@ An index of no elements stands for rows 0 to m - 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
+from autobatch.backends.llvm.ffi import buffer, data, dimension, handler
+from autobatch.backends.llvm.text import Function
 from autobatch.backends.xla.products import outer, packing, sums
 from autobatch.backends.xla.products.kernel import Kernel
-from autobatch.backends.xla.products.text import Function
-
-VERSION = (0, 3)
-"""Of the foreign function interface: `XLA_FFI_API_MAJOR`, `XLA_FFI_API_MINOR`."""
-
-METADATA = 1
-"""`XLA_FFI_Extension_Metadata`: XLA asks for the version instead of running anything."""
-
-# Offsets of fields, in bytes.
-FRAME_EXTENSION = 8
-FRAME_ARGUMENT_COUNT = 56
-FRAME_ARGUMENTS = 72
-FRAME_RESULTS = 112
-EXTENSION_TYPE = 8
-EXTENSION_METADATA = 24
-METADATA_MAJOR = 24
-METADATA_MINOR = 28
-METADATA_TRAITS = 32
-BUFFER_DATA = 24
-BUFFER_DIMENSIONS = 40
-
-HANDLER = "handler"
-"""The name of the function."""
 
 
 def module(kernel: Kernel) -> str:
@@ -66,20 +40,6 @@ def module(kernel: Kernel) -> str:
     declared = ["declare i64 @llvm.smax.i64(i64, i64)"]
     parts = [*declared, kernel.text(), str(zeros(kernel)), str(sources("sources")), str(handler(run_product))]
     return "\n".join(parts)
-
-
-def buffer(f: Function, buffers: str, number: str | int) -> str:
-    """One of a list of arguments or results."""
-    return f.load("ptr", buffers, f.mul(str(number), 8))
-
-
-def data(f: Function, buffer: str) -> str:
-    """The address of its first number."""
-    return f.load("ptr", buffer, BUFFER_DATA)
-
-
-def dimension(f: Function, buffer: str, axis: int) -> str:
-    return f.load("i64", f.load("ptr", buffer, BUFFER_DIMENSIONS), 8 * axis)
 
 
 def sources(name: Literal["sources", "transposed"]) -> Function:
@@ -100,27 +60,6 @@ def sources(name: Literal["sources", "transposed"]) -> Function:
         f.do(f"call void @{'gather' if name == 'sources' else 'transpose'}({operands})")
         f.set(offset, f.add(at, k))
     f.do("ret void")
-    return f
-
-
-def handler(run: Callable[[Function, str, str, str], None]) -> Function:
-    """`XLA_FFI_Handler`: returns no error. `run` writes the call: of the list of arguments, their number, the list of
-    results."""
-    f = Function(f"ptr @{HANDLER}(ptr %frame) nounwind")
-    extension = f.load("ptr", "%frame", FRAME_EXTENSION)
-    f.branch(f.let(f"icmp ne ptr {extension}, null"), "extended", "run")
-    f.block("extended", falls=False)
-    kind = f.load("i32", extension, EXTENSION_TYPE, 4)
-    f.branch(f.let(f"icmp eq i32 {kind}, {METADATA}"), "metadata", "run")
-    f.block("metadata", falls=False)
-    metadata = f.load("ptr", extension, EXTENSION_METADATA)
-    for place, value in ((METADATA_MAJOR, VERSION[0]), (METADATA_MINOR, VERSION[1]), (METADATA_TRAITS, 0)):
-        f.do(f"store i32 {value}, ptr {f.at(metadata, place)}, align 4")
-    f.do("ret ptr null")
-    f.block("run", falls=False)
-    arguments, results = f.load("ptr", "%frame", FRAME_ARGUMENTS), f.load("ptr", "%frame", FRAME_RESULTS)
-    run(f, arguments, f.load("i64", "%frame", FRAME_ARGUMENT_COUNT), results)
-    f.do("ret ptr null")
     return f
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from autobatch.backends.xla.products.text import Function
+from autobatch.backends.llvm.text import Function, broadcast, lanes_below
 
 CHUNK = 64
 """Bytes of a row that are together in scratch memory: a cache line."""
@@ -172,20 +172,6 @@ def masked_load(f: Function, kernel: Kernel, address: str, mask: str) -> str:
     """A vector from memory, zeros where the mask is not set: there nothing is read."""
     operands = f"ptr {address}, i32 {kernel.bytes}, {kernel.mask} {mask}, {kernel.vector} zeroinitializer"
     return f.let(f"call {kernel.vector} @llvm.masked.load.{kernel.suffix}.p0({operands})")
-
-
-def broadcast(f: Function, lanes: int, scalar: str, value: str) -> str:
-    """A vector of equal elements."""
-    single = f.let(f"insertelement <{lanes} x {scalar}> poison, {scalar} {value}, i64 0")
-    of = f"<{lanes} x {scalar}>"
-    return f.let(f"shufflevector {of} {single}, {of} poison, <{lanes} x i32> zeroinitializer")
-
-
-def lanes_below(f: Function, lanes: int, count: str) -> str:
-    """Which lanes are less than a count, that may be more than there are."""
-    counts = broadcast(f, lanes, "i32", f.let(f"trunc i64 {f.least(count, lanes)} to i32"))
-    numbers = ", ".join(f"i32 {n}" for n in range(lanes))
-    return f.let(f"icmp ult <{lanes} x i32> <{numbers}>, {counts}")
 
 
 def gather(kernel: Kernel) -> Function:

@@ -10,8 +10,8 @@ copied, `[rows][panel]`; later rows are added to what the earlier ones gave. Row
 
 from __future__ import annotations
 
-from autobatch.backends.xla.products.kernel import CHUNK, Kernel, lanes_below, masked_load, source_row
-from autobatch.backends.xla.products.text import Function
+from autobatch.backends.llvm.text import Function, lanes_below
+from autobatch.backends.xla.products.kernel import CHUNK, Kernel, masked_load, source_row
 
 
 def text(kernel: Kernel) -> str:

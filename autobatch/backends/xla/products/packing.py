@@ -10,8 +10,8 @@ written where it belongs, squares of rows transposed in registers. The last pane
 
 from __future__ import annotations
 
-from autobatch.backends.xla.products.kernel import Kernel, lanes_below, masked_load
-from autobatch.backends.xla.products.text import Function
+from autobatch.backends.llvm.text import Function, lanes_below
+from autobatch.backends.xla.products.kernel import Kernel, masked_load
 
 ROWS = 16
 """Rows that are copied to one panel before the next panel is written: as many pages as the processor keeps at hand."""

@@ -8,8 +8,8 @@ order, so that the sum is the same each time. (XLA's scatter goes number by numb
 
 from __future__ import annotations
 
-from autobatch.backends.xla.products.kernel import Kernel, lanes_below, masked_load
-from autobatch.backends.xla.products.text import Function
+from autobatch.backends.llvm.text import Function, lanes_below
+from autobatch.backends.xla.products.kernel import Kernel, masked_load
 
 
 def text(kernel: Kernel) -> str:

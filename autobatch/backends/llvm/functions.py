@@ -1,4 +1,4 @@
-"""Functions of vectors of floats, as LLVM IR: the operations that a level loop can hold.
+"""Functions of vectors of floats, as LLVM IR.
 
 Polynomials and rational functions were fitted for this module: weighted least squares with Lawson's weights (C. L.
 Lawson, "Contributions to the Theory of Linear Least Maximum Approximation", 1961), of relative errors. What they reach
@@ -11,8 +11,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autobatch.backends.xla.products.kernel import Kernel, broadcast
-from autobatch.backends.xla.products.text import Function
+from autobatch.backends.llvm.text import Function, broadcast
 
 EXP = (0.499999934124816, 0.16666520107739446, 0.041668394214996886, 0.008368780418595751, 0.0013814466856635111)
 """exp(r) = 1 + r + r^2 P(r) for |r| <= ln(2) / 2."""
@@ -38,29 +37,40 @@ LN2 = (0.693359375, -2.1219444005471377e-04)
 
 @dataclass(frozen=True)
 class Vectors:
-    """Writes instructions on vectors of one kernel's floats into one function."""
+    """Writes instructions on vectors of floats into one function: `lanes` of `float` or `double`, or one number."""
 
     f: Function
-    kernel: Kernel
+    scalar: str
+    lanes: int
 
     # ---- types
 
     @property
+    def bits_of_one(self) -> int:
+        return 32 if self.scalar == "float" else 64
+
+    @property
     def type(self) -> str:
-        return self.kernel.vector
+        return _vector(self.lanes, self.scalar)
 
     @property
     def integers(self) -> str:
-        return f"<{self.kernel.lanes} x i{8 * self.kernel.bytes}>"
+        return _vector(self.lanes, f"i{self.bits_of_one}")
+
+    @property
+    def mask(self) -> str:
+        return _vector(self.lanes, "i1")
 
     def constant(self, x: float) -> str:
         """A vector of equal floats, as LLVM writes constants."""
-        number = f"{self.kernel.scalar} {text_of(x, self.kernel.bytes)}"
-        return f"<{', '.join([number] * self.kernel.lanes)}>"
+        return self._equal(self.scalar, text_of(x, self.bits_of_one // 8))
 
     def whole(self, n: int) -> str:
         """A vector of equal integers."""
-        return f"<{', '.join([f'i{8 * self.kernel.bytes} {n}'] * self.kernel.lanes)}>"
+        return self._equal(f"i{self.bits_of_one}", str(n))
+
+    def _equal(self, type: str, number: str) -> str:
+        return number if self.lanes == 1 else f"<{', '.join([f'{type} {number}'] * self.lanes)}>"
 
     # ---- instructions
 
@@ -69,19 +79,20 @@ class Vectors:
 
     def call(self, name: str, *xs: str) -> str:
         operands = ", ".join(f"{self.type} {x}" for x in xs)
-        return self.f.let(f"call {self.type} @llvm.{name}.{self.kernel.suffix}({operands})")
+        suffix = f"{'' if self.lanes == 1 else f'v{self.lanes}'}f{self.bits_of_one}"
+        return self.f.let(f"call {self.type} @llvm.{name}.{suffix}({operands})")
 
     def fma(self, a: str, b: str, c: str) -> str:
         return self.call("fma", a, b, c)
 
     def broadcast(self, number: str) -> str:
-        return broadcast(self.f, self.kernel.lanes, self.kernel.scalar, number)
+        return number if self.lanes == 1 else broadcast(self.f, self.lanes, self.scalar, number)
 
     def compare(self, predicate: str, a: str, b: str) -> str:
         return self.f.let(f"fcmp {predicate} {self.type} {a}, {b}")
 
     def select(self, mask: str, a: str, b: str) -> str:
-        return self.f.let(f"select {self.kernel.mask} {mask}, {self.type} {a}, {self.type} {b}")
+        return self.f.let(f"select {self.mask} {mask}, {self.type} {a}, {self.type} {b}")
 
     def polynomial(self, x: str, coefficients: Sequence[float]) -> str:
         total = self.constant(coefficients[-1])
@@ -123,12 +134,15 @@ INTRINSICS = {
 """Of LLVM, for vectors of floats, by how many operands they take. The kernel of products declares `fma`."""
 
 
-def declarations(kernel: Kernel) -> str:
-    """The intrinsics that the functions of this module call."""
+def declarations(vector: str, suffix: str) -> str:
+    """The intrinsics that the functions of this module call, for a type of vectors."""
     return "\n".join(
-        f"declare {kernel.vector} @llvm.{name}.{kernel.suffix}({', '.join([kernel.vector] * count)})"
-        for name, count in INTRINSICS.items()
+        f"declare {vector} @llvm.{name}.{suffix}({', '.join([vector] * count)})" for name, count in INTRINSICS.items()
     )
+
+
+def _vector(lanes: int, type: str) -> str:
+    return type if lanes == 1 else f"<{lanes} x {type}>"
 
 
 # ---- functions
@@ -216,7 +230,7 @@ def _compare(predicate: str) -> Emit:
 
 
 def _masks(name: str) -> Emit:
-    return lambda v, xs: v.f.let(f"{name} {v.kernel.mask} {xs[0]}, {xs[1]}")
+    return lambda v, xs: v.f.let(f"{name} {v.mask} {xs[0]}, {xs[1]}")
 
 
 FUNCTIONS: Mapping[str, Emit] = {

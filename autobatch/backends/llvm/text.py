@@ -15,6 +15,7 @@ class Function:
         """`head`: everything from the linkage to the attributes, such as `void @f(ptr %x) nounwind`."""
         self.head = head
         self._slots: list[str] = []
+        self.declarations: dict[str, None] = {}
         self._lines: list[str] = []
         self._names = 0
 
@@ -87,6 +88,16 @@ class Function:
         self._slots.append(f"  {name} = alloca {type}")
         return name
 
+    def array_slot(self, element: str, count: int) -> str:
+        """Memory for so many numbers, as long as the function runs."""
+        name = "%" + self.name("slot")
+        self._slots.append(f"  {name} = alloca [{count} x {element}], align 64")
+        return name
+
+    def declare(self, declaration: str) -> None:
+        """Something outside that the function calls."""
+        self.declarations[declaration] = None
+
     def get(self, slot: str) -> str:
         return self.let(f"load i64, ptr {slot}")
 
@@ -133,3 +144,17 @@ class Function:
         self.block(never, falls=False)
         self.do("unreachable")
         self.block(done, falls=False)
+
+
+def broadcast(f: Function, lanes: int, scalar: str, value: str) -> str:
+    """A vector of equal elements."""
+    single = f.let(f"insertelement <{lanes} x {scalar}> poison, {scalar} {value}, i64 0")
+    of = f"<{lanes} x {scalar}>"
+    return f.let(f"shufflevector {of} {single}, {of} poison, <{lanes} x i32> zeroinitializer")
+
+
+def lanes_below(f: Function, lanes: int, count: str) -> str:
+    """Which lanes are less than a count, that may be more than there are."""
+    counts = broadcast(f, lanes, "i32", f.let(f"trunc i64 {f.least(count, lanes)} to i32"))
+    numbers = ", ".join(f"i32 {n}" for n in range(lanes))
+    return f.let(f"icmp ult <{lanes} x i32> <{numbers}>, {counts}")
