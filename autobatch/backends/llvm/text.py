@@ -94,6 +94,12 @@ class Function:
         self._slots.append(f"  {name} = alloca [{count} x {element}], align 64")
         return name
 
+    def cleared_slot(self, type: str, value: str) -> str:
+        """A variable that is set once, when the function begins."""
+        name = self.vector_slot(type)
+        self._slots.append(f"  store {type} {value}, ptr {name}")
+        return name
+
     def declare(self, declaration: str) -> None:
         """Something outside that the function calls."""
         self.declarations[declaration] = None
@@ -124,12 +130,25 @@ class Function:
         self.block(done, falls=False)
 
     @contextmanager
-    def when(self, condition: str) -> Iterator[None]:
-        body, done = self.name("then"), self.name("endif")
-        self.branch(condition, body, done)
+    def when(self, condition: str) -> Iterator[Callable[[], None]]:
+        """if condition: ...; what is yielded, when it is called inside, ends this and begins `else`."""
+        body, other, done = self.name("then"), self.name("else"), self.name("endif")
+        begun = False
+
+        def otherwise() -> None:
+            nonlocal begun
+            begun = True
+            self.do(f"br label %{done}")
+            self.block(other, falls=False)
+
+        self.branch(condition, body, other)
         self.block(body, falls=False)
-        yield
-        self.block(done)
+        yield otherwise
+        self.do(f"br label %{done}")
+        if not begun:
+            self.block(other, falls=False)
+            self.do(f"br label %{done}")
+        self.block(done, falls=False)
 
     def choose(self, key: str, cases: Sequence[tuple[int, str]]) -> None:
         """The call that belongs to a key; the key is one of them."""

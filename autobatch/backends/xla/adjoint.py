@@ -297,7 +297,7 @@ class AdjointEmission(Emission):
             read = [*given, *(ct for ct in equation.cotangents if ct is not None)]
             varying = [isinstance(x, Variable) and x.space is not None for x in read]
             xs = [self.operand(x, order) for x in read]
-            found = on_rows(as_pullback(rule, equation.span), xs, varying, MaskedRows(live.shape[0], live))
+            found = on_rows(as_pullback(rule, equation.span), xs, varying, MaskedRows(live.shape[0], live, self.loops))
             self.contracted.update(((of.results, k), x) for k, x in zip(wanted, found, strict=True))
         return self.contracted[of.results, wrt]
 

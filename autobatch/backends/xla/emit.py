@@ -282,7 +282,7 @@ class Emission:
                 )
                 if product is not None:
                     return [product]
-                return compute_live(equation, [self.operand(x, order) for x in operands], rows, count)
+                return compute_live(equation, [self.operand(x, order) for x in operands], rows, count, loops=self.loops)
             case Given() | Contract() | Scatter() | Selected() | Collect() | Follow():
                 raise AssertionError("an equation of a derivative")
             case _:

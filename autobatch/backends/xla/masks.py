@@ -30,6 +30,7 @@ import jax.numpy as jnp
 from autobatch.backends.xla import stack_adjoint, sweeps
 from autobatch.backends.xla.compaction import arm_width, loop_widths, packed
 from autobatch.backends.xla.lanes import is_float, over_rows, select_rows
+from autobatch.backends.xla.machine_rows import by_machine_code
 from autobatch.backends.xla.masked_loops import NO_LIMIT, Until, differentiable_loop, plain_loop
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import (
@@ -59,15 +60,25 @@ GUARDED = 10
 
 @dataclass(frozen=True)
 class Rows:
-    """`count` rows of which those of `live`, bool[count], matter. None: there are no rows."""
+    """`count` rows of which those of `live`, bool[count], matter. None: there are no rows. `loops`: the option of that
+    name, what runs loops over them."""
 
     count: int
     live: Any
+    loops: str = "xla"
 
 
 def on_rows(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | None, careful: bool = False) -> list[Any]:
     """The results of a masked operation, or of the pullback of one: with a leading axis of rows where `vary` says so.
     `careful`: derivatives of them are wanted."""
+    if rows is not None and not careful:
+
+        def plain(xs: Sequence[Any], live: Any) -> list[Any]:
+            return on_rows(op, xs, varying, Rows(rows.count, live))
+
+        found = by_machine_code(op, xs, varying, rows.live, rows.loops, plain)
+        if found is not None:
+            return found
     if op.name == "pullback":
         return _pulled_back(op["rule"], xs, varying, rows)
     if op.name == "blocks":

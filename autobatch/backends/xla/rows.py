@@ -44,9 +44,11 @@ def segment_reduce(kind: str, values: Any, owner: Any, rows: int, *, ordered: bo
     return reduced.astype(values.dtype)
 
 
-def compute_live(equation: Compute, xs: Sequence[Any], rows: int, live: Any, first: Any = 0) -> Sequence[Any]:
+def compute_live(
+    equation: Compute, xs: Sequence[Any], rows: int, live: Any, first: Any = 0, loops: str = "xla"
+) -> Sequence[Any]:
     """As `compute`, on `rows` rows of which those of `first:live` matter: an operation that holds a loop runs on the
-    operands of the row `first` in place of the others, whose loops might never end."""
+    operands of the row `first` in place of the others, whose loops might never end. `loops`: the option."""
     varying = _varying(equation)
     if not any(varying):
         return [jnp.broadcast_to(y, (rows, *y.shape)) for y in compute(equation, xs)]
@@ -56,7 +58,7 @@ def compute_live(equation: Compute, xs: Sequence[Any], rows: int, live: Any, fir
     row = jnp.arange(rows)
     lives = (row >= first) & (row < live)
     if masked:
-        return on_rows(equation.op, xs, varying, Rows(rows, lives))
+        return on_rows(equation.op, xs, varying, Rows(rows, lives, loops))
     chosen = jnp.where(lives, row, first)
 
     def run() -> list[Any]:

@@ -1,0 +1,272 @@
+"""A program of blocks for one row: jumps between its blocks, and a stack in memory that grows.
+
+    block_3: save %374, %375 and the number 4 behind the stack; %152 := %387; br block_9
+    block_9: ...
+    return:  switch (number on top of the stack) to the blocks behind calls
+    block_4: take %374, %375 from the stack; ...
+
+Registers of few numbers are variables of LLVM, which its pass `sroa` keeps in machine registers where it can. One row
+comes after another, so there is no mask, and an array of a hundred numbers is computed by vectors of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import assert_never
+
+from autobatch.analysis.liveness import registers
+from autobatch.backends.llvm.lanes.control import Control
+from autobatch.backends.llvm.lanes.ops import Environment, shape_of
+from autobatch.backends.llvm.lanes.program import Gang
+from autobatch.backends.llvm.lanes.tensors import (
+    Memory,
+    Tensor,
+    Variable,
+    kept,
+    scalar,
+    select,
+    set_all,
+    word,
+    words,
+    zeros,
+)
+from autobatch.backends.llvm.lanes.writer import BYTES, Number, RefusedError, stored
+from autobatch.ir.blocks import Block, BlockProgram, Branch, Enter, Fail, Jump, Move, Return
+from autobatch.ir.core import Operand, Region, Value
+from autobatch.ir.ops import Op
+
+FIRST = 32
+"""Entries that a stack has room for at first; each time that it is full it becomes twice as large."""
+
+
+@cache
+def allocator() -> Mapping[str, int]:
+    """The addresses of functions of the C library that a stack needs."""
+    library = ctypes.CDLL(None)
+    found = {}
+    for name in ("realloc", "free"):
+        address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+        assert address is not None
+        found[name] = address
+    return found
+
+
+def run_program(gang: Gang, op: Op, xs: Sequence[Tensor]) -> list[Tensor]:
+    """The results of an operation `blocks` for one row, then its status."""
+    if gang.w.width != 1:
+        raise RefusedError("programs of blocks for several rows at once")
+    return _Machine(gang, op).run(xs)
+
+
+class _Machine:
+    def __init__(self, gang: Gang, op: Op) -> None:
+        self.gang, self.w, self.f = gang, gang.w, gang.w.f
+        self.program: BlockProgram = op["program"]
+        self.depth, self.steps, self.base = op["depth"], op["steps"], op["base"]
+        self.control = Control(self.w, gang.constant)
+        self.kept = {v: Variable(self.w, *shape_of(v.type)) for v in registers(self.program)}
+        self.captured: Environment = {}
+        self.labels = [self.f.name("block") for _ in self.program.blocks]
+        self.done, self.back = self.f.name("done"), self.f.name("return")
+        self.status, self.taken = self.f.slot(0), self.f.slot(0)
+        self.entry, self.places = self.layout()
+        self.height = self.f.slot(0)
+        self.stack = self.f.cleared_slot("ptr", "null")
+        self.room = self.f.cleared_slot("i64", "0")
+        self.f.declare("declare ptr @realloc(ptr, i64)")
+        self.f.declare("declare void @free(ptr)")
+        gang.behind.append(lambda: self.f.do(f"call void @free(ptr {self.f.let(f'load ptr, ptr {self.stack}')})"))
+
+    def layout(self) -> tuple[int, dict[int, list[int]]]:
+        """Bytes of an entry of the stack, and where the registers lie that each block pushes."""
+        largest = 8
+        places: dict[int, list[int]] = {}
+        for number, block in enumerate(self.program.blocks):
+            if isinstance(block.end, Enter):
+                at, places[number] = 8, []
+                for v in block.end.saved:
+                    places[number].append(at)
+                    dtype, shape = shape_of(v.type)
+                    size = BYTES[stored(word(dtype))] * words(dtype)
+                    for n in shape:
+                        size *= n
+                    at += -(-size // 8) * 8
+                largest = max(largest, at)
+        return largest, places
+
+    def run(self, xs: Sequence[Tensor]) -> list[Tensor]:
+        given = len(self.program.parameters)
+        for v, x in zip(self.program.parameters, xs[:given], strict=True):
+            if v in self.kept:
+                self.kept[v].set(x)
+        self.captured = dict(zip(self.program.captured, xs[given:], strict=True))
+        if self.program.blocks:
+            self.f.do(f"br label %{self.labels[0]}")
+        for number, block in enumerate(self.program.blocks):
+            self.block(number, block)
+        self.returns()
+        self.f.block(self.done, falls=False)
+        return self.results()
+
+    def results(self) -> list[Tensor]:
+        w, types = self.w, self.program.types
+        status = w.f.get(self.status)
+        failed = Number(w.f.let(f"icmp ne i64 {status}, 0"), "bool")
+        found = []
+        for v in self.program.results:
+            x = self.kept[v].get() if v in self.kept else self.captured[v]
+            found.append(select(w, failed, zeros(w, x.dtype, x.shape), x))
+        dtype, _ = shape_of(types[-1])
+        total = w.f.let(f"select i1 {failed.text}, i64 {w.f.add(status, self.base)}, i64 0")
+        whole = Number(total, "int64")
+        return [*found, scalar(whole if dtype == "int64" else w.cast("trunc", whole, dtype))]
+
+    # ---- blocks
+
+    def block(self, number: int, block: Block) -> None:
+        f, w = self.f, self.w
+        f.block(self.labels[number], falls=False)
+        taken = f.get(self.taken)
+        with f.when(f.let(f"icmp uge i64 {taken}, {self.steps}")):
+            self.leave(self.program.too_long(number))
+            f.block(f.name("never"), falls=False)
+        f.set(self.taken, f.add(taken, 1))
+        if block.restores is not None:
+            self.restore(number, block)
+        env: Environment = {**self.captured, **{v: self.kept[v].get() for v in self.read(block)}}
+        self.move(block.takes, env)
+        made = [r for i in block.body for r in i.results if r in self.kept]
+        wanted = [*self.behind(block), *made]
+        self.control.region(Region((), block.body, tuple(wanted)), (), env, None)
+        for x in wanted:
+            if isinstance(x, Value):
+                env[x] = kept(w, env[x])
+        set_all(w, [self.kept[v] for v in made], [env[v] for v in made])
+        self.end(number, block, env)
+
+    def read(self, block: Block) -> list[Value]:
+        """The registers that a block reads."""
+        found: dict[Value, None] = {}
+        for x in (
+            *(m.source for m in block.takes),
+            *(x for i in block.body for x in i.operands),
+            *self.behind(block),
+        ):
+            if isinstance(x, Value) and x in self.kept:
+                found[x] = None
+        return list(found)
+
+    def behind(self, block: Block) -> list[Operand]:
+        """What is read when the body has run."""
+        found: list[Operand] = [m.source for m in block.moves]
+        if isinstance(block.end, Branch):
+            found.append(block.end.condition)
+        if isinstance(block.end, Enter):
+            found += block.end.saved
+        return found
+
+    def move(self, moves: Sequence[Move], env: Environment) -> None:
+        """Registers that other blocks read are set; what is of this block alone is another name."""
+        found = [self.cast(self.control.read(m.source, env), m.register) for m in moves]
+        own = [(m.register, x) for m, x in zip(moves, found, strict=True) if m.register in self.kept]
+        set_all(self.w, [self.kept[v] for v, _ in own], [x for _, x in own])
+        env.update((m.register, x) for m, x in zip(moves, found, strict=True) if m.register not in self.kept)
+        env.update((v, self.kept[v].get()) for v, _ in own)
+
+    def cast(self, x: Tensor, register: Value) -> Tensor:
+        """A value in the type of a register."""
+        dtype, shape = shape_of(register.type)
+        if x.shape == shape and x.dtype == dtype:
+            return x
+        if x.shape not in ((), shape):
+            raise RefusedError(f"a register of shape {shape} that gets an array of shape {x.shape}")
+        read = (lambda index: x.at(())) if x.shape == () else x.at
+        if x.dtype == dtype:
+            return Tensor(dtype, shape, read, x.held, x.fixed)
+        return Tensor(dtype, shape, lambda index: (self.control.converted(read(index)[0], dtype),))
+
+    def end(self, number: int, block: Block, env: Environment) -> None:
+        f = self.f
+        match block.end:
+            case Jump(target=target):
+                self.move(block.moves, env)
+                f.do(f"br label %{self.labels[target]}")
+            case Branch(condition=condition, then=then, orelse=orelse):
+                chosen = self.control.read(condition, env).one().text
+                self.move(block.moves, env)
+                f.branch(chosen, self.labels[then], self.labels[orelse])
+            case Enter(target=target):
+                self.push(number, block.end, env)
+                self.move(block.moves, env)
+                f.do(f"br label %{self.labels[target]}")
+            case Return():
+                self.move(block.moves, env)
+                f.do(f"br label %{self.back}")
+            case Fail(failure=failure):
+                self.leave(1 + failure)
+            case _:
+                assert_never(block.end)
+
+    def leave(self, status: int) -> None:
+        """The row is done, and fails."""
+        self.f.set(self.status, status)
+        self.f.do(f"br label %{self.done}")
+
+    def returns(self) -> None:
+        """The end of a function: on to the block behind the call."""
+        f = self.f
+        f.block(self.back, falls=False)
+        height, onward, never = f.get(self.height), f.name("onward"), f.name("never")
+        f.branch(f.let(f"icmp eq i64 {height}, 0"), self.done, onward)
+        f.block(onward, falls=False)
+        after = f.load("i64", self.top(f.sub(height, 1)))
+        behind = [k for k, b in enumerate(self.program.blocks) if b.restores is not None]
+        table = " ".join(f"i64 {k}, label %{self.labels[k]}" for k in behind)
+        f.do(f"switch i64 {after}, label %{never} [{table}]")
+        f.block(never, falls=False)
+        f.do("unreachable")
+
+    # ---- the stack
+
+    def top(self, height: str) -> str:
+        return self.f.at(self.f.let(f"load ptr, ptr {self.stack}"), self.f.mul(height, self.entry))
+
+    def push(self, number: int, end: Enter, env: Environment) -> None:
+        f = self.f
+        height = f.get(self.height)
+        with f.when(f.let(f"icmp uge i64 {height}, {self.depth}")):
+            self.leave(self.program.too_deep(number))
+            f.block(f.name("never"), falls=False)
+        with f.when(f.let(f"icmp eq i64 {height}, {f.get(self.room)}")):
+            self.grow(number, height)
+        top = self.top(height)
+        f.do(f"store i64 {end.after}, ptr {top}")
+        for v, place in zip(end.saved, self.places[number], strict=True):
+            x = self.cast(self.control.read(v, env), v)
+            Memory(self.w, f.at(top, place), x.dtype, x.shape).fill(x)
+        f.set(self.height, f.add(height, 1))
+
+    def grow(self, number: int, height: str) -> None:
+        """Where there is no memory left the row ends as one whose stack is full."""
+        f = self.f
+        empty = f.let(f"icmp eq i64 {height}, 0")
+        room = f.let(f"select i1 {empty}, i64 {FIRST}, i64 {f.mul(height, 2)}")
+        held = f.let(f"load ptr, ptr {self.stack}")
+        larger = f.let(f"call ptr @realloc(ptr {held}, i64 {f.mul(room, self.entry)})")
+        with f.when(f.let(f"icmp eq ptr {larger}, null")):
+            self.leave(self.program.too_deep(number))
+            f.block(f.name("never"), falls=False)
+        f.do(f"store ptr {larger}, ptr {self.stack}")
+        f.set(self.room, room)
+
+    def restore(self, number: int, block: Block) -> None:
+        f = self.f
+        height = f.sub(f.get(self.height), 1)
+        f.set(self.height, height)
+        top = self.top(height)
+        calls = (k for k, b in enumerate(self.program.blocks) if isinstance(b.end, Enter) and b.end.after == number)
+        places = self.places[next(calls)]
+        for v, place in zip(block.restores or (), places, strict=True):
+            self.kept[v].set(Memory(self.w, f.at(top, place), *shape_of(v.type)).tensor)

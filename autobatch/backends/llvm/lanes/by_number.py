@@ -1,0 +1,275 @@
+"""Operations that work number by number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autobatch.backends.llvm import functions, wide
+from autobatch.backends.llvm.lanes.writer import Number, RefusedError, Writer
+from autobatch.ir.ops import Op
+
+Make = Callable[..., Number]
+"""`make(writer, operation, *numbers)`."""
+
+
+def _arithmetic(of_floats: str, of_integers: str) -> Make:
+    """`contract`: a product and a sum may become one operation, which rounds once."""
+
+    def make(w: Writer, op: Op, a: Number, b: Number) -> Number:
+        if a.is_float:
+            return w.instruction(f"{of_floats} contract", a, b)
+        if a.dtype == "bool":
+            return w.instruction("or" if of_integers == "add" else "and", a, b)
+        return w.instruction(of_integers, a, b)
+
+    return make
+
+
+def _divide(w: Writer, op: Op, a: Number, b: Number) -> Number:
+    if a.is_float:
+        return w.instruction("fdiv", a, b)
+    return _whole_division(w, "div", a, b)
+
+
+def _remainder(w: Writer, op: Op, a: Number, b: Number) -> Number:
+    if a.is_float:
+        raise RefusedError("the remainder of floats")
+    return _whole_division(w, "rem", a, b)
+
+
+def _whole_division(w: Writer, what: str, a: Number, b: Number) -> Number:
+    """As XLA has it: by zero the quotient is -1 and the remainder the dividend; the least number by -1 is itself and
+    leaves nothing. No lane may trap, so those divide by 1."""
+    one, minus = w.constant(1, a.dtype), w.constant(-1, a.dtype)
+    by_zero = w.instruction("icmp eq", b, w.constant(0, a.dtype), "bool")
+    unsafe = by_zero
+    if a.is_signed:
+        least = w.constant(-(1 << (a.bits - 1)), a.dtype)
+        beyond = w.both(w.instruction("icmp eq", a, least, "bool"), w.instruction("icmp eq", b, minus, "bool"))
+        unsafe = w.instruction("or", by_zero, beyond)
+    found = w.instruction(f"{'s' if a.is_signed else 'u'}{what}", a, w.select(unsafe, one, b))
+    if what == "div":
+        return w.select(by_zero, minus, found)  # of unsigned numbers the largest: the same bits
+    return w.select(by_zero, a, found)
+
+
+def _extreme(name: str) -> Make:
+    def make(w: Writer, op: Op, a: Number, b: Number) -> Number:
+        if a.is_float:
+            return w.intrinsic(f"{name}imum", a, b)
+        if a.dtype == "bool":
+            return w.instruction("or" if name == "max" else "and", a, b)
+        return w.intrinsic(f"{'s' if a.is_signed else 'u'}{name}", a, b)
+
+    return make
+
+
+def _negative(w: Writer, op: Op, x: Number) -> Number:
+    if not x.is_float:
+        return w.instruction("sub", w.constant(0, x.dtype), x)
+    return Number(w.f.let(f"fneg {w.type_of(x.dtype, x.shared)} {x.text}"), x.dtype, x.shared)
+
+
+def _abs(w: Writer, op: Op, x: Number) -> Number:
+    if x.is_float:
+        return w.intrinsic("fabs", x)
+    return w.intrinsic("smax", x, _negative(w, op, x)) if x.is_signed else x
+
+
+def _sign(w: Writer, op: Op, x: Number) -> Number:
+    zero, one = w.constant(0, x.dtype), w.constant(1, x.dtype)
+    if x.is_float:
+        size = w.select(w.instruction("fcmp oeq", x, zero, "bool"), x, w.intrinsic("copysign", one, x))
+        return w.select(w.instruction("fcmp uno", x, x, "bool"), x, size)
+    if not x.is_signed:
+        return w.select(w.instruction("icmp eq", x, zero, "bool"), zero, one)
+    return w.intrinsic("smax", w.intrinsic("smin", x, one), w.constant(-1, x.dtype))
+
+
+def _compare(of_floats: str, of_signed: str, of_unsigned: str) -> Make:
+    def make(w: Writer, op: Op, a: Number, b: Number) -> Number:
+        predicate = of_signed if a.is_signed else of_unsigned
+        name = f"fcmp {of_floats}" if a.is_float else f"icmp {predicate}"
+        return w.instruction(name, a, b, "bool")
+
+    return make
+
+
+def _logical(name: str) -> Make:
+    return lambda w, op, a, b: w.instruction(name, a, b)
+
+
+def _not(w: Writer, op: Op, x: Number) -> Number:
+    return w.instruction("xor", x, w.constant(-1, x.dtype) if x.dtype != "bool" else w.constant(True, "bool"))
+
+
+def _shift(name: str) -> Make:
+    """By as many bits as there are, or more, as XLA has it: all bits are gone, or are the sign."""
+
+    def make(w: Writer, op: Op, a: Number, by: Number) -> Number:
+        inside = w.instruction("icmp ult", by, w.constant(a.bits, a.dtype), "bool")
+        found = w.instruction(name, a, w.select(inside, by, w.constant(a.bits - 1, a.dtype)))
+        return found if name == "ashr" else w.select(inside, found, w.constant(0, a.dtype))
+
+    return make
+
+
+def _of_floats(name: str, single: Any, double: Any = None) -> Make:
+    """A function of floats, in single precision and, where there is one, in double."""
+
+    def make(w: Writer, op: Op, *xs: Number) -> Number:
+        if any(key == "accuracy" and value is not None for key, value in op.params):
+            raise RefusedError(f"{name} of a given accuracy")
+        found = single if xs[0].dtype == "float32" else double
+        if found is None or not xs[0].is_float:
+            raise RefusedError(f"{name} of {xs[0].dtype}")
+        return w.function(found, *xs)
+
+    return make
+
+
+def _intrinsic(name: str) -> Make:
+    def make(w: Writer, op: Op, x: Number) -> Number:
+        if not x.is_float or any(key == "accuracy" and value is not None for key, value in op.params):
+            raise RefusedError(f"{name} of {x.dtype}")
+        return w.intrinsic(name, x)
+
+    return make
+
+
+def _rsqrt(w: Writer, op: Op, x: Number) -> Number:
+    return w.instruction("fdiv", w.constant(1.0, x.dtype), _intrinsic("sqrt")(w, op, x))
+
+
+def _square(w: Writer, op: Op, x: Number) -> Number:
+    return _arithmetic("fmul", "mul")(w, op, x, x)
+
+
+def _integer_pow(w: Writer, op: Op, x: Number) -> Number:
+    times, left, power = _arithmetic("fmul", "mul"), abs(op["y"]), x
+    total: Number | None = None
+    while left:
+        if left & 1:
+            total = power if total is None else times(w, op, total, power)
+        left >>= 1
+        power = times(w, op, power, power) if left else power
+    total = w.constant(1, x.dtype) if total is None else total
+    return _divide(w, op, w.constant(1, x.dtype), total) if op["y"] < 0 else total
+
+
+def _pow(w: Writer, op: Op, x: Number, y: Number) -> Number:
+    if x.dtype != "float32" or y.dtype != x.dtype:
+        raise RefusedError(f"a power of {x.dtype}")
+    return w.function(wide.pow, x, y)
+
+
+def _round(w: Writer, op: Op, x: Number) -> Number:
+    to_even = int(op["rounding_method"]) == 1
+    return w.intrinsic("roundeven" if to_even else "round", x)
+
+
+def _is_finite(w: Writer, op: Op, x: Number) -> Number:
+    return w.instruction("fcmp olt", w.intrinsic("fabs", x), w.constant(float("inf"), x.dtype), "bool")
+
+
+def _clamp(w: Writer, op: Op, low: Number, x: Number, high: Number) -> Number:
+    return _extreme("min")(w, op, _extreme("max")(w, op, x, low), high)
+
+
+def convert(w: Writer, x: Number, dtype: str) -> Number:
+    """A number in another dtype, as XLA has it: what does not fit an integer is the nearest that does, NaN is 0."""
+    if x.dtype == dtype:
+        return x
+    to_float, signed = dtype.startswith("float"), dtype.startswith("int")
+    if dtype == "bool":
+        zero = w.constant(0, x.dtype)
+        return w.instruction("fcmp une" if x.is_float else "icmp ne", x, zero, "bool")
+    if x.is_float and to_float:
+        return w.cast("fpext" if dtype == "float64" else "fptrunc", x, dtype)
+    if x.is_float:
+        return w.intrinsic(f"fpto{'s' if signed else 'u'}i.sat", x, dtype=dtype)
+    if to_float:
+        return w.cast("sitofp" if x.is_signed else "uitofp", x, dtype)
+    bits = w.constant(0, dtype).bits
+    if bits == x.bits:
+        return Number(x.text, dtype, x.shared)
+    return w.cast("trunc" if bits < x.bits else "sext" if x.is_signed else "zext", x, dtype)
+
+
+def _bitcast(w: Writer, op: Op, x: Number) -> Number:
+    dtype = str(op["new_dtype"])
+    if w.constant(0, dtype).bits != x.bits:
+        raise RefusedError("bits of numbers of another size")
+    if w.constant(0, dtype).element == x.element:
+        return Number(x.text, dtype, x.shared)
+    return w.cast("bitcast", x, dtype)
+
+
+def _same(w: Writer, op: Op, x: Number) -> Number:
+    return x
+
+
+BY_NUMBER: Mapping[str, Make] = {
+    "abs": _abs,
+    "add": _arithmetic("fadd", "add"),
+    "add_any": _arithmetic("fadd", "add"),
+    "and": _logical("and"),
+    "bitcast_convert_type": _bitcast,
+    "ceil": _intrinsic("ceil"),
+    "clamp": _clamp,
+    "convert_element_type": lambda w, op, x: convert(w, x, str(op["new_dtype"])),
+    "copy": _same,
+    "copy_p": _same,
+    "cos": _of_floats("cos", wide.cos),
+    "cosh": _of_floats("cosh", wide.cosh),
+    "div": _divide,
+    "eq": _compare("oeq", "eq", "eq"),
+    "exp": _of_floats("exp", functions.exp),
+    "exp2": _of_floats("exp2", wide.exp2),
+    "expm1": _of_floats("expm1", wide.expm1),
+    "floor": _intrinsic("floor"),
+    "ge": _compare("oge", "sge", "uge"),
+    "gt": _compare("ogt", "sgt", "ugt"),
+    "integer_pow": _integer_pow,
+    "is_finite": _is_finite,
+    "le": _compare("ole", "sle", "ule"),
+    "log": _of_floats("log", functions.log),
+    "log1p": _of_floats("log1p", wide.log1p),
+    "logistic": _of_floats("logistic", functions.logistic),
+    "lt": _compare("olt", "slt", "ult"),
+    "max": _extreme("max"),
+    "min": _extreme("min"),
+    "mul": _arithmetic("fmul", "mul"),
+    "ne": _compare("une", "ne", "ne"),
+    "neg": _negative,
+    "not": _not,
+    "or": _logical("or"),
+    "population_count": lambda w, op, x: w.intrinsic("ctpop", x),
+    "pow": _pow,
+    "rem": _remainder,
+    "round": _round,
+    "rsqrt": _rsqrt,
+    "shift_left": _shift("shl"),
+    "shift_right_arithmetic": _shift("ashr"),
+    "shift_right_logical": _shift("lshr"),
+    "sign": _sign,
+    "sin": _of_floats("sin", wide.sin),
+    "sinh": _of_floats("sinh", wide.sinh),
+    "sqrt": _intrinsic("sqrt"),
+    "square": _square,
+    "stop_gradient": _same,
+    "sub": _arithmetic("fsub", "sub"),
+    "tan": _of_floats("tan", wide.tan),
+    "tanh": _of_floats("tanh", functions.tanh),
+    "xor": _logical("xor"),
+}
+"""By the name of JAX's primitive."""
+
+COSTLY = frozenset(
+    (
+        *("cos", "cosh", "div", "exp", "exp2", "expm1", "log", "log1p", "logistic", "pow", "rem", "rsqrt", "sin"),
+        *("sinh", "sqrt", "tan", "tanh"),
+    )
+)
+"""Not computed twice."""

@@ -1,0 +1,222 @@
+"""Branches and loops of one gang: what its lanes agree on is a jump, what they do not is a mask.
+
+    m = mask & (x > 0)
+    if any(m): y = arm              a gang whose lanes all skip an arm skips it
+    y = select(x > 0, y, other)
+
+    while any(active = mask & test(h)):
+      h = select(active, body(h), h)
+
+With one lane all of this is jumps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from autobatch.backends.llvm.lanes.ops import Environment, Leaves, shape_of
+from autobatch.backends.llvm.lanes.tensors import (
+    Tensor,
+    Variable,
+    copied,
+    kept,
+    scalar,
+    select,
+    set_all,
+    zeros,
+)
+from autobatch.backends.llvm.lanes.writer import Number, RefusedError, Slot
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Operand,
+    Region,
+    Value,
+    While,
+    regions,
+    walk,
+)
+from autobatch.ir.masked import limit_of
+from autobatch.ir.rewrite import free_values
+
+GUARDED = 10
+"""Operations from which on an arm stands behind `any` of its mask."""
+
+
+class Control(Leaves):
+    """Runs regions. A mask of None means all lanes."""
+
+    def region(self, region: Region, args: Sequence[Tensor], env: Environment, mask: Number | None) -> list[Tensor]:
+        """What a region yields. `env` gets what is computed in it."""
+        env.update(zip(region.args, args, strict=True))
+        uses = reads(region)
+        for instruction in region.body:
+            if isinstance(instruction, Apply) and instruction.op.name not in ("masked", "blocks"):
+                self.apply(instruction, env, uses)
+            else:
+                env.update(zip(instruction.results, self.instruction(instruction, env, mask), strict=True))
+        return [self.read(x, env) for x in region.results]
+
+    def instruction(self, instruction: Instruction, env: Environment, mask: Number | None) -> list[Tensor]:
+        match instruction:
+            case Apply(op=op, operands=xs):
+                if op.name == "blocks":
+                    raise RefusedError("a program of blocks inside another operation")
+                return self.region(op["region"], [kept(self.w, self.read(x, env)) for x in xs], {}, mask)
+            case If():
+                return self.branch(instruction, env, mask)
+            case While():
+                return self.conditional(instruction, env, mask)
+            case For():
+                return self.counted(instruction, env, mask)
+            case Map() | Call():
+                raise RefusedError("calls and lists")
+            case _:
+                assert_never(instruction)
+
+    def hold(self, inside: Sequence[Region], env: Environment) -> None:
+        """What regions read from outside is computed before them, once."""
+        for x in dict.fromkeys(v for region in inside for v in free_values(region)):
+            if x in env:
+                env[x] = kept(self.w, env[x])
+
+    def variables(self, of: Sequence[Operand]) -> list[Variable]:
+        return [Variable(self.w, *shape_of(x.type)) for x in of]
+
+    # ---- branches
+
+    def branch(self, branch: If, env: Environment, mask: Number | None) -> list[Tensor]:
+        arms = (branch.then, branch.orelse)
+        self.hold(arms, env)
+        condition = self.read(branch.condition, env).one()
+        if condition.shared or self.w.width == 1:
+            found = self.variables(branch.results)
+            with self.w.f.when(condition.text) as otherwise:
+                set_all(self.w, found, self.region(branch.then, (), dict(env), mask))
+                otherwise()
+                set_all(self.w, found, self.region(branch.orelse, (), dict(env), mask))
+            return [copied(self.w, v.get()) for v in found]
+        both = [self.w.both(mask, condition), self.w.both(mask, self.w.negated(condition))]
+        sides = [self.arm(arm, env, inside, branch.results) for arm, inside in zip(arms, both, strict=True)]
+        return [kept(self.w, select(self.w, condition, x, y)) for x, y in zip(*sides, strict=True)]
+
+    def arm(self, arm: Region, env: Environment, mask: Number, results: Sequence[Value]) -> list[Tensor]:
+        """The results of an arm for the lanes of a mask; any numbers for the others."""
+        if cost(arm) < GUARDED:
+            return self.region(arm, (), dict(env), mask)
+        found = self.variables(results)
+        for v in found:
+            v.set(zeros(self.w, v.dtype, v.shape))
+        with self.w.f.when(self.w.any(mask)):
+            set_all(self.w, found, self.region(arm, (), dict(env), mask))
+        return [copied(self.w, v.get()) for v in found]
+
+    # ---- loops
+
+    def conditional(self, loop: While, env: Environment, mask: Number | None) -> list[Tensor]:
+        carried = self.started(loop, env)
+        turn, goes_on = self.w.f.slot(0), self.w.slot("bool")
+        with self.w.f.whilst(lambda: self.more(loop, carried, env, mask, goes_on, self.w.f.get(turn))):
+            self.turn(loop.body, [v.get() for v in carried], carried, env, self.lanes(goes_on))
+            self.w.f.set(turn, self.w.f.add(self.w.f.get(turn), 1))
+        return self.ended(loop, carried, goes_on)
+
+    def started(self, loop: While | For, env: Environment) -> list[Variable]:
+        """The variables that a loop carries, before its first turn."""
+        body = loop.body
+        self.hold([body, *([loop.condition] if isinstance(loop, While) else [])], env)
+        of = body.args[1:] if isinstance(loop, For) else body.args
+        carried = self.variables(of)
+        set_all(self.w, carried, [self.read(x, env) for x in loop.init])
+        return carried
+
+    def more(
+        self, loop: While, carried: Sequence[Variable], env: Environment, mask: Number | None, goes_on: Slot, turn: str
+    ) -> str:
+        """Does a lane go on, which is what `goes_on` is set to, and may there be another turn? An `i1`."""
+        (test,) = self.region(loop.condition, [v.get() for v in carried], dict(env), mask)
+        active = test.one() if mask is None else self.w.both(mask, test.one())
+        goes_on.set(active)
+        some = self.w.any(goes_on.get())
+        limit = limit_of(loop)
+        if limit is None:
+            return some
+        early = self.w.f.let(f"icmp ult i64 {turn}, {limit.turns.most}")
+        return self.w.f.let(f"and i1 {some}, {early}")
+
+    def lanes(self, goes_on: Slot) -> Number | None:
+        """The mask of a turn; with one lane there is none."""
+        return None if self.w.width == 1 else goes_on.get()
+
+    def turn(
+        self, body: Region, args: Sequence[Tensor], carried: Sequence[Variable], env: Environment, active: Number | None
+    ) -> None:
+        found = self.region(body, args, dict(env), active)
+        if active is not None:
+            found = [select(self.w, active, x, v.get()) for x, v in zip(found, carried, strict=True)]
+        set_all(self.w, carried, found)
+
+    def ended(self, loop: While, carried: Sequence[Variable], goes_on: Slot) -> list[Tensor]:
+        found = [copied(self.w, v.get()) for v in carried]
+        limit = limit_of(loop)
+        if limit is not None:
+            late = scalar(self.w.constant(limit.site, found[-1].dtype))
+            found[-1] = kept(self.w, select(self.w, goes_on.get(), late, found[-1]))
+        return found
+
+    def counted(self, loop: For, env: Environment, mask: Number | None) -> list[Tensor]:
+        carried = self.started(loop, env)
+        with self.w.loop(turns(loop)) as index:
+            at = self.index(loop, index)
+            set_all(self.w, carried, self.region(loop.body, [at, *(v.get() for v in carried)], dict(env), mask))
+        return [copied(self.w, v.get()) for v in carried]
+
+    def index(self, loop: For, turn: str) -> Tensor:
+        dtype, _ = shape_of(loop.body.args[0].type)
+        whole = Number(turn, "int64", True)
+        return scalar(whole if dtype == "int64" else self.w.cast("trunc", whole, dtype))
+
+
+def turns(loop: For) -> int:
+    if not isinstance(loop.count, Literal) or not isinstance(loop.count.value, int):
+        raise RefusedError("a loop of a number of turns that is not known")
+    return loop.count.value
+
+
+def cost(region: Region) -> int:
+    """Operations of a region; a loop is many."""
+    return sum(GUARDED if regions(i) and not isinstance(i, If) else 1 for i in walk(region))
+
+
+def reads(region: Region) -> dict[Value, int]:
+    """How often a region reads a value; what regions inside it read is counted as more than once."""
+    found: dict[Value, int] = {}
+    for i in region.body:
+        if isinstance(i, Apply):
+            for x in i.operands:
+                if isinstance(x, Value):
+                    found[x] = found.get(x, 0) + 1
+        else:
+            inside = [v for r in regions(i) for v in free_values(r)]
+            for v in (*inside, *(x for x in _operands(i) if isinstance(x, Value))):
+                found[v] = found.get(v, 0) + 2
+    for x in region.results:
+        if isinstance(x, Value):
+            found[x] = found.get(x, 0) + 1
+    return found
+
+
+def _operands(i: Instruction) -> tuple[Operand, ...]:
+    match i:
+        case If(condition=condition):
+            return (condition,)
+        case While(init=init) | For(init=init):
+            return init
+        case _:
+            return ()

@@ -1,0 +1,179 @@
+"""What leaf operations are in machine code: one table, and how what is not in it is expanded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, COSTLY, convert
+from autobatch.backends.llvm.lanes.expand import Equations, expanded
+from autobatch.backends.llvm.lanes.indexing import INDEXING
+from autobatch.backends.llvm.lanes.moves import MOVES, Shapes
+from autobatch.backends.llvm.lanes.random import RANDOM
+from autobatch.backends.llvm.lanes.reductions import REDUCTIONS
+from autobatch.backends.llvm.lanes.tensors import (
+    KEY,
+    SMALL,
+    Element,
+    Indices,
+    Tensor,
+    constant,
+    kept,
+    registers,
+    zeros,
+)
+from autobatch.backends.llvm.lanes.writer import ELEMENTS, Number, RefusedError, Writer
+from autobatch.ir import jax_compat
+from autobatch.ir.core import Apply, Operand, Value
+from autobatch.ir.ops import Op
+from autobatch.ir.types import Array, Type
+
+Environment = dict[Value, Tensor]
+
+
+def shape_of(type: Type) -> tuple[str, tuple[int, ...]]:
+    """Dtype and shape of a type, as the device has it."""
+    if not isinstance(type, Array):
+        raise RefusedError(f"a value of type {type}")
+    dtype = type.dtype if type.dtype.startswith("key<") else str(jax_compat.device_dtype(type))
+    if dtype != KEY and dtype not in ELEMENTS:
+        raise RefusedError(f"numbers of {dtype}")
+    return dtype, type.shape
+
+
+def by_number(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    """An operation on the numbers at each index; a single number, and an axis of one, stands for all."""
+    dtype, shape = results[0]
+    make, wheres = BY_NUMBER[op.name], [_where(x, shape) for x in xs]
+
+    def at(index: Indices) -> Element:
+        found = make(w, op, *(x.one(where(index)) for x, where in zip(xs, wheres, strict=True)))
+        return (convert(w, found, dtype),)
+
+    return [Tensor(dtype, shape, at)]
+
+
+def _where(x: Tensor, shape: tuple[int, ...]) -> Callable[[Indices], Indices]:
+    """Where the number of an operand stands that belongs to an index of the result."""
+    if x.shape == shape:
+        return lambda index: index
+    if not x.shape:
+        return lambda index: ()
+    if len(x.shape) != len(shape) or any(n not in (1, m) for n, m in zip(x.shape, shape, strict=True)):
+        raise RefusedError(f"operands of shapes {x.shape} and {shape}")
+    return lambda index: tuple(0 if n == 1 else i for n, i in zip(x.shape, index, strict=True))
+
+
+def select_n(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    which, *cases = xs
+    if which.dtype != "bool" or len(cases) != 2:
+        raise RefusedError("a choice by an integer")
+    dtype, shape = results[0]
+
+    def at(index: Indices) -> Element:
+        no, yes = (x.at(index if x.shape else ()) for x in cases)
+        chosen = which.one(index if which.shape else ())
+        return tuple(w.select(chosen, a, b) for a, b in zip(yes, no, strict=True))
+
+    return [Tensor(dtype, shape, at)]
+
+
+def undefined(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    dtype, shape = results[0]
+    return [zeros(w, dtype, shape)]
+
+
+def within(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    return [xs[0]]
+
+
+Lower = Callable[[Writer, Op, Sequence[Tensor], Shapes], list[Tensor]]
+
+LOWER: Mapping[str, Lower] = {
+    **dict.fromkeys(BY_NUMBER, by_number),
+    **MOVES,
+    **REDUCTIONS,
+    **INDEXING,
+    **RANDOM,
+    "select_n": select_n,
+    "undefined": undefined,
+    "within": within,
+}
+"""By the name of the operation. What is none of these consists of some of them (`expand.py`), or is refused."""
+
+
+class Leaves:
+    """Leaf operations one after another. `uses`: how often a value is read; what is read once and costs little is
+    computed where it is read."""
+
+    def __init__(self, w: Writer, constants: Callable[[Any], Tensor]) -> None:
+        self.w, self.constants = w, constants
+
+    def read(self, x: Operand, env: Environment, arrays: Sequence[Any] = ()) -> Tensor:
+        if isinstance(x, Value):
+            return env[x]
+        if x.constant >= 0:
+            return self.array(arrays[x.constant])
+        dtype, shape = shape_of(x.type)
+        return constant(self.w, x.value, dtype, shape)
+
+    def array(self, value: Any) -> Tensor:
+        """A constant of the program: few numbers stand in it, many are an operand of the call."""
+        held = np.asarray(value)
+        if held.size and (held == held.flat[0]).all():
+            return constant(self.w, held.flat[0].item(), str(held.dtype), held.shape)
+        if held.size <= SMALL:
+            numbers = [(self.w.constant(x.item(), str(held.dtype)),) for x in held.flat]
+            return registers(self.w, str(held.dtype), held.shape, numbers)
+        return self.constants(held)
+
+    def run(
+        self, body: Sequence[Apply], env: Environment, wanted: Sequence[Operand], arrays: Sequence[Any] = ()
+    ) -> None:
+        """Straight-line code. `wanted`: what is read behind it."""
+        uses = _uses(body, wanted)
+        for i in body:
+            self.apply(i, env, uses, arrays)
+
+    def apply(self, i: Apply, env: Environment, uses: dict[Value, int], arrays: Sequence[Any] = ()) -> None:
+        xs = [self.read(x, env, arrays) for x in i.operands]
+        found = self.lowered(i.op, xs, [x.type for x in i.operands], [r.type for r in i.results])
+        for r, x in zip(i.results, found, strict=True):
+            again = uses.get(r, 0) > 1 or i.op.name in COSTLY
+            env[r] = kept(self.w, x) if (again and x.size > 1) or x.size == 1 else x
+
+    def converted(self, x: Number, dtype: str) -> Number:
+        return convert(self.w, x, dtype)
+
+    def lowered(self, op: Op, xs: Sequence[Tensor], operands: Sequence[Type], results: Sequence[Type]) -> list[Tensor]:
+        shapes = [shape_of(t) for t in results]
+        if op.name in LOWER:
+            return LOWER[op.name](self.w, op, xs, shapes)
+        if op.name == "truediv" and {x.dtype for x in xs} == {shapes[0][0]}:
+            return by_number(self.w, Op("div"), xs, shapes)
+        arrays = [t for t in operands if isinstance(t, Array)]
+        return self.expansion(expanded(op, arrays, [t for t in results if isinstance(t, Array)]), xs)
+
+    def expansion(self, equations: Equations, xs: Sequence[Tensor]) -> list[Tensor]:
+        """The results of equations on tensors."""
+        env: Environment = {
+            v: kept(self.w, x) if n > 1 else x
+            for v, x, n in zip(
+                equations.inputs,
+                xs,
+                (_uses(equations.body, equations.results).get(v, 0) for v in equations.inputs),
+                strict=True,
+            )
+        }
+        self.run(equations.body, env, equations.results, equations.constants)
+        return [self.read(x, env, equations.constants) for x in equations.results]
+
+
+def _uses(body: Sequence[Apply], wanted: Sequence[Operand]) -> dict[Value, int]:
+    uses: dict[Value, int] = {}
+    for x in (*(x for i in body for x in i.operands), *wanted):
+        if isinstance(x, Value):
+            uses[x] = uses.get(x, 0) + 1
+    return uses

@@ -1,0 +1,353 @@
+"""Rows of operands in, gangs of lanes, rows of results out: a module that XLA calls.
+
+    arguments   of each operand: its rows, or the one array that all rows share; then constants of the program;
+                then, where some rows do not matter, live: bool[rows]
+    results     of each result: its rows, or the sum over all rows of what each of them contributes; then scratch
+
+How many rows there are is read from the call, so one text serves any number of them. Rows that do not matter get zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autobatch.backends.llvm.ffi import buffer, data, dimension, handler
+from autobatch.backends.llvm.lanes.tensors import (
+    SMALL,
+    Element,
+    Indices,
+    Memory,
+    Tensor,
+    every,
+    flat,
+    fresh,
+    over,
+    registers,
+    word,
+    words,
+    zeros,
+)
+from autobatch.backends.llvm.lanes.writer import BYTES, Number, RefusedError, Writer, stored
+from autobatch.backends.llvm.text import Function, broadcast
+
+ROOM = 128 * 1024
+"""Bytes that arrays of a program may have on the stack of a thread."""
+
+Body = Callable[["Gang", Sequence[Tensor]], Sequence[Tensor]]
+"""What is computed: results of operands, for the lanes of a gang."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """`varies`: it has rows; else all rows share it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    varies: bool
+
+
+@dataclass(frozen=True)
+class Result:
+    """`summed`: over all rows."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    summed: bool = False
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What goes in and what comes out. `masked`: are there rows that do not matter?"""
+
+    operands: tuple[Operand, ...]
+    results: tuple[Result, ...]
+    masked: bool
+
+    @property
+    def first_varying(self) -> int:
+        return next(k for k, x in enumerate(self.operands) if x.varies)
+
+
+@dataclass
+class Program:
+    """The text of a module; arrays that are operands after the others; bytes of scratch memory."""
+
+    text: str
+    constants: list[Any]
+    scratch: int
+
+
+@dataclass
+class Gang:
+    """What code for the lanes of a gang is written with. `mask`: lanes that hold rows that matter; None: all."""
+
+    w: Writer
+    signature: Signature
+    mask: Number | None = None
+    constants: list[Any] = field(default_factory=list)
+    scratch: int = 0
+    behind: list[Callable[[], None]] = field(default_factory=list)
+    """What is written behind the loop over all rows."""
+
+    def constant(self, value: np.ndarray) -> Tensor:
+        """An array that the program holds, as an operand more."""
+        number = next((k for k, x in enumerate(self.constants) if x is value), len(self.constants))
+        if number == len(self.constants):
+            self.constants.append(value)
+        place = data(self.w.f, buffer(self.w.f, "%arguments", self.constant_place(number)))
+        dtype = str(value.dtype)
+        return Memory(self.w, place, word(dtype), value.shape, shared=True).final
+
+    def constant_place(self, number: int) -> int:
+        return len(self.signature.operands) + int(self.signature.masked) + number
+
+    def memory(self, dtype: str, count: int) -> str:
+        """Scratch memory for so many numbers of each lane, which holds anything at first."""
+        begin = -(-self.scratch // 64) * 64
+        self.scratch = begin + BYTES[stored(dtype)] * count * self.w.width
+        whole = data(self.w.f, buffer(self.w.f, "%results", len(self.signature.results)))
+        return self.w.f.at(whole, begin)
+
+
+def program(signature: Signature, width: int, body: Body) -> Program:
+    """The module that computes `body` for all rows, `width` of them at once."""
+    made: list[Gang] = []
+
+    def run(f: Function, arguments: str, number: str, results: str) -> None:
+        f.do(f"%arguments = getelementptr i8, ptr {arguments}, i64 0")
+        f.do(f"%results = getelementptr i8, ptr {results}, i64 0")
+        rows = dimension(f, buffer(f, arguments, signature.first_varying), 0)
+        gang = Gang(Writer(f, width), signature)
+        made.append(gang)
+        _Rows(gang, rows).run(body)
+
+    f, text = _handled(run)
+    if made[0].w.reserved > ROOM:
+        raise RefusedError(f"it needs {made[0].w.reserved:,} bytes for its arrays, more than {ROOM:,}")
+    return Program("\n".join([*f.declarations, text]), made[0].constants, made[0].scratch)
+
+
+def _handled(run: Callable[[Function, str, str, str], None]) -> tuple[Function, str]:
+    f = handler(run)
+    return f, str(f)
+
+
+class _Rows:
+    """The loop over gangs."""
+
+    def __init__(self, gang: Gang, rows: str) -> None:
+        self.gang, self.w, self.f, self.rows = gang, gang.w, gang.w.f, rows
+        self.signature = gang.signature
+
+    def run(self, body: Body) -> None:
+        f, signature = self.f, self.signature
+        arguments = [data(f, buffer(f, "%arguments", k)) for k in range(len(signature.operands))]
+        out = [data(f, buffer(f, "%results", k)) for k in range(len(signature.results))]
+        live = data(f, buffer(f, "%arguments", len(signature.operands))) if signature.masked else None
+        self.clear(out)
+        with f.loop(0, self.rows, self.w.width) as first:
+            self.all_of(body, arguments, out, first, live)
+        for write in self.gang.behind:
+            write()
+
+    def all_of(self, body: Body, arguments: Sequence[str], out: Sequence[str], first: str, live: str | None) -> None:
+        """The rows of one gang."""
+        here = self.here(first, live)
+        if here is None:
+            self.gangs(body, arguments, out, first)
+            return
+        self.gang.mask = here if self.w.width > 1 else None
+        with self.f.when(self.w.any(here)) as otherwise:
+            self.gangs(body, arguments, out, first)
+            otherwise()
+            self.store_zeros(out, first)
+
+    def gangs(self, body: Body, arguments: Sequence[str], out: Sequence[str], first: str) -> None:
+        operands = [self.operand(x, place, first) for x, place in zip(self.signature.operands, arguments, strict=True)]
+        self.store(body(self.gang, operands), out, first)
+
+    # ---- lanes
+
+    def numbers(self) -> str:
+        return ", ".join(f"i64 {n}" for n in range(self.w.width))
+
+    def inside(self, first: str) -> Number | None:
+        """The lanes for which there are rows."""
+        if self.w.width == 1:
+            return None
+        f, width = self.f, self.w.width
+        left = broadcast(f, width, "i64", f.sub(self.rows, first))
+        return Number(f.let(f"icmp ult <{width} x i64> <{self.numbers()}>, {left}"), "bool")
+
+    def here(self, first: str, live: str | None) -> Number | None:
+        """The lanes for which there are rows that matter. None: all."""
+        inside = self.inside(first)
+        if live is None:
+            return inside
+        flags = self.load("bool", live, first, 1, 0, inside)
+        return flags if inside is None else self.w.both(inside, flags)
+
+    def offsets(self, first: str, size: int, element: int) -> str:
+        """Of each lane, how many numbers lie before one of its row."""
+        f, width = self.f, self.w.width
+        lanes = ", ".join(f"i64 {n * size + element}" for n in range(width))
+        begin = broadcast(f, width, "i64", f.mul(first, size))
+        return f.let(f"add <{width} x i64> {begin}, <{lanes}>")
+
+    def load(self, dtype: str, base: str, first: str, size: int, element: int, mask: Number | None) -> Number:
+        """One number of the row of each lane."""
+        f, width, of = self.f, self.w.width, stored(dtype)
+        align, vector = BYTES[of], self.w.vector(of)
+        if width == 1:
+            place = f.let(f"getelementptr {of}, ptr {base}, i64 {f.add(f.mul(first, size), element)}")
+            found = f.let(f"load {of}, ptr {place}, align {align}")
+        elif size == 1:
+            place = f.let(f"getelementptr {of}, ptr {base}, i64 {first}")
+            assert mask is not None
+            suffix = self.memory_suffix(of)
+            f.declare(f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {self.w.vector('i1')}, {vector})")
+            operands = f"ptr {place}, i32 {align}, {self.w.vector('i1')} {mask.text}, {vector} zeroinitializer"
+            found = f.let(f"call {vector} @llvm.masked.load.{suffix}.p0({operands})")
+        else:
+            assert mask is not None
+            places = self.places(of, base, first, size, element)
+            suffix = f"{self.memory_suffix(of)}.v{width}p0"
+            pointers = f"<{width} x ptr>"
+            f.declare(
+                f"declare {vector} @llvm.masked.gather.{suffix}({pointers}, i32, {self.w.vector('i1')}, {vector})"
+            )
+            operands = f"{pointers} {places}, i32 {align}, {self.w.vector('i1')} {mask.text}, {vector} zeroinitializer"
+            found = f.let(f"call {vector} @llvm.masked.gather.{suffix}({operands})")
+        if dtype == "bool":
+            found = f.let(f"trunc {vector} {found} to {self.w.vector('i1')}")
+        return Number(found, dtype)
+
+    def places(self, of: str, base: str, first: str, size: int, element: int) -> str:
+        width = self.w.width
+        offsets = self.offsets(first, size, element)
+        return self.f.let(f"getelementptr {of}, ptr {base}, <{width} x i64> {offsets}")
+
+    def memory_suffix(self, of: str) -> str:
+        return f"v{self.w.width}{of if of.startswith('i') else f'f{8 * BYTES[of]}'}"
+
+    def save(self, x: Number, base: str, first: str, size: int, element: int, mask: Number | None) -> None:
+        f, width, of = self.f, self.w.width, stored(x.dtype)
+        align, vector = BYTES[of], self.w.vector(of)
+        x = self.w.spread(x)
+        text = x.text
+        if x.dtype == "bool":
+            text = f.let(f"zext {self.w.vector('i1')} {text} to {vector}")
+        if width == 1:
+            place = f.let(f"getelementptr {of}, ptr {base}, i64 {f.add(f.mul(first, size), element)}")
+            f.do(f"store {of} {text}, ptr {place}, align {align}")
+        elif size == 1:
+            assert mask is not None
+            place = f.let(f"getelementptr {of}, ptr {base}, i64 {first}")
+            suffix, lanes = self.memory_suffix(of), self.w.vector("i1")
+            f.declare(f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, {lanes})")
+            operands = f"{vector} {text}, ptr {place}, i32 {align}, {lanes} {mask.text}"
+            f.do(f"call void @llvm.masked.store.{suffix}.p0({operands})")
+        else:
+            assert mask is not None
+            places = self.places(of, base, first, size, element)
+            suffix, lanes, pointers = f"{self.memory_suffix(of)}.v{width}p0", self.w.vector("i1"), f"<{width} x ptr>"
+            f.declare(f"declare void @llvm.masked.scatter.{suffix}({vector}, {pointers}, i32, {lanes})")
+            operands = f"{vector} {text}, {pointers} {places}, i32 {align}, {lanes} {mask.text}"
+            f.do(f"call void @llvm.masked.scatter.{suffix}({operands})")
+
+    # ---- operands and results
+
+    def operand(self, x: Operand, base: str, first: str) -> Tensor:
+        w, dtype, many = self.w, word(x.dtype), words(x.dtype)
+        if not x.varies:
+            shared = Memory(w, base, x.dtype, x.shape, shared=True).final
+            if math.prod(x.shape) > SMALL:
+                return shared
+            return registers(w, x.dtype, x.shape, [shared.at(index) for index in every(x.shape)])
+        size = math.prod(x.shape) * many
+        if w.width == 1 and math.prod(x.shape) > SMALL:
+            row = self.f.at(base, self.f.mul(first, size * BYTES[stored(dtype)]))
+            return Memory(w, row, x.dtype, x.shape).final
+        inside = self.inside(first)
+
+        def element(index: Indices) -> Element:
+            place = flat(w, index, x.shape)
+            assert isinstance(place, int)
+            return tuple(self.load(dtype, base, first, size, place * many + k, inside) for k in range(many))
+
+        if math.prod(x.shape) <= SMALL:
+            return registers(w, x.dtype, x.shape, [element(index) for index in every(x.shape)])
+        if math.prod(x.shape) > SMALL * SMALL:
+            raise RefusedError("a large array in each lane of a gang")
+        memory = fresh(w, x.dtype, x.shape)
+        for index in every(x.shape):
+            memory.write(index, element(index))
+        return memory.final
+
+    def store(self, found: Sequence[Tensor], out: Sequence[str], first: str) -> None:
+        inside = self.inside(first)
+        for x, result, base in zip(found, self.signature.results, out, strict=True):
+            if x.dtype != result.dtype or x.shape != result.shape:
+                raise RefusedError(
+                    f"a result of {x.dtype}{list(x.shape)} instead of {result.dtype}{list(result.shape)}"
+                )
+            if result.summed:
+                self.add_up(x, base)
+            else:
+                self.store_rows(x, base, first, inside)
+
+    def store_rows(self, x: Tensor, base: str, first: str, inside: Number | None) -> None:
+        w, many = self.w, words(x.dtype)
+        size = x.size * many
+        if w.width == 1 and x.size > SMALL:
+            row = self.f.at(base, self.f.mul(first, size * BYTES[stored(word(x.dtype))]))
+            Memory(w, row, x.dtype, x.shape).fill(x)
+            return
+        if x.size > SMALL * SMALL:
+            raise RefusedError("a large array in each lane of a gang")
+        for k, index in enumerate(every(x.shape)):
+            for j, number in enumerate(x.at(index)):
+                if self.gang.mask is not None:
+                    number = w.select(self.gang.mask, number, w.constant(0, number.dtype))
+                self.save(number, base, first, size, k * many + j, inside)
+
+    def store_zeros(self, out: Sequence[str], first: str) -> None:
+        inside = self.inside(first)
+        for result, base in zip(self.signature.results, out, strict=True):
+            if not result.summed:
+                self.store_rows(zeros(self.w, result.dtype, result.shape), base, first, inside)
+
+    def clear(self, out: Sequence[str]) -> None:
+        """Sums begin with zeros."""
+        for result, base in zip(self.signature.results, out, strict=True):
+            if result.summed:
+                of = stored(result.dtype)
+                with self.w.loop(max(1, math.prod(result.shape))) as k:
+                    place = self.f.let(f"getelementptr {of}, ptr {base}, i64 {k}")
+                    self.f.do(f"store {of} {'0.0' if of in ('float', 'double') else 0}, ptr {place}")
+
+    def add_up(self, x: Tensor, base: str) -> None:
+        w, of = self.w, stored(x.dtype)
+
+        def one(index: Indices) -> None:
+            (number,) = x.at(index)
+            number = w.spread(number)
+            if self.gang.mask is not None:
+                number = w.select(self.gang.mask, number, w.constant(0, number.dtype))
+            text = number.text
+            if w.width > 1:
+                suffix = w.suffix_of(number.dtype, False)
+                self.f.declare(f"declare {of} @llvm.vector.reduce.fadd.{suffix}({of}, {w.vector(of)})")
+                text = self.f.let(
+                    f"call reassoc {of} @llvm.vector.reduce.fadd.{suffix}({of} 0.0, {w.vector(of)} {text})"
+                )
+            place = self.f.let(f"getelementptr {of}, ptr {base}, i64 {flat(w, index, x.shape)}")
+            held = self.f.let(f"load {of}, ptr {place}")
+            self.f.do(f"store {of} {self.f.let(f'fadd {of} {held}, {text}')}, ptr {place}")
+
+        over(w, x.shape, one)

@@ -1,0 +1,210 @@
+"""Sums, products, maxima along axes; products of matrices; running sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from autobatch.backends.llvm.lanes.by_number import BY_NUMBER
+from autobatch.backends.llvm.lanes.moves import Shapes, of_index
+from autobatch.backends.llvm.lanes.tensors import SMALL, Element, Index, Indices, Tensor, every, fresh, kept, over
+from autobatch.backends.llvm.lanes.writer import Number, RefusedError, Writer
+from autobatch.ir.ops import Op
+
+LARGEST_PRODUCT = 4096
+"""Multiplications of one row from which on a product of matrices is left to a kernel for all rows."""
+
+Combine = Callable[[Writer, Number, Number], Number]
+
+
+def _combine(name: str) -> Combine:
+    make, op = BY_NUMBER[name], Op(name)
+    return lambda w, a, b: make(w, op, a, b)
+
+
+def _sum(w: Writer, a: Number, b: Number) -> Number:
+    """`reassoc`: the order of a sum along an array is for LLVM to choose, so it can be done by vectors."""
+    return w.instruction("fadd reassoc contract", a, b) if a.is_float else _combine("add")(w, a, b)
+
+
+def _times(w: Writer, a: Number, b: Number) -> Number:
+    return w.instruction("fmul reassoc contract", a, b) if a.is_float else _combine("mul")(w, a, b)
+
+
+def least(dtype: str) -> float | int:
+    if dtype == "bool":
+        return False
+    if dtype.startswith("float"):
+        return -math.inf
+    bits = int(dtype.removeprefix("u").removeprefix("int"))
+    return 0 if dtype.startswith("u") else -(1 << (bits - 1))
+
+
+def most(dtype: str) -> float | int:
+    if dtype == "bool":
+        return True
+    if dtype.startswith("float"):
+        return math.inf
+    bits = int(dtype.removeprefix("u").removeprefix("int"))
+    return (1 << bits) - 1 if dtype.startswith("u") else (1 << (bits - 1)) - 1
+
+
+KINDS: Mapping[str, tuple[Combine, Callable[[str], float | int]]] = {
+    "sum": (_sum, lambda _: 0),
+    "prod": (_times, lambda _: 1),
+    "max": (_combine("max"), least),
+    "min": (_combine("min"), most),
+    "and": (_combine("and"), lambda d: True if d == "bool" else -1),
+    "or": (_combine("or"), lambda _: 0),
+}
+
+
+def total(w: Writer, kind: str, dtype: str, shape: Sequence[int], at: Callable[[Indices], Number]) -> Number:
+    """What is left of all numbers of a shape."""
+    combine, neutral = KINDS[kind]
+    if math.prod(shape) <= SMALL:
+        found: Number | None = None
+        for index in every(shape):
+            found = at(index) if found is None else combine(w, found, at(index))
+        return w.constant(neutral(dtype), dtype) if found is None else found
+    held = w.slot(dtype)
+    held.set(w.constant(neutral(dtype), dtype))
+    over(w, shape, lambda index: held.set(combine(w, held.get(), at(index))))
+    return held.get()
+
+
+def reduction(kind: str) -> Callable[..., list[Tensor]]:
+    def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+        (x,), axes, (dtype, shape) = xs, op["axes"], results[0]
+        if axes and x.size > SMALL and math.prod(shape) > 1 and not x.held:
+            x = kept(w, x)
+
+        def at(index: Indices) -> Element:
+            rest = iter(index)
+            outer = [None if k in axes else next(rest) for k in range(len(x.shape))]
+
+            def number(inner: Indices) -> Number:
+                inside = iter(inner)
+                return x.one(tuple(next(inside) if i is None else i for i in outer))
+
+            return (total(w, kind, dtype, [x.shape[k] for k in range(len(x.shape)) if k in axes], number),)
+
+        return [Tensor(dtype, shape, at)]
+
+    return rule
+
+
+def extreme_index(kind: str) -> Callable[..., list[Tensor]]:
+    """The first place of the largest or least number; of NaN where there is one."""
+
+    def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+        (axis,), (dtype, shape) = op["axes"], results[0]
+        x = kept(w, xs[0])
+
+        def at(index: Indices) -> Element:
+            def number(i: Index) -> Number:
+                return x.one((*index[:axis], i, *index[axis:]))
+
+            best, place = w.slot(x.dtype), w.slot(dtype)
+            best.set(number(0))
+            place.set(w.constant(0, dtype))
+
+            def step(inner: Indices) -> None:
+                new, old = number(inner[0]), best.get()
+                better = BY_NUMBER["gt" if kind == "max" else "lt"](w, Op(""), new, old)
+                if new.is_float:
+                    nan = w.instruction("fcmp uno", new, new, "bool")
+                    was = w.instruction("fcmp uno", old, old, "bool")
+                    first = w.both(nan, w.negated(was))
+                    better = w.instruction("or", w.both(better, w.negated(was)), first)
+                best.set(w.select(better, new, old))
+                place.set(w.select(better, of_index(w, inner[0], dtype), place.get()))
+
+            over(w, (x.shape[axis],), step)
+            return (place.get(),)
+
+        return [Tensor(dtype, shape, at)]
+
+    return rule
+
+
+def running(kind: str) -> Callable[..., list[Tensor]]:
+    """Each number with all before it."""
+
+    def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+        (x,), axis, backward, (dtype, shape) = xs, op["axis"], op["reverse"], results[0]
+        combine, neutral = KINDS[kind]
+        if x.size > SMALL * SMALL and len(shape) > 1:
+            raise RefusedError("a running sum over an axis of a large array")
+        x = kept(w, x)
+        memory = fresh(w, dtype, shape)
+        held = w.slot(dtype)
+
+        def line(outer: Indices) -> None:
+            held.set(w.constant(neutral(dtype), dtype))
+
+            def step(inner: Indices) -> None:
+                i = inner[0]
+                if backward:
+                    i = shape[axis] - 1 - i if isinstance(i, int) else w.f.sub(str(shape[axis] - 1), i)
+                index = (*outer[:axis], i, *outer[axis:])
+                held.set(combine(w, held.get(), x.one(index)))
+                memory.write(index, (held.get(),))
+
+            over(w, (shape[axis],), step)
+
+        for outer in every([n for k, n in enumerate(shape) if k != axis]):
+            line(outer)
+        return [memory.final]
+
+    return rule
+
+
+def product(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    (a, b), (dtype, shape) = xs, results[0]
+    (left, right), (left_batch, right_batch) = op["dimension_numbers"]
+    precision = op["preferred_element_type"]
+    if {a.dtype, b.dtype} != {dtype} or (precision is not None and str(precision) != dtype):
+        raise RefusedError("a product in another precision")
+    sizes = [a.shape[k] for k in left]
+    if math.prod(shape) * math.prod(sizes) > LARGEST_PRODUCT:
+        raise RefusedError("a product of matrices of that size")
+    if math.prod(shape) > 1:
+        a, b = kept(w, a), kept(w, b)
+    batch = len(left_batch)
+    a_free = [k for k in range(len(a.shape)) if k not in (*left, *left_batch)]
+    b_free = [k for k in range(len(b.shape)) if k not in (*right, *right_batch)]
+
+    def at(index: Indices) -> Element:
+        def number(inner: Indices) -> Number:
+            places = []
+            for x, own, batched, free, first in (
+                (a, left, left_batch, a_free, batch),
+                (b, right, right_batch, b_free, batch + len(a_free)),
+            ):
+                where: list[Index] = [0] * len(x.shape)
+                for k, i in zip(own, inner, strict=True):
+                    where[k] = i
+                for k, i in zip(batched, index, strict=False):
+                    where[k] = i
+                for k, i in zip(free, index[first:], strict=False):
+                    where[k] = i
+                places.append(x.one(tuple(where)))
+            one, other = places
+            return _times(w, one, other) if dtype != "bool" else w.instruction("and", one, other)
+
+        return (total(w, "sum" if dtype != "bool" else "or", dtype, sizes, number),)
+
+    return [Tensor(dtype, shape, at)]
+
+
+REDUCTIONS: Mapping[str, Callable[..., list[Tensor]]] = {
+    **{f"reduce_{kind}": reduction(kind) for kind in KINDS},
+    "argmax": extreme_index("max"),
+    "argmin": extreme_index("min"),
+    "cumsum": running("sum"),
+    "cumprod": running("prod"),
+    "cummax": running("max"),
+    "cummin": running("min"),
+    "dot_general": product,
+}

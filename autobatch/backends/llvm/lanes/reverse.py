@@ -1,0 +1,428 @@
+"""The derivative of a region in reverse, in the code of a gang.
+
+    forward     y = region(x), where each loop writes the state before each of its turns to a tape
+    backward    the instructions from the last to the first, each with the rule that JAX has for it; an arm of a branch
+                and a turn of a loop are run again before they are run backward
+
+A tape keeps `states` states for each of a few units of turns, so that it has a fixed size however long the loop is
+(`backends/xla/masked_loops.py` has the scheme, and where it comes from). All gangs use the same memory for theirs, one
+after another. A lane that takes no part in a turn has no part in its cotangents either: each that leaves a branch or a
+turn is zero outside of its mask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import jax
+
+from autobatch.autodiff.rules import cotangent_type, row_rule
+from autobatch.backends.llvm.lanes.control import Control, turns
+from autobatch.backends.llvm.lanes.expand import Equations, of_jaxpr
+from autobatch.backends.llvm.lanes.moving import is_moving, moving
+from autobatch.backends.llvm.lanes.ops import Environment, shape_of
+from autobatch.backends.llvm.lanes.program import Gang
+from autobatch.backends.llvm.lanes.tensors import (
+    Memory,
+    Tensor,
+    Variable,
+    constant,
+    copied,
+    kept,
+    select,
+    set_all,
+    word,
+    words,
+    zeros,
+)
+from autobatch.backends.llvm.lanes.writer import BYTES, Number, Writer, stored
+from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, Value, While
+from autobatch.ir.leaf import Rule
+from autobatch.ir.masked import Allowed, limit_of
+from autobatch.ir.rewrite import free_values
+from autobatch.ir.types import Array
+
+UNLIMITED = Allowed((1 << 30) - 1, 32)
+"""Of a loop that has no limit: as XLA's have it."""
+
+MANY = 1024
+"""Turns of a counted loop up to which all states are kept."""
+
+
+def pulled_back(gang: Gang, rule: Rule, xs: Sequence[Tensor]) -> list[Tensor]:
+    """The cotangents of the operands `rule.wrt` of a masked operation. `xs`: the operands that are no numbers, then the
+    cotangents of its results."""
+    w, region = gang.w, rule.op["region"]
+    rest = iter(xs)
+    operands = [
+        next(rest) if number is None else constant(w, number, *shape_of(t))
+        for number, t in zip(rule.numbers, rule.operands, strict=True)
+    ]
+    code = _Reverse(gang, moving(region, [region.args[k] for k in rule.wrt]))
+    env: Environment = {}
+    with code.recording(True):
+        code.region(region, operands, env, gang.mask)
+    total = Cotangents(w)
+    for result, has in zip(region.results, rule.cotangents, strict=True):
+        if has:
+            total.add(result, code.inside(gang.mask, next(rest)))
+    code.pull(region, env, total, gang.mask)
+    return [total.of(region.args[k]) for k in rule.wrt]
+
+
+@dataclass
+class Cotangents:
+    """Sums of cotangents, by value."""
+
+    w: Writer
+    held: dict[Value, Tensor] = field(default_factory=dict)
+
+    def add(self, x: Operand, ct: Tensor) -> None:
+        if not isinstance(x, Value):
+            return
+        before = self.held.get(x)
+        self.held[x] = ct if before is None else _sum(self.w, before, ct)
+
+    def take(self, x: Value) -> Tensor | None:
+        found = self.held.pop(x, None)
+        return None if found is None else kept(self.w, found)
+
+    def of(self, x: Value) -> Tensor:
+        found = self.held.get(x)
+        return zeros(self.w, *shape_of(x.type)) if found is None else found
+
+
+def _sum(w: Writer, a: Tensor, b: Tensor) -> Tensor:
+    return Tensor(a.dtype, a.shape, lambda index: (w.instruction("fadd", a.one(index), b.one(index)),))
+
+
+@dataclass
+class Tape:
+    """The states of a loop before its turns. `turns`: a variable, how many there were."""
+
+    w: Writer
+    turns: str
+    allowed: Allowed
+    memory: list[tuple[str, str, tuple[int, ...], int]]
+    """Of each that the loop carries: where its states begin, dtype, shape, and the bytes of a state."""
+
+    @property
+    def levels(self) -> int:
+        found = 1
+        while self.allowed.states**found < self.allowed.most:
+            found += 1
+        return found
+
+    def slot(self, turn: str) -> str:
+        """Where the state before a turn lies: at the level of its last digit that is not zero."""
+        f, states, levels = self.w.f, self.allowed.states, self.levels
+        if levels == 1:
+            return turn
+
+        def digit(level: int) -> str:
+            unit = states ** (levels - 1 - level)
+            return f.let(f"urem i64 {f.let(f'udiv i64 {turn}, {unit}')}, {states}")
+
+        found = digit(0)
+        for level in range(1, levels):
+            own = digit(level)
+            some = f.let(f"icmp ne i64 {own}, 0")
+            found = f.let(f"select i1 {some}, i64 {f.add(own, level * states)}, i64 {found}")
+        return found
+
+    def at(self, turn: str) -> list[Memory]:
+        """The memory of the state before a turn."""
+        slot = self.slot(turn)
+        return [
+            Memory(self.w, self.w.f.at(base, self.w.f.mul(slot, size)), dtype, shape)
+            for base, dtype, shape, size in self.memory
+        ]
+
+    def put(self, turn: str, state: Sequence[Tensor]) -> None:
+        for memory, x in zip(self.at(turn), state, strict=True):
+            memory.fill(x)
+
+    def get(self, turn: str) -> list[Tensor]:
+        return [memory.final for memory in self.at(turn)]
+
+
+class _Reverse(Control):
+    """Runs regions forward and backward. `found`: the values that move."""
+
+    def __init__(self, gang: Gang, found: frozenset[Value]) -> None:
+        super().__init__(gang.w, gang.constant)
+        self.gang, self.found = gang, found
+        self.records = False
+        self.tapes: dict[int, Tape] = {}
+        self.inner: dict[int, Environment] = {}
+
+    @contextmanager
+    def recording(self, records: bool) -> Iterator[None]:
+        """Are the loops that are run now to be run backward next?"""
+        before, self.records = self.records, records
+        try:
+            yield
+        finally:
+            self.records = before
+
+    def inside(self, mask: Number | None, x: Tensor) -> Tensor:
+        """Zeros outside of a mask."""
+        return x if mask is None else select(self.w, mask, x, zeros(self.w, x.dtype, x.shape))
+
+    # ---- forward
+
+    def instruction(self, instruction: Instruction, env: Environment, mask: Number | None) -> list[Tensor]:
+        if isinstance(instruction, Apply) and instruction.op.name == "masked":
+            inner: Environment = {}
+            self.inner[id(instruction)] = inner
+            args = [kept(self.w, self.read(x, env)) for x in instruction.operands]
+            return self.region(instruction.op["region"], args, inner, mask)
+        return super().instruction(instruction, env, mask)
+
+    def branch(self, branch: If, env: Environment, mask: Number | None) -> list[Tensor]:
+        with self.recording(False):
+            return super().branch(branch, env, mask)
+
+    def conditional(self, loop: While, env: Environment, mask: Number | None) -> list[Tensor]:
+        if not self.records:
+            return super().conditional(loop, env, mask)
+        f = self.w.f
+        carried = self.started(loop, env)
+        limit = limit_of(loop)
+        tape = self.tape(loop, carried, UNLIMITED if limit is None else limit.turns)
+        goes_on = self.w.slot("bool")
+        with (
+            self.recording(False),
+            f.whilst(lambda: self.more(loop, carried, env, mask, goes_on, f.get(tape.turns))),
+        ):
+            turn = f.get(tape.turns)
+            tape.put(turn, [v.get() for v in carried])
+            self.turn(loop.body, [v.get() for v in carried], carried, env, self.lanes(goes_on))
+            f.set(tape.turns, f.add(turn, 1))
+        return self.ended(loop, carried, goes_on)
+
+    def counted(self, loop: For, env: Environment, mask: Number | None) -> list[Tensor]:
+        if not self.records:
+            return super().counted(loop, env, mask)
+        f = self.w.f
+        carried = self.started(loop, env)
+        count = turns(loop)
+        states = count if count <= MANY else math.isqrt(count - 1) + 1
+        tape = self.tape(loop, carried, Allowed(count, max(states, 2)))
+        with self.recording(False), self.w.loop(count) as turn:
+            tape.put(turn, [v.get() for v in carried])
+            found = self.region(loop.body, [self.index(loop, turn), *(v.get() for v in carried)], dict(env), mask)
+            set_all(self.w, carried, found)
+            f.set(tape.turns, f.add(turn, 1))
+        return [copied(self.w, v.get()) for v in carried]
+
+    def tape(self, loop: While | For, carried: Sequence[Variable], allowed: Allowed) -> Tape:
+        found = Tape(self.w, self.w.f.slot(0), allowed, [])
+        self.w.f.set(found.turns, 0)
+        for v in carried:
+            dtype = word(v.dtype)
+            many = math.prod(v.shape) * words(v.dtype)
+            base = self.gang.memory(dtype, many * allowed.states * found.levels)
+            found.memory.append((base, v.dtype, v.shape, many * BYTES[stored(dtype)] * self.w.width))
+        self.tapes[id(loop)] = found
+        return found
+
+    # ---- backward
+
+    def pull(self, region: Region, env: Environment, total: Cotangents, mask: Number | None) -> None:
+        """From the cotangents of what a region makes to those of what it reads. `env`: what its forward run left."""
+        for i in reversed(region.body):
+            cts = [total.take(r) if r in self.found else None for r in i.results]
+            if all(ct is None for ct in cts):
+                continue
+            match i:
+                case Apply(op=op) if op.name == "masked":
+                    inner: Region = op["region"]
+                    for x, ct in zip(inner.results, cts, strict=True):
+                        if ct is not None:
+                            total.add(x, ct)
+                    self.pull(inner, self.inner[id(i)], total, mask)
+                    for x, arg in zip(i.operands, inner.args, strict=True):
+                        ct = total.take(arg)
+                        if ct is not None:
+                            total.add(x, ct)
+                case Apply():
+                    self.pull_leaf(i, env, cts, total)
+                case If():
+                    self.pull_branch(i, env, cts, total, mask)
+                case While() | For():
+                    self.pull_loop(i, env, cts, total, mask)
+                case _:
+                    raise AssertionError("no calls and no lists in a masked region")
+
+    def pull_leaf(self, i: Apply, env: Environment, cts: Sequence[Tensor | None], total: Cotangents) -> None:
+        wrt = [k for k, x in enumerate(i.operands) if is_moving(x, self.found)]
+        numbers = [x.value if isinstance(x, Literal) else None for x in i.operands]
+        operands = [x.type for x in i.operands if isinstance(x.type, Array)]
+        results = [r.type for r in i.results if isinstance(r.type, Array)]
+        has = tuple(ct is not None for ct in cts)
+        rule = Rule(i.op, tuple(operands), tuple(numbers), tuple(results), has, tuple(wrt))
+        given = [self.read(x, env) for x, number in zip(i.operands, numbers, strict=True) if number is None]
+        found = self.expansion(_equations(rule, i), [*given, *(ct for ct in cts if ct is not None)])
+        for k, ct in zip(wrt, found, strict=True):
+            total.add(i.operands[k], ct)
+
+    def captured(self, inside: Sequence[Region], env: Environment) -> list[Value]:
+        """What regions read from outside that moves."""
+        return [x for x in dict.fromkeys(v for r in inside for v in free_values(r)) if x in env and x in self.found]
+
+    def pull_branch(
+        self, branch: If, env: Environment, cts: Sequence[Tensor | None], total: Cotangents, mask: Number | None
+    ) -> None:
+        arms = (branch.then, branch.orelse)
+        self.hold(arms, env)
+        read = self.captured(arms, env)
+        sums = self.variables(read)
+        for v in sums:
+            v.set(zeros(self.w, v.dtype, v.shape))
+        condition = self.read(branch.condition, env).one()
+        jumps = condition.shared or self.w.width == 1
+
+        def arm(region: Region, inside: Number | None) -> None:
+            own = Cotangents(self.w)
+            below = dict(env)
+            with self.recording(True):
+                self.region(region, (), below, inside)
+            for x, ct in zip(region.results, cts, strict=True):
+                if ct is not None and is_moving(x, self.found):
+                    own.add(x, self.inside(inside, ct))
+            self.pull(region, below, own, inside)
+            moved = [(v, x) for v, x in zip(sums, read, strict=True) if x in own.held]
+            new = [_sum(self.w, v.get(), self.inside(inside, own.of(x))) for v, x in moved]
+            set_all(self.w, [v for v, _ in moved], new)
+
+        if jumps:
+            with self.w.f.when(condition.text) as otherwise:
+                arm(branch.then, mask)
+                otherwise()
+                arm(branch.orelse, mask)
+        else:
+            for region, test in ((branch.then, condition), (branch.orelse, self.w.negated(condition))):
+                inside = self.w.both(mask, test)
+                with self.w.f.when(self.w.any(inside)):
+                    arm(region, inside)
+        for x, v in zip(read, sums, strict=True):
+            total.add(x, copied(self.w, v.get()))
+
+    def pull_loop(
+        self,
+        loop: While | For,
+        env: Environment,
+        cts: Sequence[Tensor | None],
+        total: Cotangents,
+        mask: Number | None,
+    ) -> None:
+        f, body, tape = self.w.f, loop.body, self.tapes[id(loop)]
+        self.hold([body, *([loop.condition] if isinstance(loop, While) else [])], env)
+        args = body.args[1:] if isinstance(loop, For) else body.args
+        moves = [k for k, x in enumerate(args) if x in self.found]
+        read = self.captured([body], env)
+        states, sums = self.variables([args[k] for k in moves]), self.variables(read)
+        for v, k in zip(states, moves, strict=True):
+            ct = cts[k]
+            v.set(zeros(self.w, v.dtype, v.shape) if ct is None else ct)
+        for v in sums:
+            v.set(zeros(self.w, v.dtype, v.shape))
+        left = f.slot(0)
+        f.set(left, f.get(tape.turns))
+        with f.whilst(lambda: f.let(f"icmp ne i64 {f.get(left)}, 0")):
+            turn = f.sub(f.get(left), 1)
+            f.set(left, turn)
+            self.again(loop, env, tape, turn, mask)
+            state = tape.get(turn)
+            active = self.taking(loop, state, env, mask)
+            below, own = dict(env), Cotangents(self.w)
+            index = [self.index(loop, turn)] if isinstance(loop, For) else []
+            with self.recording(True):
+                self.region(body, [*index, *state], below, active)
+            for v, k in zip(states, moves, strict=True):
+                if is_moving(body.results[k], self.found):
+                    own.add(body.results[k], self.inside(active, v.get()))
+            self.pull(body, below, own, active)
+            new = [own.of(args[k]) for k in moves]
+            if active is not None:
+                new = [select(self.w, active, x, v.get()) for x, v in zip(new, states, strict=True)]
+            more = [_sum(self.w, v.get(), self.inside(active, own.of(x))) for v, x in zip(sums, read, strict=True)]
+            set_all(self.w, [*states, *sums], [*new, *more])
+        for v, k in zip(states, moves, strict=True):
+            total.add(loop.init[k], copied(self.w, v.get()))
+        for x, v in zip(read, sums, strict=True):
+            total.add(x, copied(self.w, v.get()))
+
+    def taking(
+        self, loop: While | For, state: Sequence[Tensor], env: Environment, mask: Number | None
+    ) -> Number | None:
+        """The lanes that take a turn."""
+        if isinstance(loop, For) or self.w.width == 1:
+            return mask
+        with self.recording(False):
+            (test,) = self.region(loop.condition, state, dict(env), mask)
+        return self.w.both(mask, self.w.spread(test.one()))
+
+    def again(self, loop: While | For, env: Environment, tape: Tape, turn: str, mask: Number | None) -> None:
+        """See to it that the state before a turn is on the tape: where it was overwritten, turns run again."""
+        f = self.w.f
+        first: Any = turn
+        for level in range(1, tape.levels):
+            unit = tape.allowed.states**level
+            behind = f.add(turn, 1)
+            last = f.let(f"icmp eq i64 {f.let(f'urem i64 {behind}, {unit}')}, 0")
+            first = f.let(f"select i1 {last}, i64 {f.sub(behind, unit)}, i64 {first}")
+        if tape.levels == 1:
+            return
+        at = f.slot(0)
+        f.set(at, first)
+        carried = self.variables(loop.body.args[1:] if isinstance(loop, For) else loop.body.args)
+        with f.when(f.let(f"icmp ult i64 {first}, {turn}")), self.recording(False):
+            set_all(self.w, carried, tape.get(first))
+            with f.whilst(lambda: f.let(f"icmp ult i64 {f.get(at)}, {turn}")):
+                here = f.get(at)
+                state = [v.get() for v in carried]
+                active = self.taking(loop, state, env, mask)
+                index = [self.index(loop, here)] if isinstance(loop, For) else []
+                whole = active if isinstance(loop, While) else None
+                self.turn(loop.body, [*index, *state], carried, env, whole)
+                f.set(at, f.add(here, 1))
+                tape.put(f.get(at), [v.get() for v in carried])
+
+
+def _equations(rule: Rule, i: Apply) -> Equations:
+    try:
+        return _known(rule, i, bool(jax.config.read("jax_enable_x64")))
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        return _equations_of(rule, i)
+
+
+@lru_cache(maxsize=4096)
+def _known_of(rule: Rule, x64: bool) -> Callable[[Apply], Equations]:
+    made: list[Equations] = []
+
+    def find(i: Apply) -> Equations:
+        if not made:
+            made.append(_equations_of(rule, i))
+        return made[0]
+
+    return find
+
+
+def _known(rule: Rule, i: Apply, x64: bool) -> Equations:
+    return _known_of(rule, x64)(i)
+
+
+def _equations_of(rule: Rule, i: Apply) -> Equations:
+    """The rule of an operation as equations: of its operands that are no numbers, and of cotangents."""
+    given = [t for t, number in zip(rule.operands, rule.numbers, strict=True) if number is None]
+    cotangents = [cotangent_type(t) for t, has in zip(rule.results, rule.cotangents, strict=True) if has]
+    return of_jaxpr(row_rule(rule, i.span), [*given, *cotangents])

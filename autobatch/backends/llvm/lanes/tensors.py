@@ -1,0 +1,288 @@
+"""Arrays of numbers in machine code: what gives the number at an index.
+
+A tensor is a function from an index to instructions. What only moves numbers (a slice, a transposition) or is asked for
+once (a product inside a sum) is never laid out; the rest is `kept`: few numbers in registers, many in memory. Indices
+are ints where they are known, else values of type i64 that all lanes share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from autobatch.backends.llvm.lanes.writer import BYTES, ELEMENTS, Number, RefusedError, Writer, stored
+
+SMALL = 16
+"""So many numbers at most are kept in registers."""
+
+Index = int | str
+Indices = tuple[Index, ...]
+Element = tuple[Number, ...]
+"""What stands at an index: a number, or the two words of a random key."""
+
+KEY = "key<fry>"
+"""The dtype of random keys of two words, those of the generator threefry."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """`held`: to read a number again costs no more than a load; `fixed`: it is always the same number."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    at: Callable[[Indices], Element]
+    held: bool = False
+    fixed: bool = False
+    origin: Memory | None = None
+    """The memory whose numbers these are, where it is one that may be written to again."""
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def one(self, index: Indices = ()) -> Number:
+        """The number at an index, of an array that has no keys."""
+        (found,) = self.at(index)
+        return found
+
+
+def words(dtype: str) -> int:
+    """How many numbers an element is."""
+    return 2 if dtype == KEY else 1
+
+
+def word(dtype: str) -> str:
+    """The dtype of these numbers."""
+    if dtype == KEY:
+        return "uint32"
+    if dtype not in ELEMENTS:
+        raise RefusedError(f"numbers of {dtype}")
+    return dtype
+
+
+# ---- indices
+
+
+def add(w: Writer, a: Index, b: Index) -> Index:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    if a == 0 or b == 0:
+        return b if a == 0 else a
+    return w.f.let(f"add i64 {a}, {b}")
+
+
+def multiply(w: Writer, a: Index, b: int) -> Index:
+    if isinstance(a, int):
+        return a * b
+    return a if b == 1 else w.f.let(f"mul i64 {a}, {b}")
+
+
+def flat(w: Writer, index: Indices, shape: Sequence[int]) -> Index:
+    """The place of an element among those of an array in the order of rows."""
+    found: Index = 0
+    for at, size in zip(index, shape, strict=True):
+        found = add(w, multiply(w, found, size), at)
+    return found
+
+
+def unflat(w: Writer, place: Index, shape: Sequence[int]) -> Indices:
+    found: list[Index] = []
+    for size in reversed(shape):
+        if isinstance(place, int):
+            place, rest = divmod(place, size) if size else (0, 0)
+            found.append(rest)
+        elif size == 1:
+            found.append(0)
+        elif size == math.prod(shape):  # nothing is left over
+            found.append(place)
+            place = 0
+        else:
+            found.append(w.f.let(f"urem i64 {place}, {size}"))
+            place = w.f.let(f"udiv i64 {place}, {size}")
+    return tuple(reversed(found))
+
+
+def every(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*map(range, shape))
+
+
+def over(w: Writer, shape: Sequence[int], do: Callable[[Indices], None]) -> None:
+    """Loops over all indices; few of them one after another."""
+    if math.prod(shape) <= SMALL:
+        for index in every(shape):
+            do(index)
+        return
+    with ExitStack() as loops:
+        do(tuple(0 if n == 1 else loops.enter_context(w.loop(n)) for n in shape))
+
+
+# ---- where numbers are
+
+
+def registers(w: Writer, dtype: str, shape: tuple[int, ...], elements: Sequence[Element]) -> Tensor:
+    """Elements that there are, in the order of rows."""
+
+    def at(index: Indices) -> Element:
+        place = flat(w, index, shape)
+        if isinstance(place, int):
+            return elements[place]
+        found = elements[0]
+        for k, other in enumerate(elements[1:], 1):
+            here = Number(w.f.let(f"icmp eq i64 {place}, {k}"), "bool", True)
+            found = tuple(w.select(here, x, y) for x, y in zip(other, found, strict=True))
+        return found
+
+    return Tensor(dtype, shape, at, held=True, fixed=True)
+
+
+def scalar(number: Number) -> Tensor:
+    return Tensor(number.dtype, (), lambda _: (number,), held=True, fixed=True)
+
+
+def constant(w: Writer, value: object, dtype: str, shape: tuple[int, ...] = ()) -> Tensor:
+    number = w.constant(value, dtype)
+    return Tensor(dtype, shape, lambda _: (number,), held=True, fixed=True)
+
+
+def zeros(w: Writer, dtype: str, shape: tuple[int, ...]) -> Tensor:
+    zero = w.constant(0, word(dtype))
+    return Tensor(dtype, shape, lambda _: (zero,) * words(dtype), held=True, fixed=True)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Numbers behind a pointer, in the order of rows: `width` of each for the lanes of a gang; or one, for all lanes
+    (`shared`) or because there is one lane."""
+
+    w: Writer
+    pointer: str
+    dtype: str
+    shape: tuple[int, ...]
+    shared: bool = False
+
+    def place(self, index: Indices, number: int) -> tuple[str, int]:
+        many = 1 if self.shared else self.w.width
+        size = BYTES[stored(word(self.dtype))] * many
+        first = add(self.w, multiply(self.w, flat(self.w, index, self.shape), words(self.dtype)), number)
+        return self.w.f.let(f"getelementptr i8, ptr {self.pointer}, i64 {multiply(self.w, first, size)}"), size // many
+
+    def read(self, index: Indices) -> Element:
+        return tuple(self._read(index, k) for k in range(words(self.dtype)))
+
+    def _read(self, index: Indices, number: int) -> Number:
+        w, dtype = self.w, word(self.dtype)
+        place, align = self.place(index, number)
+        of = w.vector(stored(dtype), self.shared)
+        found = w.f.let(f"load {of}, ptr {place}, align {align}")
+        if dtype == "bool":
+            found = w.f.let(f"trunc {of} {found} to {w.vector('i1', self.shared)}")
+        return Number(found, dtype, self.shared)
+
+    def write(self, index: Indices, element: Element) -> None:
+        for k, x in enumerate(element):
+            self._write(index, k, x)
+
+    def _write(self, index: Indices, number: int, x: Number) -> None:
+        w = self.w
+        assert not self.shared
+        x = w.spread(x)
+        place, align = self.place(index, number)
+        of, text = w.type_of(x.dtype), x.text
+        if x.dtype == "bool":
+            of = w.vector("i8")
+            text = w.f.let(f"zext {w.vector('i1')} {text} to {of}")
+        w.f.do(f"store {of} {text}, ptr {place}, align {align}")
+
+    @property
+    def tensor(self) -> Tensor:
+        """What is there when it is read."""
+        return Tensor(self.dtype, self.shape, self.read, held=True, origin=self)
+
+    @property
+    def final(self) -> Tensor:
+        """The same, where nobody will write any more."""
+        return Tensor(self.dtype, self.shape, self.read, held=True, fixed=True)
+
+    def fill(self, x: Tensor) -> None:
+        """Write all of an array."""
+        over(self.w, self.shape, lambda index: self.write(index, x.at(index)))
+
+
+def fresh(w: Writer, dtype: str, shape: tuple[int, ...]) -> Memory:
+    """Memory that nobody has."""
+    return Memory(w, w.reserve(word(dtype), max(1, math.prod(shape)) * words(dtype)), dtype, shape)
+
+
+def kept(w: Writer, x: Tensor) -> Tensor:
+    """The same array, to be read as often as one likes."""
+    if x.held:
+        return x
+    if x.size <= SMALL:
+        return registers(w, x.dtype, x.shape, [x.at(index) for index in every(x.shape)])
+    return copied(w, x)
+
+
+def copied(w: Writer, x: Tensor) -> Tensor:
+    """The same numbers in memory of their own, or in registers."""
+    if x.fixed and x.held:
+        return x
+    if x.size <= SMALL:
+        return registers(w, x.dtype, x.shape, [x.at(index) for index in every(x.shape)])
+    memory = fresh(w, x.dtype, x.shape)
+    memory.fill(x)
+    return memory.final
+
+
+# ---- variables
+
+
+class Variable:
+    """An array that changes: in registers, or in memory."""
+
+    def __init__(self, w: Writer, dtype: str, shape: tuple[int, ...]) -> None:
+        self.w, self.dtype, self.shape = w, dtype, shape
+        size = math.prod(shape)
+        self.memory = fresh(w, dtype, shape) if size > SMALL else None
+        self.slots = (
+            [[w.slot(word(dtype)) for _ in range(words(dtype))] for _ in range(size)] if not self.memory else []
+        )
+
+    def get(self) -> Tensor:
+        """What it holds now. In memory it is what it will hold when it is read."""
+        if self.memory is not None:
+            return self.memory.tensor
+        return registers(self.w, self.dtype, self.shape, [tuple(s.get() for s in each) for each in self.slots])
+
+    def set(self, x: Tensor) -> None:
+        if self.memory is not None:
+            self.memory.fill(x)
+            return
+        found = [x.at(index) for index in every(self.shape)]
+        for slots, element in zip(self.slots, found, strict=True):
+            for slot, number in zip(slots, element, strict=True):
+                slot.set(number)
+
+
+def select(w: Writer, mask: Number, x: Tensor, y: Tensor) -> Tensor:
+    """`x` in the lanes of a mask, `y` in the others."""
+
+    def at(index: Indices) -> Element:
+        return tuple(w.select(mask, a, b) for a, b in zip(x.at(index), y.at(index), strict=True))
+
+    return Tensor(x.dtype, x.shape, at)
+
+
+def set_all(w: Writer, variables: Sequence[Variable], xs: Sequence[Tensor]) -> None:
+    """Set variables at once: all is read before any of them changes."""
+    changing = [v.memory for v in variables if v.memory is not None]
+
+    def safe(x: Tensor) -> Tensor:
+        if x.size > SMALL and x.origin is not None and x.origin not in changing:
+            return x
+        return copied(w, x)
+
+    for variable, x in zip(variables, list(map(safe, xs)), strict=True):
+        variable.set(x)

@@ -1,0 +1,212 @@
+"""Instructions on numbers: one for each lane of a gang, or one that all lanes share.
+
+A number of one lane is a register of `width` of them: `<16 x float>`; what all lanes share is a single one, and is
+spread where it meets the others. With a width of 1 there is no difference, and a mask is a plain condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from autobatch.backends.llvm.functions import INTRINSICS, Vectors, text_of
+from autobatch.backends.llvm.text import Function, broadcast
+
+ELEMENTS = {
+    "bool": "i1",
+    "int8": "i8",
+    "uint8": "i8",
+    "int16": "i16",
+    "uint16": "i16",
+    "int32": "i32",
+    "uint32": "i32",
+    "int64": "i64",
+    "uint64": "i64",
+    "float32": "float",
+    "float64": "double",
+}
+"""The dtypes of numbers, and LLVM's types for them."""
+
+BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
+
+
+class RefusedError(Exception):
+    """There is no machine code for that, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A value of LLVM's: one of `dtype` for each lane, or (`shared`) one for all."""
+
+    text: str
+    dtype: str
+    shared: bool = False
+
+    @property
+    def element(self) -> str:
+        return ELEMENTS[self.dtype]
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype.startswith("float")
+
+    @property
+    def is_signed(self) -> bool:
+        return self.dtype.startswith("int")
+
+    @property
+    def bits(self) -> int:
+        return 1 if self.dtype == "bool" else 8 * BYTES[self.element]
+
+
+class Writer:
+    """Writes into one function, for gangs of `width` lanes. `vectorize`: loops over the numbers of an array are for
+    LLVM to make vectors of."""
+
+    def __init__(self, f: Function, width: int) -> None:
+        self.f, self.width = f, width
+        self.reserved = 0
+
+    # ---- types and constants
+
+    def type_of(self, dtype: str, shared: bool = False) -> str:
+        return self.vector(ELEMENTS[dtype], shared)
+
+    def vector(self, element: str, shared: bool = False) -> str:
+        return element if shared or self.width == 1 else f"<{self.width} x {element}>"
+
+    def constant(self, value: Any, dtype: str) -> Number:
+        element = ELEMENTS.get(dtype)
+        if element is None:
+            raise RefusedError(f"numbers of {dtype}")
+        if element == "i1":
+            return Number("true" if value else "false", dtype, True)
+        if dtype.startswith("float"):
+            return Number(text_of(float(value), BYTES[element]), dtype, True)
+        bits = 8 * BYTES[element]
+        whole = int(value) & ((1 << bits) - 1)
+        return Number(str(whole - (1 << bits) if whole >> (bits - 1) else whole), dtype, True)
+
+    def spread(self, x: Number) -> Number:
+        """The same number in each lane."""
+        if not x.shared or self.width == 1:
+            return Number(x.text, x.dtype, False)
+        return Number(broadcast(self.f, self.width, x.element, x.text), x.dtype, False)
+
+    def together(self, *xs: Number) -> tuple[list[Number], bool]:
+        """Numbers that one instruction can take, and whether all lanes share them."""
+        shared = all(x.shared for x in xs)
+        return ([*xs] if shared else [self.spread(x) for x in xs]), shared
+
+    # ---- instructions
+
+    def instruction(self, name: str, a: Number, b: Number, dtype: str | None = None) -> Number:
+        """`name` of two numbers of one type. `dtype`: of the result, where it is another."""
+        (a, b), shared = self.together(a, b)
+        found = self.f.let(f"{name} {self.type_of(a.dtype, shared)} {a.text}, {b.text}")
+        return Number(found, dtype or a.dtype, shared)
+
+    def cast(self, name: str, x: Number, dtype: str) -> Number:
+        to = self.type_of(dtype, x.shared)
+        return Number(self.f.let(f"{name} {self.type_of(x.dtype, x.shared)} {x.text} to {to}"), dtype, x.shared)
+
+    def intrinsic(self, name: str, *xs: Number, dtype: str | None = None) -> Number:
+        """An intrinsic of LLVM that is named by the type of its operands, and of its result where that is another."""
+        held, shared = self.together(*xs)
+        of = self.type_of(held[0].dtype, shared)
+        to, suffix = of, self.suffix_of(held[0].dtype, shared)
+        if dtype is not None:
+            to, suffix = self.type_of(dtype, shared), f"{self.suffix_of(dtype, shared)}.{suffix}"
+        operands = ", ".join(f"{of} {x.text}" for x in held)
+        self.f.declare(f"declare {to} @llvm.{name}.{suffix}({', '.join([of] * len(held))})")
+        return Number(self.f.let(f"call {to} @llvm.{name}.{suffix}({operands})"), dtype or held[0].dtype, shared)
+
+    def suffix_of(self, dtype: str, shared: bool) -> str:
+        """How the names of intrinsics end for a type."""
+        bits = 1 if dtype == "bool" else 8 * BYTES[ELEMENTS[dtype]]
+        one = f"{'f' if dtype.startswith('float') else 'i'}{bits}"
+        return one if shared or self.width == 1 else f"v{self.width}{one}"
+
+    def select(self, mask: Number, a: Number, b: Number) -> Number:
+        if a == b:
+            return a
+        if mask.shared:
+            (a, b), shared = self.together(a, b)
+            of = self.type_of(a.dtype, shared)
+            return Number(self.f.let(f"select i1 {mask.text}, {of} {a.text}, {of} {b.text}"), a.dtype, shared)
+        a, b = self.spread(a), self.spread(b)
+        of = self.type_of(a.dtype)
+        return Number(self.f.let(f"select {self.vector('i1')} {mask.text}, {of} {a.text}, {of} {b.text}"), a.dtype)
+
+    def function(self, make: Callable[..., str], *xs: Number) -> Number:
+        """A function of `functions.py` or `wide.py`."""
+        held, shared = self.together(*xs)
+        v = self.vectors(held[0], shared)
+        return Number(make(v, *(x.text for x in held)), held[0].dtype, shared)
+
+    def vectors(self, x: Number, shared: bool) -> Vectors:
+        for name, count in INTRINSICS.items():
+            of, suffix = self.type_of(x.dtype, shared), self.suffix_of(x.dtype, shared)
+            self.f.declare(f"declare {of} @llvm.{name}.{suffix}({', '.join([of] * count)})")
+        self.f.declare(self.declared_fma(x.dtype, shared))
+        return Vectors(self.f, x.element, 1 if shared else self.width)
+
+    def declared_fma(self, dtype: str, shared: bool) -> str:
+        of = self.type_of(dtype, shared)
+        return f"declare {of} @llvm.fma.{self.suffix_of(dtype, shared)}({of}, {of}, {of})"
+
+    # ---- masks
+
+    def both(self, a: Number | None, b: Number) -> Number:
+        """Lanes of two masks; None is all of them."""
+        return b if a is None else self.instruction("and", a, b)
+
+    def negated(self, mask: Number) -> Number:
+        return self.instruction("xor", mask, self.constant(True, "bool"))
+
+    def any(self, mask: Number) -> str:
+        """Is there a lane in a mask? An `i1`."""
+        if mask.shared or self.width == 1:
+            return mask.text
+        bits = self.f.let(f"bitcast {self.vector('i1')} {mask.text} to i{self.width}")
+        return self.f.let(f"icmp ne i{self.width} {bits}, 0")
+
+    # ---- variables
+
+    def slot(self, dtype: str, shared: bool = False) -> Slot:
+        return Slot(self, self.f.vector_slot(self.type_of(dtype, shared)), dtype, shared)
+
+    def reserve(self, dtype: str, count: int) -> str:
+        """Memory for so many numbers of each lane, for as long as the function runs."""
+        element = stored(dtype)
+        self.reserved += BYTES[element] * count * self.width
+        return self.f.array_slot(element, count * self.width)
+
+    def loop(self, count: int | str) -> AbstractContextManager[str]:
+        return self.f.loop(0, count, 1)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A variable, which LLVM's pass `sroa` makes a register of."""
+
+    w: Writer
+    place: str
+    dtype: str
+    shared: bool
+
+    def set(self, x: Number) -> None:
+        held = x if self.shared else self.w.spread(x)
+        assert held.dtype == self.dtype, (held.dtype, self.dtype)
+        self.w.f.do(f"store {self.w.type_of(self.dtype, self.shared)} {held.text}, ptr {self.place}")
+
+    def get(self) -> Number:
+        found = self.w.f.let(f"load {self.w.type_of(self.dtype, self.shared)}, ptr {self.place}")
+        return Number(found, self.dtype, self.shared)
+
+
+def stored(dtype: str) -> str:
+    """LLVM's type of a number in memory: a bool is a byte."""
+    return "i8" if dtype == "bool" else ELEMENTS[dtype]

@@ -1,0 +1,192 @@
+"""Masked loops and programs of blocks on rows, by machine code of our own (`backends/llvm/lanes/`) where a program is
+lowered for a CPU; by XLA's loops everywhere else, under `jax.vmap` and in forward derivatives.
+
+A turn of a loop of XLA's is a row of small kernels over all rows; here a gang of as many rows as a vector has numbers
+runs its own loop in registers, and is done when its last row is.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.lanes.blocks import allocator, run_program
+from autobatch.backends.llvm.lanes.control import Control
+from autobatch.backends.llvm.lanes.ops import shape_of
+from autobatch.backends.llvm.lanes.program import Body, Gang, Operand, Program, Result, Signature, program
+from autobatch.backends.llvm.lanes.reverse import pulled_back
+from autobatch.backends.llvm.lanes.tensors import KEY, Tensor
+from autobatch.backends.llvm.lanes.writer import RefusedError
+from autobatch.ir import jax_compat
+from autobatch.ir.core import Value, While, regions, walk
+from autobatch.ir.leaf import Rule
+from autobatch.ir.ops import Op
+from autobatch.ir.types import Array
+from autobatch.options import OptionError
+
+logger = logging.getLogger("autobatch")
+
+_call = jax_compat.foreign_call("autobatch_rows")
+
+WIDEST = 64
+"""Numbers of an array up to which each lane of a gang has its own; larger ones are worth a vector themselves, and rows
+come one after another."""
+
+SCRATCH = 1 << 28
+"""Bytes that the states of a loop may take, where it is run backward."""
+
+
+def by_machine_code(
+    op: Op, xs: Sequence[Any], varying: Sequence[bool], live: Any, loops: str, plain: Callable[..., list[Any]]
+) -> list[Any] | None:
+    """The results of a masked operation, a program of blocks or the derivative of one; None where XLA is to run it.
+    `plain`: computes the same of `xs` and `live`."""
+    if loops == "xla" or not any(varying) or (loops == "auto" and not _is_worth_it(op)):
+        return None
+    try:
+        made, signature, target = _prepared(op, varying, live is not None)
+    except (RefusedError, machine_code.UnavailableError) as error:
+        if loops == "native":
+            raise OptionError(f"option 'loops' is 'native', but there is a loop for XLA: {error}") from None
+        logger.debug("a loop that numbers end by XLA: %s", error)
+        return None
+    given = [_words(jnp.asarray(x, d), d) for x, d in zip(xs, _dtypes(signature.operands), strict=True)]
+    masks = [] if live is None else [live]
+    rows = next(x.shape[0] for x, v in zip(xs, varying, strict=True) if v)
+
+    def by_xla(*operands: Any) -> list[Any]:
+        held = [_keys(x, d) for x, d in zip(operands, _dtypes(signature.operands), strict=False)]
+        found = plain(held, operands[len(held)] if masks else None)
+        return [_words(jnp.asarray(x, d), d) for x, d in zip(found, _dtypes(signature.results), strict=True)]
+
+    shapes = [_shape(r, rows) for r in signature.results]
+    constants = [jnp.asarray(x) for x in made.constants]
+    found = _call.bind(
+        *given,
+        *masks,
+        *constants,
+        plain=by_xla,
+        target=target,
+        taken=len(given) + len(masks) + len(constants),
+        shapes=tuple(shapes),
+        scratch=(jax.ShapeDtypeStruct((max(made.scratch, 1),), np.dtype("uint8")),),
+    )
+    return [_keys(x, d) for x, d in zip(found, _dtypes(signature.results), strict=True)]
+
+
+def _is_worth_it(op: Op) -> bool:
+    """Is there a loop that numbers end? What has none is XLA's to fuse."""
+    if op.name == "pullback":
+        return bool(op["loops"]) and _is_worth_it(op["rule"].op)
+    return op.name == "blocks" or any(isinstance(i, While) for i in walk(op["region"]))
+
+
+# ---- what goes in and out
+
+
+def _dtypes(of: Sequence[Operand | Result]) -> list[Any]:
+    return [jax_compat.dtype_of(x.dtype) for x in of]
+
+
+def _is_key(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
+
+
+def _words(x: Any, dtype: Any) -> Any:
+    return jax.random.key_data(x) if _is_key(dtype) else x
+
+
+def _keys(x: Any, dtype: Any) -> Any:
+    return jax.random.wrap_key_data(x, impl=jax_compat.key_implementation(str(dtype))) if _is_key(dtype) else x
+
+
+def _shape(r: Result, rows: int) -> jax.ShapeDtypeStruct:
+    shape = (*(() if r.summed else (rows,)), *r.shape)
+    if r.dtype == KEY:
+        return jax.ShapeDtypeStruct((*shape, 2), np.dtype("uint32"))
+    return jax.ShapeDtypeStruct(shape, np.dtype(r.dtype))
+
+
+# ---- the code
+
+
+def _prepared(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Program, Signature, str]:
+    signature, body = _signature(op, varying, masked)
+    refused: RefusedError | None = None
+    for width in _widths(op):
+        try:
+            made = program(signature, width, body)
+        except RefusedError as error:
+            refused = refused or error
+            continue
+        if made.scratch > SCRATCH:
+            raise RefusedError(f"the states of its loops take {made.scratch:,} bytes, more than {SCRATCH:,}")
+        return (
+            made,
+            signature,
+            machine_code.registered_text(
+                f"rows_{width}", made.text, allocator() if op.name == "blocks" else {}, vectorize=True
+            ),
+        )
+    assert refused is not None
+    raise refused
+
+
+def _widths(op: Op) -> Iterator[int]:
+    """Rows of a gang: as many as a vector has numbers of 32 bits, or one."""
+    while op.name == "pullback":
+        op = op["rule"].op
+    if op.name != "blocks" and _widest(op) <= WIDEST:
+        yield machine_code.host().bits // 32
+    yield 1
+
+
+def _widest(op: Op) -> int:
+    found = 1
+    for i in walk(op["region"]):
+        for x in (*i.results, *(a for r in regions(i) for a in r.args)):
+            if isinstance(x.type, Array):
+                found = max(found, math.prod(x.type.shape))
+    return found
+
+
+def _signature(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Signature, Body]:
+    if op.name == "pullback":
+        return _of_derivative(op["rule"], varying, masked)
+    inputs: Sequence[Value]
+    if op.name == "blocks":
+        held = op["program"]
+        inputs, types = (*held.parameters, *held.captured), held.types
+    else:
+        inputs, types = op["region"].args, [r.type for r in op["region"].results]
+    operands = tuple(Operand(*shape_of(x.type), v) for x, v in zip(inputs, varying, strict=True))
+
+    def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
+        if op.name == "blocks":
+            return run_program(gang, op, xs)
+        return Control(gang.w, gang.constant).region(op["region"], xs, {}, gang.mask)
+
+    return Signature(operands, tuple(Result(*shape_of(t)) for t in types), masked), body
+
+
+def _of_derivative(rule: Rule, varying: Sequence[bool], masked: bool) -> tuple[Signature, Body]:
+    if rule.op.name != "masked":
+        raise RefusedError(f"the derivative of {rule.op.name}")
+    given = [t for t, number in zip(rule.operands, rule.numbers, strict=True) if number is None]
+    cotangents = [t for t, has in zip(rule.results, rule.cotangents, strict=True) if has]
+    operands = tuple(Operand(*shape_of(t), v) for t, v in zip((*given, *cotangents), varying, strict=True))
+    rest = iter(varying)
+    of = [number is None and next(rest) for number in rule.numbers]
+    results = tuple(Result(*shape_of(rule.operands[k]), summed=not of[k]) for k in rule.wrt)
+
+    def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
+        return pulled_back(gang, rule, xs)
+
+    return Signature(operands, results, masked), body
