@@ -238,7 +238,10 @@ class Options:
     kept and a turn runs again four times at most (once, where the loop has less than 1,024 turns). `sqrt` is the square
     root of `max_iterations`: two factors, each turn runs again once at most. `all` keeps a state for each of
     `max_iterations` turns, and runs none again: set `max_iterations` to what the loop needs, for there is room for so
-    many states. What is kept does not depend on how many turns are run."""
+    many states. What is kept does not depend on how many turns are run. OptionError, with the line of the loop, where
+    half of the memory could not hold it. A loop whose number of turns is known before it (`for k in range(10_000)`)
+    keeps what all turns compute up to 1,024 of them (`n * n`); a longer one the square root of them, and each turn runs
+    again once; under `all` it always keeps all."""
 
     @property
     def states(self) -> int:
@@ -246,6 +249,13 @@ class Options:
         if self.checkpoint == "all":
             return max(2, self.max_iterations)
         return max(2, math.isqrt(self.max_iterations - 1) + 1) if self.checkpoint == "sqrt" else int(self.checkpoint)
+
+    @property
+    def counted_turns(self) -> int:
+        """The turns of a loop with a known number of them up to which all are kept, as `checkpoint` says."""
+        if self.checkpoint == "all":
+            return sys.maxsize
+        return 1024 if self.checkpoint == "sqrt" else int(self.checkpoint) ** 2
 
     cache_size: int = field(default=128, metadata=_spec(_count))
     """How many specialisations, executables and plans each batched function keeps in memory; beyond it, the one that

@@ -331,10 +331,10 @@ def compile(
     known, on_device = frozenset(integers.known), frozenset(traced)
     reads = partial(fallible_reads, schema=schema)
     while True:
-        allowed = Allowed(options.max_iterations, options.states)
+        allowed = Allowed(options.max_iterations, options.states, options.counted_turns)
         masked, obstacles = mask_numeric_control(module, reads, on_device, known, allowed, schema)
         whole, sites = hand_up_statuses(passes.after("masks", masked))
-        fused, turns = fuse_uniform_loops(whole, integers.known)
+        fused, turns = fuse_uniform_loops(whole, integers.known, allowed.counted)
         fused = passes.after("uniform-loops", fused)
         functions, fallible = loops_to_functions(fused, reads(fused))
         functions = passes.after("functions", functions)

@@ -9,10 +9,12 @@ from autobatch.ir.ops import Op
 
 
 class Allowed(NamedTuple):
-    """A loop may have `most` turns; a derivative keeps `states` of it for each factor of `states` in these."""
+    """A loop may have `most` turns; a derivative keeps `states` of it for each factor of `states` in these. Of a loop
+    whose turns the program counts it keeps what all turns compute where there are at most `counted` of them."""
 
     most: int
     states: int
+    counted: int = 1024
 
 
 class Limit(NamedTuple):

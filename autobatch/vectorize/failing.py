@@ -14,7 +14,8 @@ derivative keeps (`ir/masked.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, assert_never
 
@@ -61,10 +62,11 @@ def may_be_infinite(instruction: Instruction) -> bool:
 
 
 class Failing:
-    """Regions of arithmetic, branches, loops and checks without the checks. `turns`: those that a loop may have."""
+    """Regions of arithmetic, branches, loops and checks without the checks. `turns`: those that a loop may have; those
+    that it has are in `counts`, by its first result, where they are known."""
 
-    def __init__(self, fresh: Fresh, turns: Allowed) -> None:
-        self.fresh, self.turns = fresh, turns
+    def __init__(self, fresh: Fresh, turns: Allowed, counts: Mapping[Value, int]) -> None:
+        self.fresh, self.turns, self.counts = fresh, turns, counts
         self.statuses = Statuses(fresh)
         self.sites: list[Site] = []
 
@@ -158,7 +160,10 @@ class Failing:
             goes_on = self.statuses.both(goes_on, self.statuses.is_fine(x, test), test)
         turn = self.body(loop.body.body, loop.body.results, (*before, held))
         late = self.site(LATE, f"max_iterations={self.turns.most} turns of this loop were not enough", loop.span)
-        within = own("within", site=late.value, states=self.turns.states, turns=self.turns.most)
+        most, states = self.turns.most, self.turns.states
+        if (count := self.counts.get(loop.results[0]) if loop.results else None) is not None:
+            most, states = count, min(states, math.isqrt(count - 1) + 1)
+        within = own("within", site=late.value, states=states, turns=most)
         turn.made.append(Apply((last,), within, (held if turn.status is None else turn.status,), loop.span))
         made.append(
             replace(

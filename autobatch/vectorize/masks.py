@@ -238,8 +238,10 @@ class _Masker:
     # ---- the operation
 
     def as_operation(self, instruction: Instruction) -> Apply:
-        failing = Failing(self.fresh, self.turns)
-        body, results, status = failing.body([self.without_counts(instruction)], instruction.results, ())
+        counts: dict[Value, int] = {}
+        whole = self.without_counts(instruction, counts)
+        failing = Failing(self.fresh, self.turns, counts)
+        body, results, status = failing.body([whole], instruction.results, ())
         inside = Region((), tuple(body), results if status is None else (*results, status))
         reads: list[Operand] = [*free_values(inside), *dict.fromkeys(_constants(inside))]
         args = tuple(self.fresh.value(x.type, x.hint if isinstance(x, Value) else "") for x in reads)
@@ -250,10 +252,13 @@ class _Masker:
         op = own("masked", region=region, sites=tuple(failing.sites))
         return Apply((*instruction.results, *status_here), op, tuple(reads), instruction.span)
 
-    def without_counts(self, instruction: Instruction) -> Instruction:
-        """Loops whose number of turns is not in the program as loops that test it."""
-        whole = with_regions(instruction, lambda r: replace(r, body=tuple(map(self.without_counts, r.body))))
-        if not isinstance(whole, For) or isinstance(whole.count, Literal):
+    def without_counts(self, instruction: Instruction, counts: dict[Value, int]) -> Instruction:
+        """Loops whose number of turns is not in the program, or so large that a derivative cannot keep them all, as
+        loops that test it. `counts` gets the number of turns of the latter, by their first result."""
+        each = partial(self.without_counts, counts=counts)
+        whole = with_regions(instruction, lambda r: replace(r, body=tuple(map(each, r.body))))
+        count = whole.count.value if isinstance(whole, For) and isinstance(whole.count, Literal) else None
+        if not isinstance(whole, For) or (isinstance(count, int) and count <= self.turns.counted):
             return whole
         turn = whole.body.args[0]
         tested = self.fresh.like(whole.body.args)
@@ -262,6 +267,8 @@ class _Masker:
         test = Region(tested, (Apply((more,), Op("lt", (), jax.lax.lt_p), (tested[0], whole.count), span),), (more,))
         step = Apply((following,), Op("add", (), jax.lax.add_p), (turn, Literal(1, INT)), span)
         body = Region(whole.body.args, (*whole.body.body, step), (following, *whole.body.results))
+        if isinstance(count, int):
+            counts[last] = count
         return While((last, *whole.results), (Literal(0, INT), *whole.init), test, body, span)
 
 

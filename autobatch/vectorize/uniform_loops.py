@@ -38,6 +38,7 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
+from autobatch.ir.counted_loops import counted_loop
 from autobatch.ir.rewrite import Fresh, copy_region, free_values
 from autobatch.ir.types import Array
 from autobatch.runtime.decisions import Decisions
@@ -69,10 +70,10 @@ def _size_class(turns: int) -> int:
     return max(FEWEST, 1 << max(turns - 1, 0).bit_length())
 
 
-def fuse_uniform_loops(module: Module, integers: Mapping[int, int]) -> tuple[Module, Turns]:
+def fuse_uniform_loops(module: Module, integers: Mapping[int, int], keep: int) -> tuple[Module, Turns]:
     """Replace every `For` with a body of arithmetic by the scan it is, where its count is a literal or what shared
-    `integers` decide."""
-    fuser = _Fuser(module, integers)
+    `integers` decide. The derivative of a scan keeps what all turns compute where there are at most `keep`."""
+    fuser = _Fuser(module, integers, keep)
     functions = tuple(replace(f, region=fuser.run(f.region)) for f in module.functions)
     return replace(module, functions=functions, constants=tuple(fuser.constants)), fuser.turns()
 
@@ -91,8 +92,8 @@ def _makers(module: Module) -> dict[Value, Sequence[Operand]]:
 
 
 class _Fuser:
-    def __init__(self, module: Module, integers: Mapping[int, int]) -> None:
-        self.module, self.integers = module, integers
+    def __init__(self, module: Module, integers: Mapping[int, int], keep: int) -> None:
+        self.module, self.integers, self.keep = module, integers, keep
         self.uniform = {module.shared[k] for k in integers}
         for instruction in (i for f in module.functions for i in walk(f.region)):
             if not isinstance(instruction, Apply) or not instruction.op.is_jax or not instruction.operands:
@@ -200,7 +201,7 @@ class _Fuser:
                     return turn(index, state, outer)
                 return jax.lax.cond(index < count[0], lambda s: turn(index, s, outer), lambda s: s, state)
 
-            final: tuple[Any, ...] = jax.lax.fori_loop(0, room, step, start)
+            final: tuple[Any, ...] = counted_loop(step, room, start, self.keep)
             return final
 
         types = [x.type for x in (*counted, *carried, *captured) if isinstance(x.type, Array)]

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.backends.xla import memory
+from autobatch.options import OptionError
 
 turns: list[int] = []
 """An entry for each turn that is run forward, by the primal or for the derivative."""
@@ -76,6 +78,50 @@ def test_a_loop_of_a_million_turns_needs_little_memory() -> None:
 
     small, large = bytes_of(1000), bytes_of(1_000_000)
     assert large < 3 * small < 1_000_000
+
+
+def counted_turns(p: Any, x: Any) -> Any:
+    for k in range(COUNT):
+        x = x * p + 1e-3 * k
+    return x
+
+
+def counted_turns_with_a_branch(p: Any, x: Any) -> Any:
+    for k in range(COUNT):
+        x = x * p if x > 0.1 else x + 1e-3 * k
+    return x
+
+
+COUNT = 1500
+
+
+@pytest.mark.parametrize("function", [counted_turns, counted_turns_with_a_branch], ids=lambda f: f.__name__)
+def test_a_long_counted_loop_keeps_few_states(function: Any) -> None:
+    """All turns were kept: a million of them took a gigabyte for 64 rows."""
+    xs, p, step = jnp.linspace(0.5, 1.0, 64), 0.999, 1e-6
+
+    def compiled(checkpoint: Any) -> Any:
+        # a function of its own for each: a batched one keeps what it was compiled to
+        f = ab.batched(lambda p, x: function(p, x), in_axes=(None, 0), options=ab.options(checkpoint=checkpoint))
+        return jax.jit(jax.grad(lambda p: jnp.sum(f(p, xs)))).lower(jnp.asarray(p)).compile()
+
+    some, everything = compiled("sqrt"), compiled("all")
+    few, all_of_them = (int(c.memory_analysis().temp_size_in_bytes) for c in (some, everything))
+    assert few < 4 * COUNT * len(xs) < 8 * COUNT * len(xs) < all_of_them
+    plain = lambda p: sum(function(p, float(x)) for x in xs[::9])  # noqa: E731
+    f = ab.batched(function, in_axes=(None, 0))
+    found = jax.grad(lambda p: jnp.sum(f(p, xs[::9])))(jnp.asarray(p))
+    np.testing.assert_allclose(found, (plain(p + step) - plain(p - step)) / (2 * step), rtol=1e-5)
+    np.testing.assert_allclose(some(jnp.asarray(p)), everything(jnp.asarray(p)), rtol=1e-9)
+
+
+def test_states_that_memory_cannot_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended in XLA's own error."""
+    monkeypatch.setattr(memory, "limit", lambda: 1 << 30)
+    run = gradient(jnp.ones(64), checkpoint="all")
+    with pytest.raises(OptionError, match="keeps 10,000,000 states of its rows, 1.* GB") as raised:
+        run(jnp.asarray(0.5))
+    assert "while x * p > 0.1" in str(raised.value) and "checkpoint='sqrt'" in str(raised.value)
 
 
 def halve(p: Any, x: Any) -> Any:

@@ -12,14 +12,19 @@ of the first `states`. (Multi-level checkpointing: Griewank and Walther, Evaluat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from autobatch.backends.xla import memory
 from autobatch.backends.xla.lanes import is_float
 from autobatch.ir.masked import Allowed
+from autobatch.optimize.footprint import in_words
+from autobatch.options import OptionError
+from autobatch.source import NOWHERE, Span
 
 NO_LIMIT = Allowed((1 << 30) - 1, 32)
 """Of a loop that nothing else ends: more than anybody waits for, and fewer than an int32 counts."""
@@ -29,10 +34,11 @@ Step = Callable[[State, State], list[Any]]
 
 
 class Until(NamedTuple):
-    """A loop runs while more than `least` rows go on, and until it has had all its `turns`."""
+    """A loop runs while more than `least` rows go on, and until it has had all its `turns`. `place`: where it is."""
 
     turns: Allowed
     least: int = 0
+    place: Span = NOWHERE
 
     def goes_on(self, turn: Any, state: State) -> Any:
         some = jnp.sum(state[0], dtype=jnp.int32) > self.least if self.least else jnp.any(state[0])
@@ -96,6 +102,7 @@ class _Loop:
 
     def recorded(self, outer: State, start: State, begun: Any) -> tuple[list[Any], list[Any], Any]:
         """The last state, the kept ones, and the number of turns from `begun` on."""
+        self.check_memory(start)
         empty = [jnp.zeros((self.states * self.levels, *jnp.shape(x)), jnp.result_type(x)) for x in start]
 
         def turn(carry: Any) -> Any:
@@ -106,6 +113,19 @@ class _Loop:
             lambda c: self.until.goes_on(begun + c[0], c[1]), turn, (jnp.int32(0), list(start), empty)
         )
         return final, kept, at
+
+    def check_memory(self, state: State) -> None:
+        """Refuse what could not be kept: half of the memory is for everything else."""
+        kept, most = self.states * self.levels, memory.limit() // 2
+        needed = kept * sum(math.prod(jnp.shape(x)) * jnp.result_type(x).itemsize for x in state)
+        if needed > most:
+            where, turns = self.until.place, self.until.turns.most
+            raise OptionError(
+                f"{where}: the derivative of this loop keeps {kept:,} states of its rows, {in_words(needed)}, and half "
+                f"of the memory is {in_words(most)}\n{where.excerpt()}\n  with checkpoint='all' set max_iterations "
+                f"(now {turns:,}) to the turns that the loop needs, or choose checkpoint='sqrt' or 32; else call with "
+                "fewer examples at a time"
+            )
 
     def reversed(self, outer: State, kept: State, turns: Any, cotangents: State) -> Any:
         """The cotangents of what moves: of what is held, and of the first state."""

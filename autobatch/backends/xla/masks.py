@@ -406,7 +406,7 @@ class _Turns:
     ) -> tuple[Any, list[Any]]:
         """How many turns there were, and the last state, by loops of these widths one after another."""
         loop = differentiable_loop if lanes.careful else plain_loop
-        until = Until(self.turns, widths[1] if len(widths) > 1 else 0)
+        until = Until(self.turns, widths[1] if len(widths) > 1 else 0, self.loop.span)
         begun, state = loop(partial(self.step, lanes), held, state, until, begun)
         if len(widths) == 1:
             return begun, state
