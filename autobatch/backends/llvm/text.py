@@ -16,6 +16,8 @@ class Function:
         self.head = head
         self._slots: list[str] = []
         self.declarations: dict[str, None] = {}
+        self.metadata: list[str] = []
+        self._group: str | None = None
         self._lines: list[str] = []
         self._names = 0
 
@@ -111,23 +113,38 @@ class Function:
         self.do(f"store i64 {value}, ptr {slot}")
 
     @contextmanager
-    def loop(self, start: str | int, end: str | int, step: str | int) -> Iterator[str]:
-        """for i in range(start, end, step), unsigned."""
+    def loop(self, start: str | int, end: str | int, step: str | int, hints: Sequence[str] = ()) -> Iterator[str]:
+        """for i in range(start, end, step), unsigned. `hints`: what LLVM's passes are told, as metadata."""
         slot = self.slot(start)
-        with self.whilst(lambda: self.below(self.get(slot), end)):
+        with self.whilst(lambda: self.below(self.get(slot), end), hints):
             index = self.get(slot)
             yield index
             self.set(slot, self.add(index, step))
 
     @contextmanager
-    def whilst(self, condition: Callable[[], str]) -> Iterator[None]:
+    def whilst(self, condition: Callable[[], str], hints: Sequence[str] = ()) -> Iterator[None]:
         head, body, done = self.name("head"), self.name("body"), self.name("done")
         self.block(head)
         self.branch(condition(), body, done)
         self.block(body, falls=False)
         yield
-        self.do(f"br label %{head}")
+        self.do(f"br label %{head}{self._hinted(hints)}")
         self.block(done, falls=False)
+
+    def access_group(self) -> str:
+        """The metadata node of loads and stores that no two turns of a parallel loop do to one place."""
+        if self._group is None:
+            self._group = f"!{len(self.metadata)}"
+            self.metadata.append(f"{self._group} = distinct !{{}}")
+        return self._group
+
+    def _hinted(self, hints: Sequence[str]) -> str:
+        """Metadata of a loop, which is its own first operand."""
+        if not hints:
+            return ""
+        number = len(self.metadata)
+        self.metadata.append(f"!{number} = distinct !{{!{number}, {', '.join(f'!{{{hint}}}' for hint in hints)}}}")
+        return f", !llvm.loop !{number}"
 
     @contextmanager
     def when(self, condition: str) -> Iterator[Callable[[], None]]:

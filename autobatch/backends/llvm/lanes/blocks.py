@@ -24,6 +24,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     Memory,
     Tensor,
     Variable,
+    copied,
     kept,
     scalar,
     select,
@@ -133,9 +134,8 @@ class _Machine:
             self.leave(self.program.too_long(number))
             f.block(f.name("never"), falls=False)
         f.set(self.taken, f.add(taken, 1))
-        if block.restores is not None:
-            self.restore(number, block)
-        env: Environment = {**self.captured, **{v: self.kept[v].get() for v in self.read(block)}}
+        popped = {} if block.restores is None else self.restore(number, block)
+        env: Environment = {**self.captured, **popped, **{v: self.kept[v].get() for v in self.read(block)}}
         self.move(block.takes, env)
         made = [r for i in block.body for r in i.results if r in self.kept]
         wanted = [*self.behind(block), *made]
@@ -261,12 +261,19 @@ class _Machine:
         f.do(f"store ptr {larger}, ptr {self.stack}")
         f.set(self.room, room)
 
-    def restore(self, number: int, block: Block) -> None:
+    def restore(self, number: int, block: Block) -> Environment:
+        """Registers get what was saved of them; what this block alone reads is no register."""
         f = self.f
+        own: Environment = {}
         height = f.sub(f.get(self.height), 1)
         f.set(self.height, height)
         top = self.top(height)
         calls = (k for k, b in enumerate(self.program.blocks) if isinstance(b.end, Enter) and b.end.after == number)
         places = self.places[next(calls)]
         for v, place in zip(block.restores or (), places, strict=True):
-            self.kept[v].set(Memory(self.w, f.at(top, place), *shape_of(v.type)).tensor)
+            x = Memory(self.w, f.at(top, place), *shape_of(v.type)).tensor
+            if v in self.kept:
+                self.kept[v].set(x)
+            else:
+                own[v] = copied(self.w, x)  # the next call will use this place
+        return own

@@ -133,11 +133,13 @@ class Leaves:
         self, body: Sequence[Apply], env: Environment, wanted: Sequence[Operand], arrays: Sequence[Any] = ()
     ) -> None:
         """Straight-line code. `wanted`: what is read behind it."""
-        uses = _uses(body, wanted)
+        uses = uses_of(body, wanted)
         for i in body:
             self.apply(i, env, uses, arrays)
 
     def apply(self, i: Apply, env: Environment, uses: dict[Value, int], arrays: Sequence[Any] = ()) -> None:
+        if not any(uses.get(r) for r in i.results):
+            return
         xs = [self.read(x, env, arrays) for x in i.operands]
         found = self.lowered(i.op, xs, [x.type for x in i.operands], [r.type for r in i.results])
         for r, x in zip(i.results, found, strict=True):
@@ -163,7 +165,7 @@ class Leaves:
             for v, x, n in zip(
                 equations.inputs,
                 xs,
-                (_uses(equations.body, equations.results).get(v, 0) for v in equations.inputs),
+                (uses_of(equations.body, equations.results).get(v, 0) for v in equations.inputs),
                 strict=True,
             )
         }
@@ -171,7 +173,7 @@ class Leaves:
         return [self.read(x, env, equations.constants) for x in equations.results]
 
 
-def _uses(body: Sequence[Apply], wanted: Sequence[Operand]) -> dict[Value, int]:
+def uses_of(body: Sequence[Apply], wanted: Sequence[Operand]) -> dict[Value, int]:
     uses: dict[Value, int] = {}
     for x in (*(x for i in body for x in i.operands), *wanted):
         if isinstance(x, Value):

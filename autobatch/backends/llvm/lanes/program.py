@@ -129,7 +129,7 @@ def program(signature: Signature, width: int, body: Body) -> Program:
     f, text = _handled(run)
     if made[0].w.reserved > ROOM:
         raise RefusedError(f"it needs {made[0].w.reserved:,} bytes for its arrays, more than {ROOM:,}")
-    return Program("\n".join([*f.declarations, text]), made[0].constants, made[0].scratch)
+    return Program("\n".join([*f.declarations, text, *f.metadata]), made[0].constants, made[0].scratch)
 
 
 def _handled(run: Callable[[Function, str, str, str], None]) -> tuple[Function, str]:

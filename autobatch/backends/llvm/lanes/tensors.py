@@ -109,14 +109,14 @@ def every(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return itertools.product(*map(range, shape))
 
 
-def over(w: Writer, shape: Sequence[int], do: Callable[[Indices], None]) -> None:
+def over(w: Writer, shape: Sequence[int], do: Callable[[Indices], None], parallel: bool = False) -> None:
     """Loops over all indices; few of them one after another."""
     if math.prod(shape) <= SMALL:
         for index in every(shape):
             do(index)
         return
     with ExitStack() as loops:
-        do(tuple(0 if n == 1 else loops.enter_context(w.loop(n)) for n in shape))
+        do(tuple(0 if n == 1 else loops.enter_context(w.loop(n, parallel)) for n in shape))
 
 
 # ---- where numbers are
@@ -169,6 +169,10 @@ class Memory:
         first = add(self.w, multiply(self.w, flat(self.w, index, self.shape), words(self.dtype)), number)
         return self.w.f.let(f"getelementptr i8, ptr {self.pointer}, i64 {multiply(self.w, first, size)}"), size // many
 
+    @property
+    def group(self) -> str:
+        return f", !llvm.access.group {self.w.f.access_group()}" if self.w.width == 1 else ""
+
     def read(self, index: Indices) -> Element:
         return tuple(self._read(index, k) for k in range(words(self.dtype)))
 
@@ -176,7 +180,7 @@ class Memory:
         w, dtype = self.w, word(self.dtype)
         place, align = self.place(index, number)
         of = w.vector(stored(dtype), self.shared)
-        found = w.f.let(f"load {of}, ptr {place}, align {align}")
+        found = w.f.let(f"load {of}, ptr {place}, align {align}{self.group}")
         if dtype == "bool":
             found = w.f.let(f"trunc {of} {found} to {w.vector('i1', self.shared)}")
         return Number(found, dtype, self.shared)
@@ -194,7 +198,7 @@ class Memory:
         if x.dtype == "bool":
             of = w.vector("i8")
             text = w.f.let(f"zext {w.vector('i1')} {text} to {of}")
-        w.f.do(f"store {of} {text}, ptr {place}, align {align}")
+        w.f.do(f"store {of} {text}, ptr {place}, align {align}{self.group}")
 
     @property
     def tensor(self) -> Tensor:
@@ -207,8 +211,8 @@ class Memory:
         return Tensor(self.dtype, self.shape, self.read, held=True, fixed=True)
 
     def fill(self, x: Tensor) -> None:
-        """Write all of an array."""
-        over(self.w, self.shape, lambda index: self.write(index, x.at(index)))
+        """Write all of an array, which is not in this memory, or is at the same place."""
+        over(self.w, self.shape, lambda index: self.write(index, x.at(index)), parallel=True)
 
 
 def fresh(w: Writer, dtype: str, shape: tuple[int, ...]) -> Memory:

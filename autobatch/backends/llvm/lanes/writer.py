@@ -32,6 +32,12 @@ ELEMENTS = {
 BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
 
 
+IN_VECTORS = (
+    '!"llvm.loop.vectorize.enable", i1 true',
+    '!"llvm.loop.vectorize.predicate.enable", i1 true',
+)
+
+
 class RefusedError(Exception):
     """There is no machine code for that, and why."""
 
@@ -184,8 +190,13 @@ class Writer:
         self.reserved += BYTES[element] * count * self.width
         return self.f.array_slot(element, count * self.width)
 
-    def loop(self, count: int | str) -> AbstractContextManager[str]:
-        return self.f.loop(0, count, 1)
+    def loop(self, count: int, parallel: bool = False) -> AbstractContextManager[str]:
+        """A loop over the numbers of an array. With one lane LLVM makes vectors of them, and masks their end: what was
+        left over, one by one, would be as long. `parallel`: no turn reads what another one writes."""
+        hints = [*IN_VECTORS] if self.width == 1 else []
+        if hints and parallel:
+            hints.append(f'!"llvm.loop.parallel_accesses", {self.f.access_group()}')
+        return self.f.loop(0, count, 1, hints)
 
 
 @dataclass(frozen=True)
