@@ -228,8 +228,9 @@ class Options:
     fails with RuntimeError."""
 
     max_iterations: int = field(default=10_000_000, metadata=_spec(_turns, compiles=True))
-    """How many turns a loop may have that computed numbers end, for one example; at most 1,000,000,000. One that needs
-    more never ends, presumably, and fails its example with RuntimeError, which names the loop."""
+    """How many turns a `while` loop may have, for one example; at most 1,000,000,000. One that needs more never ends,
+    presumably, and fails its example with RuntimeError, which names the loop. Of a loop that the host lays out, because
+    the numbers of an example alone decide it, no more than 1,000,000 in any case."""
 
     checkpoint: str | int = field(default=32, metadata=_spec(_checkpoint, compiles=True))
     """How many states of a loop that computed numbers end a gradient keeps, of each row; it runs turns again from the

@@ -59,7 +59,7 @@ from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import element_type
 from autobatch.runtime.schema import Schema, columns_read
 from autobatch.runtime.size_classes import SizeClasses, Usual
-from autobatch.runtime.spec import Number, PlanSpec
+from autobatch.runtime.spec import MOST_TURNS, Number, PlanSpec
 from autobatch.runtime.tables import Signature
 from autobatch.vectorize.divisors import check_divisors
 from autobatch.vectorize.frames import build_system
@@ -143,7 +143,8 @@ class Program:
         """The tables of a data set: one `Columns` for each batched argument. Examples that fail are in `failures`.
         `max_rows`: the option as it is now; that of the compilation by default. `numbers`: what `decide` says."""
         limit = self.options.max_rows if max_rows is None else max_rows
-        spec = replace(self.spec, numbers=dict(zip(self.spec.numbers, numbers, strict=True)))
+        turns = min(self.options.max_iterations, MOST_TURNS)
+        spec = replace(self.spec, numbers=dict(zip(self.spec.numbers, numbers, strict=True)), turns=turns)
         data, roots = combine(columns)
         failed: dict[int, Failure] = {}
         examples = np.arange(data.count)

@@ -147,11 +147,13 @@ Instruction = Apply | If | While | For | Map | Call
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function for one example. Its region's results are what it returns."""
+    """A function for one example. Its region's results are what it returns. `waits`: it was a `while` loop, and calls
+    itself for the next turn."""
 
     name: str
     region: Region
     span: Span = field(default=NOWHERE, compare=False)
+    waits: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

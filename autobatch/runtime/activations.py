@@ -26,8 +26,8 @@ from autobatch.runtime.columns import Columns
 from autobatch.runtime.made_lists import MadeLists, Resolver
 from autobatch.runtime.outgoing import Outgoing
 from autobatch.runtime.scalar import as_column
-from autobatch.runtime.scopes import SHIFT, Ints, Kind, Pool, Scope, join, merge
-from autobatch.runtime.spec import PlanSpec, RegionSpec, TableSpec
+from autobatch.runtime.scopes import SHIFT, TURN, Ints, Kind, Pool, Scope, join, merge
+from autobatch.runtime.spec import PlanSpec, RegionSpec, TableSpec, endless
 from autobatch.runtime.structural_results import StructuralResults
 from autobatch.runtime.structure_ops import StructureOps
 from autobatch.source import NOWHERE, Span
@@ -74,6 +74,7 @@ class Inspection:
         self.waiting_for = StructuralResults(spec, columns, self.ops, self.fail)
         self.kinds = {f.name: self.kind(f) for f in spec.module.functions}
         self.lists = MadeLists(self.base + len(self.slot_owner))
+        self.running: Kind | None = None
 
     def kind(self, function: Function) -> Kind:
         args = function.region.args
@@ -111,8 +112,10 @@ class Inspection:
         found = self.finish(entry)
         return None if self.failed else found
 
-    def intern(self, kind: Kind, example: Ints, host: list[NDArray[Any]], pointers: list[Ints]) -> Ints:
-        """The activations with these arguments, old or new; new ones wait to be executed."""
+    def intern(
+        self, kind: Kind, example: Ints, host: list[NDArray[Any]], pointers: list[Ints], turn: Ints | None = None
+    ) -> Ints:
+        """The activations with these arguments, old or new; new ones wait to be executed. `turn`: see `Kind.turns`."""
         rows = len(example)
         key = np.empty((rows, 1 + len(host) + len(pointers)), np.int64)
         key[:, 0] = example
@@ -131,7 +134,10 @@ class Inspection:
                 new.append(row)
             ids[row] = found
         if new:
-            self.add(kind, example, host, pointers, None if len(new) == rows else np.array(new))
+            chosen = None if len(new) == rows else np.array(new)
+            self.add(kind, example, host, pointers, chosen)
+            if turn is not None:
+                kind.turns.append(turn if chosen is None else turn[chosen])
         return ids
 
     def add(
@@ -160,6 +166,9 @@ class Inspection:
             scope.host[args[k]] = join([p[1][n] for p in pending])
         for n, k in enumerate(kind.pointer_args):
             scope.pointer[args[k]] = join([p[2][n] for p in pending])
+        self.running = kind
+        if kind.function.waits:
+            self.count_turns(kind, scope)
         region = kind.function.region
         self.region(region, self.spec.regions[kind.function.name], scope)
         for k, result in enumerate(region.results):
@@ -170,16 +179,24 @@ class Inspection:
         if self.failed:
             self.drop_failed()
 
+    def count_turns(self, kind: Kind, scope: Scope) -> None:
+        """How many turns of a loop have been before those at hand; an example that has had too many fails."""
+        turns, kind.turns = kind.turns, []
+        scope.host[TURN] = join(turns)
+        late = scope.example[scope.host[TURN] >= self.spec.turns]
+        if len(late):
+            for e in late.tolist():
+                failure = Failure(e, "RuntimeError", endless(self.spec.turns), kind.function.span)
+                self.of_device.setdefault(e, failure)
+            self.fail(late)
+
     def drop_failed(self) -> None:
         """Examples that failed are not expanded further: they are planned alone, to name the first failure."""
         failed = np.array(sorted(self.failed))
         for kind in self.kinds.values():
-            kept = []
-            for example, host, pointers in kind.pending:
-                live = ~np.isin(example, failed)
-                if live.all():
-                    kept.append((example, host, pointers))
-            kind.pending = kept
+            live = [n for n, (example, *_) in enumerate(kind.pending) if not np.isin(example, failed).any()]
+            kind.pending = [kind.pending[n] for n in live]
+            kind.turns = [kind.turns[n] for n in live] if kind.turns else []
 
     def fail(self, example: Ints) -> None:
         self.failed.update(example.tolist())
@@ -340,7 +357,10 @@ class Inspection:
     def call(self, instruction: Call, scope: Scope) -> None:
         kind = self.kinds[instruction.callee]
         host, pointers = self.arguments(instruction, scope)
-        ids = self.intern(kind, scope.example, host, pointers)
+        turn = None
+        if kind.function.waits:
+            turn = scope.host_value(TURN) + 1 if kind is self.running else np.zeros(scope.rows, np.int64)
+        ids = self.intern(kind, scope.example, host, pointers, turn)
         for k, slot in kind.slots.items():
             scope.pointer[instruction.results[k]] = (slot << SHIFT) | ids
         wanted = [k for k, r in enumerate(instruction.results) if r in self.spec.on_host]

@@ -22,7 +22,7 @@ def first_failures(
 ) -> list[Failure]:
     """The first failure of each of the examples, as Python would raise it. `of_device`: what examples fail with that
     Python could run, because the device cannot hold their numbers."""
-    program = ScalarProgram(spec.failing, columns, spec.numbers)
+    program = ScalarProgram(spec.failing, columns, spec.numbers, spec.turns)
     entry = spec.failing.functions[0]
     whole = spec.module.functions[0].region.args
     kept = [whole.index(a) for a in entry.region.args]

@@ -38,12 +38,16 @@ from autobatch.ir.core import (
 )
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.scalar_ops import FailedError, scalar_operation
-from autobatch.runtime.spec import Number
+from autobatch.runtime.spec import Number, endless
 from autobatch.source import Span
 
 CYCLE = (
     "the recursion follows a cycle in the data: it comes back to an object that it has not finished; break the cycle "
     "in the example, or hand down a number that stops the recursion"
+)
+LOOP_CYCLE = (
+    "this loop never ends: one of its turns begins as a turn before it did, so it follows a cycle in the data, or "
+    "changes nothing that it tests"
 )
 
 Request = tuple[str, tuple[Any, ...]]
@@ -51,10 +55,11 @@ Frame = Generator[Request, tuple[Any, ...], tuple[Any, ...]]
 
 
 class ScalarProgram:
-    """The functions of a structural slice over the data of one batch."""
+    """The functions of a structural slice over the data of one batch. `turns`: those that a `while` loop may have."""
 
-    def __init__(self, slice_: Module, columns: Columns, numbers: Mapping[Value, Number]) -> None:
-        self.columns = columns
+    def __init__(self, slice_: Module, columns: Columns, numbers: Mapping[Value, Number], turns: int) -> None:
+        self.columns, self.turns = columns, turns
+        self.loops = {f.name: f.span for f in slice_.functions if f.waits}
         self.functions: dict[str, Callable[..., Frame]] = {}
         self.memo: dict[Request, tuple[Any, ...]] = {}
         self.places: dict[str, dict[int, Span]] = {}
@@ -72,6 +77,7 @@ class ScalarProgram:
         stack: list[tuple[Request, Frame]] = [(request, self.functions[name](*args))]
         open_: set[Request] = {request}
         sent: tuple[Any, ...] | None = None
+        running = dict.fromkeys(self.loops, 0)
         while stack:
             current, frame = stack[-1]
             try:
@@ -79,12 +85,19 @@ class ScalarProgram:
             except StopIteration as stop:
                 stack.pop()
                 open_.discard(current)
+                if current[0] in running:
+                    running[current[0]] -= 1
                 memo[current] = sent = stop.value
                 continue
             key, sent = self.find(asked)
             if sent is None:
                 if key in open_:
-                    raise FailedError("RecursionError", CYCLE, self.places[current[0]][_line(frame)])
+                    words = LOOP_CYCLE if key[0] in running else CYCLE
+                    raise FailedError("RecursionError", words, self.places[current[0]][_line(frame)])
+                if key[0] in running:
+                    running[key[0]] += 1
+                    if running[key[0]] > self.turns:
+                        raise FailedError("RuntimeError", endless(self.turns), self.loops[key[0]])
                 open_.add(key)
                 stack.append((key, self.functions[asked[0]](*asked[1])))
         return memo[request]

@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.ir.core import Function, Literal, Operand, Value
+from autobatch.ir.types import INT
 
 SHIFT = 40
 ROW = (1 << SHIFT) - 1
 LENGTH = 24
 Ints = NDArray[np.int64]
+TURN = Value(-1, INT, "turn")
+"""In a scope of a `while` loop: how many turns have been before."""
 
 
 class Pool:
@@ -38,7 +41,8 @@ class Pool:
 
 @dataclass
 class Kind:
-    """The activations of one function so far. `seen` interns the arguments of calls."""
+    """The activations of one function so far. `seen` interns the arguments of calls. `turns`: of the pending ones of a
+    `while` loop, how many turns have been before."""
 
     function: Function
     host_args: tuple[int, ...]
@@ -47,6 +51,7 @@ class Kind:
     seen: dict[bytes, int] = field(default_factory=dict)
     count: int = 0
     pending: list[tuple[Ints, list[NDArray[Any]], list[Ints]]] = field(default_factory=list)
+    turns: list[Ints] = field(default_factory=list)
     results: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
     host_results: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
 

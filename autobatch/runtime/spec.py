@@ -26,6 +26,20 @@ class Definition:
     space: Space | None
 
 
+MOST_TURNS = 1_000_000
+"""Turns of a `while` loop that the host lays out for one example: more than anybody waits for."""
+
+
+def endless(turns: int) -> str:
+    """What a loop fails with that has more turns."""
+    if turns < MOST_TURNS:
+        return f"max_iterations={turns} turns of this loop were not enough"
+    return (
+        f"{turns:,} turns of this loop were not enough, and of a loop that the numbers of an example decide by "
+        "themselves no more are laid out; one that a shared array decides runs on the device, for max_iterations turns"
+    )
+
+
 OUTPUT = "example:"
 """The prefix of the names of tables that are outputs of the program; the number of the output follows."""
 
@@ -109,7 +123,8 @@ class PlanSpec:
     that is the same for all rows; `data` that of a column of a store. `slots[f]` are the results of function f that
     somebody reads as numbers. `outputs[j]`: a table in the example space for result j of the entry, then those of the
     objects that are `made`. `numbers`: shared integers, and what is computed from them alone, that decide structure;
-    with the values that a plan is made for (zeros where no plan is meant)."""
+    with the values that a plan is made for (zeros where no plan is meant). `turns`: those that a `while` loop may
+    have."""
 
     module: Module
     slice: Module
@@ -127,6 +142,7 @@ class PlanSpec:
     made: MadeObjects | None
     spaces: tuple[Space, ...]
     numbers: Mapping[Value, Number]
+    turns: int = MOST_TURNS
 
     def region_tables(self) -> Iterator[tuple[int, TableSpec]]:
         """Every table that some region records, with the index of the region's space."""

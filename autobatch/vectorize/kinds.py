@@ -85,14 +85,20 @@ class _Lifter:
         return value
 
     def function(
-        self, name: str, args: tuple[Value, ...], captured: tuple[Value, ...], region: Region, span: Span
+        self,
+        name: str,
+        args: tuple[Value, ...],
+        captured: tuple[Value, ...],
+        region: Region,
+        span: Span,
+        waits: bool = False,
     ) -> None:
         """Add a function of `args` and then `captured`, renamed so that each value is defined once."""
         whole = Region((*args, *captured), region.body, region.results)
         names: dict[Value, Operand] = {}
         renamed = copy_region(whole, names, self.fresh)
         self.renamed.update((old, new) for old, new in names.items() if isinstance(new, Value))
-        self.made.append(Function(name, self.region(renamed, name), span))
+        self.made.append(Function(name, self.region(renamed, name), span, waits))
 
     def counted(self, loop: For, owner: str) -> Instruction:
         name = self.name(owner, "for")
@@ -127,7 +133,7 @@ class _Lifter:
         again, out = self.fresh.like(carried), self.fresh.like(carried)
         step = Region((), (*turn.body, Call(again, name, (*turn.results, *captured), loop.span)), again)
         body = (*test.body, If(out, test.results[0], step, Region((), (), carried), loop.span))
-        self.function(name, carried, captured, Region((), body, out), loop.span)
+        self.function(name, carried, captured, Region((), body, out), loop.span, waits=True)
         return Call(loop.results, name, (*loop.init, *captured), loop.span)
 
     def comprehension(self, loop: Map, owner: str) -> Instruction:
