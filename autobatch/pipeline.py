@@ -23,6 +23,7 @@ from autobatch.analysis.fallible import fallible_reads
 from autobatch.analysis.structure import analyse
 from autobatch.autodiff import Policy
 from autobatch.backends.interpret import demand
+from autobatch.backends.interpret.callback import decided_on_host
 from autobatch.backends.xla import emit, memory
 from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
@@ -69,7 +70,7 @@ from autobatch.vectorize.masks import mask_numeric_control
 from autobatch.vectorize.refuse import refuse_made_strings, refuse_numeric_control, refuse_wide_constants
 from autobatch.vectorize.specialise import in_recurrences, specialise
 from autobatch.vectorize.stack import Limits, use_stack
-from autobatch.vectorize.status import hand_up_statuses
+from autobatch.vectorize.status import cut_off, hand_up_statuses
 from autobatch.vectorize.uniform_loops import Turns, fuse_uniform_loops
 from autobatch.vectorize.unread import check_unread
 
@@ -116,6 +117,7 @@ class Program:
         options: Options,
         turns: Turns,
         sites: tuple[Site, ...] = (),
+        masks: bool = False,
     ) -> None:
         self._schema, self._system = schema, system
         self.lowered, self.spec, self.schedule, self.options = lowered, spec, schedule, options
@@ -123,13 +125,15 @@ class Program:
         self._stages = stages
         self._request = table_request(schedule, options.widths, _machine(schedule, options))
         self._emit = emit.Program(schedule, self._request, example.constants, options.products, options.loops)
-        policy = cast(Policy, options.residuals)
-        self._differentiable = Differentiable(self._emit, schedule, policy)
-        self._by_rows = Differentiable(self._emit, schedule, policy, by_rows=True)
+        policy, cut = cast(Policy, options.residuals), masks and bool(sites)
+        self._differentiable = Differentiable(self._emit, schedule, policy, cut=cut)
+        self._by_rows = Differentiable(self._emit, schedule, policy, by_rows=True, cut=cut)
         self.footprint = Footprint.of(schedule)
         """What a batch needs of the memory at least."""
         self._fitting = set[tuple[int, ...]]()
         self._sizes = SizeClasses(least=min(options.widths))
+        self.masks = masks
+        """Are examples that fail cut off from the others, and from derivatives?"""
         self.turns = turns
         """Room for the turns of loops that shared integers count."""
         self.sites = sites
@@ -214,7 +218,14 @@ class Program:
 
     def evaluate(self, shared: Sequence[Any], plan: DataPlan, data: Mapping[str, Any]) -> list[Any]:
         """The arrays that the results are made of, by the reference back end; `data` replaces columns of the plan."""
-        return demand.run(self._system, replace(plan, data={**plan.data, **data}), shared, self.example.constants)
+        whole = replace(plan, data={**plan.data, **data})
+        status = self._system.outputs[self._status] if self.masks and self.sites else None
+
+        def run(shared: Sequence[Any], data: Mapping[str, Any]) -> list[Any]:
+            live = replace(whole, data={**whole.data, **data})
+            return demand.run(self._system, live, shared, self.example.constants, status)
+
+        return decided_on_host(run, demand.shapes(self._system, whole), shared, data)
 
     def interpret_later(
         self,
@@ -277,6 +288,12 @@ class Program:
         assert isinstance(made, RaggedResult)
         return made
 
+    @property
+    def _status(self) -> int:
+        """Which output of the system says what examples have failed with on the device: that behind the results."""
+        before = self.spec.outputs[: len(self.lowered.module.functions[0].region.results)]
+        return sum(table.kind != "structure" for table in before)
+
     def as_text(self, stage: str) -> str:
         """The program after a stage: "example", "functions", "spmd", "fissioned" or "adjoint"."""
         if stage == "adjoint":
@@ -318,12 +335,14 @@ def compile(
     traced: Mapping[int, str] = NOTHING_TRACED,
     integers: Integers = NO_INTEGERS,
     dicts: Mapping[str, Any] = NO_DICTS,
+    masks: bool = False,
 ) -> Program:
     """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`.
 
     `traced`: parameters of the entry whose values only the device will know, and their names. `integers`: the shared
     inputs that are Python integers; `frontend.needs.Needed` is raised where one of them has to be static instead.
-    `dicts`: those among the arguments that all examples share, by their names."""
+    `dicts`: those among the arguments that all examples share, by their names. `masks`: what examples that fail have
+    computed reaches no derivative."""
     lowered = lower(fun, args, kwargs, schema, shared, integers.known, dicts)
     passes = _Passes(options)
     passes.after("example", lowered.module)
@@ -335,6 +354,8 @@ def compile(
         allowed = Allowed(options.max_iterations, options.states, options.counted_turns)
         masked, obstacles = mask_numeric_control(module, reads, on_device, known, allowed, schema)
         whole, sites = hand_up_statuses(passes.after("masks", masked))
+        if masks and sites:
+            whole = passes.after("cut", cut_off(whole))
         fused, turns = fuse_uniform_loops(whole, integers.known, allowed.counted)
         fused = passes.after("uniform-loops", fused)
         functions, fallible = loops_to_functions(fused, reads(fused))
@@ -370,7 +391,7 @@ def compile(
     }
     passes.write("system", lambda: print_system(system))
     passes.write("fission", lambda: print_schedule(schedule))
-    return Program(lowered, stages, functions, system, spec, schedule, schema, options, turns, sites)
+    return Program(lowered, stages, functions, system, spec, schedule, schema, options, turns, sites, masks)
 
 
 class _Passes:

@@ -230,6 +230,7 @@ class _Compiler:
             traced,
             sharing.integers,
             sharing.dicts,
+            asked.key.on_error == "mask",
         )
         size, lowered = self.options.cache_size, compiled.lowered
         ordered = [*lowered.ordered, *(asked.orders if lowered.orders_batched else ())]

@@ -13,18 +13,20 @@ each task runs on the rows, in the order and by the windows of the primal's, lev
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, cast
 
 from autobatch.autodiff.activity import active, live
+from autobatch.autodiff.cut import as_checked, without_failed
 from autobatch.autodiff.declared import resolve, substitute
 from autobatch.autodiff.residuals import Policy, complete
 from autobatch.autodiff.rules import (
     as_operation,
     as_pullback,
     cotangent_type,
+    has_derivative,
     imported,
     operands_read,
     row_rule,
@@ -33,6 +35,7 @@ from autobatch.autodiff.rules import (
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
+from autobatch.ir.elementwise import INFINITE
 from autobatch.ir.leaf import Rule
 from autobatch.ir.masked import is_masked
 from autobatch.ir.ops import Op, of_derivatives
@@ -101,18 +104,21 @@ def differentiate(
     constants: Sequence[Any],
     policy: Policy = "save_dots",
     by_rows: bool = False,
+    cut: bool = False,
 ) -> Adjoint | None:
     """The adjoint of a schedule; None where no output depends on anything that can move. `root` is the schedule that
     the tables were made for: that of the program of which this is a derivative, or itself. `by_rows`: of the shared
-    inputs whose rows alone are read there are the cotangents of these rows."""
-    return _Adjoint(schedule, root, constants).build(policy, by_rows)
+    inputs whose rows alone are read there are the cotangents of these rows. `cut`: examples may have failed
+    (`autodiff/cut.py`)."""
+    return _Adjoint(schedule, root, constants, cut).build(policy, by_rows)
 
 
 class _Adjoint:
     """The state of one differentiation. Every active variable has a cotangent, declared ahead because cycles read it;
     the equations of the primal add contributions to those of what they read."""
 
-    def __init__(self, schedule: Schedule, root: Schedule, constants: Sequence[Any]) -> None:
+    def __init__(self, schedule: Schedule, root: Schedule, constants: Sequence[Any], cut: bool) -> None:
+        self.cut = cut
         self.schedule, self.root, self.constants = schedule, root, list(constants)
         self.system = schedule.system
         self.active = active(self.system)
@@ -241,7 +247,7 @@ class _Adjoint:
             rule = rule_of(equation, flags, rows)
             given = [x for x, number in zip(equation.operands, rule.numbers, strict=True) if number is None]
             found = self.pulled(rule, [*given, *cotangents], order, equation.span)
-            for k, x in zip(rows, found, strict=True):
+            for k, x in zip(rows, self.without_failed(equation, rows, found, cotangents, order), strict=True):
                 operand = equation.operands[k]
                 assert isinstance(operand, Variable)
                 if isinstance(x, Variable) and (x.space is not None or not varying):
@@ -262,10 +268,63 @@ class _Adjoint:
         weight = equation.operands[wrt]
         assert isinstance(weight, Variable) and equation.space is not None
         read = operands_read(equation, [ct is not None for ct in held], wrt)
+        if self.cut and not is_masked(equation.op):
+            equation = self.of_finite_rows(equation, held, wrt, read)
         operands = tuple(x if k in read else None for k, x in enumerate(equation.operands))
+        assert equation.space is not None
         made = self.fresh(cotangent_type(weight.type), None, None)
         self.equations.append(Contract(made, equation, wrt, operands, tuple(held), equation.space, equation.span))
         self.contributions[weight].append(made)
+
+    # ---- examples that have failed
+
+    def without_failed(
+        self,
+        equation: Compute,
+        wrt: Sequence[int],
+        found: Sequence[Atom],
+        cotangents: Sequence[Variable],
+        order: Order | None,
+    ) -> Sequence[Atom]:
+        """Contributions of rows to the cotangents of operands: none of rows that have failed."""
+        if not self.cut or equation.space is None:
+            return found
+        types = tuple(ct.type for ct in cotangents)
+        flags = [r in self.active for r in equation.results]
+
+        def kept(k: int, x: Atom) -> Atom:
+            if not isinstance(x, Variable) or not self.moves_by_rows(equation, operands_read(equation, flags, k)):
+                return x
+            rule = without_failed(x.type, types, 0.0)
+            return self.paste(rule, [x, *cotangents], order, equation.span)[0]
+
+        return [kept(k, x) for k, x in zip(wrt, found, strict=True)]
+
+    def moves_by_rows(self, equation: Compute, read: Iterable[int]) -> list[int]:
+        """The operands among those that a rule reads which are floats of rows."""
+        xs = equation.operands
+        return [k for k in sorted(read) if _space(xs[k]) is not None and has_derivative(cast(Array, xs[k].type))]
+
+    def of_finite_rows(
+        self, equation: Compute, held: Sequence[Variable | None], wrt: int, read: frozenset[int]
+    ) -> Compute:
+        """The operation with other operands in rows that have failed, which contribute zero to a uniform operand."""
+        cotangents = [ct for ct in held if ct is not None]
+        types = tuple(ct.type for ct in cotangents)
+        order, operands = self.home[equation.results[0]], list(equation.operands)
+        whole: Atom | None = None
+        if equation.op.name in INFINITE:
+            rule = rule_of(equation, [ct is not None for ct in held], (wrt,))
+            given = [x for x, number in zip(operands, rule.numbers, strict=True) if number is None]
+            (whole,) = self.paste(row_rule(rule, equation.span), [*given, *cotangents], order, equation.span)
+        for k in self.moves_by_rows(equation, read):
+            x = cast(Variable, equation.operands[k])
+            if isinstance(whole, Variable):
+                kept, xs = as_checked(x.type, whole.type, types, 1.0), [x, whole, *cotangents]
+            else:
+                kept, xs = without_failed(x.type, types, 0.0), [x, *cotangents]
+            (operands[k],) = self.paste(kept, xs, order, equation.span)
+        return replace(equation, operands=tuple(operands))
 
     def scatter(self, equation: Scatter) -> None:
         """What was added to rows reads the cotangents of these rows."""

@@ -22,6 +22,12 @@ CHEAP = ELEMENTWISE | frozenset((
 ))
 """With reductions within a row, and reads of a few numbers."""
 
+INFINITE = frozenset((
+    "acos", "acosh", "asin", "atan2", "atanh", "cosh", "digamma", "div", "erf_inv", "exp", "exp2", "expm1",
+    "integer_pow", "lgamma", "log", "log1p", "mod", "pow", "rem", "rsqrt", "sinh", "sqrt", "tan", "truediv",
+))
+"""Operations number by number whose value or derivative is infinite somewhere."""
+
 LINEAR = frozenset((
     "add", "add_any", "broadcast_in_dim", "concatenate", "conv_general_dilated", "convert", "convert_element_type",
     "copy", "dot_general", "dynamic_slice", "dynamic_update_slice", "gather", "mul", "neg", "pad", "reduce_sum",

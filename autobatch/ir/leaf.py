@@ -13,9 +13,7 @@ from typing import Any, assert_never
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Call, For, If, Instruction, Literal, Map, Operand, Region, Value, While
 from autobatch.ir.masked import limit_of
@@ -114,7 +112,7 @@ NUMERIC: dict[str, Callable[..., Any]] = {
 def evaluate(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:
     """The results of a leaf operation on arrays or tracers. `results` are its result types."""
     if op.name == "blocks":
-        return _blocks(op, results, xs)
+        return _finished(op, run_blocks(op, evaluate, xs))  # one example: a back end runs the rows of a batch together
     if op.is_jax:
         return jax_compat.bind(op, results, *xs)
     if op.name == "masked":
@@ -122,58 +120,10 @@ def evaluate(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:
     return [NUMERIC[op.name](op, *xs)]
 
 
-def _blocks(op: Op, results: Sequence[Array], xs: Sequence[Any]) -> Sequence[Any]:
-    """One example, on the host: a back end runs the rows of a batch together."""
-    if not any(isinstance(x, jax.core.Tracer) for x in xs):
-        return _finished(op, run_blocks(op, evaluate, xs))
-    try:
-        return _finished(op, run_blocks(op, evaluate, xs))  # JAX differentiates: it knows the numbers all the same
-    except jax.errors.ConcretizationTypeError:
-        pass
-    shapes = [jax.ShapeDtypeStruct(t.shape, jax_compat.device_dtype(t)) for t in results]
-    keys = any(t.dtype.startswith("key<") for t in results) or any(map(_is_key, xs))
-    if keys:
-        raise UnsupportedError(
-            "the reference back end cannot run this recursion, which hands on random keys, inside jax.jit",
-            op["program"].forced,
-            "call it outside jax.jit, or take the back end xla",
-        )
-
-    def now(*values: Any) -> tuple[Any, ...]:
-        made = _finished(op, run_blocks(op, evaluate, values))
-        return tuple(np.asarray(x, s.dtype) for x, s in zip(made, shapes, strict=True))
-
-    @jax.custom_jvp
-    def call(*values: Any) -> tuple[Any, ...]:
-        return tuple(jax.pure_callback(now, tuple(shapes), *values, vmap_method="sequential"))
-
-    @call.defjvp
-    def moved(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        if any(jnp.issubdtype(s.dtype, jnp.inexact) for s in shapes):
-            raise without_derivative(op)
-        return call(*primals), tuple(np.zeros(s.shape, jax.dtypes.float0) for s in shapes)
-
-    found: tuple[Any, ...] = call(*(jnp.asarray(x) for x in xs))
-    return found
-
-
 def _finished(op: Op, made: Sequence[Any]) -> list[Any]:
     """The results of a program, whose status is one among those of the whole program."""
     *found, status = made
     return [*found, jnp.where(status > 0, status + op["base"], status)]
-
-
-def _is_key(x: Any) -> bool:
-    return bool(jnp.issubdtype(jnp.result_type(x), jax.dtypes.prng_key))
-
-
-def without_derivative(op: Op) -> UnsupportedError:
-    """What to raise where JAX compiles the derivative of what runs on the host."""
-    return UnsupportedError(
-        "the reference back end has no derivative inside jax.jit of a recursion whose calls depend on computed numbers",
-        op["program"].forced,
-        "take the derivative outside of jax.jit, or take the back end xla",
-    )
 
 
 def masked(region: Region, xs: Sequence[Any]) -> Sequence[Any]:

@@ -32,6 +32,13 @@ def is_masked(op: Op) -> bool:
     return op.name in ("masked", "blocks") and not op.is_jax
 
 
+def may_have_failed(op: Op) -> bool:
+    """Are rows that fail, in this operation or behind it, cut off from derivatives?"""
+    while op.name == "pullback":
+        op = op["rule"].op
+    return dict(op.params).get("cut") is True
+
+
 def holds_loop(op: Op) -> bool:
     """Does a masked operation, or the derivative of one, hold a loop that computed numbers end?"""
     if op.name == "pullback":

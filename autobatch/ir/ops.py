@@ -103,7 +103,8 @@ OWN: dict[str, OwnOp] = {
     # control that computed numbers decide (`ir/masked.py`)
     "masked": OwnOp(
         "masked[region, sites](x, ...): a region of arithmetic, branches and loops, lane by lane; where there are "
-        "`sites`, its last result is a status: 0, or 1 + the position of what the lane has failed with",
+        "`sites`, its last result is a status: 0, or 1 + the position of what the lane has failed with; `cut`: lanes "
+        "that fail, here or behind it, have no derivative",
         host=False,
     ),
     "within": OwnOp(

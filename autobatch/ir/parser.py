@@ -207,10 +207,10 @@ class _Parser(_Scanner):
             self.expect("do")
             return Map(results, count, self.region(), filtered)
         if self.accept("masked"):
-            sites = self.many(self.param_item, "]")[0][1] if self.accept("[") else ()
+            params = dict(self.many(self.param_item, "]")) if self.accept("[") else {}
             xs = self.operands()
             self.expect("do")
-            return Apply(results, own("masked", region=self.region(), sites=sites), xs)
+            return Apply(results, own("masked", **{"sites": (), **params}, region=self.region()), xs)
         if self.accept("call"):
             self.expect("@")
             return Call(results, self.name(), self.operands())

@@ -46,6 +46,7 @@ from autobatch.ir.core import (
     Value,
     While,
 )
+from autobatch.ir.masked import may_have_failed
 from autobatch.ir.ops import OWN, Op
 from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
 
@@ -166,8 +167,10 @@ class _Printer:
         left = f"{_defined(instruction.results)} = " if instruction.results else ""
         match instruction:
             case Apply(op=op, operands=xs) if op.name == "masked" and not op.is_jax:
-                sites = f"[sites={self.outside(op['sites'])}]" if op["sites"] else ""
-                self.region(f"{left}masked{sites} ({_list(xs)}) do", op["region"], instruction)
+                held = ["cut=True"] if may_have_failed(op) else []
+                held += [f"sites={self.outside(op['sites'])}"] if op["sites"] else []
+                params = f"[{', '.join(held)}]" if held else ""
+                self.region(f"{left}masked{params} ({_list(xs)}) do", op["region"], instruction)
             case Apply(op=op, operands=xs):
                 self.line(f"{left}{self.op(op)}({_list(xs)})", instruction)
             case Call(callee=callee, operands=xs):

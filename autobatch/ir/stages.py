@@ -227,7 +227,7 @@ OWN_RULES: Mapping[str, Rule] = {
     "pow": _PAIR,
     "round": Rule(("an array",), _numeric, frozenset({"ndigits"})),
     "int": Rule(("an array",), _numeric),
-    "masked": Rule(("an array",), _masked, frozenset({"region", "sites"}), repeat=True),
+    "masked": Rule(("an array",), _masked, frozenset({"region", "sites"}), repeat=True, optional=frozenset({"cut"})),
     "within": Rule(("an int",), lambda apply: (apply.operands[0].type,), frozenset({"site", "states", "turns"})),
 }
 """One row for each operation of our own."""

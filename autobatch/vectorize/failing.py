@@ -35,12 +35,12 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
+from autobatch.ir.elementwise import INFINITE
 from autobatch.ir.masked import Allowed
 from autobatch.ir.ops import own
 from autobatch.ir.rewrite import Fresh, substitute
 from autobatch.source import Span
 from autobatch.vectorize.blocks import words
-from autobatch.vectorize.guarded import INFINITE
 from autobatch.vectorize.statuses import FINE, Statuses
 
 LATE = "RuntimeError"

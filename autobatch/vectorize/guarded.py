@@ -15,15 +15,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from autobatch.ir.core import Apply, If, Instruction, Operand, Region, Value
-from autobatch.ir.elementwise import ELEMENTWISE
+from autobatch.ir.elementwise import ELEMENTWISE, INFINITE
 from autobatch.ir.rewrite import Fresh, copy_instruction, copy_region, free_values, with_regions
 from autobatch.ir.types import Array
-
-INFINITE = frozenset((
-    "acos", "acosh", "asin", "atan2", "atanh", "cosh", "digamma", "div", "erf_inv", "exp", "exp2", "expm1",
-    "integer_pow", "lgamma", "log", "log1p", "mod", "pow", "rem", "rsqrt", "sinh", "sqrt", "tan", "truediv",
-))  # fmt: skip
-"""Operations number by number whose value or derivative is infinite somewhere."""
 
 
 class Guard:

@@ -37,7 +37,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import OF_CONTROL, own
-from autobatch.ir.rewrite import Fresh, copy_region
+from autobatch.ir.rewrite import Fresh, copy_region, with_regions
 from autobatch.ir.types import BOOL, INT, List
 from autobatch.optimize.inline import call_graph
 from autobatch.vectorize.statuses import FINE, Statuses
@@ -50,6 +50,21 @@ def hand_up_statuses(module: Module) -> tuple[Module, tuple[Site, ...]]:
     if not hander.failing:
         return module, ()
     return hander.run(), tuple(hander.sites)
+
+
+def cut_off(module: Module) -> Module:
+    """The module whose operations with control of their own say that rows may have failed, and have no derivative."""
+
+    def each(instruction: Instruction) -> Instruction:
+        new = with_regions(instruction, region)
+        if not isinstance(new, Apply) or new.op.name not in ("masked", "blocks"):
+            return new
+        return replace(new, op=replace(new.op, params=tuple(sorted((*new.op.params, ("cut", True))))))
+
+    def region(region: Region) -> Region:
+        return replace(region, body=tuple(map(each, region.body)))
+
+    return replace(module, functions=tuple(replace(f, region=region(f.region)) for f in module.functions))
 
 
 def _fails(instruction: Instruction) -> bool:

@@ -112,3 +112,28 @@ def test_random_keys():
     data = f.pack([Node(1.0), Node(2.0)])
     key = jax.random.key(3)
     close(jax.jit(f)(key, data), f.loop(key, [Node(1.0), Node(2.0)]))
+
+
+def test_control_that_numbers_decide_under_jit():
+    """The host decides when the computation runs; derivatives in reverse are the host's too."""
+
+    def halved(p, x):
+        y = p * x
+        while y > 1.0:
+            y = y * 0.5 * p
+        return y if y > 0 else -2.0 * y
+
+    def gcd(p, a, b):
+        return a * p if b == 0 else gcd(p, b, a % b)
+
+    xs = jnp.asarray([3.0, 0.5, -2.0])
+    a, b = jnp.asarray([12, 7, 9]), jnp.asarray([18, 21, 6])
+    for fun, args in ((halved, (xs,)), (gcd, (a, b))):
+        f = ab.batched(fun, in_axes=(None, *(0 for _ in args)), backend="interpret")
+        close(jax.jit(f)(0.9, *args), f.loop(0.9, *args))
+        total = lambda p, f=f, args=args: f(p, *args).sum()  # noqa: E731
+        close(jax.jit(jax.grad(total))(0.9), jax.grad(total)(0.9))
+        close(jax.vmap(lambda p, f=f, args=args: f(p, *args))(jnp.asarray([0.9, 0.8])), [f(0.9, *args), f(0.8, *args)])
+    f = ab.batched(halved, in_axes=(None, 0), backend="interpret")
+    with pytest.raises(ab.UnsupportedError, match=r"outside of jax\.jit, or take the back end xla"):
+        jax.jit(lambda p: ab.jvp(f, (p, xs), (1.0, None)))(0.9)

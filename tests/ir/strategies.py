@@ -201,7 +201,9 @@ class Build:
         kind = self.draw(st.sampled_from(kinds))
         if kind == "masked":
             x = self.ensure(scope, body, FLOAT)
-            self.apply(scope, body, own("masked", region=self.masked(), sites=SITES), (x,), FLOAT, INT, STATUS)
+            self.apply(
+                scope, body, own("masked", region=self.masked(), sites=SITES, cut=True), (x,), FLOAT, INT, STATUS
+            )
         elif kind == "jax":
             fun, types = self.draw(st.sampled_from(JAX_FUNCTIONS))
             xs = [self.ensure(scope, body, t) for t in types]

@@ -5,12 +5,15 @@ Derivatives are computed on the host too, by a call of their own, so reverse mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from autobatch.errors import UnsupportedError
+from autobatch.ir import jax_compat
 
 Arrays = Sequence[Any]
 Evaluate = Callable[[Arrays, Arrays], Arrays]
@@ -19,7 +22,12 @@ which JAX may be tracing for a derivative."""
 
 
 def on_host(evaluate: Evaluate, shapes: Sequence[jax.ShapeDtypeStruct], operands: Arrays) -> tuple[Any, ...]:
-    """The results of `evaluate`, of these shapes."""
+    """The results of `evaluate`, of these shapes. Raises UnsupportedError where a tangent is pushed through."""
+    if any(map(jax_compat.is_pushed_forward, operands)):
+        raise UnsupportedError(
+            "the reference back end pushes no tangent through what the host decides while a program of jax.jit runs",
+            cure="take this derivative outside of jax.jit, or take the back end xla",
+        )
 
     def now(*values: Any) -> tuple[Any, ...]:
         made = evaluate(values, values)
@@ -38,6 +46,30 @@ def on_host(evaluate: Evaluate, shapes: Sequence[jax.ShapeDtypeStruct], operands
     call.defvjp(forward, backward)
     made: tuple[Any, ...] = call(*operands)
     return made
+
+
+def decided_on_host(
+    run: Callable[[Sequence[Any], Mapping[str, Any]], list[Any]],
+    shapes: Sequence[jax.ShapeDtypeStruct],
+    shared: Sequence[Any],
+    data: Mapping[str, Any],
+) -> list[Any]:
+    """The results of `run`: at once where the numbers that decide something are known; where JAX compiles, on the host
+    when they are."""
+    if not any(isinstance(x, jax.core.Tracer) for x in (*shared, *data.values())):
+        return run(shared, data)
+    try:
+        return run(shared, data)  # nothing is decided by a number, or JAX differentiates, and knows the numbers
+    except jax.errors.ConcretizationTypeError:
+        pass
+    given = [jnp.asarray(x) for x in (*shared, *data.values())]
+    keys = {k: jax.random.key_impl(x) for k, x in enumerate(given) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key)}
+
+    def evaluate(_: Arrays, live: Arrays) -> Arrays:
+        held = [jax.random.wrap_key_data(x, impl=keys[k]) if k in keys else x for k, x in enumerate(live)]
+        return run(held[: len(shared)], dict(zip(data, held[len(shared) :], strict=True)))
+
+    return list(on_host(evaluate, shapes, [jax.random.key_data(x) if k in keys else x for k, x in enumerate(given)]))
 
 
 def _pulled_back(

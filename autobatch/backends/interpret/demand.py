@@ -5,10 +5,11 @@ No order, no level, no window: a row of a variable is computed when something as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from typing import Any, assert_never
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -52,16 +53,29 @@ class Evaluation:
         self.memo: dict[Cell, Any] = {}
         self.examples: dict[int, Any] = {}
 
-    def output(self, variable: Variable) -> Any:
+    def failed(self, status: Variable) -> frozenset[int]:
+        """The examples that have failed on the device."""
+        found = np.asarray([int(self.value(status, row)) for row in self.reached(status)], np.int64)
+        return frozenset(np.asarray(self.reached(status))[found != 0].tolist())
+
+    def reached(self, variable: Variable) -> list[int]:
+        """The rows of an output that point somewhere."""
+        equation = self.maker[variable]
+        assert isinstance(equation, Gather)
+        return [row for row, member in enumerate(self.plan.pointers[equation.table][0]) if member >= 0]
+
+    def output(self, variable: Variable, without: Collection[int] = ()) -> Any:
         """All rows of an output, stacked in the order of the examples (or of the elements); zero for those that point
-        nowhere: examples that failed while planning, objects of a class without this field."""
+        nowhere: examples that failed while planning, objects of a class without this field; and in those of the
+        examples `without`, which nothing is computed of, so no derivative comes of them either."""
         space = variable.space
         assert space is not None
         equation = self.maker[variable]
         assert isinstance(equation, Gather)
         member, _ = self.plan.pointers[equation.table]
         blank = jnp.zeros(variable.type.shape, jax_compat.device_dtype(variable.type))
-        rows = [self.value(variable, row) if member[row] >= 0 else blank for row in range(len(member))]
+        there = [m >= 0 and not (without and self.example(space.index, row) in without) for row, m in enumerate(member)]
+        rows = [self.value(variable, row) if there[row] else blank for row in range(len(member))]
         return jnp.stack(rows) if rows else jnp.stack([blank])[:0]
 
     def value(self, variable: Variable, row: int) -> Any:
@@ -163,7 +177,23 @@ def _cast(value: Any, type: Array) -> Any:
     return value if value.dtype == dtype else value.astype(dtype)
 
 
-def run(system: System, plan: DataPlan, shared: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
-    """The outputs of the system for the examples of a plan."""
+def shapes(system: System, plan: DataPlan) -> list[jax.ShapeDtypeStruct]:
+    """Those of the outputs of a system."""
+    maker = {r: e for e in system.equations for r in results(e)}
+    found = []
+    for variable in system.outputs:
+        equation = maker[variable]
+        assert isinstance(equation, Gather)
+        rows = len(plan.pointers[equation.table][0])
+        found.append(jax.ShapeDtypeStruct((rows, *variable.type.shape), jax_compat.device_dtype(variable.type)))
+    return found
+
+
+def run(
+    system: System, plan: DataPlan, shared: Sequence[Any], constants: Sequence[Any], status: Variable | None = None
+) -> list[Any]:
+    """The outputs of the system for the examples of a plan. `status`: the output that says which examples have failed
+    on the device; then all other outputs of these are zero, and have no derivative."""
     evaluation = Evaluation(system, plan, shared, constants)
-    return [evaluation.output(v) for v in system.outputs]
+    failed = frozenset[int]() if status is None else evaluation.failed(status)
+    return [evaluation.output(v, () if v is status else failed) for v in system.outputs]

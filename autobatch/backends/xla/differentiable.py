@@ -34,16 +34,19 @@ Mode = Literal["reverse", "reverse once", "forward"]
 
 class Differentiable:
     """An emitted program that JAX can differentiate. `root` is the schedule that its tables were made for. `by_rows`:
-    for `linearised`, where the cotangents of tables that are read by rows are these rows."""
+    for `linearised`, where the cotangents of tables that are read by rows are these rows. `cut`: examples that failed
+    have no derivative (`autodiff/cut.py`)."""
 
-    def __init__(self, program: Program, root: Schedule, policy: Policy = "save_dots", by_rows: bool = False) -> None:
-        self.program, self.root, self.policy, self.by_rows = program, root, policy, by_rows
+    def __init__(
+        self, program: Program, root: Schedule, policy: Policy = "save_dots", by_rows: bool = False, cut: bool = False
+    ) -> None:
+        self.program, self.root, self.policy, self.by_rows, self.cut = program, root, policy, by_rows, cut
 
     @cached_property
     def adjoint(self) -> Adjoint | None:
         """The adjoint; None where nothing that an output depends on can move."""
         program = self.program
-        return differentiate(program.schedule, self.root, program.constants, self.policy, self.by_rows)
+        return differentiate(program.schedule, self.root, program.constants, self.policy, self.by_rows, self.cut)
 
     @cached_property
     def residuals(self) -> tuple[Variable, ...]:
@@ -55,7 +58,7 @@ class Differentiable:
         system = self.program.schedule.system
         wider = replace(system, outputs=(*system.outputs, *self.residuals))
         program = replace(self.program, schedule=replace(self.program.schedule, system=wider))
-        return Differentiable(program, self.root, self.policy)
+        return Differentiable(program, self.root, self.policy, cut=self.cut)
 
     @cached_property
     def reverse(self) -> Differentiable:
@@ -65,7 +68,7 @@ class Differentiable:
         made = AdjointProgram(
             self.adjoint.schedule, program.request, self.adjoint.constants, program.products, program.loops, self.root
         )
-        return Differentiable(made, self.root, self.policy)
+        return Differentiable(made, self.root, self.policy, cut=self.cut)
 
     def as_text(self) -> str:
         """What the adjoint is handed of the values of the program, and its schedule."""

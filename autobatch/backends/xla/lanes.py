@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -28,6 +28,9 @@ def over_rows(op: Op, types: Sequence[Array], xs: Sequence[Any], varying: Sequen
         return leaf.evaluate(op, types, *(next(rest) if v else x for v, x in zip(varying, xs, strict=True)))
 
     return jax.vmap(lane)(*(x for v, x in zip(varying, xs, strict=True) if v))
+
+
+OverRows = Callable[[Op, Sequence[Array], Sequence[Any], Sequence[bool]], Sequence[Any]]
 
 
 def select_rows(mask: Any, x: Any, y: Any) -> Any:

@@ -56,17 +56,19 @@ def plain_loop(step: Step, held: State, start: State, until: Until, begun: Any) 
     return found
 
 
-def differentiable_loop(step: Step, held: State, start: State, until: Until, begun: Any) -> tuple[Any, list[Any]]:
-    """The same, with a derivative. `step` closes over no tracer."""
-    loop = _Loop(step, [is_float(x) for x in held], [is_float(x) for x in start], until)
+def differentiable_loop(
+    step: Step, held: State, start: State, until: Until, begun: Any, moved: Step
+) -> tuple[Any, list[Any]]:
+    """The same, with a derivative, that of `moved`, which computes the same. Neither closes over a tracer."""
+    loop = _Loop(step, moved, [is_float(x) for x in held], [is_float(x) for x in start], until)
     return loop.run(held, start, begun)
 
 
 class _Loop:
     """`held` and `start`: which of what is read in all turns, and of the state, can move."""
 
-    def __init__(self, step: Step, held: Sequence[bool], start: Sequence[bool], until: Until) -> None:
-        self.step, self.held, self.start, self.until = step, held, start, until
+    def __init__(self, step: Step, moved: Step, held: Sequence[bool], start: Sequence[bool], until: Until) -> None:
+        self.step, self.moved, self.held, self.start, self.until = step, moved, held, start, until
         self.levels, self.states = 1, until.turns.states
         while self.states**self.levels < until.turns.most:
             self.levels += 1
@@ -140,7 +142,7 @@ class _Loop:
             others = [x for x, flag in zip(state, self.start, strict=True) if not flag]
 
             def moved(of_held: State, of_state: State) -> list[Any]:
-                new = self.step(_merged(of_held, fixed, self.held), _merged(of_state, others, self.start))
+                new = self.moved(_merged(of_held, fixed, self.held), _merged(of_state, others, self.start))
                 return [x for x, flag in zip(new, self.start, strict=True) if flag]
 
             _, pull = jax.vjp(moved, moving, [x for x, flag in zip(state, self.start, strict=True) if flag])

@@ -29,6 +29,7 @@ import jax.numpy as jnp
 
 from autobatch.backends.xla import stack_adjoint, sweeps
 from autobatch.backends.xla.compaction import arm_width, loop_widths, packed
+from autobatch.backends.xla.cut import over_rows_that_may_fail
 from autobatch.backends.xla.lanes import is_float, over_rows, select_rows
 from autobatch.backends.xla.machine_rows import by_machine_code
 from autobatch.backends.xla.masked_loops import NO_LIMIT, Until, differentiable_loop, plain_loop
@@ -49,7 +50,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.elementwise import MOVING
-from autobatch.ir.masked import Allowed, limit_of
+from autobatch.ir.masked import Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import Array
@@ -86,7 +87,7 @@ def on_rows(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | Non
     region: Region = op["region"]
     if rows is None or not any(varying):
         return _Lanes(region, [False] * len(xs), 0, careful).run(region, xs, None)
-    lanes = _Lanes(region, varying, rows.count, careful)
+    lanes = _Lanes(region, varying, rows.count, careful, careful and may_have_failed(op))
     found = lanes.run(region, lanes.entering(xs, varying, rows.live), rows.live)
     return [lanes.spread(x, r) for x, r in zip(found, region.results, strict=True)]
 
@@ -169,8 +170,9 @@ class _Lanes:
     """One region on `rows` rows. `varying`: the values with an axis of rows; an axis that a value may need in some turn
     or arm it has in all."""
 
-    def __init__(self, region: Region, varying: Sequence[bool], rows: int, careful: bool) -> None:
+    def __init__(self, region: Region, varying: Sequence[bool], rows: int, careful: bool, cut: bool = False) -> None:
         self.rows, self.careful = rows, careful
+        self.cut = cut
         self.packed: frozenset[str] = frozenset()
         self.varying = {a for a, v in zip(region.args, varying, strict=True) if v}
         self.find(region)
@@ -271,7 +273,8 @@ class _Lanes:
         match instruction:
             case Apply(op=op, operands=xs, results=results):
                 types = [r.type for r in results if isinstance(r.type, Array)]
-                return over_rows(op, types, self.read(xs, env), list(map(self.varies, xs)))
+                run = over_rows_that_may_fail if self.cut else over_rows
+                return run(op, types, self.read(xs, env), list(map(self.varies, xs)))
             case If():
                 return self.branch(instruction, env, mask)
             case While():
@@ -369,6 +372,12 @@ class _Lanes:
         """For how few rows an arm is compiled once more."""
         return None if "arms" in self.packed else arm_width(arm, self.rows)
 
+    def uncut(self) -> _Lanes:
+        """The same region where nothing is differentiated in reverse."""
+        lanes = copy(self)
+        lanes.cut = False
+        return lanes
+
     def of_width(self, rows: int, what: str) -> _Lanes:
         """The same region on some of the rows, packed together; what is inside `what` is not packed again."""
         lanes = copy(self)
@@ -405,9 +414,12 @@ class _Turns:
         self, lanes: _Lanes, widths: Sequence[int], held: Sequence[Any], state: Sequence[Any], begun: Any
     ) -> tuple[Any, list[Any]]:
         """How many turns there were, and the last state, by loops of these widths one after another."""
-        loop = differentiable_loop if lanes.careful else plain_loop
         until = Until(self.turns, widths[1] if len(widths) > 1 else 0, self.loop.span)
-        begun, state = loop(partial(self.step, lanes), held, state, until, begun)
+        step = partial(self.step, lanes.uncut())
+        if lanes.careful:
+            begun, state = differentiable_loop(step, held, state, until, begun, partial(self.step, lanes))
+        else:
+            begun, state = plain_loop(step, held, state, until, begun)
         if len(widths) == 1:
             return begun, state
 

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.analysis.liveness import registers
-from autobatch.backends.xla.lanes import over_rows, select_rows
+from autobatch.backends.xla.lanes import OverRows, over_rows, select_rows
 from autobatch.ir import jax_compat
 from autobatch.ir.blocks import Block, BlockProgram, Branch, End, Enter, Fail, Jump, Move, Return
 from autobatch.ir.core import Operand, Value
@@ -283,9 +283,14 @@ class BlockRun:
     """A block while its operations are emitted: what each value is now, and whether it has an axis of rows."""
 
     def __init__(
-        self, machine: Machine, here: Any, values: dict[Value, Any], captured: dict[Value, tuple[Any, bool]]
+        self,
+        machine: Machine,
+        here: Any,
+        values: dict[Value, Any],
+        captured: dict[Value, tuple[Any, bool]],
+        over_rows: OverRows = over_rows,
     ) -> None:
-        self.machine, self.here = machine, here
+        self.machine, self.here, self.over_rows = machine, here, over_rows
         self.values: dict[Value, tuple[Any, bool]] = {v: (x, True) for v, x in values.items()} | captured
 
     def restore(self, saved: Sequence[Value], top: Sequence[Any]) -> None:
@@ -307,7 +312,7 @@ class BlockRun:
             found = [self.read(x) for x in i.operands]
             varying = [of_rows for _, of_rows in found]
             types = [r.type for r in i.results if isinstance(r.type, Array)]
-            made = over_rows(i.op, types, self.safe(i.op, found), varying)
+            made = self.over_rows(i.op, types, self.safe(i.op, found), varying)
             for r, x in zip(i.results, made, strict=True):
                 self.values[r] = (x if _is_key(r) else jnp.asarray(x, _dtype(r))), any(varying)
 

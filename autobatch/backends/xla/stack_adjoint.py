@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.xla.lanes import is_float, select_rows
+from autobatch.backends.xla.cut import over_rows_that_may_fail
+from autobatch.backends.xla.lanes import is_float, over_rows, select_rows
 from autobatch.backends.xla.stack import (
     SIZES,
     BlockRun,
@@ -34,6 +35,7 @@ from autobatch.backends.xla.stack import (
 from autobatch.backends.xla.sweeps import run
 from autobatch.ir.blocks import Block
 from autobatch.ir.core import Value
+from autobatch.ir.masked import may_have_failed
 from autobatch.ir.ops import Op
 
 TAPE_BYTES = 1 << 28
@@ -96,6 +98,7 @@ class _Reverse:
 
     def __init__(self, op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: int) -> None:
         self.machine = Machine(op, xs, varying, rows)
+        self.over_rows = over_rows_that_may_fail if may_have_failed(op) else over_rows
         self.xs, self.varying, self.rows = xs, varying, rows
         m = self.machine
         zeros = [jnp.zeros((), d) for d in m.dtypes]
@@ -263,7 +266,7 @@ class _Reverse:
                     entries[k] = x
                 given = {v: (x, m.captured[v][1]) for v, x in zip(self.captured, captured, strict=True)}
                 safe = [_in_place(here, x, first) for x in whole]
-                run = BlockRun(m, here, dict(zip(m.kept, safe, strict=True)), {**m.captured, **given})
+                run = BlockRun(m, here, dict(zip(m.kept, safe, strict=True)), {**m.captured, **given}, self.over_rows)
                 run.restore(block.restores or (), [_in_place(here, x, first) for x in entries])
                 run.move(block.takes)
                 run.compute(block)
