@@ -220,7 +220,6 @@ BY_NUMBER: Mapping[str, Make] = {
     "clamp": _clamp,
     "convert_element_type": lambda w, op, x: convert(w, x, str(op["new_dtype"])),
     "copy": _same,
-    "copy_p": _same,
     "cos": _of_floats("cos", wide.cos),
     "cosh": _of_floats("cosh", wide.cosh),
     "div": _divide,

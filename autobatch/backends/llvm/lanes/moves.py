@@ -204,7 +204,6 @@ def of_index(w: Writer, index: Index, dtype: str) -> Number:
 MOVES: Mapping[str, Callable[..., list[Tensor]]] = {
     "broadcast_in_dim": broadcast,
     "concatenate": concatenate,
-    "expand_dims": reshape,
     "iota": iota,
     "pad": pad,
     "reshape": reshape,
