@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.errors import ExampleError, Failure, PlanError
 from autobatch.ir.blocks import Site
+from autobatch.reporting import raise_failures, raise_words, report_failures, report_words
 
 _POSITION, _MIX = 0x9E3779B1, 0x7FEB352D
 
@@ -67,43 +67,18 @@ def refuse(checks: Sequence[Check], report: bool = True) -> Any:
     traced = [c for c in checks if isinstance(c.failed, jax.core.Tracer)]
     for check in checks:
         if not isinstance(check.failed, jax.core.Tracer):
-            _raise(check.words, check.failed)
+            raise_words(check.words, check.failed)
     if not traced:
         return None
     words = tuple(w for c in traced for w in c.words)
     failed = jnp.concatenate([c.failed for c in traced])
-    some = failed.any()
-
-    def raise_on_host(flags: Any) -> None:
-        jax.debug.callback(lambda found: _raise(words, found), flags)
-
-    if report:
-        jax.lax.cond(some, raise_on_host, lambda flags: None, failed)
-    return some
+    return report_words(words, failed).any() if report else failed.any()
 
 
-def failures_of(sites: Sequence[Site], status: Any) -> tuple[Failure, ...]:
-    """What the examples failed with whose `status` is not 0: 1 + the position among `sites`."""
-    found = np.asarray(status)
-    wrong = np.flatnonzero(found).tolist()
-    return tuple(Failure(k, (site := sites[int(found[k]) - 1]).kind, site.message, site.span) for k in wrong)
-
-
-def refuse_failed(sites: Sequence[Site], status: Any) -> None:
-    """Raise ExampleError where an example has failed; under a transformation of JAX by a call of the host, when the
-    computation ends."""
-
-    def raise_failures(found: Any) -> None:
-        if failures := failures_of(sites, found):
-            raise ExampleError(failures)
-
+def refuse_failed(sites: Sequence[Site], status: Any) -> Any:
+    """Raise ExampleError where an example has failed; under a transformation of JAX when the computation ends. Returns
+    `status`: what depends on it depends on this check."""
     if isinstance(status, jax.core.Tracer):
-        jax.lax.cond((status != 0).any(), lambda s: jax.debug.callback(raise_failures, s), lambda s: None, status)
-    else:
-        raise_failures(status)
-
-
-def _raise(words: Sequence[str], failed: Any) -> None:
-    for text, wrong in zip(words, np.asarray(failed).tolist(), strict=True):
-        if wrong:
-            raise PlanError(text)
+        return report_failures(sites, status)
+    raise_failures(sites, status)
+    return status

@@ -15,11 +15,12 @@ import jax
 import jax.numpy as jnp
 
 from autobatch import results
-from autobatch.checks import failures_of, refuse, refuse_failed
+from autobatch.checks import refuse, refuse_failed
 from autobatch.data import FAILED, Examples
 from autobatch.errors import ExampleError, Failure
 from autobatch.outcome import Outcome
 from autobatch.ready import Ready
+from autobatch.reporting import failures_of
 from autobatch.specialise import Program
 
 
@@ -113,6 +114,6 @@ class Prepared:
         status = jnp.where(self.failed, 0, status) if program.masks else status
         found = () if isinstance(status, jax.core.Tracer) else failures_of(program.compiled.sites, status)
         if not program.masks:
-            refuse_failed(program.compiled.sites, status)
+            status = refuse_failed(program.compiled.sites, status)
         failures = sorted((*self.ready.failures, *found), key=lambda f: f.index)
         return (self.failed | (status != 0) if program.masks else status != 0), tuple(failures)

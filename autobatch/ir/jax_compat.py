@@ -270,6 +270,30 @@ def is_pushed_forward(x: Any) -> bool:
     return False
 
 
+def host_report(target: str, elsewhere: Callable[[str, Any], Any]) -> Any:
+    """A primitive that hands integers on, and has a foreign function look at them first, which may end the computation
+    with an error. Param: `what`, a text for it. On other platforms, and under `jax.vmap`, `elsewhere(what, x)`."""
+    report = jex.Primitive(target)
+    report.multiple_results = True
+    report.def_impl(lambda x, what: [elsewhere(what, x)])
+    report.def_abstract_eval(lambda x, what: [core.ShapedArray(x.shape, x.dtype)])
+
+    def on_cpu(ctx: Any, x: Any, what: str) -> Any:
+        return jax.ffi.ffi_lowering(target, has_side_effect=True)(ctx, x, what=what)
+
+    def batched(xs: Any, axes: Any, what: str) -> tuple[Any, Any]:
+        return [jax.vmap(lambda x: elsewhere(what, x), in_axes=tuple(axes))(*xs)], [0]
+
+    def differentiated(primals: Any, tangents: Any, what: str) -> tuple[Any, Any]:
+        return report.bind(*primals, what=what), list(tangents)
+
+    mlir.register_lowering(report, on_cpu, platform="cpu")
+    mlir.register_lowering(report, mlir.lower_fun(lambda x, what: [elsewhere(what, x)], multiple_results=True))
+    batching.primitive_batchers[report] = batched
+    ad.primitive_jvps[report] = differentiated
+    return report
+
+
 def foreign_call(name: str) -> Any:
     """A primitive that a foreign function computes where a program is lowered for a CPU; elsewhere, in derivatives and
     under `jax.vmap` it is what its param `plain` makes of the operands, which is traced then and not before.

@@ -7,21 +7,31 @@ version no longer. It keeps no state, so any number of threads may run it at onc
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
+from typing import Any
 
 from autobatch.backends.llvm.text import Function
 
 VERSION = (0, 3)
 """Of the foreign function interface: `XLA_FFI_API_MAJOR`, `XLA_FFI_API_MINOR`."""
 
+INTERFACE = 1
+"""XLA's typed foreign function interface, as `jax.ffi.register_ffi_target` numbers it."""
+
 METADATA = 1
 """`XLA_FFI_Extension_Metadata`: XLA asks for the version instead of running anything."""
 
 # Offsets of fields, in bytes.
 FRAME_EXTENSION = 8
+FRAME_API = 16
 FRAME_ARGUMENT_COUNT = 56
 FRAME_ARGUMENTS = 72
 FRAME_RESULTS = 112
+FRAME_ATTRIBUTE_COUNT = 136
+FRAME_ATTRIBUTE_NAMES = 152
+FRAME_ATTRIBUTES = 160
+API_ERROR_CREATE = 48
 EXTENSION_TYPE = 8
 EXTENSION_METADATA = 24
 METADATA_MAJOR = 24
@@ -67,3 +77,11 @@ def handler(run: Callable[[Function, str, str, str], None]) -> Function:
     run(f, arguments, f.load("i64", "%frame", FRAME_ARGUMENT_COUNT), results)
     f.do("ret ptr null")
     return f
+
+
+def capsule(address: int) -> Any:
+    """The address of a handler, as JAX takes it."""
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype = ctypes.py_object
+    make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return make(address, None, None)

@@ -7,7 +7,6 @@ it was compiled for, and a later process loads no compiler.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import importlib
 import logging
@@ -25,7 +24,7 @@ from typing import Any
 
 import jax
 
-from autobatch.backends.llvm.ffi import HANDLER
+from autobatch.backends.llvm.ffi import HANDLER, INTERFACE, capsule
 from autobatch.backends.llvm.link import Code, LinkError, link
 from autobatch.options import user_cache_folder
 
@@ -33,8 +32,6 @@ logger = logging.getLogger("autobatch")
 
 BUILD = {"reloc": "pic", "codemodel": "small"}
 """How the code reaches what belongs to it: as `link.py` expects."""
-INTERFACE = 1
-"""XLA's typed foreign function interface, as `jax.ffi.register_ffi_target` numbers it."""
 
 
 class UnavailableError(Exception):
@@ -99,7 +96,7 @@ def is_known(target: str) -> bool:
 def make_known(target: str, address: int) -> None:
     """Tell XLA the address of a handler."""
     try:
-        jax.ffi.register_ffi_target(target, _capsule(address), platform="cpu", api_version=INTERFACE)
+        jax.ffi.register_ffi_target(target, capsule(address), platform="cpu", api_version=INTERFACE)
     except Exception as error:  # whatever XLA has against it, its own operations remain
         raise UnavailableError(f"XLA does not take the kernel: {error}") from error
     _known.add(target)
@@ -161,13 +158,6 @@ def compile_object(text: str, vectorize: bool = False) -> bytes:
     passes = llvm.create_pass_builder(target, tuning)
     passes.getModulePassManager().run(parsed, passes)
     return bytes(target.emit_object(parsed))
-
-
-def _capsule(address: int) -> Any:
-    make = ctypes.pythonapi.PyCapsule_New
-    make.restype = ctypes.py_object
-    make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return make(address, None, None)
 
 
 # ---- objects between runs of Python

@@ -31,7 +31,9 @@ def bools(*shape):
     return jnp.asarray(RNG.random((COUNT, *shape)) > 0.5)
 
 
-SPECIAL = jnp.asarray([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -2.5, 3e38, -3e38, 1e-38, 7.0] * 3, jnp.float32)[:COUNT]
+SPECIAL = jnp.asarray(
+    [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -2.5, 3e38, -3e38, 1e-38, 7.0] * 3, jnp.float32
+)[:COUNT]
 EXTREME = jnp.asarray([0, 1, -1, 2**31 - 1, -(2**31), 7, -7, 3] * 5, jnp.int32)[:COUNT]
 KEYS = random.split(random.key(3), COUNT)
 
@@ -108,7 +110,12 @@ CASES = {
         (floats(3), floats(4)),
     ),
     "large joins": (
-        lambda x, y: (jnp.concatenate([x, y]), jnp.stack([x, y[:20]], 1), jnp.pad(x, (5, 3)), lax.pad(y, 0.0, [(1, 0, 1)])),
+        lambda x, y: (
+            jnp.concatenate([x, y]),
+            jnp.stack([x, y[:20]], 1),
+            jnp.pad(x, (5, 3)),
+            lax.pad(y, 0.0, [(1, 0, 1)]),
+        ),
         (floats(20), floats(30)),
     ),
     "unstack": (lambda x: tuple(jnp.unstack(x, axis=1)), (floats(2, 3),)),
@@ -169,7 +176,9 @@ def test_equals_jax(name, width):
 @pytest.mark.parametrize("width", WIDTHS, ids=lambda w: f"{w} lanes")
 def test_what_all_rows_share(width):
     matrix = jnp.asarray(RNG.normal(size=(5, 30)), jnp.float32)
-    check(lambda a, x, s: (a @ x * s, a[1] + s), (matrix, floats(30), jnp.float32(2.0)), [False, True, False], width, 32.0)
+    check(
+        lambda a, x, s: (a @ x * s, a[1] + s), (matrix, floats(30), jnp.float32(2.0)), [False, True, False], width, 32.0
+    )
 
 
 def test_every_operation_is_here():
