@@ -118,6 +118,7 @@ class Program:
         turns: Turns,
         sites: tuple[Site, ...] = (),
         masks: bool = False,
+        cut: bool = False,
     ) -> None:
         self._schema, self._system = schema, system
         self.lowered, self.spec, self.schedule, self.options = lowered, spec, schedule, options
@@ -125,7 +126,7 @@ class Program:
         self._stages = stages
         self._request = table_request(schedule, options.widths, _machine(schedule, options))
         self._emit = emit.Program(schedule, self._request, example.constants, options.products, options.loops)
-        policy, cut = cast(Policy, options.residuals), masks and bool(sites)
+        policy = cast(Policy, options.residuals)
         self._differentiable = Differentiable(self._emit, schedule, policy, cut=cut)
         self._by_rows = Differentiable(self._emit, schedule, policy, by_rows=True, cut=cut)
         self.footprint = Footprint.of(schedule)
@@ -352,9 +353,9 @@ def compile(
     reads = partial(fallible_reads, schema=schema)
     while True:
         allowed = Allowed(options.max_iterations, options.states, options.counted_turns)
-        masked, obstacles = mask_numeric_control(module, reads, on_device, known, allowed, schema)
+        masked, obstacles, ahead = mask_numeric_control(module, reads, on_device, known, allowed, schema)
         whole, sites = hand_up_statuses(passes.after("masks", masked))
-        if masks and sites:
+        if cut := ahead or (masks and bool(sites)):
             whole = passes.after("cut", cut_off(whole))
         fused, turns = fuse_uniform_loops(whole, integers.known, allowed.counted)
         fused = passes.after("uniform-loops", fused)
@@ -391,7 +392,7 @@ def compile(
     }
     passes.write("system", lambda: print_system(system))
     passes.write("fission", lambda: print_schedule(schedule))
-    return Program(lowered, stages, functions, system, spec, schedule, schema, options, turns, sites, masks)
+    return Program(lowered, stages, functions, system, spec, schedule, schema, options, turns, sites, masks, cut)
 
 
 class _Passes:

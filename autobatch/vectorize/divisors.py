@@ -22,7 +22,7 @@ from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import Fresh, with_regions
 from autobatch.ir.types import BOOL, Array
 
-_DIVISIONS: dict[str, Callable[[float, float], object]] = {
+DIVISIONS: dict[str, Callable[[float, float], object]] = {
     "truediv": operator.truediv,
     "floordiv": operator.floordiv,
     "mod": operator.mod,
@@ -52,23 +52,34 @@ class _Checker:
         return replace(region, body=tuple(body))
 
     def is_unchecked(self, division: Apply) -> bool:
-        if division.op.is_jax or division.op.name not in _DIVISIONS or division.results[0] in self.facts.on_host:
+        if not divides_python_numbers(division) or division.results[0] in self.facts.on_host:
             return False
-        x, y = division.operands
-        known = isinstance(y, Value) and (y in self.facts.direct or y in self.told)
-        return known and _is_python(x) and _is_python(y) and not _is_float(y)
+        y = division.operands[1]
+        return y in self.facts.direct or y in self.told
 
     def check(self, division: Apply) -> list[Instruction]:
         self.made += 1
-        x, y = division.operands
-        nonzero = self.fresh.value(BOOL)
-        zero = Literal(False if y.type == BOOL else 0, y.type)
-        words = _words(division.op.name, 1.0 if _is_float(x) else 1)
-        failing = own("check", kind="ZeroDivisionError", message=words)
-        return [
-            Apply((nonzero,), Op("ne", (), lax.ne_p), (y, zero), division.span),
-            Apply((), failing, (nonzero,), division.span),
-        ]
+        return checks_of(division, self.fresh)
+
+
+def divides_python_numbers(apply: Apply) -> bool:
+    """Is this a division of a Python number by an integer that may be zero?"""
+    if apply.op.is_jax or apply.op.name not in DIVISIONS:
+        return False
+    x, y = apply.operands
+    return isinstance(y, Value) and _is_python(x) and _is_python(y) and not _is_float(y)
+
+
+def checks_of(division: Apply, fresh: Fresh) -> list[Instruction]:
+    """What Python checks of the divisor."""
+    x, y = division.operands
+    nonzero = fresh.value(BOOL)
+    zero = Literal(False if y.type == BOOL else 0, y.type)
+    failing = own("check", kind="ZeroDivisionError", message=_words(division.op.name, 1.0 if _is_float(x) else 1))
+    return [
+        Apply((nonzero,), Op("ne", (), lax.ne_p), (y, zero), division.span),
+        Apply((), failing, (nonzero,), division.span),
+    ]
 
 
 def _is_python(x: Operand) -> bool:
@@ -82,7 +93,7 @@ def _is_float(x: Operand) -> bool:
 def _words(name: str, numerator: float) -> str:
     """What this Python says."""
     try:
-        _DIVISIONS[name](numerator, 0)
+        DIVISIONS[name](numerator, 0)
     except ZeroDivisionError as error:
         return str(error)
     raise AssertionError(f"{name} by zero")

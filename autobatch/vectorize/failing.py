@@ -38,7 +38,8 @@ from autobatch.ir.core import (
 from autobatch.ir.elementwise import INFINITE
 from autobatch.ir.masked import Allowed
 from autobatch.ir.ops import own
-from autobatch.ir.rewrite import Fresh, substitute
+from autobatch.ir.rewrite import Fresh, copy_region, substitute
+from autobatch.ir.types import BOOL
 from autobatch.source import Span
 from autobatch.vectorize.blocks import words
 from autobatch.vectorize.statuses import FINE, Statuses
@@ -53,6 +54,11 @@ class Body(NamedTuple):
     made: list[Instruction]
     results: tuple[Operand, ...]
     status: Operand | None
+
+
+def can_fail(instruction: Instruction) -> bool:
+    """Is this a check, or a loop, which has a limit?"""
+    return isinstance(instruction, While) or (isinstance(instruction, Apply) and instruction.op.name == "check")
 
 
 def may_be_infinite(instruction: Instruction) -> bool:
@@ -78,14 +84,12 @@ class Failing:
         made: list[Instruction] = []
         status: Operand | None = None
         for k, instruction in enumerate(instructions):
+            if status is not None and may_be_infinite(instruction):
+                return self.behind(instructions[k:], results, before, status, made)
             known = before if status is None else (*before, status)
             found = self.instruction(instruction, made, known)
-            if found is None:
-                continue
-            status = found if status is None else self.statuses.first(status, found, made)
-            rest = instructions[k + 1 :]
-            if any(map(may_be_infinite, rest)):
-                return self.behind(rest, results, before, status, made)
+            if found is not None:
+                status = found if status is None else self.statuses.first(status, found, made)
         return Body(made, tuple(results), status)
 
     def behind(
@@ -154,6 +158,8 @@ class Failing:
         return status
 
     def conditional(self, loop: While, made: list[Instruction], before: tuple[Operand, ...]) -> Operand:
+        if any(can_fail(i) for i in walk(loop.condition)):
+            return self.tested_behind(loop, made, before)
         tested, held, last, status = (self.fresh.value(STATUS) for _ in range(4))
         test, goes_on = list(loop.condition.body), loop.condition.results[0]
         for x in (*before, tested):
@@ -175,6 +181,27 @@ class Failing:
             )
         )
         return status
+
+    def tested_behind(self, loop: While, made: list[Instruction], before: tuple[Operand, ...]) -> Operand:
+        """A loop whose test can fail: the turns end with the test of the next one, and carry what it has said."""
+        test = self.copied(loop.condition, loop.init)
+        first = self.body(test.body, test.results, before)
+        made += first.made
+        again = self.copied(loop.condition, loop.body.results)
+        goes_on, said, last = (self.fresh.value(BOOL) for _ in range(3))
+        body = Region((*loop.body.args, said), (*loop.body.body, *again.body), (*loop.body.results, again.results[0]))
+        carried = (*self.fresh.like(loop.condition.args), goes_on)
+        whole = While(
+            (*loop.results, last), (*loop.init, first.results[0]), Region(carried, (), (goes_on,)), body, loop.span
+        )
+        if first.status is None:
+            return self.conditional(whole, made, before)
+        status = self.conditional(whole, made, (*before, first.status))
+        return self.statuses.first(first.status, status, made)
+
+    def copied(self, test: Region, values: Sequence[Operand]) -> Region:
+        """A test of these values."""
+        return copy_region(replace(test, args=()), dict(zip(test.args, values, strict=True)), self.fresh)
 
     def site(self, kind: str, message: str, span: Span) -> Literal:
         self.sites.append(Site(kind, message, span))

@@ -51,9 +51,11 @@ from autobatch.ir.types import BOOL, INT, Array
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 from autobatch.vectorize.breaks import run_all_turns
+from autobatch.vectorize.divisors import checks_of, divides_python_numbers
 from autobatch.vectorize.failing import Failing, may_be_infinite
 from autobatch.vectorize.guarded import Guard
 from autobatch.vectorize.read_checks import ReadChecks
+from autobatch.vectorize.speculate import speculate
 from autobatch.vectorize.statuses import Statuses
 
 
@@ -64,21 +66,32 @@ def mask_numeric_control(
     numbers: frozenset[int],
     turns: Allowed,
     schema: Schema,
-) -> tuple[Module, Mapping[Span, Obstacle]]:
+) -> Masked:
     """Every branch and loop that computed numbers decide as one operation, where it holds arithmetic alone; for the
     others, by their places, what stands in the way.
 
     `fallible` finds the reads that an example can fail in; `traced` and `numbers` as in `analysis/structure.py`.
     `turns`: those that a loop may have, for each row."""
     if not any(isinstance(i, If | For | While) or _is_check(i) for f in module.functions for i in walk(f.region)):
-        return module, {}
+        return Masked(module, {}, False)
     device = device_values(module, traced, numbers)
+    refused, ahead = NOTHING, False
     whole = run_all_turns(module, device, lambda loop: obstacle_in(loop) is not None)
     if whole is not module:
         module, device = whole, device_values(whole, traced, numbers)
+    if any(isinstance(i, If) and i.condition in device for f in module.functions for i in walk(f.region)):
+
+        def stands(branch: If) -> bool:
+            trial = _Masker(module, device, reads, turns, schema)
+            return obstacle_in(trial.hoisted(with_regions(branch, trial.with_checks))[1]) is not None
+
+        reads = fallible(module)
+        whole, refused = speculate(module, device, reads, schema, obstacle_in, stands)
+        if whole is not module:
+            module, device, ahead = whole, device_values(whole, traced, numbers), True
     masker = _Masker(module, device, fallible(module), turns, schema)
     functions = tuple(replace(f, region=masker.region(masker.guard.region(f.region, {}))) for f in module.functions)
-    return replace(module, functions=functions), masker.obstacles
+    return Masked(replace(module, functions=functions), {**masker.obstacles, **refused}, ahead)
 
 
 READS = frozenset(("load", "load_is_none", "item", "length", "is_none", "is_class", "tag_index", "tag_equal"))
@@ -89,6 +102,18 @@ COUNTING = frozenset(("add", "neg", "sub"))
 
 Obstacle = tuple[str, Span]
 """Why control is no masked operation, and where that is written."""
+
+
+NOTHING: Mapping[Span, Obstacle] = {}
+
+
+class Masked(NamedTuple):
+    """A module whose control on computed numbers is operations; what stood in the way of the others; and does anything
+    run ahead, also for rows that Python does not bring there (`speculate.py`)?"""
+
+    module: Module
+    obstacles: Mapping[Span, Obstacle]
+    ahead: bool
 
 
 class _Test(NamedTuple):
@@ -174,9 +199,12 @@ class _Masker:
     # ---- what moves in front
 
     def with_checks(self, region: Region) -> Region:
-        """A region whose reads of structure stand behind the checks that Python makes of them, where these may fail."""
+        """A region whose reads of structure, and divisions by it, stand behind the checks that Python makes of them,
+        where these may fail."""
         body: list[Instruction] = []
         for i in region.body:
+            if isinstance(i, Apply) and divides_python_numbers(i) and not self.on_device(i.operands[1]):
+                body += checks_of(i, self.fresh)
             checks = ReadChecks(self.fresh, self.schema)
             can_fail = isinstance(i, Apply) and not self.fallible.isdisjoint(i.results)
             if can_fail and not any(map(self.on_device, operands(i))) and checks.read(i):  # type: ignore[arg-type]
@@ -277,8 +305,6 @@ def obstacle_in(instruction: Instruction) -> Obstacle | None:
     for i in [instruction, *(i for r in regions(instruction) for i in walk(r))]:
         if (what := _what_stands_in_the_way(i)) is not None:
             return what, i.span
-        if isinstance(i, While) and (checks := [c for c in walk(i.condition) if _is_check(c)]):
-            return "what can fail stands in the test of this loop", checks[0].span
     return None
 
 

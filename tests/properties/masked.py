@@ -167,6 +167,27 @@ def unset(p: Any, x: Any) -> Any:
     return found
 
 
+def _halvings(y: Any) -> Any:
+    turns = 0
+    while y > 1.0:
+        y = y * 0.5
+        turns += 1
+    return turns
+
+
+def _small(y: Any) -> Any:
+    assert y < 24.0, "too large"
+    return y < 16.0
+
+
+def checked_test(p: Any, x: Any) -> Any:
+    """Tests of loops that can fail, and that have loops of their own."""
+    y = x * p["a"]
+    while _small(y) and _halvings(y) < 4:
+        y = (y + 1.0) * 2.0
+    return y
+
+
 def until(p: Any, xs: list[float]) -> Any:
     """`break` and `else` of a loop over a list, by what it has computed; the turn is read behind it."""
     h, k = p["a"], 0

@@ -157,7 +157,7 @@ XS = jnp.asarray([1.0, 0.0, 7.5, 2.5, 9.0, 0.5, 5.0, 20.0])
 
 
 @pytest.mark.parametrize("backend", ["xla", "interpret"])
-@pytest.mark.parametrize("function", [m.checked, m.unset], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [m.checked, m.unset, m.checked_test], ids=lambda f: f.__name__)
 def test_failures_are_of_their_example_alone(function: Any, backend: str) -> None:
     expected = failures_of(function, XS)
     assert 0 < len(expected) < len(XS)
