@@ -460,8 +460,8 @@ def batched(
     The order of a dict's keys matters only to a function that runs over it: then another order is another program.
 
     Numbers mean what Python means by them. Integers of the examples that overflow, divide by zero or index a list or a
-    NumPy array out of range fail their example. On the device floats and integers divide as IEEE 754 says, and indices
-    clamp, as those of JAX's arrays do. An array that may be either (on two paths or in two examples) is NumPy's.
+    NumPy array out of range fail their example, computed indices too. On the device floats and integers divide as IEEE
+    754 says; indices of JAX's arrays clamp. An array that may be either (on two paths or in two examples) is NumPy's.
 
     Raises:
       UnsupportedError, TypeConflictError: at the first call with new types, naming a place in the source.

@@ -4,7 +4,7 @@
                                                         %3 = getitem(%1, %2)
 
 Whether the host knows it is found out when everything is lowered: `vectorize/indices.py` makes checks of these
-operations. An index that only the device computes is clamped, as JAX does it.
+operations, by the host or by the device.
 """
 
 from __future__ import annotations

@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, assert_never
 
-import jax.numpy as jnp
-
 from autobatch.analysis.liveness import with_saved_registers
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
@@ -44,9 +42,7 @@ from autobatch.ir.rewrite import Fresh, calls
 from autobatch.ir.types import BOOL, INT, Array, Type
 from autobatch.source import Span
 from autobatch.vectorize.comprehensions import as_loop
-
-UNKNOWN = "<...>"
-"""What stands in a message for numbers that only the device knows."""
+from autobatch.vectorize.indices import UNKNOWN, in_place, is_inside
 
 
 @dataclass(frozen=True)
@@ -341,7 +337,9 @@ class _Lowering:
             self.refuse_object(instruction.span)
         if not op.is_jax and op.name == "bounds":
             message = f"index {UNKNOWN} is out of bounds for axis {op['axis']} with size {op['size']}"
-            inside = self.traced(draft, lambda i: _inside(i, op["size"]), xs, instruction.span)
+            (inside,) = in_place(
+                lambda i: is_inside(i, op["size"]), xs, self.fresh, draft.body.append, instruction.span
+            )
             return self.check(draft, inside, "IndexError", message, instruction.span)
         draft.body.append(replace(instruction, operands=xs))
         return draft
@@ -352,20 +350,6 @@ class _Lowering:
         self.start(bad).end = Fail(len(self.failures))
         self.failures.append(Site(kind, message, span))
         return self.start(good)
-
-    def traced(self, draft: _Draft, function: Callable[..., Any], xs: Sequence[Operand], span: Span) -> Operand:
-        """What a function of JAX gives, in place."""
-        closed, _ = jax_compat.trace(function, *(x.type for x in xs if isinstance(x.type, Array)))
-        (found,) = jax_compat.inline(closed, xs, self.fresh.value, _no_constant, draft.body.append, span)
-        return found
-
-
-def _inside(index: Any, size: int) -> Any:
-    return jnp.all((index >= -size) & (index < size))
-
-
-def _no_constant(array: Any) -> Literal:
-    raise AssertionError("a comparison with a number holds no array")
 
 
 def words(message: str) -> str:

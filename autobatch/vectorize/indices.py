@@ -1,18 +1,68 @@
-"""Indices of NumPy's arrays: an example fails where the host knows that one is out of range; all others clamp.
+"""Indices of NumPy's arrays: an example fails where one is out of range.
 
-bounds[axis=0, size=5](%2)     ->     (the same)     %2 derives from example data
-                               ->     (nothing)      %2 derives from shared arrays: only the device knows it
+bounds[axis=0, size=5](%2)     ->     (the same)                         %2 derives from example data: the host looks
+                               ->     %3 = ge(%2, -5); %4 = lt(%2, 5)    %2 is computed: the device looks
+                                      check[kind='IndexError'](%3 and %4)
+                               ->     (nothing)                          what is left behind uniform loops, and clamps
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
 
 from autobatch.analysis.structure import Structure, decided
-from autobatch.ir.core import Apply, Instruction, Module, Region, walk
-from autobatch.ir.rewrite import with_regions
+from autobatch.ir import jax_compat
+from autobatch.ir.core import Apply, Instruction, Literal, Module, Operand, Region, Value, operands, walk
+from autobatch.ir.ops import own
+from autobatch.ir.rewrite import Fresh, with_regions
+from autobatch.ir.types import Array
+from autobatch.source import Span
 from autobatch.vectorize.turn_bounds import is_bounds
+
+UNKNOWN = "<...>"
+"""What stands in a message for numbers that only the device knows."""
+
+
+def check_computed_indices(module: Module, device: frozenset[Value]) -> Module:
+    """The module in which indices that only the device knows (`device`) are looked at by checks of it."""
+    if not any(is_bounds(i) and not device.isdisjoint(operands(i)) for f in module.functions for i in walk(f.region)):
+        return module
+    fresh = Fresh(module)
+
+    def each(instruction: Instruction) -> list[Instruction]:
+        if not isinstance(instruction, Apply) or not is_bounds(instruction) or instruction.operands[0] not in device:
+            return [with_regions(instruction, region)]
+        made: list[Instruction] = []
+        op, span = instruction.op, instruction.span
+        (inside,) = in_place(lambda i: is_inside(i, op["size"]), instruction.operands, fresh, made.append, span)
+        message = f"index {UNKNOWN} is out of bounds for axis {op['axis']} with size {op['size']}"
+        return [*made, Apply((), own("check", kind="IndexError", message=message), (inside,), span)]
+
+    def region(region: Region) -> Region:
+        return replace(region, body=tuple(j for i in region.body for j in each(i)))
+
+    return replace(module, functions=tuple(replace(f, region=region(f.region)) for f in module.functions))
+
+
+def in_place(
+    function: Callable[..., Any], xs: Sequence[Operand], fresh: Fresh, emit: Callable[[Apply], None], span: Span
+) -> Sequence[Operand]:
+    """What a function of JAX that holds no arrays gives of scalars or arrays, in place."""
+    closed, _ = jax_compat.trace(function, *(x.type for x in xs if isinstance(x.type, Array)))
+    return jax_compat.inline(closed, xs, fresh.value, _no_constant, emit, span)
+
+
+def is_inside(index: Any, size: int) -> Any:
+    """Are all numbers of an index within an axis of this size?"""
+    return jnp.all((index >= -size) & (index < size))
+
+
+def _no_constant(array: Any) -> Literal:
+    raise AssertionError("a comparison with a number holds no array")
 
 
 def keep_known_bounds(module: Module, find: Callable[[], Structure], numbers: frozenset[int]) -> Module:

@@ -47,16 +47,18 @@ from autobatch.ir.core import (
 from autobatch.ir.masked import Allowed
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.rewrite import Fresh, copy_region, free_values, with_regions
-from autobatch.ir.types import BOOL, INT, Array
+from autobatch.ir.types import BOOL, INT, Array, List
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 from autobatch.vectorize.breaks import run_all_turns
 from autobatch.vectorize.divisors import checks_of, divides_python_numbers
 from autobatch.vectorize.failing import Failing, may_be_infinite
 from autobatch.vectorize.guarded import Guard
+from autobatch.vectorize.indices import check_computed_indices
 from autobatch.vectorize.read_checks import ReadChecks
 from autobatch.vectorize.speculate import speculate
 from autobatch.vectorize.statuses import Statuses
+from autobatch.vectorize.turn_bounds import is_bounds
 
 
 def mask_numeric_control(
@@ -72,9 +74,16 @@ def mask_numeric_control(
 
     `fallible` finds the reads that an example can fail in; `traced` and `numbers` as in `analysis/structure.py`.
     `turns`: those that a loop may have, for each row."""
-    if not any(isinstance(i, If | For | While) or _is_check(i) for f in module.functions for i in walk(f.region)):
+    if not any(
+        isinstance(i, If | For | While) or _is_check(i) or is_bounds(i)
+        for f in module.functions
+        for i in walk(f.region)
+    ):
         return Masked(module, {}, False)
     device = device_values(module, traced, numbers)
+    checked = check_computed_indices(module, device)
+    if checked is not module:
+        module, device = checked, device_values(checked, traced, numbers)
     refused, ahead = NOTHING, False
     whole = run_all_turns(module, device, lambda loop: obstacle_in(loop) is not None)
     if whole is not module:
@@ -95,6 +104,12 @@ def mask_numeric_control(
 
 
 READS = frozenset(("load", "load_is_none", "item", "length", "is_none", "is_class", "tag_index", "tag_equal"))
+
+LIST_IN_IT = (
+    "it hands on a list, of which only numbers say how long it is or which it is: write into an array of a fixed size "
+    "(out = out.at[k].set(x)) and count in k"
+)
+OBJECT_IN_IT = "it hands on an object that numbers choose: choose between what is read of each (x = a.x if c else b.x)"
 
 TESTS = frozenset(("and", "eq", "ge", "gt", "le", "lt", "ne", "not", "or"))
 COUNTING = frozenset(("add", "neg", "sub"))
@@ -190,8 +205,10 @@ class _Masker:
             return self.on_device(instruction.condition)
         if self.on_device(_control(instruction)):
             return True
-        inside = [i for r in regions(instruction) for i in walk(r) if isinstance(i, If | For | While)]
-        return any(self.on_device(_control(i)) for i in inside)
+        inside = [i for r in regions(instruction) for i in walk(r)]
+        deciding = (_control(i) for i in inside if isinstance(i, If | For | While))
+        checks = (operands(i)[0] for i in inside if _is_check(i))
+        return any(map(self.on_device, (*deciding, *checks)))
 
     def on_device(self, x: Operand) -> bool:
         return isinstance(x, Value) and x in self.device
@@ -320,7 +337,9 @@ def _what_stands_in_the_way(instruction: Instruction) -> str | None:
             return "an object or a list is read in it" if op.name in READS else "a list, an object or a string is in it"
         case Apply() | If() | For() | While():
             carried = (*instruction.results, *(a for r in regions(instruction) for a in r.args))
-            return None if all(isinstance(x.type, Array) for x in carried) else "it hands on an object or a list"
+            if any(isinstance(x.type, List) for x in carried):
+                return LIST_IN_IT
+            return None if all(isinstance(x.type, Array) for x in carried) else OBJECT_IN_IT
         case _:
             assert_never(instruction)
 

@@ -30,6 +30,11 @@ CURE = (
     "the example itself: its fields, lengths, classes and integers"
 )
 
+OF_OBJECTS = (
+    "hand on what is read of it in place of the object (`best = child.value`, not `best = child`), or decide it from "
+    "the example itself"
+)
+
 _AS_INTEGER = "pass {name} as a Python int: close over it, or name it in static_argnames of jax.jit"
 _AS_BATCH = "pass {name} in a Batch, which brings its plan along (f.pack), or call outside jax.jit"
 
@@ -58,7 +63,10 @@ def refuse_numeric_control(
                 case Apply(op=op, operands=xs, span=span) if not op.is_jax:
                     for x in xs:
                         if isinstance(x.type, Ref | Tag) or (isinstance(x.type, List) and x.type.store is not None):
-                            check.demand(x, span, "this object", "depends on numbers that are computed in the batch")
+                            problem = "depends on numbers that are computed in the batch"
+                            check.demand(
+                                x, span, "this object", problem, OF_OBJECTS if isinstance(x.type, Ref) else CURE
+                            )
                     if op.name == "item":
                         check.demand(xs[1], span, "this index", "depends on numbers that are computed in the batch")
                     if op.name in ("sort_order", "text"):
@@ -112,18 +120,18 @@ class _Check:
         entry = module.functions[0].region.args
         self.traced |= {entry[k]: (name, "an array", _AS_BATCH) for k, name in batched.items()}
 
-    def demand(self, x: Operand, span: Span, what: str, problem: str) -> None:
+    def demand(self, x: Operand, span: Span, what: str, problem: str, cure: str = CURE) -> None:
         """The host has to know `x`."""
         if self.facts.is_host(x):
             return
-        for name, kind, cure in self.traced_below(x):
+        for name, kind, words in self.traced_below(x):
             raise UnsupportedError(
                 f"{what} depends on {name}, {kind} that is traced by JAX here, so its value is not known",
                 span,
-                cure.format(name=name),
+                words.format(name=name),
             )
         also = [self.obstacles[span]] if span in self.obstacles else []
-        raise UnsupportedError(f"{what} {problem}", span, CURE, also)
+        raise UnsupportedError(f"{what} {problem}", span, cure, also)
 
     def traced_below(self, x: Operand) -> list[tuple[str, str, str]]:
         """The traced arguments that a value is computed from: name, what it is, and the cure."""

@@ -110,3 +110,30 @@ def test_a_loop_that_numbers_end_inside_an_arm_of_structure_is_refused_with_its_
     with pytest.raises(ab.UnsupportedError, match="a loop that computed numbers end is in it") as raised:
         settles(1.0, FIXED)
     assert "while total * k > 0.1" in str(raised.value)
+
+
+def test_lists_and_objects_that_numbers_choose_are_refused_with_a_cure() -> None:
+    @ab.batched(in_axes=(None, 0), backend="interpret")
+    def collects(p: Any, x: Any) -> Any:
+        found, y = [], x * p
+        while y < 5.0:
+            found.append(y)
+            y = y * 1.5
+        return sum(found)
+
+    with pytest.raises(
+        ab.UnsupportedError, match=r"write into an array of a fixed size \(out = out.at\[k\].set\(x\)\)"
+    ):
+        collects(1.0, jnp.arange(3.0))
+
+    @ab.batched(in_axes=(None, 0), backend="interpret")
+    def highest(p: Any, node: Node) -> Any:
+        best = node
+        for child in node.children:
+            if child.value * p > best.value * p:
+                best = child
+        return best.value
+
+    with pytest.raises(ab.UnsupportedError, match="hand on what is read of it in place of the object") as raised:
+        highest(1.0, FIXED)
+    assert "return best.value" in str(raised.value)

@@ -232,11 +232,46 @@ def test_an_array_that_jax_traces_clamps():
     np.testing.assert_array_equal(found, [0, 1])
 
 
-def test_an_index_that_only_the_device_computes_clamps():
-    """A check of it would be structure."""
-    f = ab.batched(lambda p, x: FREE[jnp.argmax(p * x) + 2].sum(), in_axes=(None, 0))
-    p = np.array([1.0, 2.0, 3.0], np.float32)
-    np.testing.assert_allclose(f(p, [np.ones(3, np.float32)]), [FREE[3].sum()])
+def looked_up(p, x):
+    return FREE[jnp.argmax(p * x) + 2].sum()
+
+
+def looked_up_in_a_loop(p, x):
+    y = p[0] * x[0]
+    while y < 3.0:
+        y = y + FREE[int(y * 2), 1] / 4 + 0.5
+    return y
+
+
+def looked_up_in_an_arm(p, x):
+    y = p[0] * x[0]
+    return FREE[int(y), 0] if y > 1.5 else y
+
+
+def looked_up_in_turns(p, x):
+    y = 0.0
+    for k in range(3):
+        y = y + FREE[int(p[0] * x[0]) + k, 0]
+    return y
+
+
+@pytest.mark.parametrize("fun", [looked_up, looked_up_in_a_loop, looked_up_in_an_arm, looked_up_in_turns])
+@pytest.mark.parametrize("backend", ["interpret", "xla"])
+def test_an_index_that_only_the_device_computes_fails_where_plain_python_does(fun, backend):
+    """Of the rows that come to it: others never leave the array."""
+    p = np.array([1.0, 0.5, 0.25], np.float32)
+    xs = [np.array(x, np.float32) for x in ([1, 0, 0], [0, 9, 0], [1.75, 0, 0], [6, 1, 99], [-7, 0, 0])]
+    expected = []
+    for x in xs:
+        try:
+            expected.append(float(fun(p, x)))
+        except IndexError:
+            expected.append(None)
+    assert None in expected and len(set(expected)) > 2
+    found, failures = ab.batched(fun, in_axes=(None, 0), backend=backend, on_error="mask")(p, xs)
+    assert failures.failed.tolist() == [y is None for y in expected]
+    np.testing.assert_allclose(found, [y or 0.0 for y in expected], rtol=1e-6)
+    assert all(f.kind == "IndexError" and "out of bounds for axis 0 with size 4" in f.message for f in failures.details)
 
 
 def test_arrays_that_differ_in_length():
