@@ -54,7 +54,7 @@ def _live_before(program: BlockProgram, blocks: Sequence[Block]) -> list[Live]:
             end = blocks[k].end
             moved = frozenset(m.register for m in blocks[k].moves)
             across = _across(blocks, end.after, live) if isinstance(end, Enter) else frozenset()
-            found = reads[k] | (((_live_behind(end, live) - moved) | across) - made[k])
+            found = reads[k] | (((live_behind(end, live) - moved) | across) - made[k])
             if found != live[k]:
                 live[k], changed = found, True
     return live
@@ -65,7 +65,12 @@ def _across(blocks: Sequence[Block], after: int, live: Sequence[Live]) -> Live:
     return live[after] - {m.source for m in blocks[after].takes if isinstance(m.source, Value)}
 
 
-def _live_behind(end: End, live: Sequence[Live]) -> Live:
+def live_before(program: BlockProgram) -> list[Live]:
+    """For each block the registers that it or a later one reads before they are set."""
+    return _live_before(program, program.blocks)
+
+
+def live_behind(end: End, live: Sequence[Live]) -> Live:
     """What the block that runs next reads; a call saves by itself what is read behind it."""
     match end:
         case Jump(target=target) | Enter(target=target):

@@ -272,11 +272,11 @@ def test_examples_that_are_numbers():
 # ---- what the check costs
 
 
-def test_the_check_is_one_callback_that_is_called_on_failure_only():
+def test_the_check_is_one_report_that_is_called_on_failure_only():
     data = score.pack(items())
     score(P, data)
     text = str(jax.make_jaxpr(lambda b: score(P, b))(data))
-    assert text.count("debug_callback[") == 1 and " cond[" in text
+    assert text.count("autobatch_report[") == 1 and " cond[" in text
 
 
 def test_without_reports_a_stale_plan_gives_no_numbers():
@@ -284,7 +284,7 @@ def test_without_reports_a_stale_plan_gives_no_numbers():
     score(P, data)
     with ab.options(check_plans=False):
         quiet = jax.jit(lambda b: score(P, b))
-        assert "callback" not in str(jax.make_jaxpr(lambda b: score(P, b))(data))
+        assert "autobatch_report" not in str(jax.make_jaxpr(lambda b: score(P, b))(data))
         close(quiet(data), score.loop(P, items()))
         changed = _changed(data, "Item.kind", lambda x: x + 1)
         assert np.isnan(np.asarray(quiet(changed))).all()

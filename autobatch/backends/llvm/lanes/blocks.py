@@ -12,6 +12,7 @@ comes after another, so there is no mask, and an array of a hundred numbers is c
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import assert_never
@@ -21,6 +22,7 @@ from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.tensors import (
+    SMALL,
     Memory,
     Tensor,
     Variable,
@@ -37,6 +39,8 @@ from autobatch.backends.llvm.lanes.writer import BYTES, Number, RefusedError, st
 from autobatch.ir.blocks import Block, BlockProgram, Branch, Enter, Fail, Jump, Move, Return
 from autobatch.ir.core import Operand, Region, Value
 from autobatch.ir.ops import Op
+from autobatch.ir.types import Array
+from autobatch.optimize.coalesce import coalesced
 
 FIRST = 32
 """Entries that a stack has room for at first; each time that it is full it becomes twice as large."""
@@ -61,10 +65,15 @@ def run_program(gang: Gang, op: Op, xs: Sequence[Tensor]) -> list[Tensor]:
     return _Machine(gang, op).run(xs)
 
 
+def _is_large(v: Value) -> bool:
+    """Does it lie in memory, so that to move it takes time?"""
+    return isinstance(v.type, Array) and math.prod(v.type.shape) > SMALL
+
+
 class _Machine:
     def __init__(self, gang: Gang, op: Op) -> None:
         self.gang, self.w, self.f = gang, gang.w, gang.w.f
-        self.program: BlockProgram = op["program"]
+        self.program: BlockProgram = coalesced(op["program"], _is_large)
         self.depth, self.steps, self.base = op["depth"], op["steps"], op["base"]
         self.control = Control(self.w, gang.constant)
         self.kept = {v: Variable(self.w, *shape_of(v.type)) for v in registers(self.program)}
@@ -140,9 +149,12 @@ class _Machine:
         made = [r for i in block.body for r in i.results if r in self.kept]
         wanted = [*self.behind(block), *made]
         self.control.region(Region((), block.body, tuple(wanted)), (), env, None)
+        changing = [self.kept[v].memory for v in made]
         for x in wanted:
             if isinstance(x, Value):
-                env[x] = kept(w, env[x])
+                found = kept(w, env[x])
+                stays = found.size <= SMALL or (found.origin is not None and found.origin not in changing)
+                env[x] = found if stays or not made else copied(w, found)
         set_all(w, [self.kept[v] for v in made], [env[v] for v in made])
         self.end(number, block, env)
 

@@ -32,10 +32,7 @@ ELEMENTS = {
 BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
 
 
-IN_VECTORS = (
-    '!"llvm.loop.vectorize.enable", i1 true',
-    '!"llvm.loop.vectorize.predicate.enable", i1 true',
-)
+IN_VECTORS = '!"llvm.loop.vectorize.enable", i1 true'
 
 
 class RefusedError(Exception):
@@ -191,9 +188,9 @@ class Writer:
         return self.f.array_slot(element, count * self.width)
 
     def loop(self, count: int, parallel: bool = False) -> AbstractContextManager[str]:
-        """A loop over the numbers of an array. With one lane LLVM makes vectors of them, and masks their end: what was
-        left over, one by one, would be as long. `parallel`: no turn reads what another one writes."""
-        hints = [*IN_VECTORS] if self.width == 1 else []
+        """A loop over the numbers of an array, of which LLVM makes vectors where there is one lane. `parallel`: no turn
+        reads what another one writes. (Their end is not under a mask: a load behind a masked store waits for memory.)"""
+        hints = [IN_VECTORS] if self.width == 1 else []
         if hints and parallel:
             hints.append(f'!"llvm.loop.parallel_accesses", {self.f.access_group()}')
         return self.f.loop(0, count, 1, hints)
