@@ -205,10 +205,11 @@ class Options:
     `f.explain` shows what multiplies in loops."""
 
     loops: str = field(default="auto", metadata=_spec(_loops, compiles=True))
-    """What runs the levels of a recurrence on a CPU. `native`: machine code of our own, one call for all levels,
-    compiled for this machine as the kernel of `products` is; it is for rows of float32 and the operations of common
-    cells, and OptionError says what stands in its way. `xla`: loops that XLA compiles. `auto`: machine code where that
-    can be, except for products so large that XLA cuts them among several cores."""
+    """What runs loops on a CPU: the levels of a recurrence, loops that computed numbers end, recursion whose calls they
+    decide. `native`: machine code of our own, one call for all levels or turns, compiled for this machine as the kernel
+    of `products` is; levels are for rows of float32 and the operations of common cells, and OptionError says what
+    stands in its way. `xla`: loops that XLA compiles. `auto`: machine code where that can be, except for products so
+    large that XLA cuts them among several cores; branches without a loop are XLA's."""
 
     residuals: str = field(default="save_dots", metadata=_spec(_residuals, compiles=True))
     """What a gradient keeps of the forward pass, as the policies of `jax.checkpoint` do. `save_dots`: no matrix product

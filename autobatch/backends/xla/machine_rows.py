@@ -49,10 +49,12 @@ def by_machine_code(
 ) -> list[Any] | None:
     """The results of a masked operation, a program of blocks or the derivative of one; None where XLA is to run it.
     `plain`: computes the same of `xs` and `live`."""
-    if loops == "xla" or not any(varying) or (loops == "auto" and not _is_worth_it(op)):
+    if not _is_tried(op, varying, loops):
         return None
     try:
-        made, signature, target = _prepared(op, varying, live is not None)
+        made, signature, width = _prepared(op, varying, live is not None)
+        outside = allocator() if op.name == "blocks" else {}
+        target = machine_code.registered_text(f"rows_{width}", made.text, outside, vectorize=True)
     except (RefusedError, machine_code.UnavailableError) as error:
         if loops == "native":
             raise OptionError(f"option 'loops' is 'native', but there is a loop for XLA: {error}") from None
@@ -80,6 +82,20 @@ def by_machine_code(
         scratch=(jax.ShapeDtypeStruct((max(made.scratch, 1),), np.dtype("uint8")),),
     )
     return [_keys(x, d) for x, d in zip(found, _dtypes(signature.results), strict=True)]
+
+
+def gang(op: Op, varying: Sequence[bool], loops: str) -> int | None:
+    """How many rows machine code computes at once; None where XLA runs the operation."""
+    if not _is_tried(op, varying, loops):
+        return None
+    try:
+        return _prepared(op, varying, True)[2]
+    except (RefusedError, machine_code.UnavailableError):
+        return None
+
+
+def _is_tried(op: Op, varying: Sequence[bool], loops: str) -> bool:
+    return loops != "xla" and any(varying) and (loops == "native" or _is_worth_it(op))
 
 
 def _is_worth_it(op: Op) -> bool:
@@ -118,7 +134,8 @@ def _shape(r: Result, rows: int) -> jax.ShapeDtypeStruct:
 # ---- the code
 
 
-def _prepared(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Program, Signature, str]:
+def _prepared(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Program, Signature, int]:
+    """The text, what goes in and comes out, and how many rows it computes at once."""
     if op.name == "pullback" and may_have_failed(op):
         raise RefusedError("rows that fail are cut off from its derivative")
     signature, body = _signature(op, varying, masked)
@@ -131,13 +148,7 @@ def _prepared(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Program, S
             continue
         if made.scratch > SCRATCH:
             raise RefusedError(f"the states of its loops take {made.scratch:,} bytes, more than {SCRATCH:,}")
-        return (
-            made,
-            signature,
-            machine_code.registered_text(
-                f"rows_{width}", made.text, allocator() if op.name == "blocks" else {}, vectorize=True
-            ),
-        )
+        return made, signature, width
     assert refused is not None
     raise refused
 
@@ -147,7 +158,7 @@ def _widths(op: Op) -> Iterator[int]:
     while op.name == "pullback":
         op = op["rule"].op
     if op.name != "blocks" and _widest(op) <= WIDEST:
-        yield machine_code.host().bits // 32 * int(__import__("os").environ.get("RR", "1"))
+        yield machine_code.host().bits // 32
     yield 1
 
 

@@ -56,7 +56,8 @@ def of_call(
         assert space is not None
         return plan.request.widths[0] if p.place.recurrence is not None and p.task else signature.capacity[space.index]
 
-    packs = masked(found, rows_of) if backend.taken == "xla" else ()
+    by = options.loops if backend.taken == "xla" else "xla"
+    packs = masked(found, rows_of, by) if backend.taken == "xla" else ()
     return Facts(
         function=name,
         examples=plan.count,
@@ -64,7 +65,7 @@ def of_call(
         refusal=None,
         texts=tuple(_text(w, lines, lowered.reached, lowered.traced) for w in texts),
         failed=tuple(_failed(f) for f in plan.failures),
-        strategies=(*strategies(lowered.module, spec, (p.equation for p in found)), *packs),
+        strategies=(*strategies(lowered.module, spec, (p.equation for p in found), by), *packs),
         rows=_rows(program, plan, counts, signature, used),
         recurrences=loops,
         products=products(found, "xla" if native else options.products, plan.request.widths),

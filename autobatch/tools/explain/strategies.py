@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 import networkx as nx
 
+from autobatch.backends.xla.machine_rows import gang
 from autobatch.backends.xla.masks import packings
-from autobatch.ir.core import For, Function, If, Literal, Module, walk
+from autobatch.ir.core import For, Function, If, Literal, Module, While, walk
 from autobatch.ir.system import Compute, Equation, PathSum, Variable, space_of
 from autobatch.optimize.inline import call_graph, recursive_functions
 from autobatch.runtime.spec import PlanSpec
@@ -20,8 +21,9 @@ TURNS = re.compile(r"(.*)\.(for|while|map)\d+")
 """Names of loops that became functions, and of the functions that they stand in."""
 
 
-def strategies(lowered: Module, spec: PlanSpec, equations: Iterable[Equation]) -> tuple[Strategy, ...]:
-    """Functions in the order of the program, each with its loops; then sums that became one operation."""
+def strategies(lowered: Module, spec: PlanSpec, equations: Iterable[Equation], loops: str) -> tuple[Strategy, ...]:
+    """Functions in the order of the program, each with its loops; then sums that became one operation. `loops`: the
+    option of that name."""
     equations = tuple(equations)
     on_device = {space.index for e in equations if (space := space_of(e)) is not None}
     left = {f.name: f for f in spec.module.functions}
@@ -34,19 +36,21 @@ def strategies(lowered: Module, spec: PlanSpec, equations: Iterable[Equation]) -
         return any(r.space.index in on_device for r in regions_of(spec.regions[name]))
 
     stacked = {
-        name: e.op["program"].forced
+        name: (e.op["program"].forced, _alone(e, loops))
         for e in equations
         if isinstance(e, Compute) and e.op.name == "blocks"
         for name in e.op["program"].functions
     }
     users = {f.name for f in lowered.functions}
-    for place in sorted({span for name, span in stacked.items() if name not in users}, key=lambda s: s.line):
-        why = "it calls a recursion, and computed numbers decide how often"
+    outside = {span: how for name, (span, how) in stacked.items() if name not in users}
+    for place, how in sorted(outside.items(), key=lambda each: each[0].line):
+        why = f"it calls a recursion, and computed numbers decide how often{how}"
         found.append(_strategy(f"loop or branch, line {place.line}", "stack", why, place))
     for function in lowered.functions:
         name = function.name
         if name in stacked:
-            why = f"line {stacked[name].line} decides by computed numbers which calls there are"
+            forced, how = stacked[name]
+            why = f"line {forced.line} decides by computed numbers which calls there are{how}"
             found.append(_strategy(name, "stack", why, function.span))
         elif name not in left:
             why = "it does not reach itself: its operations stand in its callers"
@@ -67,14 +71,30 @@ def strategies(lowered: Module, spec: PlanSpec, equations: Iterable[Equation]) -
     return tuple(found)
 
 
-def masked(found: Iterable[Placed], rows_of: Callable[[Placed], int]) -> Iterator[Strategy]:
-    """Loops that computed numbers end, and arms that few rows may take: whether rows are packed. `rows_of`: how many
-    rows the operation is compiled for."""
+def _alone(equation: Compute, loops: str) -> str:
+    """How a program of blocks runs, where that is machine code."""
+    return "; machine code, row after row" if gang(equation.op, _varying(equation), loops) else ""
+
+
+def _varying(equation: Compute) -> list[bool]:
+    return [isinstance(x, Variable) and x.space is not None for x in equation.operands]
+
+
+def masked(found: Iterable[Placed], rows_of: Callable[[Placed], int], loops: str) -> Iterator[Strategy]:
+    """Loops that computed numbers end, and arms that few rows may take: whether machine code runs them, or rows are
+    packed. `rows_of`: how many rows the operation is compiled for; `loops`: the option of that name."""
     for p in found:
         equation = p.equation
         if not isinstance(equation, Compute) or equation.op.name != "masked" or space_of(equation) is None:
             continue
-        varying = [isinstance(x, Variable) and x.space is not None for x in equation.operands]
+        varying = _varying(equation)
+        if (width := gang(equation.op, varying, loops)) is not None:
+            together = f"gangs of {width} rows, each until its last one is done" if width > 1 else "row after row"
+            for control in equation.op["region"].body:
+                if isinstance(control, While):
+                    why = f"machine code: {together}"
+                    yield _strategy(f"loop, line {control.span.line}", "masked", why, control.span)
+            continue
         for control, widths in packings(equation.op, varying, rows_of(p)):
             place = f"line {control.span.line}"
             if isinstance(control, If):

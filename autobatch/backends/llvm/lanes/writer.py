@@ -189,7 +189,7 @@ class Writer:
 
     def loop(self, count: int, parallel: bool = False) -> AbstractContextManager[str]:
         """A loop over the numbers of an array, of which LLVM makes vectors where there is one lane. `parallel`: no turn
-        reads what another one writes. (Their end is not under a mask: a load behind a masked store waits for memory.)"""
+        reads what another one writes. (Its end has no mask: a load behind a masked store waits for memory.)"""
         hints = [IN_VECTORS] if self.width == 1 else []
         if hints and parallel:
             hints.append(f'!"llvm.loop.parallel_accesses", {self.f.access_group()}')
