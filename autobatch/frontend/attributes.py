@@ -90,7 +90,7 @@ def _runs_code(held: Any, found: Any, name: str) -> bool:
 def _of_object(s: State, value: v.Static, name: str) -> v.Abstract:
     held = value.value
     if held is None:
-        s.check(s.scalar(False), "AttributeError", f"None has no attribute {name!r}")
+        s.check(s.scalar(False), "AttributeError", f"'NoneType' object has no attribute {name!r}")
         s.dead = True
         return v.Static(None)
     found = inspect.getattr_static(type(held), name, None)

@@ -94,9 +94,14 @@ class _Speculation:
         self.of_status: dict[Operand, _Codes] = {}
         self.of_function: dict[str, _Codes] = {}
         self.now = _Codes()
+        self.owner = module.functions[0]
+        self.circles = {n: c for c in nx.strongly_connected_components(self.graph) for n in c}
 
     def run(self) -> Module:
-        functions = {f.name: replace(f, region=self.region(f.region)) for f in self.module.functions}
+        functions: dict[str, Function] = {}
+        for f in self.module.functions:
+            self.owner = f
+            functions[f.name] = replace(f, region=self.region(f.region))
         made: list[Function] = []
         done: set[str] = set()
         while todo := [name for name in self.wanted if name not in done]:
@@ -210,6 +215,13 @@ class _Speculation:
         callee = self.module.function(call.callee) if call.callee in self.graph else None
         if callee is not None and all(isinstance(a.type, Array) for a in callee.region.args):
             raise Failed(f"{call.callee} is called in it, which calls itself", call.span)
+        objects = [x for x in call.operands if not isinstance(x.type, Array)]
+        if (
+            call.callee in self.circles[self.owner.name]
+            and self.owner.region.args
+            and all(x in self.owner.region.args for x in objects)
+        ):
+            raise Failed(f"{call.callee} is called in it with the same objects: numbers alone end that", call.span)
         reached = {call.callee} | (nx.descendants(self.graph, call.callee) if call.callee in self.graph else set())
         for name in sorted(reached & self.graph.nodes):
             for i in walk(self.module.function(name).region):

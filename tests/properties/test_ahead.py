@@ -97,6 +97,17 @@ def test_a_circle_that_numbers_would_leave_fails_by_name() -> None:
         walk(8.0, [first])
 
 
+def test_a_recursion_on_one_object_that_numbers_alone_end_is_refused() -> None:
+    @ab.batched(in_axes=(None, 0), backend="interpret")
+    def deeper(p: Any, node: Node, n: int = 0) -> Any:
+        if p * node.value > 1.0:
+            return deeper(p * 0.5, node, n + 1) + n
+        return p
+
+    with pytest.raises(ab.UnsupportedError, match="with the same objects: numbers alone end that"):
+        deeper(8.0, [Node(1.0)])
+
+
 def test_a_loop_that_numbers_end_inside_an_arm_of_structure_is_refused_with_its_line() -> None:
     @ab.batched(in_axes=(None, 0), backend="interpret")
     def settles(p: Any, node: Node) -> Any:
