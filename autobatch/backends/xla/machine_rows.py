@@ -27,7 +27,6 @@ from autobatch.backends.llvm.lanes.writer import RefusedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Value, While, regions, walk
 from autobatch.ir.leaf import Rule
-from autobatch.ir.masked import may_have_failed
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array
 from autobatch.options import OptionError
@@ -136,8 +135,6 @@ def _shape(r: Result, rows: int) -> jax.ShapeDtypeStruct:
 
 def _prepared(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Program, Signature, int]:
     """The text, what goes in and comes out, and how many rows it computes at once."""
-    if op.name == "pullback" and may_have_failed(op):
-        raise RefusedError("rows that fail are cut off from its derivative")
     signature, body = _signature(op, varying, masked)
     refused: RefusedError | None = None
     for width in _widths(op):

@@ -27,7 +27,9 @@ from autobatch.backends.llvm.lanes.expand import Equations, of_jaxpr
 from autobatch.backends.llvm.lanes.moving import is_moving, moving
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
+from autobatch.backends.llvm.lanes.reductions import total as all_of
 from autobatch.backends.llvm.lanes.tensors import (
+    Indices,
     Memory,
     Tensor,
     Variable,
@@ -42,13 +44,17 @@ from autobatch.backends.llvm.lanes.tensors import (
 )
 from autobatch.backends.llvm.lanes.writer import BYTES, Number, Writer, stored
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, Value, While
+from autobatch.ir.elementwise import LINEAR
 from autobatch.ir.leaf import Rule
-from autobatch.ir.masked import Allowed, limit_of
+from autobatch.ir.masked import Allowed, limit_of, may_have_failed
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import Array
 
 UNLIMITED = Allowed((1 << 30) - 1, 32)
 """Of a loop that has no limit: as XLA's have it."""
+
+FINITE = LINEAR - {"mul", "dot_general", "conv_general_dilated"}
+"""Operations whose derivatives are finite whatever their operands are."""
 
 MANY = 1024
 """Turns of a counted loop up to which all states are kept."""
@@ -63,7 +69,7 @@ def pulled_back(gang: Gang, rule: Rule, xs: Sequence[Tensor]) -> list[Tensor]:
         next(rest) if number is None else constant(w, number, *shape_of(t))
         for number, t in zip(rule.numbers, rule.operands, strict=True)
     ]
-    code = _Reverse(gang, moving(region, [region.args[k] for k in rule.wrt]))
+    code = _Reverse(gang, moving(region, [region.args[k] for k in rule.wrt]), may_have_failed(rule.op))
     env: Environment = {}
     with code.recording(True):
         code.region(region, operands, env, gang.mask)
@@ -152,11 +158,13 @@ class Tape:
 
 
 class _Reverse(Control):
-    """Runs regions forward and backward. `found`: the values that move."""
+    """Runs regions forward and backward. `found`: the values that move. `cut`: there may be rows that have failed, of
+    which nothing comes: where all cotangents of an operation are zero those of its operands are, even if its
+    derivative is not finite."""
 
-    def __init__(self, gang: Gang, found: frozenset[Value]) -> None:
+    def __init__(self, gang: Gang, found: frozenset[Value], cut: bool) -> None:
         super().__init__(gang.w, gang.constant)
-        self.gang, self.found = gang, found
+        self.gang, self.found, self.cut = gang, found, cut
         self.records = False
         self.tapes: dict[int, Tape] = {}
         self.inner: dict[int, Environment] = {}
@@ -268,9 +276,26 @@ class _Reverse(Control):
         has = tuple(ct is not None for ct in cts)
         rule = Rule(i.op, tuple(operands), tuple(numbers), tuple(results), has, tuple(wrt))
         given = [self.read(x, env) for x, number in zip(i.operands, numbers, strict=True) if number is None]
-        found = self.expansion(_equations(rule, i), [*given, *(ct for ct in cts if ct is not None)])
+        there = [ct for ct in cts if ct is not None]
+        found = self.expansion(_equations(rule, i), [*given, *there])
+        if self.cut and i.op.name not in FINITE:
+            idle = self.idle(there)
+            found = [select(self.w, idle, zeros(self.w, x.dtype, x.shape), x) for x in found]
         for k, ct in zip(wrt, found, strict=True):
             total.add(i.operands[k], ct)
+
+    def idle(self, cts: Sequence[Tensor]) -> Number:
+        """The lanes in which all cotangents are zero."""
+        w = self.w
+        found: Number = w.constant(True, "bool")
+        for ct in cts:
+
+            def is_zero(index: Indices, ct: Tensor = ct) -> Number:
+                x = ct.one(index)
+                return w.instruction("fcmp oeq", x, w.constant(0.0, x.dtype), "bool")
+
+            found = w.both(found, all_of(w, "and", "bool", ct.shape, is_zero))
+        return found
 
     def captured(self, inside: Sequence[Region], env: Environment) -> list[Value]:
         """What regions read from outside that moves."""
