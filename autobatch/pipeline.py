@@ -13,14 +13,14 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from autobatch.analysis.fallible import fallible_reads
-from autobatch.analysis.structure import analyse
+from autobatch.analysis.structure import Structure, analyse
 from autobatch.autodiff import Policy
 from autobatch.backends.interpret import demand
 from autobatch.backends.interpret.callback import decided_on_host
@@ -28,10 +28,10 @@ from autobatch.backends.xla import emit, memory
 from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
 from autobatch.backends.xla.native.eligible import all_by_kernel
-from autobatch.errors import Failure
+from autobatch.errors import Failure, UnsupportedError
 from autobatch.frontend import Lowered, lower
 from autobatch.ir.blocks import Site
-from autobatch.ir.core import Apply, Module, walk
+from autobatch.ir.core import Apply, Module, Value, walk
 from autobatch.ir.masked import Allowed
 from autobatch.ir.printer import print_module
 from autobatch.ir.system import System, print_system
@@ -350,28 +350,11 @@ def compile(
     module = passes.after("inline", inline(lowered.module))
     module = passes.after("cse", eliminate_common(module))
     known, on_device = frozenset(integers.known), frozenset(traced)
-    reads = partial(fallible_reads, schema=schema)
-    while True:
-        allowed = Allowed(options.max_iterations, options.states, options.counted_turns)
-        masked, obstacles, ahead = mask_numeric_control(module, reads, on_device, known, allowed, schema)
-        whole, sites = hand_up_statuses(passes.after("masks", masked))
-        if cut := ahead or (masks and bool(sites)):
-            whole = passes.after("cut", cut_off(whole))
-        fused, turns = fuse_uniform_loops(whole, integers.known, allowed.counted)
-        fused = passes.after("uniform-loops", fused)
-        functions, fallible = loops_to_functions(fused, reads(fused))
-        functions = passes.after("functions", functions)
-        functions = passes.after(
-            "indices", keep_known_bounds(functions, partial(analyse, functions, on_device, known), known)
-        )
-        facts = analyse(functions, on_device, known)
-        found = use_stack(module, functions, facts, Limits(options.max_depth, options.max_steps))
-        if found is None:
-            break
-        module = passes.after("stack", found)
-    refuse_made_strings(functions)
-    refuse_numeric_control(functions, facts, integers.unknown, traced, obstacles)
-    refuse_wide_constants(functions, facts)
+    try:
+        control = _control(module, passes, schema, options, traced, integers, masks, floats=True)
+    except _StaysOnHost:
+        control = _control(module, passes, schema, options, traced, integers, masks, floats=False)
+    functions, facts, fallible, turns, sites, cut = control
     functions = passes.after("unread", check_unread(functions, facts, fallible, schema))
     functions = passes.after("divisors", check_divisors(functions, facts, known))
     facts = analyse(functions, on_device, known)
@@ -393,6 +376,72 @@ def compile(
     passes.write("system", lambda: print_system(system))
     passes.write("fission", lambda: print_schedule(schedule))
     return Program(lowered, stages, functions, system, spec, schedule, schema, options, turns, sites, masks, cut)
+
+
+class _StaysOnHost(Exception):
+    """What floats of the examples decide cannot leave the host: something else depends on it."""
+
+
+class _Control(NamedTuple):
+    """Functions whose control is known to the host, but for what is one operation under a mask, or a program of blocks;
+    facts about them, and the reads that can fail; `cut`: are rows that fail cut off from the others?"""
+
+    functions: Module
+    facts: Structure
+    fallible: frozenset[Value]
+    turns: Turns
+    sites: tuple[Site, ...]
+    cut: bool
+
+
+def _control(
+    module: Module,
+    passes: _Passes,
+    schema: Schema,
+    options: Options,
+    traced: Mapping[int, str],
+    integers: Integers,
+    masks: bool,
+    *,
+    floats: bool,
+) -> _Control:
+    """Passes 5 to 9. `masks`: as in `compile`. `floats`: loops that floats of the examples end run on the device;
+    raises _StaysOnHost where the rest of the program cannot do without what the host would know of them."""
+    known, on_device = frozenset(integers.known), frozenset(traced)
+    reads = partial(fallible_reads, schema=schema)
+    allowed = Allowed(options.max_iterations, options.states, options.counted_turns)
+    moved = False
+    try:
+        while True:
+            found = mask_numeric_control(module, reads, on_device, known, allowed, schema, floats)
+            moved = found.moved
+            if moved and found.ahead:
+                raise _StaysOnHost
+            whole, sites = hand_up_statuses(passes.after("masks", found.module))
+            if cut := found.ahead or (masks and bool(sites)):
+                whole = passes.after("cut", cut_off(whole))
+            fused, turns = fuse_uniform_loops(whole, integers.known, allowed.counted)
+            fused = passes.after("uniform-loops", fused)
+            functions, fallible = loops_to_functions(fused, reads(fused))
+            functions = passes.after("functions", functions)
+            functions = passes.after(
+                "indices", keep_known_bounds(functions, partial(analyse, functions, on_device, known), known)
+            )
+            facts = analyse(functions, on_device, known)
+            stacked = use_stack(module, functions, facts, Limits(options.max_depth, options.max_steps))
+            if stacked is None:
+                break
+            if moved:
+                raise _StaysOnHost
+            module = passes.after("stack", stacked)
+        refuse_made_strings(functions)
+        refuse_numeric_control(functions, facts, integers.unknown, traced, found.obstacles)
+        refuse_wide_constants(functions, facts)
+    except UnsupportedError as error:
+        if moved:
+            raise _StaysOnHost from error
+        raise
+    return _Control(functions, facts, fallible, turns, sites, cut)
 
 
 class _Passes:

@@ -21,14 +21,18 @@ from autobatch.runtime.returned import element_type
 
 
 def device_values(
-    module: Module, traced: frozenset[int] = frozenset(), numbers: frozenset[int] = frozenset()
+    module: Module,
+    traced: frozenset[int] = frozenset(),
+    numbers: frozenset[int] = frozenset(),
+    left: frozenset[Value] = frozenset(),
 ) -> frozenset[Value]:
     """The values that the host cannot compute. `traced` are parameters of the entry, and `numbers` shared values, by
-    position, as `structure.analyse` has them."""
+    position, as `structure.analyse` has them. `left`: values that are left to the device."""
     known = frozenset(module.shared[k] for k in numbers)
     told = known | decided(module, known)
     found = _Found(module, told)
     found.add(x for x in module.shared if x not in told)
+    found.add(left)
     found.add(a for k, a in enumerate(module.functions[0].region.args) if k in traced)
     while found.changed:
         found.changed = False

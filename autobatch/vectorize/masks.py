@@ -53,6 +53,7 @@ from autobatch.source import Span
 from autobatch.vectorize.breaks import run_all_turns
 from autobatch.vectorize.divisors import checks_of, divides_python_numbers
 from autobatch.vectorize.failing import Failing, may_be_infinite
+from autobatch.vectorize.float_loops import loops_of_floats
 from autobatch.vectorize.guarded import Guard
 from autobatch.vectorize.indices import check_computed_indices
 from autobatch.vectorize.read_checks import ReadChecks
@@ -68,26 +69,37 @@ def mask_numeric_control(
     numbers: frozenset[int],
     turns: Allowed,
     schema: Schema,
+    floats: bool = False,
 ) -> Masked:
     """Every branch and loop that computed numbers decide as one operation, where it holds arithmetic alone; for the
     others, by their places, what stands in the way.
 
     `fallible` finds the reads that an example can fail in; `traced` and `numbers` as in `analysis/structure.py`.
-    `turns`: those that a loop may have, for each row."""
+    `turns`: those that a loop may have, for each row. `floats`: loops that floats of the examples end too, as
+    `float_loops.py` says."""
     if not any(
         isinstance(i, If | For | While) or _is_check(i) or is_bounds(i)
         for f in module.functions
         for i in walk(f.region)
     ):
-        return Masked(module, {}, False)
-    device = device_values(module, traced, numbers)
+        return Masked(module, {}, False, False)
+    moved = False
+
+    def on_device(module: Module) -> frozenset[Value]:
+        nonlocal moved
+        left = loops_of_floats(module, lambda loop: obstacle_in(loop) is not None) if floats else frozenset()
+        found = device_values(module, traced, numbers)
+        moved |= bool(left - found)
+        return device_values(module, traced, numbers, left) if left else found
+
+    device = on_device(module)
     checked = check_computed_indices(module, device)
     if checked is not module:
-        module, device = checked, device_values(checked, traced, numbers)
+        module, device = checked, on_device(checked)
     refused, ahead = NOTHING, False
     whole = run_all_turns(module, device, lambda loop: obstacle_in(loop) is not None)
     if whole is not module:
-        module, device = whole, device_values(whole, traced, numbers)
+        module, device = whole, on_device(whole)
     if any(isinstance(i, If) and i.condition in device for f in module.functions for i in walk(f.region)):
 
         def stands(branch: If) -> bool:
@@ -97,10 +109,10 @@ def mask_numeric_control(
         reads = fallible(module)
         whole, refused = speculate(module, device, reads, schema, obstacle_in, stands)
         if whole is not module:
-            module, device, ahead = whole, device_values(whole, traced, numbers), True
+            module, device, ahead = whole, on_device(whole), True
     masker = _Masker(module, device, fallible(module), turns, schema)
     functions = tuple(replace(f, region=masker.region(masker.guard.region(f.region, {}))) for f in module.functions)
-    return Masked(replace(module, functions=functions), {**masker.obstacles, **refused}, ahead)
+    return Masked(replace(module, functions=functions), {**masker.obstacles, **refused}, ahead, moved)
 
 
 READS = frozenset(("load", "load_is_none", "item", "length", "is_none", "is_class", "tag_index", "tag_equal"))
@@ -124,11 +136,13 @@ NOTHING: Mapping[Span, Obstacle] = {}
 
 class Masked(NamedTuple):
     """A module whose control on computed numbers is operations; what stood in the way of the others; and does anything
-    run ahead, also for rows that Python does not bring there (`speculate.py`)?"""
+    run ahead, also for rows that Python does not bring there (`speculate.py`)? `moved`: are loops among the operations
+    that only floats of the examples end (`float_loops.py`)?"""
 
     module: Module
     obstacles: Mapping[Span, Obstacle]
     ahead: bool
+    moved: bool
 
 
 class _Test(NamedTuple):
