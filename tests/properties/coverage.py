@@ -32,12 +32,16 @@ PLACEMENTS = {
     "permutation between orders",
 }
 
+CONTROL = {"masked If", "masked While", "masked For", "failure under a mask", "program of blocks"}
+"""How control on computed numbers runs: under masks, or on a stack."""
+
 EVERYTHING = INSTRUCTIONS | OPERATIONS | PLACEMENTS
 
 
 def reached(program: Any) -> set[str]:
     """All of that in one program of the pipeline."""
-    return {*in_module(program.lowered.module), *in_schedule(program.schedule), *in_tables(program)}
+    in_text = {*in_module(program.lowered.module), *in_schedule(program.schedule), *in_tables(program)}
+    return in_text | set(in_operations(program.schedule))
 
 
 def in_module(module: Module) -> Iterator[str]:
@@ -48,6 +52,17 @@ def in_module(module: Module) -> Iterator[str]:
                 yield instruction.op.name
             if isinstance(instruction, Map) and instruction.filtered:
                 yield "filtered Map"
+
+
+def in_operations(schedule: Schedule) -> Iterator[str]:
+    """Of `CONTROL`, what the operations of a schedule hold."""
+    for equation in schedule.system.equations:
+        if isinstance(equation, Compute) and equation.op.name == "blocks":
+            yield "program of blocks"
+        if isinstance(equation, Compute) and equation.op.name == "masked":
+            yield from (f"masked {type(i).__name__}" for i in walk(equation.op["region"]) if not isinstance(i, Apply))
+            if any(site.kind != "RuntimeError" for site in equation.op["sites"]):
+                yield "failure under a mask"
 
 
 def in_schedule(schedule: Schedule) -> Iterator[str]:
