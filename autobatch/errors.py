@@ -76,15 +76,20 @@ class Failure:
         return f"example {self.index}{where}: {self.kind}: {self.message}"
 
 
+DESCRIBED = 100
+"""Failures of a batch that are described; the others are counted."""
+
+
 class ExampleError(Error):
     """Some examples of a batch failed. `failures` describes the first hundred, `count` counts all of them."""
 
     def __init__(self, failures: Sequence[Failure], count: int | None = None) -> None:
-        self.failures = tuple(failures[:100])
+        self.failures = tuple(failures[:DESCRIBED])
         self.count = len(failures) if count is None else count
         shown = [str(f) for f in self.failures[:5]]
         if excerpt := self.failures[0].span.excerpt():
             shown.insert(1, excerpt)
         if self.count > 5:
-            shown.append(f"... and {self.count - 5} more (see .failures)")
+            where = "see .failures" if self.count <= DESCRIBED else f"the first {DESCRIBED} are in .failures"
+            shown.append(f"... and {self.count - 5} more ({where})")
         super().__init__(f"{self.count} of the batch's examples failed\n" + "\n".join(shown))

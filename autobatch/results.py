@@ -19,7 +19,7 @@ import numpy as np
 
 from autobatch.arguments import is_leaf
 from autobatch.assembly import Assembler
-from autobatch.errors import BatchError, Failure
+from autobatch.errors import DESCRIBED, BatchError, Failure
 from autobatch.frontend.statics import make_object
 from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
 from autobatch.ir.types import Tag
@@ -31,11 +31,21 @@ from autobatch.runtime.ragged import Ragged
 @jax.tree_util.register_pytree_with_keys_class
 @dataclass(frozen=True, eq=False)
 class Failures:
-    """The second result under `on_error="mask"`. `failed` is bool[B]; `details` describe failures that are known on
-    the host: none under `jax.jit`."""
+    """The second result under `on_error="mask"`. `failed` is bool[B]; `details` describe the first hundred of those
+    that are known on the host: none under `jax.jit`. As text it says how many there are, and what the first are."""
 
     failed: Any
     details: tuple[Failure, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "details", tuple(self.details[:DESCRIBED]))
+
+    def __str__(self) -> str:
+        try:
+            failed = np.asarray(self.failed)
+        except jax.errors.TracerArrayConversionError:
+            return repr(self)
+        return "\n".join([f"{int(failed.sum())} of {failed.size} examples failed", *map(str, self.details[:5])])
 
     def __iter__(self) -> Any:
         return iter(self.details)

@@ -219,3 +219,19 @@ def test_what_stands_behind_a_runtime_error_of_the_user_is_computed_for_the_othe
 
     f = m.batched(limited, on_error="mask")
     assert jax.grad(lambda p: jnp.sum(f(p, jnp.asarray([1.0, 4.0, 5.0, 2.0]))[0]))(1.0) == pytest.approx(-4 / 3)
+
+
+def test_failures_are_counted_and_the_first_hundred_described() -> None:
+    def positive(p: Any, x: Any) -> Any:
+        assert x * p > 0, "not positive"
+        return jnp.sqrt(x * p)
+
+    xs = jnp.asarray([-1.0, 4.0] * 120)
+    with pytest.raises(ab.ExampleError, match="120 of the batch's examples failed") as raised:
+        m.batched(positive)(1.0, xs)
+    assert (raised.value.count, len(raised.value.failures)) == (120, 100)
+    assert "and 115 more (the first 100 are in .failures)" in str(raised.value)
+    found, failures = m.batched(positive, on_error="mask")(1.0, xs)
+    assert int(failures.failed.sum()) == 120 and [f.index for f in failures] == list(range(0, 200, 2))
+    assert str(failures).startswith("120 of 240 examples failed\nexample 0 at") and "not positive" in str(failures)
+    np.testing.assert_allclose(found, [0.0, 2.0] * 120)
