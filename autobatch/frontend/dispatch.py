@@ -285,11 +285,23 @@ def library(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstra
     try:
         return trace(s, function, args, kwargs)
     except Untraceable as error:
+        if function is _run_deferred and isinstance(error.error, jax.errors.TracerBoolConversionError):
+            s.refuse(
+                f"{_called(function, args)}() of a function that branches or loops on computed numbers", OF_CONTROL
+            )
         s.refuse(f"{_called(function, args)}() cannot be traced: {_reason(error.error)}", _cure(error.error))
 
 
+OF_CONTROL = (
+    "inside it write a choice as jnp.where or jax.lax.cond, a loop as jax.lax.scan; or take the derivative outside, of "
+    "the batched function: ab.grad, ab.vjp"
+)
+
+
 def _called(function: Any, args: Arguments) -> str:
-    """The name of what is called; of an object that is called, its class."""
+    """The name of what is called; of an object that is called, its class; of what a transform made, the transform."""
+    if function is _run_deferred and isinstance(args[0], v.Method) and isinstance(args[0].receiver, v.Record):
+        function = next((i.value for i in args[0].receiver.items if isinstance(i, v.Static)), function)
     name: str = getattr(function, "__name__", type(function).__name__)
     return type(args[0].value).__name__ if name == "__call__" and isinstance(args[0], v.Static) else name
 
