@@ -73,7 +73,8 @@ def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, sparse: bool 
         take both.
 
     The function that is returned takes the arguments of `f`. Gradients have the structure of `ab.vjp`'s. With
-    `on_error="mask"` failed examples have no gradient.
+    `on_error="mask"` failed examples have no gradient. Decisions are constant: a number that depends on an argument
+    only through them (how many turns a loop had, which arm was taken) has the derivative zero.
 
     Raises BatchError where `f` returns no such number, or an argument holds no floats; with `sparse=True` where `f` is
     no batched function.
