@@ -80,7 +80,7 @@ def poisoned(outcome: Outcome, stale: Any) -> Outcome:
 
     def marked(held: Result) -> Result:
         if not isinstance(held, ArrayResult) or not jnp.issubdtype(held.values.dtype, jnp.floating):
-            return held
+            return _behind(held, stale)
         return ArrayResult(jnp.where(stale, jnp.full((), jnp.nan, held.values.dtype), held.values))
 
     return replace(outcome, results=[marked(r) for r in outcome.results])
@@ -91,11 +91,21 @@ def without_numbers(outcome: Outcome, failed: Any) -> Outcome:
 
     def marked(held: Result) -> Result:
         if not isinstance(held, ArrayResult) or not jnp.issubdtype(held.values.dtype, jnp.floating):
-            return held
+            return _behind(held, failed)
         mask = failed.reshape(-1, *(1,) * (held.values.ndim - 1))
         return ArrayResult(jnp.where(mask, jnp.full((), jnp.nan, held.values.dtype), held.values))
 
     return replace(outcome, results=[marked(r) for r in outcome.results])
+
+
+def _behind(held: Result, check: Any) -> Result:
+    """The same result, which nobody has without a check: where JAX compiles, what no result needs is not computed."""
+    if not isinstance(held, ArrayResult) or not isinstance(check, jax.core.Tracer):
+        return held
+    if jnp.issubdtype(held.values.dtype, jax.dtypes.extended):
+        return held
+    values, _ = jax.lax.optimization_barrier((held.values, check))
+    return ArrayResult(values)
 
 
 def _zeroed(values: Any, failed: Any) -> Any:

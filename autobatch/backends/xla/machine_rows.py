@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.lanes.blocks import allocator, run_program
+from autobatch.backends.llvm.lanes.blocks import library, run_program
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Body, Gang, Operand, Program, Result, Signature, program
@@ -52,8 +52,7 @@ def by_machine_code(
         return None
     try:
         made, signature, width = _prepared(op, varying, live is not None)
-        outside = allocator() if op.name == "blocks" else {}
-        target = machine_code.registered_text(f"rows_{width}", made.text, outside, vectorize=True)
+        target = machine_code.registered_text(f"rows_{width}", made.text, library(), vectorize=True)
     except (RefusedError, machine_code.UnavailableError) as error:
         if loops == "native":
             raise OptionError(f"option 'loops' is 'native', but there is a loop for XLA: {error}") from None

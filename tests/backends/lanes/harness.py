@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.lanes.blocks import library
 from autobatch.backends.llvm.lanes.ops import Leaves, shape_of
 from autobatch.backends.llvm.lanes.program import Operand, Result, Signature, program
 from autobatch.ir import jax_compat
@@ -40,7 +41,7 @@ def compiled(fun, rows, varying, width):
         return [leaves.read(r, env, arrays) for r in results]
 
     made = program(signature, width, run)
-    target = machine_code.registered_text(f"test_{width}", made.text, vectorize=True)
+    target = machine_code.registered_text(f"test_{width}", made.text, library(), vectorize=True)
 
     def call(rows, live):
         count = len(live)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, COSTLY, convert
@@ -37,7 +38,9 @@ def shape_of(type: Type) -> tuple[str, tuple[int, ...]]:
     """Dtype and shape of a type, as the device has it."""
     if not isinstance(type, Array):
         raise RefusedError(f"a value of type {type}")
-    dtype = type.dtype if type.dtype.startswith("key<") else str(jax_compat.device_dtype(type))
+    dtype = type.dtype
+    if not dtype.startswith("key<"):  # without x64 an array of 64 bits has 32 on the device
+        dtype = str(jax.dtypes.canonicalize_dtype(jax_compat.device_dtype(type)))
     if dtype != KEY and dtype not in ELEMENTS:
         raise RefusedError(f"numbers of {dtype}")
     return dtype, type.shape
@@ -115,13 +118,13 @@ class Leaves:
         if isinstance(x, Value):
             return env[x]
         if x.constant >= 0:
-            return self.array(arrays[x.constant])
+            return self.array(arrays[x.constant], shape_of(x.type)[0])
         dtype, shape = shape_of(x.type)
         return constant(self.w, x.value, dtype, shape)
 
-    def array(self, value: Any) -> Tensor:
+    def array(self, value: Any, dtype: str) -> Tensor:
         """A constant of the program: few numbers stand in it, many are an operand of the call."""
-        held = np.asarray(value)
+        held = np.asarray(value, dtype)  # NumPy's floats have 64 bits where the program's have 32
         if held.size and (held == held.flat[0]).all():
             return constant(self.w, held.flat[0].item(), str(held.dtype), held.shape)
         if held.size <= SMALL:
