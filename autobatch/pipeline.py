@@ -413,7 +413,7 @@ def _control(
     moved = False
     try:
         while True:
-            found = mask_numeric_control(module, reads, on_device, known, allowed, schema, floats)
+            found = mask_numeric_control(module, reads, on_device, known, allowed, schema, floats, integers.unknown)
             moved = found.moved
             if moved and found.ahead:
                 raise _StaysOnHost

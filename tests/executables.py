@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import time
 from pathlib import Path
 
@@ -14,18 +16,30 @@ MOST = 40_000
 `vm.max_map_count`, 65,530 by default, ends wherever it stands: as a segmentation fault, in the middle of LLVM."""
 
 
+PAGES = 2 << 30
+"""Bytes of memory. They have no areas of their own where malloc gives them."""
+
+
 SECONDS = 2.0
 """Of this process's time between two counts: counting takes as long as ten tests where there are many areas, and
 compiling fills none of them faster."""
 _counted = 0.0
+_allowed = PAGES
 
 
 def let_go() -> None:
     """Forget all executables where this process holds many; what is called again is compiled again."""
-    global _counted
+    global _counted, _allowed
     if time.process_time() - _counted < SECONDS or not MAPS.exists():
         return
-    if MAPS.read_bytes().count(b"\n") > MOST:
+    if MAPS.read_bytes().count(b"\n") > MOST or _resident() > _allowed:
         jax.clear_caches()
         gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        _allowed = max(PAGES, 2 * _resident())  # what stays is no executables
     _counted = time.process_time()
+
+
+def _resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

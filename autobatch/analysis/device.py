@@ -41,8 +41,22 @@ def device_values(
     return frozenset(found.values)
 
 
+def depending_on(module: Module, values: Iterable[Value]) -> frozenset[Value]:
+    """What is computed from some values, and what they decide."""
+    found = _Found(module, frozenset(), inherent=False)
+    found.add(values)
+    while found.changed:
+        found.changed = False
+        for function in module.functions:
+            found.region(function.region)
+    return frozenset(found.values)
+
+
 class _Found:
-    def __init__(self, module: Module, told: frozenset[Value]) -> None:
+    """`inherent`: are random keys and objects that are made among them?"""
+
+    def __init__(self, module: Module, told: frozenset[Value], inherent: bool = True) -> None:
+        self.inherent = inherent
         self.functions: Mapping[str, Region] = {f.name: f.region for f in module.functions}
         self.told = told
         self.values: set[Value] = set()
@@ -60,9 +74,11 @@ class _Found:
         self.add(y for x, y in zip(sources, targets, strict=True) if self.holds(x))
 
     def region(self, region: Region) -> None:
-        self.add(a for a in region.args if _is_key(a))
+        if self.inherent:
+            self.add(a for a in region.args if _is_key(a))
         for instruction in region.body:
-            self.add(r for r in instruction.results if _is_key(r) or isinstance(element_type(r.type), Made))
+            if self.inherent:
+                self.add(r for r in instruction.results if _is_key(r) or isinstance(element_type(r.type), Made))
             self.instruction(instruction)
 
     def instruction(self, instruction: Instruction) -> None:

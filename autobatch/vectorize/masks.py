@@ -17,14 +17,14 @@ What stays is refused behind (`vectorize/refuse.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, assert_never
 
 import jax
 
-from autobatch.analysis.device import device_values
+from autobatch.analysis.device import depending_on, device_values
 from autobatch.ir import leaf
 from autobatch.ir.blocks import STATUS
 from autobatch.ir.core import (
@@ -57,7 +57,7 @@ from autobatch.vectorize.float_loops import loops_of_floats
 from autobatch.vectorize.guarded import Guard
 from autobatch.vectorize.indices import check_computed_indices
 from autobatch.vectorize.read_checks import ReadChecks
-from autobatch.vectorize.speculate import speculate
+from autobatch.vectorize.speculate import speculate, without_tests
 from autobatch.vectorize.statuses import Statuses
 from autobatch.vectorize.turn_bounds import is_bounds
 
@@ -70,13 +70,15 @@ def mask_numeric_control(
     turns: Allowed,
     schema: Schema,
     floats: bool = False,
+    unknown: Collection[int] = (),
 ) -> Masked:
     """Every branch and loop that computed numbers decide as one operation, where it holds arithmetic alone; for the
     others, by their places, what stands in the way.
 
     `fallible` finds the reads that an example can fail in; `traced` and `numbers` as in `analysis/structure.py`.
     `turns`: those that a loop may have, for each row. `floats`: loops that floats of the examples end too, as
-    `float_loops.py` says."""
+    `float_loops.py` says. `unknown`: shared integers that decide structure only once they are known, so what they
+    decide is not run ahead."""
     if not any(
         isinstance(i, If | For | While) or _is_check(i) or is_bounds(i)
         for f in module.functions
@@ -106,8 +108,11 @@ def mask_numeric_control(
             trial = _Masker(module, device, reads, turns, schema)
             return obstacle_in(trial.hoisted(with_regions(branch, trial.with_checks))[1]) is not None
 
-        reads = fallible(module)
-        whole, refused = speculate(module, device, reads, schema, obstacle_in, stands)
+        reads = fallible(without_tests(module, device))
+        later = depending_on(module, [module.shared[k] for k in unknown])
+        whole, refused = speculate(
+            module, device, reads, schema, obstacle_in, lambda b: b.condition not in later and stands(b)
+        )
         if whole is not module:
             module, device, ahead = whole, on_device(whole), True
     masker = _Masker(module, device, fallible(module), turns, schema)

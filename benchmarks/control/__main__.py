@@ -11,10 +11,11 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,26 @@ def counted(found: list[np.ndarray], leaves: list[int]) -> Iterator[None]:
         yield
 
 
-def measure_nuts(rounds: int, chains: int = 100, dimensions: int = 100, draws: int = 20) -> dict[str, Any]:
+@contextmanager
+def tensorflow_probability(interpreter: str, *model: Any) -> Iterator[Callable[[], tuple[float, int]]]:
+    """A function that has `tfp_nuts.py` take all draws once: processor time and leapfrog steps."""
+    command = [interpreter, str(Path(__file__).with_name("competitors") / "tfp_nuts.py"), *map(str, model)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        asked, answered = process.stdin, process.stdout
+        assert asked is not None and answered is not None
+
+        def run() -> tuple[float, int]:
+            print(file=asked, flush=True)
+            found = json.loads(answered.readline())
+            return found["seconds"], found["steps"]
+
+        yield run
+        asked.close()
+
+
+def measure_nuts(
+    rounds: int, tfp: str | None = None, chains: int = 100, dimensions: int = 100, draws: int = 20
+) -> dict[str, Any]:
     """A Gaussian, one step size. Draws of the two differ, as their random numbers do: times are those of a leapfrog
     step of all chains."""
     model, step = nuts.gaussian(dimensions), 0.3
@@ -160,7 +180,15 @@ def measure_nuts(rounds: int, chains: int = 100, dimensions: int = 100, draws: i
     steps = {name: steps_of(result) for name, result in results.items()}
     for run in ways.values():
         seconds(run)
-    times = [{n: seconds(run) * chains / steps[n] for n, run in ways.items()} for _ in range(rounds)]
+    with tensorflow_probability(tfp, chains, dimensions, step, draws) if tfp else nullcontext() as other:
+        times = []
+        if other is not None:
+            other()
+        for _ in range(rounds):
+            times.append({n: seconds(run) * chains / steps[n] for n, run in ways.items()})
+            if other is not None:
+                took, taken = other()
+                times[-1]["TensorFlow Probability"] = took * chains / taken
     first = next(iter(ways))
     ran: list[np.ndarray] = []
     leaves: list[int] = []
@@ -172,8 +200,8 @@ def measure_nuts(rounds: int, chains: int = 100, dimensions: int = 100, draws: i
             jax.effects_barrier()
         shares[schedule] = steps[f"autobatch, {schedule}"] / (chains * float(np.sum(np.sum(ran, axis=0)[leaves])))
     return {
-        "microseconds_of_a_step_of_all": {n: 1e6 * statistics.median(t[n] for t in times) for n in ways},
-        "times": {n: statistics.median(t[n] / t[first] for t in times) for n in ways if n != first},
+        "microseconds_of_a_step_of_all": {n: 1e6 * statistics.median(t[n] for t in times) for n in times[0]},
+        "times": {n: statistics.median(t[n] / t[first] for t in times) for n in times[0] if n != first},
         "share_of_lane_slots_with_a_useful_gradient": shares,
         "steps_a_draw": {n: s / chains / draws for n, s in steps.items()},
         "variance_over_the_true_one": {
@@ -187,7 +215,7 @@ def _states(result: Any) -> np.ndarray:
     return np.concatenate([x.reshape(-1, x.shape[-1]) for x in found])
 
 
-MEASURED: dict[str, Callable[[int], dict[str, Any]]] = {
+MEASURED: dict[str, Callable[..., dict[str, Any]]] = {
     "branch": measure_branch,
     "loop": measure_loop,
     "ode": measure_ode,
@@ -208,6 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.control", description=__doc__)
     parser.add_argument("--json", type=Path, help="write the report there")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--tfp", help="an interpreter that has TensorFlow Probability (`tfp_nuts.py`), for nuts")
     parser.add_argument("--only", default=",".join(MEASURED), help="parts, with commas between them")
     given = parser.parse_args(arguments)
     report: dict[str, Any] = {
@@ -216,7 +245,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in given.only.split(","):
         if name not in MEASURED:
             raise SystemExit(f"there is no part {name!r}: {', '.join(MEASURED)}")
-        report[name] = MEASURED[name](given.rounds)
+        more = {"tfp": given.tfp} if name == "nuts" else {}
+        report[name] = MEASURED[name](given.rounds, **more)
         show({name: report[name]})
     if given.json:
         given.json.write_text(json.dumps(report, indent=2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -148,3 +149,24 @@ def test_lists_and_objects_that_numbers_choose_are_refused_with_a_cure() -> None
     with pytest.raises(ab.UnsupportedError, match="hand on what is read of it in place of the object") as raised:
         highest(1.0, FIXED)
     assert "return best.value" in str(raised.value)
+
+
+@dataclass
+class Knot:
+    x: float
+    left: Knot | None = None
+    right: Knot | None = None
+
+
+@pytest.mark.parametrize("backend", ["interpret", "xla"])
+def test_a_test_of_none_beside_one_of_numbers(backend):
+    """What stands in front of both reads what may be None, and goes on where it is not."""
+
+    @ab.batched(in_axes=(None, 0, None), backend=backend)
+    def above(p, t, budget):
+        if t is None or budget < 0:
+            return 0.0
+        return p * t.x * budget + above(p, t.left, budget - p) + above(p, t.right, budget - p)
+
+    knots = [Knot(1.0, Knot(2.0)), Knot(3.0), Knot(4.0, Knot(1.0, Knot(5.0)), Knot(2.0))]
+    np.testing.assert_allclose(above(1.0, knots, 1.5), above.loop(1.0, knots, 1.5), rtol=1e-6)
