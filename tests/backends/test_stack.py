@@ -45,6 +45,31 @@ def test_rows_meet_at_additions():
         assert sum(int(ran[k]) for k in adding) <= most, print_blocks(program)
 
 
+def test_calls_and_levels_of_fibonacci():
+    """The same numbers by a loop over examples, and by frames, which know them ahead: rows of equal calls are one."""
+    added = []
+
+    def one(n):
+        if n < 2:
+            return n
+        added.append(n)
+        return one(n - 1) + one(n - 2)
+
+    assert [one(n) for n in (6, 7, 8, 7)] == [8, 13, 21, 13] and len(added) == 85
+
+    @ab.batched(in_axes=(None, 0))
+    def fib(p, n):
+        if n < 2:
+            return p * n
+        return fib(p, n - 1) + jnp.tanh(fib(p, n - 2))
+
+    ns = [6, 7, 8, 7]
+    found = fib(0.5, ns)
+    np.testing.assert_allclose(found, fib.loop(0.5, ns), rtol=1e-6)
+    (levels,) = fib.explain(0.5, ns).facts.recurrences
+    assert len(levels.levels) <= 8, levels
+
+
 @ab.batched(in_axes=(None, 0))
 def counted_down(p, n):
     """A stack of n entries, and a choice between values in each of them."""
