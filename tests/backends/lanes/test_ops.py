@@ -137,6 +137,10 @@ CASES = {
         lambda a, b, v: (a @ b, b @ v, jnp.einsum("ij,kj->ki", a, b.T), a * 2.0),
         (floats(2, 3), floats(3, 4), floats(4)),
     ),
+    "large products": (
+        lambda a, b, v: (v @ b, a @ b, b.T @ v),
+        (floats(2, 20), floats(20, 11), floats(20)),
+    ),
     "a slice at a place": (
         lambda x, i: (x[i], lax.dynamic_slice(x, (i,), (3,)), lax.dynamic_index_in_dim(x, i, keepdims=False)),
         (floats(7), ints(low=-4, high=12)),

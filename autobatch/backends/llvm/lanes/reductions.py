@@ -7,9 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER
 from autobatch.backends.llvm.lanes.moves import Shapes, of_index
-from autobatch.backends.llvm.lanes.tensors import SMALL, Element, Index, Indices, Tensor, every, fresh, kept, over
+from autobatch.backends.llvm.lanes.tensors import (
+    SMALL,
+    Element,
+    Index,
+    Indices,
+    Tensor,
+    add,
+    every,
+    fresh,
+    kept,
+    multiply,
+    over,
+    zeros,
+)
 from autobatch.backends.llvm.lanes.writer import Number, RefusedError, Writer
 from autobatch.ir.ops import Op
+
+TILE = 8
+"""Sums that are added to at once: additions wait for the one before, four cycles or so."""
 
 LARGEST_PRODUCT = 4096
 """Multiplications of one row from which on a product of matrices is left to a kernel for all rows."""
@@ -175,27 +191,82 @@ def product(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Te
     a_free = [k for k in range(len(a.shape)) if k not in (*left, *left_batch)]
     b_free = [k for k in range(len(b.shape)) if k not in (*right, *right_batch)]
 
-    def at(index: Indices) -> Element:
-        def number(inner: Indices) -> Number:
-            places = []
-            for x, own, batched, free, first in (
-                (a, left, left_batch, a_free, batch),
-                (b, right, right_batch, b_free, batch + len(a_free)),
-            ):
-                where: list[Index] = [0] * len(x.shape)
-                for k, i in zip(own, inner, strict=True):
-                    where[k] = i
-                for k, i in zip(batched, index, strict=False):
-                    where[k] = i
-                for k, i in zip(free, index[first:], strict=False):
-                    where[k] = i
-                places.append(x.one(tuple(where)))
-            one, other = places
-            return _times(w, one, other) if dtype != "bool" else w.instruction("and", one, other)
+    def factors(index: Indices, inner: Indices) -> Number:
+        places = []
+        for x, own, batched, free, first in (
+            (a, left, left_batch, a_free, batch),
+            (b, right, right_batch, b_free, batch + len(a_free)),
+        ):
+            where: list[Index] = [0] * len(x.shape)
+            for k, i in zip(own, inner, strict=True):
+                where[k] = i
+            for k, i in zip(batched, index, strict=False):
+                where[k] = i
+            for k, i in zip(free, index[first:], strict=False):
+                where[k] = i
+            places.append(x.one(tuple(where)))
+        one, other = places
+        return _times(w, one, other) if dtype != "bool" else w.instruction("and", one, other)
 
-        return (total(w, "sum" if dtype != "bool" else "or", dtype, sizes, number),)
+    if dtype.startswith("float") and shape and math.prod(sizes) > SMALL and shape[-1] > 1:
+        return [_side_by_side(w, dtype, shape, sizes, factors)]
+
+    def at(index: Indices) -> Element:
+        return (total(w, "sum" if dtype != "bool" else "or", dtype, sizes, lambda inner: factors(index, inner)),)
 
     return [Tensor(dtype, shape, at)]
+
+
+def _side_by_side(
+    w: Writer,
+    dtype: str,
+    shape: tuple[int, ...],
+    sizes: Sequence[int],
+    factors: Callable[[Indices, Indices], Number],
+) -> Tensor:
+    """Sums of products, several of the last axis at once: one alone would wait for each of its additions. With one lane
+    all of the axis is added to in memory, by vectors."""
+    memory = fresh(w, dtype, shape)
+    outer, last = shape[:-1], shape[-1]
+    if w.width == 1:
+        memory.fill(zeros(w, dtype, shape))
+
+        def row(index: Indices) -> None:
+            def term(inner: Indices) -> None:
+                def add_to(place: Index) -> None:
+                    at = (*index, place)
+                    memory.write(at, (_sum(w, memory.read(at)[0], factors(at, inner)),))
+
+                with w.loop(last, parallel=True) as place:
+                    add_to(place)
+
+            over(w, sizes, term)
+
+        over(w, outer, row)
+        return memory.final
+
+    def tile(index: Indices, begin: Index, count: int) -> None:
+        held = [w.slot(dtype) for _ in range(count)]
+        for slot in held:
+            slot.set(w.constant(0, dtype))
+
+        def term(inner: Indices) -> None:
+            for c, slot in enumerate(held):
+                slot.set(_sum(w, slot.get(), factors((*index, add(w, begin, c)), inner)))
+
+        over(w, sizes, term)
+        for c, slot in enumerate(held):
+            memory.write((*index, add(w, begin, c)), (slot.get(),))
+
+    def rows(index: Indices) -> None:
+        if last >= TILE:
+            with w.loop(last // TILE) as number:
+                tile(index, multiply(w, number, TILE), TILE)
+        if last % TILE:
+            tile(index, last - last % TILE, last % TILE)
+
+    over(w, outer, rows)
+    return memory.final
 
 
 REDUCTIONS: Mapping[str, Callable[..., list[Tensor]]] = {
