@@ -165,7 +165,8 @@ def _cosh(v: Vectors, x: str) -> str:
 
 
 def _circle(v: Vectors, x: str) -> tuple[str, str]:
-    """sin(x) and cos(x): x = n pi/2 + r, and n says which of the two series of r it is, and with what sign."""
+    """sin(x) and cos(x): x = n pi/2 + r, and n says which of the two series of r it is, and with what sign. Beyond
+    some 1e15, where neighbouring floats are more than a turn apart, it is a sine of something near x."""
     n = v.call("rint", v.two("fmul", x, v.constant(2.0 / math.pi)))
     r = v.fma(n, v.constant(-HALF_PI[0]), x)
     r = v.fma(n, v.constant(-HALF_PI[1]), r)
