@@ -6,7 +6,7 @@ import sys
 import pytest
 
 PROGRAM = """
-import resource, sys
+import resource, statistics, sys
 import autobatch as ab
 if sys.argv[1] == "keep" and not ab.keep_memory():
     print("none")
@@ -17,11 +17,14 @@ def f(x):
         x = jnp.cumsum(x + k, axis=0)[::-1] * 0.5
     return x.sum()
 f, x = jax.jit(f), jnp.ones((10_000, 300))
-for n in range(16):
-    if n == 12:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     f(x).block_until_ready()
-print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 4)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+for _ in range(12):
+    faults()
+# Where two of XLA's threads free at once, an arena may grow late and a single call take pages anew: not the usual one.
+print(int(statistics.median([faults() for _ in range(9)])))
 """
 
 
