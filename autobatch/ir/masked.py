@@ -16,6 +16,18 @@ class Allowed(NamedTuple):
     states: int
     counted: int = 1024
 
+    @property
+    def levels(self) -> int:
+        """How many factors there are."""
+        found = 1
+        while self.states**found < self.most:
+            found += 1
+        return found
+
+
+NO_LIMIT = Allowed((1 << 30) - 1, 32)
+"""Of a loop that nothing else ends: more than anybody waits for, and fewer than an int32 counts."""
+
 
 class Limit(NamedTuple):
     """A loop may have so many `turns`; behind them its last value, a status, is `site`."""

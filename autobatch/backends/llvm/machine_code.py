@@ -34,6 +34,10 @@ BUILD = {"reloc": "pic", "codemodel": "small"}
 """How the code reaches what belongs to it: as `link.py` expects."""
 
 
+class RefusedError(Exception):
+    """There is no machine code for that, and why."""
+
+
 class UnavailableError(Exception):
     """There is no kernel here, and why."""
 

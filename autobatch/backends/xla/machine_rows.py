@@ -23,7 +23,7 @@ from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Body, Gang, Operand, Program, Result, Signature, program
 from autobatch.backends.llvm.lanes.reverse import pulled_back
 from autobatch.backends.llvm.lanes.tensors import KEY, Tensor
-from autobatch.backends.llvm.lanes.writer import RefusedError
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Value, While, regions, walk
 from autobatch.ir.leaf import Rule

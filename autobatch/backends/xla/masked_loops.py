@@ -26,9 +26,6 @@ from autobatch.optimize.footprint import in_words
 from autobatch.options import OptionError
 from autobatch.source import NOWHERE, Span
 
-NO_LIMIT = Allowed((1 << 30) - 1, 32)
-"""Of a loop that nothing else ends: more than anybody waits for, and fewer than an int32 counts."""
-
 State = Sequence[Any]
 Step = Callable[[State, State], list[Any]]
 
@@ -69,9 +66,7 @@ class _Loop:
 
     def __init__(self, step: Step, moved: Step, held: Sequence[bool], start: Sequence[bool], until: Until) -> None:
         self.step, self.moved, self.held, self.start, self.until = step, moved, held, start, until
-        self.levels, self.states = 1, until.turns.states
-        while self.states**self.levels < until.turns.most:
-            self.levels += 1
+        self.levels, self.states = until.turns.levels, until.turns.states
 
     def run(self, held: State, start: State, begun: Any) -> tuple[Any, list[Any]]:
         @jax.custom_vjp

@@ -32,7 +32,7 @@ from autobatch.backends.xla.compaction import arm_width, loop_widths, packed
 from autobatch.backends.xla.cut import over_rows_that_may_fail
 from autobatch.backends.xla.lanes import is_float, over_rows, select_rows
 from autobatch.backends.xla.machine_rows import by_machine_code
-from autobatch.backends.xla.masked_loops import NO_LIMIT, Until, differentiable_loop, plain_loop
+from autobatch.backends.xla.masked_loops import Until, differentiable_loop, plain_loop
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import (
     Apply,
@@ -50,7 +50,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.elementwise import MOVING
-from autobatch.ir.masked import Allowed, limit_of, may_have_failed
+from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import Array

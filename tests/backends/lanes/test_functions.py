@@ -64,4 +64,5 @@ def test_powers_of_special_values(width):
     with np.errstate(all="ignore"):
         wanted = np.power(x, y)
     np.testing.assert_allclose(np.asarray(found), wanted, rtol=2e-7)
-    assert np.array_equal(np.signbit(found), np.signbit(wanted)) or np.isnan(wanted).any()
+    numbers = ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(found)[numbers], np.signbit(wanted)[numbers])

@@ -18,6 +18,7 @@ from functools import cache
 from typing import assert_never
 
 from autobatch.analysis.liveness import registers
+from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
@@ -35,7 +36,8 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import BYTES, Number, RefusedError, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, Number, stored
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.blocks import Block, BlockProgram, Branch, Enter, Fail, Jump, Move, Return
 from autobatch.ir.core import Operand, Region, Value
 from autobatch.ir.ops import Op
@@ -99,9 +101,7 @@ class _Machine:
                 for v in block.end.saved:
                     places[number].append(at)
                     dtype, shape = shape_of(v.type)
-                    size = BYTES[stored(word(dtype))] * words(dtype)
-                    for n in shape:
-                        size *= n
+                    size = BYTES[stored(word(dtype))] * words(dtype) * math.prod(shape)
                     at += -(-size // 8) * 8
                 largest = max(largest, at)
         return largest, places
@@ -197,7 +197,7 @@ class _Machine:
         read = (lambda index: x.at(())) if x.shape == () else x.at
         if x.dtype == dtype:
             return Tensor(dtype, shape, read, x.held, x.fixed)
-        return Tensor(dtype, shape, lambda index: (self.control.converted(read(index)[0], dtype),))
+        return Tensor(dtype, shape, lambda index: (convert(self.w, read(index)[0], dtype),))
 
     def end(self, number: int, block: Block, env: Environment) -> None:
         f = self.f

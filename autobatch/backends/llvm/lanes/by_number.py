@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autobatch.backends.llvm import functions, wide
-from autobatch.backends.llvm.lanes.writer import Number, RefusedError, Writer
+from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
 Make = Callable[..., Number]

@@ -26,7 +26,8 @@ from autobatch.backends.llvm.lanes.tensors import (
     set_all,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import Number, RefusedError, Slot
+from autobatch.backends.llvm.lanes.writer import Number, Slot
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.core import (
     Apply,
     Call,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from autobatch.backends.llvm.lanes.writer import RefusedError
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Literal, Operand, Value
 from autobatch.ir.ops import Op

@@ -27,7 +27,8 @@ from autobatch.backends.llvm.lanes.tensors import (
     over,
     registers,
 )
-from autobatch.backends.llvm.lanes.writer import Number, RefusedError, Writer
+from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
 FEW = 32

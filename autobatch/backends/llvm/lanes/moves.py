@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 from autobatch.backends.llvm.lanes.tensors import Element, Index, Indices, Tensor, add, flat, multiply, unflat, word
-from autobatch.backends.llvm.lanes.writer import Number, RefusedError, Writer
+from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
 Shapes = Sequence[tuple[str, tuple[int, ...]]]

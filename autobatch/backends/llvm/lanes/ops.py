@@ -25,7 +25,8 @@ from autobatch.backends.llvm.lanes.tensors import (
     registers,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import ELEMENTS, Number, RefusedError, Writer
+from autobatch.backends.llvm.lanes.writer import ELEMENTS, Writer
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Operand, Value
 from autobatch.ir.ops import Op
@@ -149,29 +150,18 @@ class Leaves:
             again = uses.get(r, 0) > 1 or i.op.name in COSTLY
             env[r] = kept(self.w, x) if (again and x.size > 1) or x.size == 1 else x
 
-    def converted(self, x: Number, dtype: str) -> Number:
-        return convert(self.w, x, dtype)
-
     def lowered(self, op: Op, xs: Sequence[Tensor], operands: Sequence[Type], results: Sequence[Type]) -> list[Tensor]:
         shapes = [shape_of(t) for t in results]
         if op.name in LOWER:
             return LOWER[op.name](self.w, op, xs, shapes)
-        if op.name == "truediv" and {x.dtype for x in xs} == {shapes[0][0]}:
-            return by_number(self.w, Op("div"), xs, shapes)
         arrays = [t for t in operands if isinstance(t, Array)]
         return self.expansion(expanded(op, arrays, [t for t in results if isinstance(t, Array)]), xs)
 
     def expansion(self, equations: Equations, xs: Sequence[Tensor]) -> list[Tensor]:
         """The results of equations on tensors."""
-        env: Environment = {
-            v: kept(self.w, x) if n > 1 else x
-            for v, x, n in zip(
-                equations.inputs,
-                xs,
-                (uses_of(equations.body, equations.results).get(v, 0) for v in equations.inputs),
-                strict=True,
-            )
-        }
+        uses = uses_of(equations.body, equations.results)
+        pairs = zip(equations.inputs, xs, strict=True)
+        env: Environment = {v: kept(self.w, x) if uses.get(v, 0) > 1 else x for v, x in pairs}
         self.run(equations.body, env, equations.results, equations.constants)
         return [self.read(x, env, equations.constants) for x in equations.results]
 

@@ -1,7 +1,7 @@
 """Rows of operands in, gangs of lanes, rows of results out: a module that XLA calls.
 
-    arguments   of each operand: its rows, or the one array that all rows share; then constants of the program;
-                then, where some rows do not matter, live: bool[rows]
+    arguments   of each operand: its rows, or the one array that all rows share; then, where some rows do not matter,
+                live: bool[rows]; then constants of the program
     results     of each result: its rows, or the sum over all rows of what each of them contributes; then scratch
 
 How many rows there are is read from the call, so one text serves any number of them. Rows that do not matter get zeros.
@@ -32,7 +32,8 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import BYTES, Number, RefusedError, Writer, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, Number, Writer, stored
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function, broadcast
 
 ROOM = 128 * 1024

@@ -14,7 +14,8 @@ import jax
 
 from autobatch.backends.llvm.lanes.moves import Shapes, of_index
 from autobatch.backends.llvm.lanes.tensors import KEY, Element, Indices, Tensor, flat
-from autobatch.backends.llvm.lanes.writer import Number, RefusedError, Writer
+from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

@@ -13,7 +13,7 @@ turn is zero outside of its mask.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -43,15 +43,15 @@ from autobatch.backends.llvm.lanes.tensors import (
     zeros,
 )
 from autobatch.backends.llvm.lanes.writer import BYTES, Number, Writer, stored
+from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.errors import UnsupportedError
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, Value, While
 from autobatch.ir.elementwise import LINEAR
 from autobatch.ir.leaf import Rule
-from autobatch.ir.masked import Allowed, limit_of, may_have_failed
+from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import Array
-
-UNLIMITED = Allowed((1 << 30) - 1, 32)
-"""Of a loop that has no limit: as XLA's have it."""
+from autobatch.source import NOWHERE
 
 FINITE = LINEAR - {"mul", "dot_general", "conv_general_dilated"}
 """Operations whose derivatives are finite whatever their operands are."""
@@ -117,16 +117,9 @@ class Tape:
     memory: list[tuple[str, str, tuple[int, ...], int]]
     """Of each that the loop carries: where its states begin, dtype, shape, and the bytes of a state."""
 
-    @property
-    def levels(self) -> int:
-        found = 1
-        while self.allowed.states**found < self.allowed.most:
-            found += 1
-        return found
-
     def slot(self, turn: str) -> str:
         """Where the state before a turn lies: at the level of its last digit that is not zero."""
-        f, states, levels = self.w.f, self.allowed.states, self.levels
+        f, states, levels = self.w.f, self.allowed.states, self.allowed.levels
         if levels == 1:
             return turn
 
@@ -202,7 +195,7 @@ class _Reverse(Control):
         f = self.w.f
         carried = self.started(loop, env)
         limit = limit_of(loop)
-        tape = self.tape(loop, carried, UNLIMITED if limit is None else limit.turns)
+        tape = self.tape(loop, carried, NO_LIMIT if limit is None else limit.turns)
         goes_on = self.w.slot("bool")
         with (
             self.recording(False),
@@ -231,11 +224,10 @@ class _Reverse(Control):
 
     def tape(self, loop: While | For, carried: Sequence[Variable], allowed: Allowed) -> Tape:
         found = Tape(self.w, self.w.f.slot(0), allowed, [])
-        self.w.f.set(found.turns, 0)
         for v in carried:
             dtype = word(v.dtype)
             many = math.prod(v.shape) * words(v.dtype)
-            base = self.gang.memory(dtype, many * allowed.states * found.levels)
+            base = self.gang.memory(dtype, many * allowed.states * allowed.levels)
             found.memory.append((base, v.dtype, v.shape, many * BYTES[stored(dtype)] * self.w.width))
         self.tapes[id(loop)] = found
         return found
@@ -277,7 +269,7 @@ class _Reverse(Control):
         rule = Rule(i.op, tuple(operands), tuple(numbers), tuple(results), has, tuple(wrt))
         given = [self.read(x, env) for x, number in zip(i.operands, numbers, strict=True) if number is None]
         there = [ct for ct in cts if ct is not None]
-        found = self.expansion(_equations(rule, i), [*given, *there])
+        found = self.expansion(_equations(rule), [*given, *there])
         if self.cut and i.op.name not in FINITE:
             idle = self.idle(there)
             found = [select(self.w, idle, zeros(self.w, x.dtype, x.shape), x) for x in found]
@@ -398,12 +390,12 @@ class _Reverse(Control):
         """See to it that the state before a turn is on the tape: where it was overwritten, turns run again."""
         f = self.w.f
         first: Any = turn
-        for level in range(1, tape.levels):
+        for level in range(1, tape.allowed.levels):
             unit = tape.allowed.states**level
             behind = f.add(turn, 1)
             last = f.let(f"icmp eq i64 {f.let(f'urem i64 {behind}, {unit}')}, 0")
             first = f.let(f"select i1 {last}, i64 {f.sub(behind, unit)}, i64 {first}")
-        if tape.levels == 1:
+        if tape.allowed.levels == 1:
             return
         at = f.slot(0)
         f.set(at, first)
@@ -421,33 +413,25 @@ class _Reverse(Control):
                 tape.put(f.get(at), [v.get() for v in carried])
 
 
-def _equations(rule: Rule, i: Apply) -> Equations:
+def _equations(rule: Rule) -> Equations:
+    """The rule of an operation as equations: of its operands that are no numbers, and of cotangents."""
     try:
-        return _known(rule, i, bool(jax.config.read("jax_enable_x64")))
+        return _known(rule, bool(jax.config.read("jax_enable_x64")))
+    except UnsupportedError as error:  # XLA's way says where
+        raise RefusedError(str(error)) from error
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
-        return _equations_of(rule, i)
+        return _traced(rule)
 
 
 @lru_cache(maxsize=4096)
-def _known_of(rule: Rule, x64: bool) -> Callable[[Apply], Equations]:
-    made: list[Equations] = []
-
-    def find(i: Apply) -> Equations:
-        if not made:
-            made.append(_equations_of(rule, i))
-        return made[0]
-
-    return find
+def _known(rule: Rule, x64: bool) -> Equations:
+    """`x64`: the width of Python's numbers, which types do not tell."""
+    return _traced(rule)
 
 
-def _known(rule: Rule, i: Apply, x64: bool) -> Equations:
-    return _known_of(rule, x64)(i)
-
-
-def _equations_of(rule: Rule, i: Apply) -> Equations:
-    """The rule of an operation as equations: of its operands that are no numbers, and of cotangents."""
+def _traced(rule: Rule) -> Equations:
     given = [t for t, number in zip(rule.operands, rule.numbers, strict=True) if number is None]
     cotangents = [cotangent_type(t) for t, has in zip(rule.results, rule.cotangents, strict=True) if has]
-    return of_jaxpr(row_rule(rule, i.span), [*given, *cotangents])
+    return of_jaxpr(row_rule(rule, NOWHERE), [*given, *cotangents])

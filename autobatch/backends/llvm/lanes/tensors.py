@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from autobatch.backends.llvm.lanes.writer import BYTES, ELEMENTS, Number, RefusedError, Writer, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, ELEMENTS, Number, Writer, stored
+from autobatch.backends.llvm.machine_code import RefusedError
 
 SMALL = 16
 """So many numbers at most are kept in registers."""

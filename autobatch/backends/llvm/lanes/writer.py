@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autobatch.backends.llvm.functions import INTRINSICS, Vectors, text_of
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function, broadcast
 
 ELEMENTS = {
@@ -31,12 +32,8 @@ ELEMENTS = {
 
 BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
 
-
 IN_VECTORS = '!"llvm.loop.vectorize.enable", i1 true'
-
-
-class RefusedError(Exception):
-    """There is no machine code for that, and why."""
+"""Metadata of a loop: LLVM is to make vectors of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +62,7 @@ class Number:
 
 
 class Writer:
-    """Writes into one function, for gangs of `width` lanes. `vectorize`: loops over the numbers of an array are for
-    LLVM to make vectors of."""
+    """Writes into one function, for gangs of `width` lanes."""
 
     def __init__(self, f: Function, width: int) -> None:
         self.f, self.width = f, width
@@ -150,15 +146,10 @@ class Writer:
         return Number(make(v, *(x.text for x in held)), held[0].dtype, shared)
 
     def vectors(self, x: Number, shared: bool) -> Vectors:
-        for name, count in INTRINSICS.items():
+        for name, count in (*INTRINSICS.items(), ("fma", 3)):
             of, suffix = self.type_of(x.dtype, shared), self.suffix_of(x.dtype, shared)
             self.f.declare(f"declare {of} @llvm.{name}.{suffix}({', '.join([of] * count)})")
-        self.f.declare(self.declared_fma(x.dtype, shared))
         return Vectors(self.f, x.element, 1 if shared else self.width)
-
-    def declared_fma(self, dtype: str, shared: bool) -> str:
-        of = self.type_of(dtype, shared)
-        return f"declare {of} @llvm.fma.{self.suffix_of(dtype, shared)}({of}, {of}, {of})"
 
     # ---- masks
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autobatch.backends.llvm.machine_code import UnavailableError
-from autobatch.backends.xla.native.values import RefusedError, check
+from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
+from autobatch.backends.xla.native.values import check
 from autobatch.backends.xla.products import build
 from autobatch.backends.xla.products.choice import LARGEST, MANY, available_cores
 from autobatch.ir import jax_compat

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from autobatch.backends.llvm.machine_code import UnavailableError
+from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
 from autobatch.backends.xla.native.code import module
 from autobatch.backends.xla.native.eligible import DTYPE
 from autobatch.backends.xla.native.tasks import Form
-from autobatch.backends.xla.native.values import RefusedError
 from autobatch.backends.xla.products import build
 from autobatch.backends.xla.products.choice import Choice
 from autobatch.backends.xla.products.operation import Matrix

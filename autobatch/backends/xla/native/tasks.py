@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.xla.native.eligible import check_product
-from autobatch.backends.xla.native.values import SAME, RefusedError, Values, check, size
+from autobatch.backends.xla.native.values import SAME, Values, check, size
 from autobatch.backends.xla.products.kernel import Kernel
 from autobatch.backends.xla.products.operation import SCRATCH, TILE
 from autobatch.ir import core

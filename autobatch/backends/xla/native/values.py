@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from autobatch.backends.llvm.functions import COSTLY, FUNCTIONS, LOGICAL, MASKS, REDUCTIONS
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
 from autobatch.ir.system import Atom, Compute, Variable
@@ -24,10 +25,6 @@ from autobatch.ir.types import Array
 
 SAME = frozenset(("reshape", "squeeze", "expand_dims", "copy", "copy_p", "stop_gradient"))
 """Their result is the row of numbers that their operand is."""
-
-
-class RefusedError(Exception):
-    """This kernel cannot compute that, and why."""
 
 
 def size(x: Atom) -> int:
