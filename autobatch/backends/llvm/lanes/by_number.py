@@ -14,12 +14,10 @@ Make = Callable[..., Number]
 """`make(writer, operation, *numbers)`."""
 
 
-def _arithmetic(of_floats: str, of_integers: str) -> Make:
-    """`contract`: a product and a sum may become one operation, which rounds once."""
-
+def _arithmetic(of_floats: Callable[[Writer, Number, Number], Number], of_integers: str) -> Make:
     def make(w: Writer, op: Op, a: Number, b: Number) -> Number:
         if a.is_float:
-            return w.instruction(f"{of_floats} contract", a, b)
+            return of_floats(w, a, b)
         if a.dtype == "bool":
             return w.instruction("or" if of_integers == "add" else "and", a, b)
         return w.instruction(of_integers, a, b)
@@ -69,7 +67,7 @@ def _extreme(name: str) -> Make:
 def _negative(w: Writer, op: Op, x: Number) -> Number:
     if not x.is_float:
         return w.instruction("sub", w.constant(0, x.dtype), x)
-    return Number(w.f.let(f"fneg {w.type_of(x.dtype, x.shared)} {x.text}"), x.dtype, x.shared)
+    return w.opposite(x)
 
 
 def _abs(w: Writer, op: Op, x: Number) -> Number:
@@ -144,11 +142,11 @@ def _rsqrt(w: Writer, op: Op, x: Number) -> Number:
 
 
 def _square(w: Writer, op: Op, x: Number) -> Number:
-    return _arithmetic("fmul", "mul")(w, op, x, x)
+    return _arithmetic(Writer.product, "mul")(w, op, x, x)
 
 
 def _integer_pow(w: Writer, op: Op, x: Number) -> Number:
-    times, left, power = _arithmetic("fmul", "mul"), abs(op["y"]), x
+    times, left, power = _arithmetic(Writer.product, "mul"), abs(op["y"]), x
     total: Number | None = None
     while left:
         if left & 1:
@@ -213,8 +211,8 @@ def _same(w: Writer, op: Op, x: Number) -> Number:
 
 BY_NUMBER: Mapping[str, Make] = {
     "abs": _abs,
-    "add": _arithmetic("fadd", "add"),
-    "add_any": _arithmetic("fadd", "add"),
+    "add": _arithmetic(Writer.sum, "add"),
+    "add_any": _arithmetic(Writer.sum, "add"),
     "and": _logical("and"),
     "bitcast_convert_type": _bitcast,
     "ceil": _intrinsic("ceil"),
@@ -240,7 +238,7 @@ BY_NUMBER: Mapping[str, Make] = {
     "lt": _compare("olt", "slt", "ult"),
     "max": _extreme("max"),
     "min": _extreme("min"),
-    "mul": _arithmetic("fmul", "mul"),
+    "mul": _arithmetic(Writer.product, "mul"),
     "ne": _compare("une", "ne", "ne"),
     "neg": _negative,
     "not": _not,
@@ -259,7 +257,7 @@ BY_NUMBER: Mapping[str, Make] = {
     "sqrt": _intrinsic("sqrt"),
     "square": _square,
     "stop_gradient": _same,
-    "sub": _arithmetic("fsub", "sub"),
+    "sub": _arithmetic(Writer.difference, "sub"),
     "tan": _of_floats("tan", wide.tan),
     "tanh": _of_floats("tanh", functions.tanh),
     "xor": _logical("xor"),

@@ -27,7 +27,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     over,
     registers,
 )
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.writer import Number, Writer, rounded
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
@@ -112,7 +112,7 @@ class _Into:
             self.memory = fresh(w, x.dtype, x.shape)
             self.memory.fill(x)
         else:
-            self.elements = {index: x.at(index) for index in every(x.shape)}
+            self.elements = {index: tuple(map(rounded, x.at(index))) for index in every(x.shape)}
 
     def write(self, places: Sequence[Place], element: Element, where: Number | None) -> None:
         """Write at places in range, in the lanes of a mask."""

@@ -20,6 +20,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     Element,
     Indices,
     Tensor,
+    apart,
     constant,
     kept,
     registers,
@@ -149,6 +150,8 @@ class Leaves:
         for r, x in zip(i.results, found, strict=True):
             again = uses.get(r, 0) > 1 or i.op.name in COSTLY
             env[r] = kept(self.w, x) if (again and x.size > 1) or x.size == 1 else x
+            if uses.get(r, 0) > 1:
+                env[r] = apart(env[r])
 
     def lowered(self, op: Op, xs: Sequence[Tensor], operands: Sequence[Type], results: Sequence[Type]) -> list[Tensor]:
         shapes = [shape_of(t) for t in results]
@@ -161,7 +164,7 @@ class Leaves:
         """The results of equations on tensors."""
         uses = uses_of(equations.body, equations.results)
         pairs = zip(equations.inputs, xs, strict=True)
-        env: Environment = {v: kept(self.w, x) if uses.get(v, 0) > 1 else x for v, x in pairs}
+        env: Environment = {v: apart(kept(self.w, x)) if uses.get(v, 0) > 1 else x for v, x in pairs}
         self.run(equations.body, env, equations.results, equations.constants)
         return [self.read(x, env, equations.constants) for x in equations.results]
 

@@ -17,15 +17,19 @@ from typing import Any
 import numpy as np
 
 from autobatch.backends.llvm.ffi import buffer, data, dimension, handler
+from autobatch.backends.llvm.lanes.sums import joined_vector
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
     Element,
+    Index,
     Indices,
     Memory,
     Tensor,
+    add,
     every,
     flat,
     fresh,
+    multiply,
     over,
     registers,
     word,
@@ -35,6 +39,12 @@ from autobatch.backends.llvm.lanes.tensors import (
 from autobatch.backends.llvm.lanes.writer import BYTES, Number, Writer, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function, broadcast
+
+PARTS = 16
+"""Sums that a sum over rows consists of: as many as the widest gang has lanes, on every machine."""
+
+MOST_SUMMED = 256
+"""Numbers of a sum over rows up to which it has these."""
 
 ROOM = 128 * 1024
 """Bytes that arrays of a program may have on the stack of a thread."""
@@ -107,10 +117,10 @@ class Gang:
     def constant_place(self, number: int) -> int:
         return len(self.signature.operands) + int(self.signature.masked) + number
 
-    def memory(self, dtype: str, count: int) -> str:
-        """Scratch memory for so many numbers of each lane, which holds anything at first."""
+    def memory(self, dtype: str, count: int, shared: bool = False) -> str:
+        """Scratch memory for so many numbers of each lane, or of all (`shared`), which holds anything at first."""
         begin = -(-self.scratch // 64) * 64
-        self.scratch = begin + BYTES[stored(dtype)] * count * self.w.width
+        self.scratch = begin + BYTES[stored(dtype)] * count * (1 if shared else self.w.width)
         whole = data(self.w.f, buffer(self.w.f, "%results", len(self.signature.results)))
         return self.w.f.at(whole, begin)
 
@@ -150,9 +160,10 @@ class _Rows:
         arguments = [data(f, buffer(f, "%arguments", k)) for k in range(len(signature.operands))]
         out = [data(f, buffer(f, "%results", k)) for k in range(len(signature.results))]
         live = data(f, buffer(f, "%arguments", len(signature.operands))) if signature.masked else None
-        self.clear(out)
+        sums = self.sums(out)
         with f.loop(0, self.rows, self.w.width) as first:
-            self.all_of(body, arguments, out, first, live)
+            self.all_of(body, arguments, sums, first, live)
+        self.join(sums, out)
         for write in self.gang.behind:
             write()
 
@@ -298,7 +309,7 @@ class _Rows:
                     f"a result of {x.dtype}{list(x.shape)} instead of {result.dtype}{list(result.shape)}"
                 )
             if result.summed:
-                self.add_up(x, base)
+                self.add_up(x, base, first)
             else:
                 self.store_rows(x, base, first, inside)
 
@@ -323,32 +334,64 @@ class _Rows:
             if not result.summed:
                 self.store_rows(zeros(self.w, result.dtype, result.shape), base, first, inside)
 
-    def clear(self, out: Sequence[str]) -> None:
-        """Sums begin with zeros."""
-        for result, base in zip(self.signature.results, out, strict=True):
-            if result.summed:
-                of = stored(result.dtype)
-                with self.w.loop(max(1, math.prod(result.shape))) as k:
-                    place = self.f.let(f"getelementptr {of}, ptr {base}, i64 {k}")
-                    self.f.do(f"store {of} {'0.0' if of in ('float', 'double') else 0}, ptr {place}")
+    # ---- sums over rows
 
-    def add_up(self, x: Tensor, base: str) -> None:
-        w, of = self.w, stored(x.dtype)
+    def sums(self, out: Sequence[str]) -> list[str]:
+        """Where what is summed is added to, and zeros there."""
+        found = []
+        for result, base in zip(self.signature.results, out, strict=True):
+            size = math.prod(result.shape)
+            if not result.summed:
+                found.append(base)
+                continue
+            parts = PARTS if size <= MOST_SUMMED else 1
+            place = base if parts == 1 else self.gang.memory(result.dtype, PARTS * size, shared=True)
+            found.append(place)
+            of = stored(result.dtype)
+            with self.w.loop(max(1, parts * size)) as k:
+                zero = "0.0" if of in ("float", "double") else "0"
+                self.f.do(f"store {of} {zero}, ptr {self.f.let(f'getelementptr {of}, ptr {place}, i64 {k}')}")
+        return found
+
+    def add_up(self, x: Tensor, base: str, first: str) -> None:
+        """Row r is added to part r % PARTS, whatever the number of lanes; what is large has one part, to which one row
+        is added after the other."""
+        w, f, of = self.w, self.f, stored(x.dtype)
+        in_parts = x.size <= MOST_SUMMED
+        assert PARTS % w.width == 0 or not in_parts
+        vector, align = w.vector(of), BYTES[of]
+        part = f.let(f"and i64 {first}, {PARTS - 1}")
 
         def one(index: Indices) -> None:
             (number,) = x.at(index)
             number = w.spread(number)
             if self.gang.mask is not None:
                 number = w.select(self.gang.mask, number, w.constant(0, number.dtype))
-            text = number.text
-            if w.width > 1:
+            at: Index = flat(w, index, x.shape)
+            if in_parts:
+                place = f.let(f"getelementptr {of}, ptr {base}, i64 {add(w, multiply(w, at, PARTS), part)}")
+                held = f.let(f"load {vector}, ptr {place}, align {align}")
+                f.do(f"store {vector} {f.let(f'fadd {vector} {held}, {number.text}')}, ptr {place}, align {align}")
+                return
+            place = f.let(f"getelementptr {of}, ptr {base}, i64 {at}")
+            held = f.let(f"load {of}, ptr {place}")
+            if w.width == 1:
+                found = f.let(f"fadd {of} {held}, {number.text}")
+            else:
                 suffix = w.suffix_of(number.dtype, False)
-                self.f.declare(f"declare {of} @llvm.vector.reduce.fadd.{suffix}({of}, {w.vector(of)})")
-                text = self.f.let(
-                    f"call reassoc {of} @llvm.vector.reduce.fadd.{suffix}({of} 0.0, {w.vector(of)} {text})"
-                )
-            place = self.f.let(f"getelementptr {of}, ptr {base}, i64 {flat(w, index, x.shape)}")
-            held = self.f.let(f"load {of}, ptr {place}")
-            self.f.do(f"store {of} {self.f.let(f'fadd {of} {held}, {text}')}, ptr {place}")
+                f.declare(f"declare {of} @llvm.vector.reduce.fadd.{suffix}({of}, {vector})")
+                found = f.let(f"call {of} @llvm.vector.reduce.fadd.{suffix}({of} {held}, {vector} {number.text})")
+            f.do(f"store {of} {found}, ptr {place}")
 
         over(w, x.shape, one)
+
+    def join(self, sums: Sequence[str], out: Sequence[str]) -> None:
+        """What is left of the parts."""
+        for result, place, base in zip(self.signature.results, sums, out, strict=True):
+            if place == base:
+                continue
+            of = stored(result.dtype)
+            with self.f.loop(0, math.prod(result.shape), 1) as k:
+                parts = self.f.at(place, self.f.mul(k, PARTS * BYTES[of]))
+                found = joined_vector(self.w, "fadd", parts, result.dtype, PARTS)
+                self.f.do(f"store {of} {found.text}, ptr {self.f.let(f'getelementptr {of}, ptr {base}, i64 {k}')}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER
 from autobatch.backends.llvm.lanes.moves import Shapes, of_index
+from autobatch.backends.llvm.lanes.sums import total_of_floats
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
     Element,
@@ -40,12 +41,11 @@ def _combine(name: str) -> Combine:
 
 
 def _sum(w: Writer, a: Number, b: Number) -> Number:
-    """`reassoc`: the order of a sum along an array is for LLVM to choose, so it can be done by vectors."""
-    return w.instruction("fadd reassoc contract", a, b) if a.is_float else _combine("add")(w, a, b)
+    return w.sum(a, b) if a.is_float else _combine("add")(w, a, b)
 
 
 def _times(w: Writer, a: Number, b: Number) -> Number:
-    return w.instruction("fmul reassoc contract", a, b) if a.is_float else _combine("mul")(w, a, b)
+    return w.product(a, b) if a.is_float else _combine("mul")(w, a, b)
 
 
 def least(dtype: str) -> float | int:
@@ -79,6 +79,8 @@ KINDS: Mapping[str, tuple[Combine, Callable[[str], float | int]]] = {
 def total(w: Writer, kind: str, dtype: str, shape: Sequence[int], at: Callable[[Indices], Number]) -> Number:
     """What is left of all numbers of a shape."""
     combine, neutral = KINDS[kind]
+    if kind in ("sum", "prod") and dtype.startswith("float"):
+        return total_of_floats(w, kind, dtype, shape, at)
     if math.prod(shape) <= SMALL:
         found: Number | None = None
         for index in every(shape):

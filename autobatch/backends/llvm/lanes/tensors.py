@@ -11,9 +11,9 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from autobatch.backends.llvm.lanes.writer import BYTES, ELEMENTS, Number, Writer, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, ELEMENTS, Number, Writer, rounded, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 
 SMALL = 16
@@ -239,6 +239,13 @@ def copied(w: Writer, x: Tensor) -> Tensor:
     memory = fresh(w, x.dtype, x.shape)
     memory.fill(x)
     return memory.final
+
+
+def apart(x: Tensor) -> Tensor:
+    """The same numbers, each rounded by itself: products that are read twice are equal both times."""
+    if not x.dtype.startswith(("float", "complex")):
+        return x
+    return replace(x, at=lambda index: tuple(map(rounded, x.at(index))))
 
 
 # ---- variables

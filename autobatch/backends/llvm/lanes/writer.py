@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autobatch.backends.llvm.functions import INTRINSICS, Vectors, text_of
@@ -38,11 +38,13 @@ IN_VECTORS = '!"llvm.loop.vectorize.enable", i1 true'
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A value of LLVM's: one of `dtype` for each lane, or (`shared`) one for all."""
+    """A value of LLVM's: one of `dtype` for each lane, or (`shared`) one for all. `factors`: it is their product, and a
+    sum with it may round once."""
 
     text: str
     dtype: str
     shared: bool = False
+    factors: tuple[Number, Number] | None = field(default=None, compare=False)
 
     @property
     def element(self) -> str:
@@ -128,9 +130,35 @@ class Writer:
         one = f"{'f' if dtype.startswith('float') else 'i'}{bits}"
         return one if shared or self.width == 1 else f"v{self.width}{one}"
 
+    def product(self, a: Number, b: Number) -> Number:
+        """Of floats."""
+        return replace(self.instruction("fmul", a, b), factors=(a, b))
+
+    def sum(self, a: Number, b: Number) -> Number:
+        """Of floats: with a product it is one operation. It is written as one: if LLVM were to choose, it would depend
+        on the number of lanes."""
+        if a.factors is not None:
+            return self.intrinsic("fma", *a.factors, b)
+        if b.factors is not None:
+            return self.intrinsic("fma", *b.factors, a)
+        return self.instruction("fadd", a, b)
+
+    def difference(self, a: Number, b: Number) -> Number:
+        """Of floats."""
+        if a.factors is not None:
+            return self.intrinsic("fma", *a.factors, self.opposite(b))
+        if b.factors is not None:
+            one, other = b.factors
+            return self.intrinsic("fma", self.opposite(one), other, a)
+        return self.instruction("fsub", a, b)
+
+    def opposite(self, x: Number) -> Number:
+        """Of a float."""
+        return Number(self.f.let(f"fneg {self.type_of(x.dtype, x.shared)} {x.text}"), x.dtype, x.shared)
+
     def select(self, mask: Number, a: Number, b: Number) -> Number:
         if a == b:
-            return a
+            return rounded(a)
         if mask.shared:
             (a, b), shared = self.together(a, b)
             of = self.type_of(a.dtype, shared)
@@ -169,6 +197,10 @@ class Writer:
 
     # ---- variables
 
+    def bytes_of(self, dtype: str) -> int:
+        """Of one number in memory."""
+        return BYTES[stored(dtype)]
+
     def slot(self, dtype: str, shared: bool = False) -> Slot:
         return Slot(self, self.f.vector_slot(self.type_of(dtype, shared)), dtype, shared)
 
@@ -185,6 +217,13 @@ class Writer:
         if hints and parallel:
             hints.append(f'!"llvm.loop.parallel_accesses", {self.f.access_group()}')
         return self.f.loop(0, count, 1, hints)
+
+    def as_vector(self, count: int) -> AbstractContextManager[str]:
+        """A parallel loop over so many numbers, a power of two, of which LLVM makes one vector, where there is one
+        lane. (Without the last hint it is unrolled before that.)"""
+        group = f'!"llvm.loop.parallel_accesses", {self.f.access_group()}'
+        width = [f'!"llvm.loop.vectorize.width", i32 {count}', '!"llvm.loop.interleave.count", i32 1']
+        return self.f.loop(0, count, 1, [IN_VECTORS, *width, group, '!"llvm.loop.unroll.disable"'])
 
 
 @dataclass(frozen=True)
@@ -204,6 +243,11 @@ class Slot:
     def get(self) -> Number:
         found = self.w.f.let(f"load {self.w.type_of(self.dtype, self.shared)}, ptr {self.place}")
         return Number(found, self.dtype, self.shared)
+
+
+def rounded(x: Number) -> Number:
+    """A number that is not part of a sum."""
+    return x if x.factors is None else replace(x, factors=None)
 
 
 def stored(dtype: str) -> str:
