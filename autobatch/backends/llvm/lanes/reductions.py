@@ -19,6 +19,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     fresh,
     kept,
     multiply,
+    one_by_one,
     over,
     zeros,
 )
@@ -162,15 +163,14 @@ def running(kind: str) -> Callable[..., list[Tensor]]:
         def line(outer: Indices) -> None:
             held.set(w.constant(neutral(dtype), dtype))
 
-            def step(inner: Indices) -> None:
-                i = inner[0]
+            def step(i: Index) -> None:
                 if backward:
                     i = shape[axis] - 1 - i if isinstance(i, int) else w.f.sub(str(shape[axis] - 1), i)
                 index = (*outer[:axis], i, *outer[axis:])
                 held.set(combine(w, held.get(), x.one(index)))
                 memory.write(index, (held.get(),))
 
-            over(w, (shape[axis],), step)
+            one_by_one(w, shape[axis], step)
 
         for outer in every([n for k, n in enumerate(shape) if k != axis]):
             line(outer)

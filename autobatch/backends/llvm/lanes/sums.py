@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
@@ -132,8 +133,9 @@ class _Many:
             def one(part: Index) -> None:
                 memory.write((part,), (self.combine(w, memory.read((part,))[0], self.number(outer, number, part)),))
 
-            if count == 1:
-                one(begin)
+            if count <= 2:
+                for k in range(count):
+                    one(begin + k)
                 return
             with w.as_vector(count) as part:
                 one(add(w, part, begin))
@@ -146,7 +148,8 @@ class _Many:
                 turn(outer, self.turns, begin, count)
                 begin += count
 
-        over(w, self.outer, line)
+        with ExitStack() as loops:  # not for LLVM to make vectors of
+            line(tuple(loops.enter_context(w.f.loop(0, n, 1)) for n in self.outer))
 
     def by_parts(self, memory: Memory, neutral: float) -> None:
         """All of a part, then all of the next."""

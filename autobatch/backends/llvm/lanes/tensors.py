@@ -120,6 +120,16 @@ def over(w: Writer, shape: Sequence[int], do: Callable[[Indices], None], paralle
         do(tuple(0 if n == 1 else loops.enter_context(w.loop(n, parallel)) for n in shape))
 
 
+def one_by_one(w: Writer, count: int, do: Callable[[Index], None]) -> None:
+    """A loop whose turns read what those before have written."""
+    if count <= SMALL:
+        for k in range(count):
+            do(k)
+        return
+    with w.f.loop(0, count, 1) as k:
+        do(k)
+
+
 # ---- where numbers are
 
 
