@@ -126,8 +126,8 @@ def one_by_one(w: Writer, count: int, do: Callable[[Index], None]) -> None:
         for k in range(count):
             do(k)
         return
-    with w.f.loop(0, count, 1) as k:
-        do(k)
+    with w.f.loop(0, count, 1) as number:
+        do(number)
 
 
 # ---- where numbers are
