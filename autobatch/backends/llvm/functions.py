@@ -63,14 +63,19 @@ class Vectors:
 
     def constant(self, x: float) -> str:
         """A vector of equal floats, as LLVM writes constants."""
-        return self._equal(self.scalar, text_of(x, self.bits_of_one // 8))
+        return self.all_of(self.scalar, text_of(x, self.bits_of_one // 8))
 
     def whole(self, n: int) -> str:
         """A vector of equal integers."""
-        return self._equal(f"i{self.bits_of_one}", str(n))
+        return self.all_of(f"i{self.bits_of_one}", str(n))
 
-    def _equal(self, type: str, number: str) -> str:
+    def all_of(self, type: str, number: str) -> str:
+        """A vector of equal constants."""
         return number if self.lanes == 1 else f"<{', '.join([f'{type} {number}'] * self.lanes)}>"
+
+    def vector(self, type: str) -> str:
+        """As many of a type as there are lanes."""
+        return _vector(self.lanes, type)
 
     # ---- instructions
 

@@ -1,199 +1,216 @@
 """Functions of float32 that are computed in double precision: short series are exact enough there.
 
-A result is off by little more than its last rounding; `tests/backends/lanes/test_functions.py` measures it.
+A result is off by little more than its last rounding; `python -m benchmarks.ulp --full` measures all of them. What is
+not here is computed as a double would be (`double/`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 
-from autobatch.backends.llvm.functions import INTRINSICS, Vectors
+from autobatch.backends.llvm.double.arcs import TAN_OF_EIGHTH
+from autobatch.backends.llvm.double.circle import angle, or_nan_of_infinity
+from autobatch.backends.llvm.double.exponentials import LN2, LOG2_E, or_nan
+from autobatch.backends.llvm.double.logarithms import or_special, power_or_special
+from autobatch.backends.llvm.formulas import (
+    INFINITY,
+    NAN,
+    Real,
+    absolute,
+    clamped,
+    fma,
+    greatest,
+    in_double,
+    least,
+    nearest,
+    polynomial,
+    power_of_two,
+    sqrt,
+    where,
+    with_sign_of,
+)
 
-LN2 = (0.6931471805599453, 2.3190468138462996e-17)
-"""ln(2) as the nearest double, and what it lacks."""
-HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
-"""pi / 2, in three doubles."""
 LOG_TERMS = tuple(2.0 / (2 * k + 1) for k in range(7))
 """log((1 + s) / (1 - s)) = 2 s + 2/3 s^3 + 2/5 s^5 + ..., for |s| up to 0.172: what is left out is 3e-13 of it."""
 EXP_TERMS = tuple(1.0 / math.factorial(k) for k in range(10))
 """For |r| up to ln(2) / 2: what is left out is 7e-12."""
+EXPM1_TERMS = tuple(1.0 / math.factorial(k + 1) for k in range(4))
+LOG1P_TERMS = tuple((-1.0) ** k / (k + 1) for k in range(5))
+"""Up to 1e-4."""
 SIN_TERMS = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(6))
 COS_TERMS = tuple((-1.0) ** k / math.factorial(2 * k) for k in range(7))
 """For |r| up to pi / 4: 7e-12 and 4e-13."""
+ATAN = (
+    -0.33333333333265697,
+    0.1999999994953061,
+    -0.14285708076608974,
+    0.11110818413358031,
+    -0.09084078141663537,
+    0.07604579486852303,
+    -0.06026298394701879,
+    0.03293875797470985,
+)
+"""atan(x) = x + x^3 P(x^2), up to sqrt(2) - 1: 2e-12."""
+ASIN = (
+    0.1666666666549084,
+    0.07500000600759216,
+    0.04464235707939134,
+    0.030397671953511674,
+    0.022131964555376638,
+    0.0193093461897726,
+    0.005433409887231671,
+    0.02931732560480542,
+)
+"""asin(x) = x + x^3 P(x^2), up to 1/2: 8e-11."""
+ROOT_OF_HALF = 0x3FE6A09E667F3BCD
+"""The bits of sqrt(1/2)."""
 
 
-def _double(v: Vectors) -> Vectors:
-    wide = Vectors(v.f, "double", v.lanes)
-    suffix = f"{'' if v.lanes == 1 else f'v{v.lanes}'}f64"
-    for name, count in (*INTRINSICS.items(), ("fma", 3)):
-        v.f.declare(f"declare {wide.type} @llvm.{name}.{suffix}({', '.join([wide.type] * count)})")
-    return wide
-
-
-def _in_double(make: Callable[..., str]) -> Callable[..., str]:
-    """A function of doubles as one of floats."""
-
-    def single(v: Vectors, *xs: str) -> str:
-        wide = _double(v)
-        held = [v.f.let(f"fpext {v.type} {x} to {wide.type}") for x in xs]
-        return v.f.let(f"fptrunc {wide.type} {make(wide, *held)} to {v.type}")
-
-    return single
-
-
-def _series(v: Vectors, x: str, terms: Sequence[float]) -> str:
-    return v.polynomial(x, terms)
-
-
-def _power_of_two(v: Vectors, n: str) -> str:
-    """Of whole numbers from -1022 to 1023."""
-    whole = v.f.let(f"fptosi {v.type} {n} to {v.integers}")
-    return v.of_bits(v.integer("shl", v.integer("add", whole, v.whole(1023)), v.whole(52)))
-
-
-def _clamped(v: Vectors, x: str, low: float, high: float) -> str:
-    return v.call("maxnum", v.call("minnum", x, v.constant(high)), v.constant(low))
-
-
-def _or_nan(v: Vectors, found: str, *xs: str) -> str:
-    """NaN where an operand is NaN."""
-    for x in xs:
-        found = v.select(v.compare("uno", x, x), x, found)
-    return found
-
-
-def _exp(v: Vectors, x: str) -> str:
+def _exp(x: Real) -> Real:
     """Far beyond what float32 holds it is as large, or as small, as a double may be."""
-    held = _clamped(v, x, -700.0, 700.0)
-    n = v.call("rint", v.two("fmul", held, v.constant(1.0 / math.log(2.0))))
-    r = v.fma(n, v.constant(-LN2[0]), held)
-    r = v.fma(n, v.constant(-LN2[1]), r)
-    return v.two("fmul", _series(v, r, EXP_TERMS), _power_of_two(v, n))
+    held = clamped(x, -700.0, 700.0)
+    n = nearest(held * LOG2_E)
+    r = fma(n, -LN2[1], fma(n, -LN2[0], held))
+    return polynomial(r, EXP_TERMS) * power_of_two(n.whole())
 
 
-def _log(v: Vectors, x: str) -> str:
+def _log(x: Real) -> Real:
     """Of doubles that are not subnormal; of 0 it is some -709, of infinity some 710, of negative numbers nonsense."""
-    bits = v.bits(x)
-    above = v.integer("sub", bits, v.whole(0x3FE6A09E667F3BCD))  # the bits of sqrt(1/2)
-    n = v.f.let(f"sitofp {v.integers} {v.integer('ashr', above, v.whole(52))} to {v.type}")
-    low = v.integer("and", above, v.whole(0x000FFFFFFFFFFFFF))
-    m = v.of_bits(v.integer("add", low, v.whole(0x3FE6A09E667F3BCD)))
-    s = v.two("fdiv", v.two("fsub", m, v.constant(1.0)), v.two("fadd", m, v.constant(1.0)))
-    series = v.two("fmul", s, _series(v, v.two("fmul", s, s), LOG_TERMS))
-    return v.fma(n, v.constant(LN2[0]), v.fma(n, v.constant(LN2[1]), series))
+    above = x.bits() - ROOT_OF_HALF
+    n = (above >> 52).as_float()
+    m = ((above & 0x000FFFFFFFFFFFFF) + ROOT_OF_HALF).bits_as_float()
+    s = (m - 1.0) / (m + 1.0)
+    return fma(n, LN2[0], fma(n, LN2[1], s * polynomial(s * s, LOG_TERMS)))
 
 
-def _log_or_special(v: Vectors, x: str) -> str:
-    found = v.select(v.compare("oeq", x, v.constant(float("inf"))), x, _log(v, x))
-    found = v.select(v.compare("oeq", x, v.constant(0.0)), v.constant(float("-inf")), found)
-    return v.select(v.compare("uge", x, v.constant(0.0)), _or_nan(v, found, x), v.constant(float("nan")))
+def _pow(x: Real, y: Real) -> Real:
+    return power_or_special(x, y, _exp(y * _log(greatest(absolute(x), 1e-300))))
 
 
-def _pow(v: Vectors, x: str, y: str) -> str:
-    """As C has it: 1 to any power is 1, anything to the power 0 is 1, a negative number has whole powers."""
-    zero, one = v.constant(0.0), v.constant(1.0)
-    size = v.call("fabs", x)
-    found = _exp(v, v.two("fmul", y, _log(v, v.call("maxnum", size, v.constant(1e-300)))))
-    infinite = v.constant(float("inf"))
-    rises = v.compare("ogt", y, zero)
-    found = v.select(v.compare("oeq", size, zero), v.select(rises, zero, infinite), found)
-    found = v.select(v.compare("oeq", size, infinite), v.select(rises, infinite, zero), found)
-    y_size = v.call("fabs", y)
-    endless = v.compare("oeq", y_size, infinite)
-    above = v.compare("ogt", size, one)
-    to_endless = v.select(_same_bool(v, above, rises), infinite, zero)
-    to_endless = v.select(v.compare("oeq", size, one), one, to_endless)
-    found = v.select(endless, to_endless, found)
-    whole = v.compare("oeq", v.call("floor", y), y)
-    half = v.two("fmul", y, v.constant(0.5))
-    even = v.compare("oeq", v.call("floor", half), half)
-    negative = v.f.let(f"icmp slt {v.integers} {v.bits(x)}, {v.whole(0)}")  # -0 as well
-    flipped = v.f.let(f"fneg {v.type} {found}")
-    odd = v.f.let(f"select {v.mask} {even}, {v.mask} {_all(v, False)}, {v.mask} {whole}")
-    turns = v.f.let(f"and {v.mask} {negative}, {odd}")
-    found = v.select(turns, flipped, found)
-    below = v.compare("olt", x, zero)
-    fraction = v.f.let(f"xor {v.mask} {whole}, {_all(v, True)}")
-    finite = v.compare("one", size, infinite)
-    wrong = v.f.let(f"and {v.mask} {v.f.let(f'and {v.mask} {below}, {fraction}')}, {finite}")
-    found = v.select(wrong, v.constant(float("nan")), found)
-    found = _or_nan(v, found, x, y)
-    found = v.select(v.compare("oeq", x, one), one, found)
-    return v.select(v.compare("oeq", y, zero), one, found)
+def _expm1(x: Real) -> Real:
+    series = x * polynomial(x, EXPM1_TERMS)
+    return or_nan(x, where(absolute(x) < 1e-4, series, _exp(x) - 1.0))
 
 
-def _all(v: Vectors, value: bool) -> str:
-    text = "true" if value else "false"
-    return text if v.lanes == 1 else f"<{', '.join([f'i1 {text}'] * v.lanes)}>"
-
-
-def _same_bool(v: Vectors, a: str, b: str) -> str:
-    different = v.f.let(f"xor {v.mask} {a}, {b}")
-    return v.f.let(f"xor {v.mask} {different}, {_all(v, True)}")
-
-
-def _expm1(v: Vectors, x: str) -> str:
-    small = v.compare("olt", v.call("fabs", x), v.constant(1e-4))
-    series = v.two("fmul", x, _series(v, x, [1.0 / math.factorial(k + 1) for k in range(4)]))
-    return _or_nan(v, v.select(small, series, v.two("fsub", _exp(v, x), v.constant(1.0))), x)
-
-
-def _log1p(v: Vectors, x: str) -> str:
+def _log1p(x: Real) -> Real:
     """Of a small number by its series, so that no digit of it is lost in a sum with 1."""
-    small = v.compare("olt", v.call("fabs", x), v.constant(1e-4))
-    series = v.two("fmul", x, _series(v, x, [(-1.0) ** k / (k + 1) for k in range(5)]))
-    return v.select(small, series, _log_or_special(v, v.two("fadd", x, v.constant(1.0))))
+    above = x + 1.0
+    return where(absolute(x) < 1e-4, x * polynomial(x, LOG1P_TERMS), or_special(above, _log(above)))
 
 
-def _exp2(v: Vectors, x: str) -> str:
-    return _or_nan(v, _exp(v, v.two("fmul", x, v.constant(math.log(2.0)))), x)
-
-
-def _sinh(v: Vectors, x: str) -> str:
+def _sinh(x: Real) -> Real:
     """By expm1, which is exact near 0: sinh(x) = (e + e / (e + 1)) / 2 for x from 0 on."""
-    e = _expm1(v, v.call("minnum", v.call("fabs", x), v.constant(200.0)))
-    found = v.two("fmul", v.constant(0.5), v.two("fadd", e, v.two("fdiv", e, v.two("fadd", e, v.constant(1.0)))))
-    negative = v.f.let(f"icmp slt {v.integers} {v.bits(x)}, {v.whole(0)}")
-    return _or_nan(v, v.select(negative, v.f.let(f"fneg {v.type} {found}"), found), x)
+    e = _expm1(least(absolute(x), 200.0))
+    return or_nan(x, with_sign_of((e + e / (e + 1.0)) * 0.5, x))
 
 
-def _cosh(v: Vectors, x: str) -> str:
-    e = _exp(v, _clamped(v, x, -200.0, 200.0))
-    found = v.two("fmul", v.constant(0.5), v.two("fadd", e, v.two("fdiv", v.constant(1.0), e)))
-    return _or_nan(v, found, x)
+def _cosh(x: Real) -> Real:
+    e = _exp(clamped(x, -200.0, 200.0))
+    return or_nan(x, (e + 1.0 / e) * 0.5)
 
 
-def _circle(v: Vectors, x: str) -> tuple[str, str]:
-    """sin(x) and cos(x): x = n pi/2 + r, and n says which of the two series of r it is, and with what sign. Beyond
-    some 1e15, where neighbouring floats are more than a turn apart, it is a sine of something near x."""
-    n = v.call("rint", v.two("fmul", x, v.constant(2.0 / math.pi)))
-    r = v.fma(n, v.constant(-HALF_PI[0]), x)
-    r = v.fma(n, v.constant(-HALF_PI[1]), r)
-    r = v.fma(n, v.constant(-HALF_PI[2]), r)
-    square = v.two("fmul", r, r)
-    sin = v.two("fmul", r, _series(v, square, SIN_TERMS))
-    cos = _series(v, square, COS_TERMS)
-    whole = v.f.let(f"fptosi {v.type} {_clamped(v, n, -9e18, 9e18)} to {v.integers}")
+def _tanh(x: Real) -> Real:
+    """e / (e + 2) with e = expm1(2 |x|)."""
+    e = _expm1(2.0 * least(absolute(x), 20.0))
+    return or_nan(x, with_sign_of(e / (e + 2.0), x))
 
-    def bit(n: str, value: int) -> str:
-        return v.f.let(f"icmp ne {v.integers} {v.integer('and', n, v.whole(value))}, {v.whole(0)}")
 
-    swapped = bit(whole, 1)
+def _logistic(x: Real) -> Real:
+    return or_nan(x, 1.0 / (_exp(-x) + 1.0))
+
+
+def _asinh(x: Real) -> Real:
+    """log(1 + t) with t = |x| + x^2 / (1 + sqrt(x^2 + 1))."""
+    size = absolute(x)
+    found = _log1p(size + size * size / (sqrt(fma(size, size, 1.0)) + 1.0))
+    return with_sign_of(where(size.equals(INFINITY), size, found), x)
+
+
+def _acosh(x: Real) -> Real:
+    """log(1 + t) with t = (x - 1) + sqrt((x - 1) (x + 1))."""
+    above = x - 1.0
+    return _log1p(above + sqrt(where(above < 0.0, NAN, above * (x + 1.0))))
+
+
+def _atanh(x: Real) -> Real:
+    """log(1 + t) / 2 with t = 2 |x| / (1 - |x|)."""
+    size = absolute(x)
+    return with_sign_of(_log1p((size + size) / (1.0 - size)) * 0.5, x)
+
+
+def _atan2(y: Real, x: Real) -> Real:
+    """The smaller number over the larger one, and that less an eighth of a turn."""
+    along, up = absolute(x), absolute(y)
+    steep = up > along
+    above, below = where(steep, along, up), where(steep, up, along)
+    level = above.equals(below)
+    above = where(level, where(below.equals(0.0), 0.0, above.like(1.0)), above)
+    below = where(level, 1.0, below)
+    turned = above > below * TAN_OF_EIGHTH
+    q = where(turned, above - below, above) / where(turned, above + below, below)
+    q = where(below.equals(INFINITY), 0.0, q)
+    arc = fma(q * (q * q), polynomial(q * q, ATAN), q) + where(turned, q.like(0.25 * math.pi), 0.0)
+    arc = where(steep, 0.5 * math.pi - arc, arc)
+    return or_nan(x, or_nan(y, with_sign_of(where(x.is_negative(), math.pi - arc, arc), y)))
+
+
+def _asin_of_small(x: Real) -> Real:
+    return fma(x * (x * x), polynomial(x * x, ASIN), x)
+
+
+def _acos(x: Real) -> Real:
+    """By asin; from 1/2 on by that of the half angle."""
+    size = absolute(x)
+    far = size > 0.5
+    arc = _asin_of_small(where(far, sqrt(fma(size, -0.5, 0.5)), x))
+    folded = where(x < 0.0, math.pi - (arc + arc), arc + arc)
+    return or_nan(x, where(far, folded, 0.5 * math.pi - arc))
+
+
+def _asin(x: Real) -> Real:
+    size = absolute(x)
+    far = size > 0.5
+    arc = _asin_of_small(where(far, sqrt(fma(size, -0.5, 0.5)), size))
+    return or_nan(x, with_sign_of(where(far, 0.5 * math.pi - (arc + arc), arc), x))
+
+
+def _circle(x: Real) -> tuple[Real, Real]:
+    at = angle(x)
+    r = at.r.high
+    z = r * r
+    sin, cos = r * polynomial(z, SIN_TERMS), polynomial(z, COS_TERMS)
+    odd = at.n.has(1)
     found = []
-    for one, other, turned in ((sin, cos, whole), (cos, sin, v.integer("add", whole, v.whole(1)))):
-        chosen = v.select(swapped, other, one)
-        found.append(v.select(bit(turned, 2), v.f.let(f"fneg {v.type} {chosen}"), chosen))
-    wrong = v.two("fsub", x, x)  # NaN of what is not finite
-    return v.two("fadd", found[0], wrong), v.two("fadd", found[1], wrong)
+    for one, other, n in ((sin, cos, at.n), (cos, sin, at.n + 1)):
+        chosen = where(odd, other, one)
+        found.append(or_nan_of_infinity(x, where(n.has(2), -chosen, chosen)))
+    return found[0], found[1]
 
 
-exp2 = _in_double(_exp2)
-expm1 = _in_double(_expm1)
-log1p = _in_double(_log1p)
-pow = _in_double(_pow)
-sinh = _in_double(_sinh)
-cosh = _in_double(_cosh)
-sin = _in_double(lambda v, x: _circle(v, x)[0])
-cos = _in_double(lambda v, x: _circle(v, x)[1])
-tan = _in_double(lambda v, x: v.two("fdiv", *_circle(v, x)))
+def _sin(x: Real) -> Real:
+    return where(x.equals(0.0), x, _circle(x)[0])
+
+
+def _tan(x: Real) -> Real:
+    sin, cos = _circle(x)
+    return where(x.equals(0.0), x, sin / cos)
+
+
+exp2 = in_double(lambda x: or_nan(x, _exp(x * LN2[0])))
+expm1 = in_double(_expm1)
+log1p = in_double(_log1p)
+pow = in_double(_pow)
+sinh = in_double(_sinh)
+cosh = in_double(_cosh)
+sin = in_double(_sin)
+cos = in_double(lambda x: _circle(x)[1])
+tan = in_double(_tan)
+tanh = in_double(_tanh)
+logistic = in_double(_logistic)
+asinh = in_double(_asinh)
+acosh = in_double(_acosh)
+atanh = in_double(_atanh)
+asin = in_double(_asin)
+acos = in_double(_acos)
+atan2 = in_double(_atan2)
+atan = in_double(lambda x: _atan2(x, x.like(1.0)))

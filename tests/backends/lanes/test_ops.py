@@ -55,6 +55,14 @@ CASES = {
         lambda x, y: (x + y, x - y, x * y, -x, abs(x), jnp.maximum(x, y), jnp.minimum(x, y), jnp.sign(x)),
         (EXTREME, ints()),
     ),
+    "arcs": (
+        lambda x, y: (
+            *(lax.asin(x), lax.acos(x), lax.atan(x), lax.atanh(x), lax.asinh(x), lax.acosh(x)),
+            *(lax.atan2(x, y), lax.cbrt(x)),
+        ),
+        (floats(low=-1, high=1.5), floats()),
+    ),
+    "remainders and neighbours": (lambda x, y: (lax.rem(x, y), lax.nextafter(x, y)), (floats(), floats())),
     "division of ints": (lambda x, y: (lax.div(x, y), lax.rem(x, y)), (EXTREME, jnp.roll(EXTREME, 1))),
     "division by zero": (lambda x, y: (lax.div(x, y), lax.rem(x, y)), (ints(), jnp.zeros(COUNT, jnp.int32))),
     "division of unsigned": (

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from autobatch.backends.llvm import functions, wide
+from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.lanes.writer import Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
@@ -33,7 +32,7 @@ def _divide(w: Writer, op: Op, a: Number, b: Number) -> Number:
 
 def _remainder(w: Writer, op: Op, a: Number, b: Number) -> Number:
     if a.is_float:
-        raise RefusedError("the remainder of floats")
+        return FLOATS["rem"](w, op, a, b)
     return _whole_division(w, "rem", a, b)
 
 
@@ -114,20 +113,6 @@ def _shift(name: str) -> Make:
     return make
 
 
-def _of_floats(name: str, single: Any, double: Any = None) -> Make:
-    """A function of floats, in single precision and, where there is one, in double."""
-
-    def make(w: Writer, op: Op, *xs: Number) -> Number:
-        if any(key == "accuracy" and value is not None for key, value in op.params):
-            raise RefusedError(f"{name} of a given accuracy")
-        found = single if xs[0].dtype == "float32" else double
-        if found is None or not xs[0].is_float:
-            raise RefusedError(f"{name} of {xs[0].dtype}")
-        return w.function(found, *xs)
-
-    return make
-
-
 def _intrinsic(name: str) -> Make:
     def make(w: Writer, op: Op, x: Number) -> Number:
         if not x.is_float or any(key == "accuracy" and value is not None for key, value in op.params):
@@ -155,12 +140,6 @@ def _integer_pow(w: Writer, op: Op, x: Number) -> Number:
         power = times(w, op, power, power) if left else power
     total = w.constant(1, x.dtype) if total is None else total
     return _divide(w, op, w.constant(1, x.dtype), total) if op["y"] < 0 else total
-
-
-def _pow(w: Writer, op: Op, x: Number, y: Number) -> Number:
-    if x.dtype != "float32" or y.dtype != x.dtype:
-        raise RefusedError(f"a power of {x.dtype}")
-    return w.function(wide.pow, x, y)
 
 
 def _round(w: Writer, op: Op, x: Number) -> Number:
@@ -210,6 +189,7 @@ def _same(w: Writer, op: Op, x: Number) -> Number:
 
 
 BY_NUMBER: Mapping[str, Make] = {
+    **FLOATS,
     "abs": _abs,
     "add": _arithmetic(Writer.sum, "add"),
     "add_any": _arithmetic(Writer.sum, "add"),
@@ -219,22 +199,14 @@ BY_NUMBER: Mapping[str, Make] = {
     "clamp": _clamp,
     "convert_element_type": lambda w, op, x: convert(w, x, str(op["new_dtype"])),
     "copy": _same,
-    "cos": _of_floats("cos", wide.cos),
-    "cosh": _of_floats("cosh", wide.cosh),
     "div": _divide,
     "eq": _compare("oeq", "eq", "eq"),
-    "exp": _of_floats("exp", functions.exp),
-    "exp2": _of_floats("exp2", wide.exp2),
-    "expm1": _of_floats("expm1", wide.expm1),
     "floor": _intrinsic("floor"),
     "ge": _compare("oge", "sge", "uge"),
     "gt": _compare("ogt", "sgt", "ugt"),
     "integer_pow": _integer_pow,
     "is_finite": _is_finite,
     "le": _compare("ole", "sle", "ule"),
-    "log": _of_floats("log", functions.log),
-    "log1p": _of_floats("log1p", wide.log1p),
-    "logistic": _of_floats("logistic", functions.logistic),
     "lt": _compare("olt", "slt", "ult"),
     "max": _extreme("max"),
     "min": _extreme("min"),
@@ -244,7 +216,6 @@ BY_NUMBER: Mapping[str, Make] = {
     "not": _not,
     "or": _logical("or"),
     "population_count": lambda w, op, x: w.intrinsic("ctpop", x),
-    "pow": _pow,
     "rem": _remainder,
     "round": _round,
     "rsqrt": _rsqrt,
@@ -252,22 +223,13 @@ BY_NUMBER: Mapping[str, Make] = {
     "shift_right_arithmetic": _shift("ashr"),
     "shift_right_logical": _shift("lshr"),
     "sign": _sign,
-    "sin": _of_floats("sin", wide.sin),
-    "sinh": _of_floats("sinh", wide.sinh),
     "sqrt": _intrinsic("sqrt"),
     "square": _square,
     "stop_gradient": _same,
     "sub": _arithmetic(Writer.difference, "sub"),
-    "tan": _of_floats("tan", wide.tan),
-    "tanh": _of_floats("tanh", functions.tanh),
     "xor": _logical("xor"),
 }
 """By the name of JAX's primitive."""
 
-COSTLY = frozenset(
-    (
-        *("cos", "cosh", "div", "exp", "exp2", "expm1", "log", "log1p", "logistic", "pow", "rem", "rsqrt", "sin"),
-        *("sinh", "sqrt", "tan", "tanh"),
-    )
-)
+COSTLY = frozenset((*FLOATS, "div", "rsqrt", "sqrt"))
 """Not computed twice."""

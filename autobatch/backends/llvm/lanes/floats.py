@@ -1,0 +1,71 @@
+"""Functions of floats that work number by number: one table of formulas, for each dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from autobatch.backends.llvm import functions, wide
+from autobatch.backends.llvm.double import arcs, circle, exponentials, logarithms, steps
+from autobatch.backends.llvm.formulas import Formula, called, in_double, inline
+from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.ir.ops import Op
+
+Written = Callable[..., str]
+"""`written(vectors, *xs)`."""
+
+
+def of_floats(name: str, written: Mapping[str, Written]) -> Callable[..., Number]:
+    """A function of floats of one dtype, by the dtype."""
+
+    def make(w: Writer, op: Op, *xs: Number) -> Number:
+        if any(key == "accuracy" and value is not None for key, value in op.params):
+            raise RefusedError(f"{name} of a given accuracy")
+        if xs[0].dtype not in written or any(x.dtype != xs[0].dtype for x in xs):
+            raise RefusedError(f"{name} of {' and '.join(x.dtype for x in xs)}")
+        return w.function(written[xs[0].dtype], *xs)
+
+    return make
+
+
+def _once(name: str, formula: Formula) -> Written:
+    """A function that gangs call. One lane has it in place, where LLVM can make vectors of the loop around it."""
+    in_gangs, alone = called(f"ab_{name}", formula), inline(formula)
+    return lambda v, *xs: alone(v, *xs) if v.lanes == 1 else in_gangs(v, *xs)
+
+
+def _both(name: str, single: Formula, double: Formula) -> Callable[..., Number]:
+    return of_floats(name, {"float32": _once(name, single), "float64": _once(name, double)})
+
+
+def _rounded(name: str, double: Formula) -> Callable[..., Number]:
+    """The double, rounded."""
+    return _both(name, in_double(double), double)
+
+
+FLOATS: Mapping[str, Callable[..., Number]] = {
+    "acos": _both("acos", wide.acos, arcs.acos),
+    "acosh": _both("acosh", wide.acosh, logarithms.acosh),
+    "asin": _both("asin", wide.asin, arcs.asin),
+    "asinh": _both("asinh", wide.asinh, logarithms.asinh),
+    "atan": _both("atan", wide.atan, arcs.atan),
+    "atan2": _both("atan2", wide.atan2, arcs.atan2),
+    "atanh": _both("atanh", wide.atanh, logarithms.atanh),
+    "cbrt": _rounded("cbrt", steps.cbrt),
+    "cos": _both("cos", wide.cos, circle.cos),
+    "cosh": _both("cosh", wide.cosh, exponentials.cosh),
+    "exp": of_floats("exp", {"float32": lambda v, x: functions.exp(v, x), "float64": _once("exp", exponentials.exp)}),
+    "exp2": _both("exp2", wide.exp2, exponentials.exp2),
+    "expm1": _both("expm1", wide.expm1, exponentials.expm1),
+    "log": of_floats("log", {"float32": lambda v, x: functions.log(v, x), "float64": _once("log", logarithms.log)}),
+    "log1p": _both("log1p", wide.log1p, logarithms.log1p),
+    "logistic": _both("logistic", wide.logistic, exponentials.logistic),
+    "nextafter": _both("nextafter", steps.neighbour, steps.neighbour),
+    "pow": _both("pow", wide.pow, logarithms.pow),
+    "rem": _both("rem", steps.remainder, steps.remainder),
+    "sin": _both("sin", wide.sin, circle.sin),
+    "sinh": _both("sinh", wide.sinh, exponentials.sinh),
+    "tan": _both("tan", wide.tan, circle.tan),
+    "tanh": _both("tanh", wide.tanh, exponentials.tanh),
+}
+"""By the name of JAX's primitive."""
