@@ -6,10 +6,13 @@ from autobatch.backends.llvm.double.exponentials import or_nan
 from autobatch.backends.llvm.formulas import (
     INFINITY,
     NAN,
+    Mask,
     Real,
+    Whole,
     absolute,
     fma,
     if_any,
+    scaled,
     toward_zero,
     where,
     where_whole,
@@ -41,21 +44,52 @@ def cbrt(x: Real) -> Real:
 
 
 def remainder(x: Real, y: Real) -> Real:
-    """Of division that rounds toward zero, as C's `fmod`: exact. Where the quotient has more digits than a float it is
-    C's function, lane by lane."""
+    """Of division that rounds toward zero, as C's `fmod`: exact."""
     a, b = absolute(x), absolute(y)
-    digits = 23 if x.v.bits_of_one == 32 else 52
-    quotient = a / b
-    # the quotient is rounded, so that the whole number may be one too large
-    rest = fma(-toward_zero(quotient), b, a)
-    rest = where(rest < 0.0, rest + b, rest)
+    wrong = a.equals(INFINITY) | b.equals(0.0)
+    usual = _less_whole(a, b)
+    far = (a / b).is_("oge", 2.0 ** (_digits(x) - 1)) & ~wrong
+    (rest,) = if_any(far, [usual], lambda: [_long_division(a, b, far)])
     rest = where(b.equals(INFINITY), a, rest)
-    far = quotient.is_("oge", 2.0**digits) & a.is_("one", INFINITY) & (b > 0.0)
-    (rest,) = if_any(
-        far, [rest], lambda: [Real(x.v, x.v.two("frem", where(far, a, 0.0).text, where(far, b, 1.0).text))]
-    )
-    found = with_sign_of(rest, x)
-    return or_nan(y, or_nan(x, where(a.equals(INFINITY) | b.equals(0.0), NAN, found)))
+    return or_nan(y, or_nan(x, where(wrong, NAN, with_sign_of(rest, x))))
+
+
+def _digits(x: Real) -> int:
+    return 24 if x.v.bits_of_one == 32 else 53
+
+
+def _less_whole(a: Real, b: Real) -> Real:
+    """a - n b for the largest whole n, which fits a float. The quotient is rounded: it may be one too large."""
+    rest = fma(-toward_zero(a / b), b, a)
+    return where(rest < 0.0, rest + b, rest)
+
+
+def _long_division(a: Real, b: Real, mask: Mask) -> Real:
+    """By b 2^k, where quotients are short, until k is 0."""
+    v, short = a.v, _digits(a) - 6
+    most = 253 if v.bits_of_one == 32 else 2045  # of two factors that are floats
+    slot = v.f.vector_slot(v.type)
+    v.f.do(f"store {v.type} {where(mask, a, 0.0).text}, ptr {slot}")
+
+    def held() -> Real:
+        return Real(v, v.f.let(f"load {v.type}, ptr {slot}"))
+
+    with v.f.whilst(lambda: (mask & (held() >= b)).any()):
+        rest = held()
+        k = _exponent(rest) - _exponent(b) - short
+        k = where_whole(k.is_("sgt", most), most, where_whole(k.is_("sgt", 0), k, 0))
+        by = scaled(b, k)
+        found = where(mask & (rest >= b), _less_whole(rest, by), rest)
+        v.f.do(f"store {v.type} {found.text}, ptr {slot}")
+    return held()
+
+
+def _exponent(x: Real) -> Whole:
+    """Of positive numbers, subnormal ones as well."""
+    digits = _digits(x)
+    small = x < 2.0 ** (-126 if digits == 24 else -1022)
+    bits = where(small, x * 2.0**digits, x).bits().logical(digits - 1)
+    return bits - where_whole(small, digits, 0)
 
 
 def neighbour(x: Real, toward: Real) -> Real:

@@ -50,11 +50,10 @@ FIRST = 32
 
 @cache
 def library() -> Mapping[str, int]:
-    """The addresses of functions of the C library: those that a stack needs, those that LLVM makes of loops, and
-    remainders of floats that are far apart."""
+    """The addresses of functions of the C library: those that a stack needs, and those that LLVM makes of loops."""
     library = ctypes.CDLL(None)
     found = {}
-    for name in ("realloc", "free", "memcpy", "memmove", "memset", "fmod", "fmodf"):
+    for name in ("realloc", "free", "memcpy", "memmove", "memset"):
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         assert address is not None
         found[name] = address
