@@ -66,7 +66,7 @@ from autobatch.vectorize.divisors import check_divisors
 from autobatch.vectorize.frames import build_system
 from autobatch.vectorize.indices import keep_known_bounds
 from autobatch.vectorize.kinds import loops_to_functions
-from autobatch.vectorize.masks import mask_numeric_control
+from autobatch.vectorize.masks import mask_numeric_control, take_gradients
 from autobatch.vectorize.refuse import refuse_made_strings, refuse_numeric_control, refuse_wide_constants
 from autobatch.vectorize.specialise import in_recurrences, specialise
 from autobatch.vectorize.stack import Limits, use_stack
@@ -413,6 +413,8 @@ def _control(
     moved = False
     try:
         while True:
+            module, open_ = take_gradients(module, reads, on_device, known, allowed, schema)
+            module = passes.after("gradients", module)
             found = mask_numeric_control(module, reads, on_device, known, allowed, schema, floats, integers.unknown)
             moved = found.moved
             if moved and found.ahead:
@@ -435,7 +437,7 @@ def _control(
                 raise _StaysOnHost
             module = passes.after("stack", stacked)
         refuse_made_strings(functions)
-        refuse_numeric_control(functions, facts, integers.unknown, traced, found.obstacles)
+        refuse_numeric_control(functions, facts, integers.unknown, traced, {**found.obstacles, **open_})
         refuse_wide_constants(functions, facts)
     except UnsupportedError as error:
         if moved:

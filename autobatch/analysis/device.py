@@ -16,6 +16,7 @@ from typing import assert_never
 
 from autobatch.analysis.structure import decided
 from autobatch.ir.core import Apply, Call, For, If, Instruction, Literal, Map, Module, Operand, Region, Value, While
+from autobatch.ir.ops import INHERENT
 from autobatch.ir.types import Array, Made
 from autobatch.runtime.returned import element_type
 
@@ -78,7 +79,8 @@ class _Found:
             self.add(a for a in region.args if _is_key(a))
         for instruction in region.body:
             if self.inherent:
-                self.add(r for r in instruction.results if _is_key(r) or isinstance(element_type(r.type), Made))
+                made = isinstance(instruction, Apply) and instruction.op.name in INHERENT
+                self.add(r for r in instruction.results if made or _is_key(r) or isinstance(element_type(r.type), Made))
             self.instruction(instruction)
 
     def instruction(self, instruction: Instruction) -> None:

@@ -29,7 +29,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.host_ops import never_fails
-from autobatch.ir.ops import OF_CONTROL, Op, about
+from autobatch.ir.ops import INHERENT, Op, about
 from autobatch.ir.types import Array, List, Made
 from autobatch.runtime.returned import element_type
 
@@ -182,7 +182,7 @@ class _Analysis:
             return [site.operands[k] for site in self.sites[name]]
         instruction, k = self.definition[value]
         match instruction:
-            case Apply(op=op) if op.name in OF_CONTROL or op.name == "masked":
+            case Apply(op=op) if op.name in INHERENT:
                 return None
             case Apply(op=op, operands=xs):
                 return () if op.name == "length" or (not through_calls and is_host_only(op)) else xs

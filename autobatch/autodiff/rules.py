@@ -19,8 +19,8 @@ from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Literal, Operand, Value
 from autobatch.ir.leaf import Rule
-from autobatch.ir.masked import holds_loop, is_masked
-from autobatch.ir.ops import Op, of_derivatives
+from autobatch.ir.masked import derives_loop, holds_loop, is_masked
+from autobatch.ir.ops import Op, of_derivatives, own
 from autobatch.ir.system import Atom, Compute, Contract, Variable
 from autobatch.ir.types import Array
 from autobatch.source import NOWHERE, Span
@@ -64,13 +64,23 @@ def as_pullback(rule: Rule, span: Span) -> Op:
     A loop of masked code is differentiated in reverse once: the derivative of its derivative is refused."""
     if not is_masked(rule.op):
         return of_derivatives("pullback", rule=rule, loops=jax_compat.loops(row_rule(rule, span).jaxpr))
-    if rule.op.name == "pullback" and rule.op["loops"]:
+    if derives_loop(rule.op):
         raise UnsupportedError(
             "a loop that computed numbers end has no second derivative in reverse",
             span,
             "differentiate forward over reverse (ab.hvp), or give the loop a fixed number of turns (range)",
         )
     return of_derivatives("pullback", rule=rule, loops=holds_loop(rule.op))
+
+
+def inner_pullback(op: Op) -> Op:
+    """The operation `gradient_of` as the derivative of a masked operation: of its operands, and of the cotangent of the
+    number."""
+    region = op["region"]
+    types = tuple(a.type for a in region.args)
+    of = own("masked", region=region, sites=())
+    number = tuple(r.type for r in region.results)
+    return as_pullback(Rule(of, types, (None,) * len(types), number, (True,), op["wrt"]), NOWHERE)
 
 
 def row_rule(rule: Rule, span: Span) -> Any:

@@ -19,6 +19,7 @@ from autobatch.frontend.builtin_functions import BUILTINS, METHODS, packed
 from autobatch.frontend.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.construct import construct
 from autobatch.frontend.fields import replaced
+from autobatch.frontend.gradients import gradient, has_gradient, transform_of
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.mutation import changes, refuse_by_another_name
@@ -285,7 +286,10 @@ def library(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstra
     try:
         return trace(s, function, args, kwargs)
     except Untraceable as error:
-        if function is _run_deferred and isinstance(error.error, jax.errors.TracerBoolConversionError):
+        if function is _run_deferred and _is_of_control(error.error):
+            assert isinstance(args[0], v.Method)
+            if has_gradient(transform_of(args[0])):
+                return gradient(s, args[0], args[1:], kwargs, functools.partial(call, span=s.span))
             s.refuse(
                 f"{_called(function, args)}() of a function that branches or loops on computed numbers", OF_CONTROL
             )
@@ -293,9 +297,16 @@ def library(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstra
 
 
 OF_CONTROL = (
-    "inside it write a choice as jnp.where or jax.lax.cond, a loop as jax.lax.scan; or take the derivative outside, of "
-    "the batched function: ab.grad, ab.vjp"
+    "inside it write a choice as jnp.where or jax.lax.cond, a loop as jax.lax.scan; of jax.grad and jax.value_and_grad "
+    "it may branch and loop as it likes"
 )
+
+
+def _is_of_control(error: Exception) -> bool:
+    """Did JAX stop where a number of the program was to decide something?"""
+    return isinstance(
+        error, jax.errors.ConcretizationTypeError | jax.errors.TracerIntegerConversionError
+    ) or "an object or a list of an example" in str(error)
 
 
 def _called(function: Any, args: Arguments) -> str:

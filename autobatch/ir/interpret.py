@@ -256,7 +256,7 @@ def _number(op: Op, operands: Sequence[Array], results: tuple[Array, ...]) -> Op
     """A leaf operation on numbers: Python's where all operands are on the host, otherwise JAX's."""
 
     def apply(*xs: Any) -> Sequence[Any]:
-        if any(map(_is_device, xs)) or any(r.dtype.startswith("key") for r in results):
+        if op.name == "seed" or any(map(_is_device, xs)) or any(r.dtype.startswith("key") for r in results):
             return _on_device(op, results)(*map(_device, xs, operands))
         failed = host_ops.fails(op, *xs)
         if failed is not None and failed.any():
@@ -491,9 +491,8 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "bounds": lambda op, operands, results, memory: lambda index: _in_range(op, index),
     "undefined": _undefined,
     "reduce": lambda op, operands, results, memory: _reduce(op["kind"], operands[0].elem, results[0]),
-    "masked": lambda op, operands, results, memory: (
-        lambda *xs: leaf.masked(op["region"], [*map(_device, xs, operands)])
-    ),
+    "masked": lambda op, operands, *_: lambda *xs: leaf.masked(op["region"], [*map(_device, xs, operands)]),
+    "gradient_of": lambda op, operands, *_: lambda *xs: leaf.gradient_of(op, [*map(_device, xs, operands)]),
     "stack": lambda op, operands, results, memory: _stack(operands[0].elem, results[0]),
 }
 """Our own operations that are no arithmetic: from the instruction's op and types to a function of values."""

@@ -104,6 +104,7 @@ NUMERIC: dict[str, Callable[..., Any]] = {
     "convert": lambda op, x: jnp.asarray(x).astype(op["dtype"]),
     "pullback": _pullback,
     "within": lambda op, x: x,
+    "seed": lambda op, x: jnp.asarray(x),
     "undefined": lambda op: jnp.zeros(op["type"].shape, jax_compat.device_dtype(op["type"])),
 }
 """One row for each operation of our own with `host=False` that works on arrays (not on lists)."""
@@ -117,6 +118,8 @@ def evaluate(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:
         return jax_compat.bind(op, results, *xs)
     if op.name == "masked":
         return masked(op["region"], xs)
+    if op.name == "gradient_of":
+        return gradient_of(op, xs)
     return [NUMERIC[op.name](op, *xs)]
 
 
@@ -168,6 +171,20 @@ def masked(region: Region, xs: Sequence[Any]) -> Sequence[Any]:
                 assert_never(instruction)
 
     return run(region, xs)
+
+
+def gradient_of(op: Op, xs: Sequence[Any]) -> Sequence[Any]:
+    """The derivatives of the number that a region yields, on the values of one lane, as `masked` has it."""
+    wrt: Sequence[int] = op["wrt"]
+
+    def of(*moved: Any) -> Any:
+        whole = list(xs)
+        for k, x in zip(wrt, moved, strict=True):
+            whole[k] = x
+        return masked(op["region"], whole)[0]
+
+    found: Sequence[Any] = jax.grad(of, tuple(range(len(wrt))))(*(jnp.asarray(xs[k]) for k in wrt))
+    return found
 
 
 def literal_value(x: Literal) -> Any:

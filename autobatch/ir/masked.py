@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autobatch.ir.core import Apply, While, walk
+from autobatch.ir.core import Apply, Instruction, While, walk
 from autobatch.ir.ops import Op
 
 
@@ -41,7 +41,7 @@ def is_masked(op: Op) -> bool:
     of one?"""
     while op.name == "pullback":
         op = op["rule"].op
-    return op.name in ("masked", "blocks") and not op.is_jax
+    return op.name in ("masked", "blocks", "gradient_of") and not op.is_jax
 
 
 def may_have_failed(op: Op) -> bool:
@@ -55,9 +55,23 @@ def holds_loop(op: Op) -> bool:
     """Does a masked operation, or the derivative of one, hold a loop that computed numbers end?"""
     if op.name == "pullback":
         return bool(op["loops"])
-    if op.name == "blocks":
-        return True
-    return any(isinstance(i, While) for i in walk(op["region"]))
+    return op.name == "blocks" or any(_is_loop(i) or _derives_loop(i) for i in walk(op["region"]))
+
+
+def derives_loop(op: Op) -> bool:
+    """Is it, or does it hold, the derivative of something with a loop that computed numbers end?"""
+    if op.name in ("pullback", "gradient_of"):
+        return holds_loop(op)
+    inside = (i for b in op["program"].blocks for i in b.body) if op.name == "blocks" else walk(op["region"])
+    return any(map(_derives_loop, inside))
+
+
+def _derives_loop(instruction: Instruction) -> bool:
+    return isinstance(instruction, Apply) and instruction.op.name == "gradient_of" and holds_loop(instruction.op)
+
+
+def _is_loop(instruction: Instruction) -> bool:
+    return isinstance(instruction, While) or (isinstance(instruction, Apply) and instruction.op.name == "blocks")
 
 
 def limit_of(loop: While) -> Limit | None:

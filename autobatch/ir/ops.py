@@ -107,6 +107,16 @@ OWN: dict[str, OwnOp] = {
         "that fail, here or behind it, have no derivative",
         host=False,
     ),
+    # a derivative inside the function, of what it computes (`vectorize/inner_gradients.py`)
+    "seed": OwnOp("seed(x): the same number or array, which a derivative is taken by", host=False),
+    "gradient": OwnOp(
+        "gradient(y, x, ...): the derivatives of a number by seeds, on the paths from them to it", host=False
+    ),
+    "gradient_of": OwnOp(
+        "gradient_of[region, wrt](x, ...): the derivatives of the number that a region of arithmetic, branches and "
+        "loops yields, by its arguments `wrt`, lane by lane",
+        host=False,
+    ),
     "within": OwnOp(
         "within[site, turns](status): the same; behind more turns than that of the loop whose last value it is, `site`",
         host=False,
@@ -120,6 +130,10 @@ OF_CONTROL: dict[str, str] = {
 }
 """Operations that stand for control which computed numbers decide: they are made by the compiler, and run on the device
 alone. Their last result is a status: 0, or the number of what the example has failed with."""
+
+
+INHERENT = frozenset((*OF_CONTROL, "masked", "seed", "gradient", "gradient_of"))
+"""Operations that the device computes, whatever they are computed from."""
 
 
 def of_control(name: str, **params: Any) -> Op:

@@ -211,6 +211,12 @@ class _Parser(_Scanner):
             xs = self.operands()
             self.expect("do")
             return Apply(results, own("masked", **{"sites": (), **params}, region=self.region()), xs)
+        if self.accept("gradient_of"):
+            self.expect("[")
+            params = dict(self.many(self.param_item, "]"))
+            xs = self.operands()
+            self.expect("do")
+            return Apply(results, own("gradient_of", **params, region=self.region()), xs)
         if self.accept("call"):
             self.expect("@")
             return Call(results, self.name(), self.operands())

@@ -171,6 +171,8 @@ class _Printer:
                 held += [f"sites={self.outside(op['sites'])}"] if op["sites"] else []
                 params = f"[{', '.join(held)}]" if held else ""
                 self.region(f"{left}masked{params} ({_list(xs)}) do", op["region"], instruction)
+            case Apply(op=op, operands=xs) if op.name == "gradient_of" and not op.is_jax:
+                self.region(f"{left}gradient_of[wrt={op['wrt']}] ({_list(xs)}) do", op["region"], instruction)
             case Apply(op=op, operands=xs):
                 self.line(f"{left}{self.op(op)}({_list(xs)})", instruction)
             case Call(callee=callee, operands=xs):

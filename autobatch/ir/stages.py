@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from autobatch.ir import jax_compat, leaf, texts
 from autobatch.ir.blocks import BlockProgram, problems
@@ -196,6 +197,29 @@ def _masked(apply: Apply) -> tuple[Type, ...]:
     return tuple(x.type for x in apply.op["region"].results)
 
 
+def _like_seeds(apply: Apply) -> tuple[Type, ...]:
+    return tuple(_derivative(x.type) for x in apply.operands[1:])
+
+
+def _gradients(apply: Apply) -> tuple[Type, ...]:
+    region, wrt = apply.op["region"], apply.op["wrt"]
+    wanted, found = [a.type for a in region.args], [x.type for x in apply.operands]
+    if wanted != found:
+        raise RuleError(f"the region of gradient_of takes {_words(wanted)}, not {_words(found)}")
+    if len(region.results) != 1 or not _is_number(region.results[0].type):
+        raise RuleError("the region of gradient_of yields one number")
+    return tuple(_derivative(region.args[k].type) for k in wrt)
+
+
+def _is_number(type: Type) -> bool:
+    return isinstance(type, Array) and type.is_scalar and type.dtype.startswith("float")
+
+
+def _derivative(type: Type) -> Array:
+    assert isinstance(type, Array)
+    return Array(jnp.dtype(jax_compat.device_dtype(type)).name, type.shape)
+
+
 _PAIR = Rule(("an array", "an array"), _numeric)
 
 OWN_RULES: Mapping[str, Rule] = {
@@ -228,6 +252,9 @@ OWN_RULES: Mapping[str, Rule] = {
     "round": Rule(("an array",), _numeric, frozenset({"ndigits"})),
     "int": Rule(("an array",), _numeric),
     "masked": Rule(("an array",), _masked, frozenset({"region", "sites"}), repeat=True, optional=frozenset({"cut"})),
+    "seed": Rule(("an array",), lambda apply: (apply.operands[0].type,)),
+    "gradient": Rule(("an array", "an array"), _like_seeds, repeat=True),
+    "gradient_of": Rule(("an array",), _gradients, frozenset({"region", "wrt"}), repeat=True),
     "within": Rule(("an int",), lambda apply: (apply.operands[0].type,), frozenset({"site", "states", "turns"})),
 }
 """One row for each operation of our own."""

@@ -135,7 +135,7 @@ class _Verifier:
                     self.stage.check(instruction)
                 except RuleError as error:
                     self.fail(str(error), instruction)
-                if instruction.op.name == "masked":
+                if instruction.op.name in ("masked", "gradient_of"):
                     self.closed(instruction.op["region"], instruction)
             case Call():
                 self.call(instruction)

@@ -6,7 +6,7 @@
     %8 = call @encode(%7)               %8 = call @encode(%3)
 
 Everything but checks is pure, loads too: nothing in a per-example function mutates its data. Two objects that are made
-alike are two, all the same.
+alike are two, all the same; so are two seeds of derivatives.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _region(region: Region, known: dict[Hashable, tuple[Value, ...]], env: dict[
 def _key(instruction: Apply) -> Hashable | None:
     """What makes two operations one, or None for those that must stay apart."""
     op = instruction.op
-    if not op.is_jax and (about(op).effect or op.name in ("undefined", "make")):
+    if not op.is_jax and (about(op).effect or op.name in ("undefined", "make", "seed")):
         return None
     key = (
         (op.name, op.params),

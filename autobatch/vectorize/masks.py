@@ -56,6 +56,7 @@ from autobatch.vectorize.failing import Failing, may_be_infinite
 from autobatch.vectorize.float_loops import loops_of_floats
 from autobatch.vectorize.guarded import Guard
 from autobatch.vectorize.indices import check_computed_indices
+from autobatch.vectorize.inner_gradients import close_gradients, has_gradients
 from autobatch.vectorize.read_checks import ReadChecks
 from autobatch.vectorize.speculate import speculate, without_tests
 from autobatch.vectorize.statuses import Statuses
@@ -148,6 +149,23 @@ class Masked(NamedTuple):
     obstacles: Mapping[Span, Obstacle]
     ahead: bool
     moved: bool
+
+
+def take_gradients(
+    module: Module,
+    fallible: Callable[[Module], frozenset[Value]],
+    traced: frozenset[int],
+    numbers: frozenset[int],
+    turns: Allowed,
+    schema: Schema,
+) -> tuple[Module, Mapping[Span, Obstacle]]:
+    """Every derivative that a function takes of its own control on numbers as one operation, where it is of arithmetic
+    alone, or of recursion that is a program of blocks already; for the others, what stands in the way. The arguments
+    are those of `mask_numeric_control`."""
+    if not has_gradients(module):
+        return module, NOTHING
+    masker = _Masker(module, device_values(module, traced, numbers), fallible(module), turns, schema)
+    return close_gradients(module, masker.closed), masker.obstacles
 
 
 class _Test(NamedTuple):
@@ -302,19 +320,48 @@ class _Masker:
     # ---- the operation
 
     def as_operation(self, instruction: Instruction) -> Apply:
+        failing, inside = self.inside([instruction], instruction.results)
+        region, reads = self.with_arguments(inside, ())
+        can_fail = len(inside.results) > len(instruction.results)
+        status_here = (self.fresh.value(STATUS),) if can_fail else ()
+        op = own("masked", region=region, sites=tuple(failing.sites))
+        return Apply((*instruction.results, *status_here), op, reads, instruction.span)
+
+    def closed(self, instructions: Sequence[Instruction], gradient: Apply) -> tuple[list[Instruction], Apply] | None:
+        """What a derivative is taken of, as one operation, behind the reads of structure that stand in front of it."""
+        fronts: list[Instruction] = []
+        rests: list[Instruction] = []
+        for instruction in instructions:
+            front, rest = self.hoisted(with_regions(instruction, self.with_checks))
+            fronts += front
+            rests.append(rest)
+            is_program = isinstance(rest, Apply) and rest.op.name == "blocks"
+            if not is_program and (obstacle := obstacle_in(rest)) is not None:
+                self.obstacles.setdefault(gradient.span, obstacle)
+                return None
+        number, *seeds = gradient.operands
+        _, inside = self.inside(rests, (number,))
+        region, reads = self.with_arguments(replace(inside, results=inside.results[:1]), seeds)
+        op = own("gradient_of", region=region, wrt=tuple(range(len(seeds))))
+        return fronts, replace(gradient, op=op, operands=reads)
+
+    def inside(self, instructions: Sequence[Instruction], results: Sequence[Operand]) -> tuple[Failing, Region]:
+        """Instructions that an operation is to hold: loops that test whether they go on, and in place of checks a last
+        result, the status, where there is one."""
         counts: dict[Value, int] = {}
-        whole = self.without_counts(instruction, counts)
         failing = Failing(self.fresh, self.turns, counts)
-        body, results, status = failing.body([whole], instruction.results, ())
-        inside = Region((), tuple(body), results if status is None else (*results, status))
-        reads: list[Operand] = [*free_values(inside), *dict.fromkeys(_constants(inside))]
+        whole = [self.without_counts(i, counts) for i in instructions]
+        body, results, status = failing.body(whole, results, ())
+        return failing, Region((), tuple(body), (*results, *(() if status is None else (status,))))
+
+    def with_arguments(self, inside: Region, first: Sequence[Operand]) -> tuple[Region, tuple[Operand, ...]]:
+        """A region that reads what is outside through arguments, and whose names are its own; what it reads: `first`,
+        then everything else."""
+        reads = tuple(dict.fromkeys((*first, *free_values(inside), *_constants(inside))))
         args = tuple(self.fresh.value(x.type, x.hint if isinstance(x, Value) else "") for x in reads)
         held = _replaced(inside, dict(zip(reads, args, strict=True)))
         names: dict[Value, Operand] = {}
-        region = copy_region(Region(args, held.body, held.results), names, self.fresh)
-        status_here = () if status is None else (self.fresh.value(STATUS),)
-        op = own("masked", region=region, sites=tuple(failing.sites))
-        return Apply((*instruction.results, *status_here), op, tuple(reads), instruction.span)
+        return copy_region(Region(args, held.body, held.results), names, self.fresh), reads
 
     def without_counts(self, instruction: Instruction, counts: dict[Value, int]) -> Instruction:
         """Loops whose number of turns is not in the program, or so large that a derivative cannot keep them all, as
@@ -352,7 +399,7 @@ def _what_stands_in_the_way(instruction: Instruction) -> str | None:
             return "a list is made in it"
         case Apply(op=op) if op.name == "check":
             return None
-        case Apply(op=op) if not (op.is_jax or op.name in leaf.NUMERIC or op.name == "masked"):
+        case Apply(op=op) if not (op.is_jax or op.name in leaf.NUMERIC or op.name in ("masked", "gradient_of")):
             return "an object or a list is read in it" if op.name in READS else "a list, an object or a string is in it"
         case Apply() | If() | For() | While():
             carried = (*instruction.results, *(a for r in regions(instruction) for a in r.args))

@@ -60,6 +60,15 @@ def refuse_numeric_control(
                 case Apply(op=op, operands=xs, span=span) if op.name == "check":
                     for x in xs:
                         check.demand(x, span, f"this {op['kind']}", "depends on numbers that are computed in the batch")
+                case Apply(op=op, span=span) if op.name == "gradient" and not op.is_jax:
+                    what, where = obstacles[span]
+                    raise UnsupportedError(
+                        "inside a function a derivative is taken of arithmetic, branches and loops on numbers, and of "
+                        f"recursion on numbers: of this one {what}, in line {where.line}",
+                        span,
+                        "read in front of it, and hand it numbers and arrays; or take the derivative outside, of the "
+                        "batched function (ab.grad)",
+                    )
                 case Apply(op=op, operands=xs, span=span) if not op.is_jax:
                     for x in xs:
                         if isinstance(x.type, Ref | Tag) or (isinstance(x.type, List) and x.type.store is not None):

@@ -4,7 +4,7 @@ Programs are drawn over one store of nodes (`Node`: label, weight, word, left, r
 `FakeMemory`. Recursion goes to children only, so every program ends; any of them may fail.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -197,13 +197,18 @@ class Build:
                 self.apply(scope, body, own("check", kind="ValueError", message="it's {}"), (condition, label))
 
     def number(self, scope, body):
-        kinds = ["jax", "jax", "binary", "round", "int", "reduce", "stack", "undefined", "masked"]
+        kinds = ["jax", "jax", "binary", "round", "int", "reduce", "stack", "undefined", "masked", "slope"]
         kind = self.draw(st.sampled_from(kinds))
         if kind == "masked":
             x = self.ensure(scope, body, FLOAT)
             self.apply(
                 scope, body, own("masked", region=self.masked(), sites=SITES, cut=True), (x,), FLOAT, INT, STATUS
             )
+        elif kind == "slope":
+            x = self.apply(scope, body, own("seed"), (self.ensure(scope, body, FLOAT),), FLOAT)
+            region = self.masked()
+            of_number = replace(region, results=region.results[:1])
+            self.apply(scope, body, own("gradient_of", region=of_number, wrt=(0,)), (x,), Array("float32"))
         elif kind == "jax":
             fun, types = self.draw(st.sampled_from(JAX_FUNCTIONS))
             xs = [self.ensure(scope, body, t) for t in types]

@@ -221,6 +221,14 @@ CASES = {
         "return",
         "the region of masked takes (bool[]), not (float32*[])",
     ),
+    "gradient": ("%1: float32*[] = gradient(%0, %0)", "%0: float32*[]", "return", "gradient gives (float32[])"),
+    "gradient_of": (
+        "%1: float32[] = gradient_of[wrt=(0,)] (%0) do (%2: float32*[]):\n yield 1: int32*[]",
+        "%0: float32*[]",
+        "return",
+        "the region of gradient_of yields one number",
+    ),
+    "seed": ("%1: float32[] = seed(%0)", "%0: float32*[]", "return", "seed gives (float32*[])"),
     "within": (
         "%1: float32*[] = within[site=1, states=2, turns=2](%0)",
         "%0: float32*[]",

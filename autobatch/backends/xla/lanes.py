@@ -13,12 +13,19 @@ from autobatch.ir.elementwise import BY_NUMBER
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array
 
+OverRows = Callable[[Op, Sequence[Array], Sequence[Any], Sequence[bool]], Sequence[Any]]
+
+WITH_CONTROL: dict[str, OverRows] = {}
+"""Operations that hold control on numbers and may stand inside of others: `masks.py`, which runs those, enters them."""
+
 
 def over_rows(op: Op, types: Sequence[Array], xs: Sequence[Any], varying: Sequence[bool]) -> Sequence[Any]:
     """A leaf operation on rows: JAX's batching rule of the one primitive, batch axis 0, uniform operands (those that do
     not vary) unbatched. `types` are those of the results of one row.
 
     What works number by number is its own batching rule; `jax.vmap` would trace it again for each window width."""
+    if op.name in WITH_CONTROL:
+        return WITH_CONTROL[op.name](op, types, xs, varying)
     by_number = all(varying) and op.name in BY_NUMBER and len({x.shape for x in xs}) == 1
     if by_number or not any(varying):
         return leaf.evaluate(op, types, *xs)
@@ -28,9 +35,6 @@ def over_rows(op: Op, types: Sequence[Array], xs: Sequence[Any], varying: Sequen
         return leaf.evaluate(op, types, *(next(rest) if v else x for v, x in zip(varying, xs, strict=True)))
 
     return jax.vmap(lane)(*(x for v, x in zip(varying, xs, strict=True) if v))
-
-
-OverRows = Callable[[Op, Sequence[Array], Sequence[Any], Sequence[bool]], Sequence[Any]]
 
 
 def select_rows(mask: Any, x: Any, y: Any) -> Any:

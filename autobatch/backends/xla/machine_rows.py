@@ -10,18 +10,20 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.autodiff.rules import inner_pullback
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes.blocks import library, run_program
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Body, Gang, Operand, Program, Result, Signature, program
-from autobatch.backends.llvm.lanes.reverse import pulled_back
+from autobatch.backends.llvm.lanes.reverse import inner_gradient, pulled_back
 from autobatch.backends.llvm.lanes.tensors import KEY, Tensor
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
@@ -84,6 +86,9 @@ def by_machine_code(
 
 def gang(op: Op, varying: Sequence[bool], loops: str) -> int | None:
     """How many rows machine code computes at once; None where XLA runs the operation."""
+    if op.name == "gradient_of":
+        varying = [*(v or (k in op["wrt"] and any(varying)) for k, v in enumerate(varying)), False]
+        op = inner_pullback(op)
     if not _is_tried(op, varying, loops):
         return None
     try:
@@ -181,7 +186,7 @@ def _signature(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Signature
     def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
         if op.name == "blocks":
             return run_program(gang, op, xs)
-        return Control(gang.w, gang.constant).region(op["region"], xs, {}, gang.mask)
+        return Control(gang.w, gang.constant, partial(inner_gradient, gang)).region(op["region"], xs, {}, gang.mask)
 
     return Signature(operands, tuple(Result(*shape_of(t)) for t in types), masked), body
 

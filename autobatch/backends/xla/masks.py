@@ -27,10 +27,11 @@ from typing import Any, assert_never
 import jax
 import jax.numpy as jnp
 
+from autobatch.autodiff.rules import inner_pullback
 from autobatch.backends.xla import stack_adjoint, sweeps
 from autobatch.backends.xla.compaction import arm_width, loop_widths, packed
 from autobatch.backends.xla.cut import over_rows_that_may_fail
-from autobatch.backends.xla.lanes import is_float, over_rows, select_rows
+from autobatch.backends.xla.lanes import WITH_CONTROL, is_float, over_rows, select_rows
 from autobatch.backends.xla.machine_rows import by_machine_code
 from autobatch.backends.xla.masked_loops import Until, differentiable_loop, plain_loop
 from autobatch.ir import jax_compat, leaf
@@ -72,6 +73,8 @@ class Rows:
 def on_rows(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | None, careful: bool = False) -> list[Any]:
     """The results of a masked operation, or of the pullback of one: with a leading axis of rows where `vary` says so.
     `careful`: derivatives of them are wanted."""
+    if op.name == "gradient_of":
+        return _inner_gradient(op, xs, varying, rows, careful)
     if rows is not None and not careful:
 
         def plain(xs: Sequence[Any], live: Any) -> list[Any]:
@@ -117,6 +120,7 @@ def vary(op: Op, varying: Sequence[bool]) -> list[bool]:
     """Which results of `on_rows` have an axis of rows."""
     if op.name != "pullback":
         count = len(op["program"].types) if op.name == "blocks" else len(op["region"].results)
+        count = len(op["wrt"]) if op.name == "gradient_of" else count
         return [any(varying)] * count
     rule: leaf.Rule = op["rule"]
     rest = iter(varying)
@@ -133,6 +137,30 @@ def _blocks(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | Non
     else:
         found, _ = sweeps.run(op, xs, varying, count, live)
     return found if any(varying) else [x[0] for x in found]
+
+
+def _inner_gradient(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | None, careful: bool) -> list[Any]:
+    """The derivatives of a number of each row: also by what all rows share."""
+    given, flags = list(xs), list(varying)
+    if any(flags):
+        count = next(x.shape[0] for x, v in zip(xs, varying, strict=True) if v)
+        for k in op["wrt"]:
+            if not flags[k]:
+                given[k], flags[k] = jnp.broadcast_to(xs[k], (count, *jnp.shape(xs[k]))), True
+    number = op["region"].results[0].type
+    one = jnp.ones((), jax_compat.device_dtype(number))
+    types = [op["region"].args[k].type for k in op["wrt"]]
+    found = on_rows(inner_pullback(op), [*given, one], [*flags, False], rows, careful)
+    return [jnp.asarray(x, jax_compat.device_dtype(t)) for x, t in zip(found, types, strict=True)]
+
+
+def _inside_of_blocks(op: Op, _: Sequence[Array], xs: Sequence[Any], varying: Sequence[bool]) -> list[Any]:
+    """An inner derivative in a program of blocks, which sees to it that all rows hold numbers that loops end on."""
+    rows = next((x.shape[0] for x, v in zip(xs, varying, strict=True) if v), None)
+    return on_rows(op, xs, varying, None if rows is None else Rows(rows, jnp.ones((rows,), bool)), careful=True)
+
+
+WITH_CONTROL["gradient_of"] = _inside_of_blocks
 
 
 def _pulled_back(rule: leaf.Rule, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | None) -> list[Any]:
@@ -273,6 +301,8 @@ class _Lanes:
         match instruction:
             case Apply(op=op, operands=xs, results=results):
                 types = [r.type for r in results if isinstance(r.type, Array)]
+                if op.name in ("gradient_of", "blocks"):
+                    return self.with_control(op, self.read(xs, env), list(map(self.varies, xs)), mask)
                 run = over_rows_that_may_fail if self.cut else over_rows
                 return run(op, types, self.read(xs, env), list(map(self.varies, xs)))
             case If():
@@ -285,6 +315,10 @@ class _Lanes:
                 raise AssertionError("no calls and no lists in a masked region")
             case _:
                 assert_never(instruction)
+
+    def with_control(self, op: Op, xs: Sequence[Any], varying: Sequence[bool], mask: Any) -> list[Any]:
+        live = jnp.ones((self.rows,), bool) if mask is None else mask
+        return on_rows(op, xs, varying, Rows(self.rows, live) if any(varying) else None, self.careful)
 
     def branch(self, branch: If, env: Environment, mask: Any) -> Sequence[Any]:
         (condition,) = self.read([branch.condition], env)

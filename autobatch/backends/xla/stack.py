@@ -318,7 +318,7 @@ class BlockRun:
 
     def safe(self, op: Op, found: Sequence[tuple[Any, bool]]) -> list[Any]:
         """Operands on which an operation ends: rows that do not run it might hold what never does."""
-        if not jax_compat.holds_loop(op):
+        if not (jax_compat.holds_loop(op) or op.name == "gradient_of"):
             return [x for x, _ in found]
         chosen = jnp.where(self.here, jnp.arange(self.machine.rows), jnp.argmax(self.here))
         return [x[chosen] if of_rows else x for x, of_rows in found]

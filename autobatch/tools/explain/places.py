@@ -92,7 +92,7 @@ def regions_of(region: RegionSpec) -> Iterator[RegionSpec]:
 
 def masked_spans(equation: Equation) -> list[Span]:
     """Where the operations inside a masked one are written."""
-    if not isinstance(equation, Compute) or equation.op.name != "masked":
+    if not isinstance(equation, Compute) or equation.op.name not in ("masked", "gradient_of"):
         return []
     return [equation.span, *(i.span for i in walk(equation.op["region"]))]
 

@@ -85,7 +85,11 @@ def masked(found: Iterable[Placed], rows_of: Callable[[Placed], int], loops: str
     packed. `rows_of`: how many rows the operation is compiled for; `loops`: the option of that name."""
     for p in found:
         equation = p.equation
-        if not isinstance(equation, Compute) or equation.op.name != "masked" or space_of(equation) is None:
+        if not isinstance(equation, Compute) or space_of(equation) is None:
+            continue
+        if equation.op.name == "gradient_of":
+            yield _inner_gradient(equation, loops)
+        if equation.op.name != "masked":
             continue
         varying = _varying(equation)
         if (width := gang(equation.op, varying, loops)) is not None:
@@ -106,6 +110,15 @@ def masked(found: Iterable[Placed], rows_of: Callable[[Placed], int], loops: str
                 steps = ", ".join(f"{w:,}" for w in widths)
                 why = f"rows that go on are packed together when few are left: {steps} at a time"
             yield _strategy(f"loop, {place}", "masked", why, control.span)
+
+
+def _inner_gradient(equation: Compute, loops: str) -> Strategy:
+    """The derivative of control on numbers, taken inside of the function."""
+    width = gang(equation.op, _varying(equation), loops)
+    why = "all rows at once, under a mask"
+    if width is not None:
+        why = f"machine code: gangs of {width} rows" if width > 1 else "machine code: row after row"
+    return _strategy(f"derivative, line {equation.span.line}", "masked", why, equation.span)
 
 
 def _strategy(name: str, strategy: str, why: str, span: Span) -> Strategy:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import assert_never
 
 from autobatch.analysis.liveness import registers
@@ -22,6 +22,7 @@ from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
+from autobatch.backends.llvm.lanes.reverse import inner_gradient
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
     Memory,
@@ -77,7 +78,7 @@ class _Machine:
         self.gang, self.w, self.f = gang, gang.w, gang.w.f
         self.program: BlockProgram = coalesced(op["program"], _is_large)
         self.depth, self.steps, self.base = op["depth"], op["steps"], op["base"]
-        self.control = Control(self.w, gang.constant)
+        self.control = Control(self.w, gang.constant, partial(inner_gradient, gang))
         self.kept = {v: Variable(self.w, *shape_of(v.type)) for v in registers(self.program)}
         self.captured: Environment = {}
         self.labels = [self.f.name("block") for _ in self.program.blocks]

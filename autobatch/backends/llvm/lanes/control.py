@@ -12,8 +12,8 @@ With one lane all of this is jumps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import assert_never
+from collections.abc import Callable, Sequence
+from typing import Any, assert_never
 
 from autobatch.backends.llvm.lanes.ops import Environment, Leaves, shape_of
 from autobatch.backends.llvm.lanes.tensors import (
@@ -26,7 +26,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     set_all,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import Number, Slot
+from autobatch.backends.llvm.lanes.writer import Number, Slot, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.core import (
     Apply,
@@ -44,21 +44,36 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.masked import limit_of
+from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
+from autobatch.ir.types import Type
 
 GUARDED = 10
 """Operations from which on an arm stands behind `any` of its mask."""
 
 
+Derivatives = Callable[[Op, Sequence[Tensor], Number | None], list[Tensor]]
+"""What an operation `gradient_of` gives, in the lanes of a mask."""
+
+
 class Control(Leaves):
-    """Runs regions. A mask of None means all lanes."""
+    """Runs regions. A mask of None means all lanes. `derivatives`: those that are taken inside of them."""
+
+    def __init__(self, w: Writer, constants: Callable[[Any], Tensor], derivatives: Derivatives) -> None:
+        super().__init__(w, constants)
+        self.derivatives = derivatives
+
+    def lowered(self, op: Op, xs: Sequence[Tensor], operands: Sequence[Type], results: Sequence[Type]) -> list[Tensor]:
+        if op.name == "gradient_of":
+            return self.derivatives(op, [kept(self.w, x) for x in xs], None)
+        return super().lowered(op, xs, operands, results)
 
     def region(self, region: Region, args: Sequence[Tensor], env: Environment, mask: Number | None) -> list[Tensor]:
         """What a region yields. `env` gets what is computed in it."""
         env.update(zip(region.args, args, strict=True))
         uses = reads(region)
         for instruction in region.body:
-            if isinstance(instruction, Apply) and instruction.op.name not in ("masked", "blocks"):
+            if isinstance(instruction, Apply) and instruction.op.name not in ("masked", "blocks", "gradient_of"):
                 self.apply(instruction, env, uses)
             else:
                 env.update(zip(instruction.results, self.instruction(instruction, env, mask), strict=True))
@@ -69,6 +84,8 @@ class Control(Leaves):
             case Apply(op=op, operands=xs):
                 if op.name == "blocks":
                     raise RefusedError("a program of blocks inside another operation")
+                if op.name == "gradient_of":
+                    return self.derivatives(op, [kept(self.w, self.read(x, env)) for x in xs], mask)
                 return self.region(op["region"], [kept(self.w, self.read(x, env)) for x in xs], {}, mask)
             case If():
                 return self.branch(instruction, env, mask)

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -49,6 +49,7 @@ from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Reg
 from autobatch.ir.elementwise import LINEAR
 from autobatch.ir.leaf import Rule
 from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
+from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import Array
 from autobatch.source import NOWHERE
@@ -69,16 +70,38 @@ def pulled_back(gang: Gang, rule: Rule, xs: Sequence[Tensor]) -> list[Tensor]:
         next(rest) if number is None else constant(w, number, *shape_of(t))
         for number, t in zip(rule.numbers, rule.operands, strict=True)
     ]
-    code = _Reverse(gang, moving(region, [region.args[k] for k in rule.wrt]), may_have_failed(rule.op))
+    given = [next(rest) if has else None for has in rule.cotangents]
+    return _pulled(gang, region, operands, given, rule.wrt, gang.mask, may_have_failed(rule.op))
+
+
+def inner_gradient(gang: Gang, op: Op, xs: Sequence[Tensor], mask: Number | None) -> list[Tensor]:
+    """The results of an operation `gradient_of` in the lanes of a mask."""
+    w, region = gang.w, op["region"]
+    one = constant(w, 1.0, *shape_of(region.results[0].type))
+    found = _pulled(gang, region, xs, [one], op["wrt"], mask, cut=False)
+    return [kept(w, x) for x in found]
+
+
+def _pulled(
+    gang: Gang,
+    region: Region,
+    operands: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+    wrt: Sequence[int],
+    mask: Number | None,
+    cut: bool,
+) -> list[Tensor]:
+    """The cotangents of the arguments `wrt` of a region from those of its results."""
+    code = _Reverse(gang, moving(region, [region.args[k] for k in wrt]), cut)
     env: Environment = {}
     with code.recording(True):
-        code.region(region, operands, env, gang.mask)
-    total = Cotangents(w)
-    for result, has in zip(region.results, rule.cotangents, strict=True):
-        if has:
-            total.add(result, code.inside(gang.mask, next(rest)))
-    code.pull(region, env, total, gang.mask)
-    return [total.of(region.args[k]) for k in rule.wrt]
+        code.region(region, operands, env, mask)
+    total = Cotangents(gang.w)
+    for result, ct in zip(region.results, cotangents, strict=True):
+        if ct is not None:
+            total.add(result, code.inside(mask, ct))
+    code.pull(region, env, total, mask)
+    return [total.of(region.args[k]) for k in wrt]
 
 
 @dataclass
@@ -156,7 +179,7 @@ class _Reverse(Control):
     derivative is not finite."""
 
     def __init__(self, gang: Gang, found: frozenset[Value], cut: bool) -> None:
-        super().__init__(gang.w, gang.constant)
+        super().__init__(gang.w, gang.constant, partial(inner_gradient, gang))
         self.gang, self.found, self.cut = gang, found, cut
         self.records = False
         self.tapes: dict[int, Tape] = {}
@@ -178,6 +201,9 @@ class _Reverse(Control):
     # ---- forward
 
     def instruction(self, instruction: Instruction, env: Environment, mask: Number | None) -> list[Tensor]:
+        is_inner = isinstance(instruction, Apply) and instruction.op.name == "gradient_of"
+        if is_inner and not self.found.isdisjoint(instruction.results):
+            raise RefusedError("the derivative of a derivative")
         if isinstance(instruction, Apply) and instruction.op.name == "masked":
             inner: Environment = {}
             self.inner[id(instruction)] = inner
