@@ -153,7 +153,7 @@ class _Speculation:
             case For(count=count):
                 return self.total.on_device(count)
             case Apply(op=op):
-                return jax_compat.holds_loop(op) or op.name in OF_CONTROL
+                return jax_compat.holds_loop(op) or op.name in (*OF_CONTROL, "gradient_of")
             case _:
                 return False
 
