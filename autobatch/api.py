@@ -22,7 +22,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import jax
 
-from autobatch import plain, transfer
+from autobatch import native, plain, transfer
 from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, positions_of, read_axes
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
@@ -30,11 +30,12 @@ from autobatch.data import Known, fixed_by, gather
 from autobatch.errors import BatchError, SourceError, UnsupportedError
 from autobatch.grouped import GroupedBatch, whole_arrays
 from autobatch.groups import Group
-from autobatch.inspection import Lowered, LoweredGroups, Parts, Run, lowered
+from autobatch.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.linear import Collected, Leaf, Tree
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
 from autobatch.packing import Declared
 from autobatch.prepared import Prepared
+from autobatch.ready import NOTHING
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.shapes import ragged_names
 from autobatch.shapes import ByShape, RaggedRefused
@@ -95,7 +96,7 @@ class Batched(Generic[P, R]):
         if plain.is_disabled():
             return plain.run_stacked(self.__wrapped__, bound, self._name, masks=self.settings.on_error == "mask")
         chosen = self.options()
-        by_shape = self._by_shape(lambda part: self.prepare(part, chosen).run(), chosen)
+        by_shape = self._by_shape(lambda part: self.prepare(part, chosen, runs=True).run(), chosen)
         by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
         return by_shape.run(bound)
 
@@ -132,7 +133,8 @@ class Batched(Generic[P, R]):
     def lower(self, *args: Any, **kwargs: Any) -> Lowered | LoweredGroups:
         """The program that this call would run, without running it: text of every stage, cost, executable. Where arrays
         differ in shape by example, those of each group (`.groups`)."""
-        return lowered(self._prepare_apart(self.bound(args, kwargs)), self._call_compiled)
+        bound = self.bound(args, kwargs)
+        return lowered(self._prepare_apart(bound), self._call_compiled, bound)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation | GroupedExplanation:
         """What the compiler does with each line for this call, and what the call costs: as text (`str`), as one HTML
@@ -238,7 +240,7 @@ class Batched(Generic[P, R]):
         chosen = self.options()
 
         def prepared(part: Bound) -> Leaf:
-            found = self.prepare(part, chosen)
+            found = self.prepare(part, chosen, runs=True)
             found.refuse_failures()
             return Leaf(found, part)
 
@@ -280,8 +282,9 @@ class Batched(Generic[P, R]):
         by_shape.apart = True
         return [(part.members, part.result) for part in by_shape.run(bound)]
 
-    def prepare(self, bound: Bound, chosen: Options | None = None) -> Prepared:
-        """Find or compile the program for the types of a call, and its tables."""
+    def prepare(self, bound: Bound, chosen: Options | None = None, runs: bool = False) -> Prepared:
+        """Find or compile the program for the types of a call, and its tables. `runs`: nothing but to run it, for which
+        machine code that is the whole function needs no tables."""
         settings = self.settings
         chosen = chosen or self.options()
         enable_compilation_cache(chosen.compilation_cache)
@@ -310,19 +313,19 @@ class Batched(Generic[P, R]):
                 raise RaggedRefused(error, ragged, examples.width) from error
             if examples.own == examples.schema:
                 raise
-            return self._known.apart_from(examples, lambda: self.prepare(bound))
+            return self._known.apart_from(examples, lambda: self.prepare(bound, runs=runs))
         self._known.learn(examples.schema, examples.width)
-        ready, out_axes = examples.ready(program), settings.out_axes
-        return Prepared(self._name, program, examples, program.shared(leaves), ready, out_axes, chosen.check_plans)
+        shared = program.shared(leaves)
+        operands = native.operands(program, examples, shared) if runs else None
+        ready = NOTHING if operands is not None else examples.ready(program)
+        held = (self._name, program, examples, shared, ready, settings.out_axes, chosen.check_plans)
+        return Prepared(*held, operands, chosen.threads)
 
-    def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], found: Callable[..., Run]) -> Any:
-        """A call that runs what is `found` for the program and the signature of each group."""
-
-        def call(part: Bound) -> Any:
-            prepared = self.prepare(part)
-            return prepared.run(found(prepared.program, prepared.ready.signature))
-
-        by_shape = self._by_shape(call)
+    def _call_compiled(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[Prepared], Any], runs: bool = False
+    ) -> Any:
+        """A call that `run` runs, for each group. `runs`: as in `prepare`."""
+        by_shape = self._by_shape(lambda part: run(self.prepare(part, runs=runs)))
         by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
         return by_shape.run(self.bound(args, kwargs))
 
@@ -445,7 +448,7 @@ def batched(
         argument.
       out_axes: where arrays of the result get the axis of examples; a prefix of the result's structure. None: the
         result does not depend on batched arguments and is returned once.
-      backend: "auto", "interpret" or "xla".
+      backend: "auto", "interpret", "xla" or "llvm".
       on_error: "raise" raises `ExampleError` when examples fail; "mask" makes the function return
         `(result, failures)`, where the rows of failed examples are zero.
       static: names of shared parameters whose values are part of the compiled program. Strings, functions and None are

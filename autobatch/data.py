@@ -447,6 +447,11 @@ def component_types(schema: Schema, width: int) -> list[Component]:
 
 def _array_component(array: Any) -> Component:
     """One row of an array of examples."""
+    if isinstance(array, np.ndarray) and not array.dtype.isnative:
+        raise BatchError(
+            f"an array of dtype {array.dtype.str!r} has its bytes in an order that is not this machine's; "
+            "x.astype(x.dtype.newbyteorder('=')) has"
+        )
     whole = type_of(jax.typeof(array))
     row, traced = Array(whole.dtype, whole.shape[1:]), isinstance(array, jax.core.Tracer)
     return Component(row, array=True, traced=traced, numpy=is_numpy(array) and bool(row.shape))

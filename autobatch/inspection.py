@@ -12,7 +12,9 @@ from typing import Any
 
 import jax
 
+from autobatch.arguments import Bound
 from autobatch.errors import BatchError, PlanError
+from autobatch.handles import Call, NativeCompiled, NativeGroups
 from autobatch.prepared import Prepared
 from autobatch.runtime.columns import Ints
 from autobatch.runtime.shapes import distinguishing, group_title
@@ -20,18 +22,15 @@ from autobatch.specialise import Program
 
 STAGES = ("source", "example", "spmd", "adjoint", "fissioned", "backend")
 Run = Callable[[Any, Any, Any], Any]
-Call = Callable[[tuple[Any, ...], Mapping[str, Any], Callable[[Program, Any], Run]], Any]
-"""A call of the function with these arguments, that runs what is found for the program and the signature of each of its
-groups."""
 
 
 Parts = Sequence[tuple[Ints, Prepared]]
 """The groups of a call by the shapes of arrays: the numbers of their examples, and what runs."""
 
 
-def lowered(parts: Parts, call: Call) -> Lowered | LoweredGroups:
-    """The program of a call, or those of its groups."""
-    found = [Lowered(p.program, p.shared, p.ready.tables, p.ready.signature, call) for _, p in parts]
+def lowered(parts: Parts, call: Call, bound: Bound) -> Lowered | LoweredGroups:
+    """The program of a call, whose arguments are `bound`, or those of its groups."""
+    found = [Lowered(p, call, bound) for _, p in parts]
     return found[0] if len(found) == 1 else LoweredGroups(found, [m for m, _ in parts], shapes_of(parts), call)
 
 
@@ -43,11 +42,15 @@ def shapes_of(parts: Parts) -> list[dict[str, str]]:
 class Lowered:
     """A program for the types and the size class of one call."""
 
-    def __init__(
-        self, program: Program, shared: list[Any], tables: Mapping[str, Any], signature: Any, call: Call
-    ) -> None:
-        self._program, self._shared, self._signature, self._call = program, shared, signature, call
-        self._tables = dict(tables)
+    def __init__(self, prepared: Prepared, call: Call, bound: Bound) -> None:
+        self._prepared, self._program, self._call, self._bound = prepared, prepared.program, call, bound
+        self._shared, self._signature = prepared.shared, prepared.ready.signature
+        self._tables = dict(prepared.ready.tables)
+
+    @property
+    def program(self) -> Program:
+        """The specialisation."""
+        return self._program
 
     def as_text(self, stage: str = "example") -> str:
         """The program at a stage: the user's "source"; "example", the typed IR for one example; "spmd", its equations
@@ -58,17 +61,25 @@ class Lowered:
         if stage == "source":
             return inspect.getsource(self._program.planner.__wrapped__)
         if stage == "backend":
-            return str(self.compile().executable.as_text())
+            native = self._program.compiled.native
+            return str(self.compile_by_xla().executable.as_text()) if native is None else native.text
         return self._program.compiled.as_text(stage)
 
-    def compile(self) -> Compiled:
-        """The executable: a callable for calls of the same types and size class."""
+    def compile(self) -> Compiled | NativeCompiled:
+        """The executable: a callable for calls of the same types and size class; of any size, where the back end is
+        llvm."""
+        if self._program.compiled.native is None:
+            return self.compile_by_xla()
+        return NativeCompiled(self._prepared, self._bound, self._call)
+
+    def compile_by_xla(self) -> Compiled:
+        """The executable of XLA."""
         made = self._program.lowered(self._shared, self._tables, self._signature).compile()
         return Compiled([Executable(self._program, self._signature, made)], self._call)
 
     def cost(self) -> dict[str, float]:
         """What XLA counts: "flops", "bytes accessed" and more. A loop whose length is data is counted as one turn."""
-        analysis = self.compile().executable.cost_analysis()
+        analysis = self.compile_by_xla().executable.cost_analysis()
         return dict(analysis or {})
 
 
@@ -91,9 +102,12 @@ class LoweredGroups:
         heads = [group_title(k, count, m, s) for k, (m, s) in enumerate(zip(self.members, self.shapes, strict=True))]
         return "\n\n".join(f"# {head}\n\n{text}" for head, text in zip(heads, texts, strict=True))
 
-    def compile(self) -> Compiled:
+    def compile(self) -> Compiled | NativeGroups:
         """The executables of all groups: a callable for calls whose groups are of these types and size classes."""
-        return Compiled([e for g in self.groups for e in g.compile().executables], self._call)
+        programs = [g.program for g in self.groups]
+        if all(p.compiled.native is not None for p in programs):
+            return NativeGroups(programs, self._call)
+        return Compiled([e for g in self.groups for e in g.compile_by_xla().executables], self._call)
 
     def cost(self) -> dict[str, float]:
         """What XLA counts, summed over the groups; see `Lowered.cost`."""
@@ -131,7 +145,7 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Like the function itself, but never compiles: PlanError for other types or another size class."""
-        return self._call(args, kwargs, self._for)
+        return self._call(args, kwargs, lambda p: p.run(self._for(p.program, p.ready.signature)))
 
     def _for(self, program: Program, signature: Any) -> Run:
         for e in self.executables:

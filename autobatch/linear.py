@@ -42,13 +42,18 @@ from autobatch.sparse_rows import SparseRows
 class Leaf:
     """A call that is one program."""
 
-    prepared: Prepared
+    given: Prepared
     bound: Bound
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """The call with the tables of its program."""
+        return self.given if self.given.operands is None else self.given.with_tables()
 
     @cached_property
     def inputs(self) -> list[int]:
         """The shared input that each numbered value is."""
-        given = self.prepared.shared[: len(self.prepared.shared) - self.prepared.program.hidden]
+        given = self.given.shared[: len(self.given.shared) - self.given.program.hidden]
         return [k for k, x in enumerate(given) if not is_integer(x)]
 
     @cached_property
@@ -115,6 +120,19 @@ class Leaf:
                 p.shared, p.tables, weight, p.ready.signature, wrt, output, by_rows
             )
         return made
+
+    def natively(self, selection: Selection, output: int) -> tuple[Any, list[Any]] | None:
+        """The result, and the entries of `selection` of the derivative of the sum of one of its numbers over all
+        examples that have not failed, by machine code that is the whole function. None where there is none."""
+        p, slots = self.given, {s.index: s for s in self.bound.slots if s.index in selection.slots}
+        if p.operands is None or any(s.kind != "array" for s in slots.values()):
+            return None
+        inputs = {self.inputs[k]: k for k in selection.shared}
+        found = p.gradient(output, sorted(inputs), sorted(k for k, s in slots.items() if moves(s.values)))
+        if found is None:
+            return None
+        result, of_shared, of_slots = found
+        return result, selection.entries({inputs[k]: x for k, x in of_shared.items()}, of_slots)
 
     def by_rows(self, moving: Moving, wrt: Wrt) -> Moving:
         """Dense derivatives as compiled programs give them: all rows of the tables that are read by rows alone."""
@@ -326,8 +344,10 @@ def with_gradient(
 ) -> tuple[Any, list[Any]]:
     """The result of a call, and the derivative of the sum over its examples of the scalar that each returns. `by_rows`:
     `SparseRows` of tables of which rows alone are read."""
-    outputs = [scalar(leaf.prepared.program.result, function, has_aux, what) for leaf in leaves(tree)]
+    outputs = [scalar(leaf.given.program.result, function, has_aux, what) for leaf in leaves(tree)]
     if isinstance(tree, Leaf) and outputs[0] is not None:
+        if not by_rows and (made := tree.natively(selection, outputs[0])) is not None:
+            return made
         wrt = tree.wrt(selection)
         computed, moving = tree.with_gradient(wrt, outputs[0], by_rows)
         whole = tree.derivatives(moving, wrt, {}, selection)
@@ -448,7 +468,7 @@ def curvature(function: str, tree: Tree, selection: Selection, tangents: Tangent
     """How the gradient of the sum over all examples changes along tangents."""
     parts = []
     for leaf in leaves(tree):
-        output = scalar(leaf.prepared.program.result, function, False, what)
+        output = scalar(leaf.given.program.result, function, False, what)
         wrt, (moved, dots) = leaf.wrt(selection), tangents.of(leaf)
         if output is None:
             zeros = jax.tree.map(jnp.zeros_like, wrt.of(leaf.prepared.shared, leaf.prepared.tables))

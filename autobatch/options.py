@@ -27,7 +27,7 @@ from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
 from autobatch.errors import Error
 
-BACKENDS = ("auto", "interpret", "xla")
+BACKENDS = ("auto", "interpret", "xla", "llvm")
 """The names that the option `backend` accepts."""
 
 PRODUCTS = ("auto", "xla", "native")
@@ -105,6 +105,15 @@ def _count(value: Any) -> int:
     return number
 
 
+def _threads(value: Any) -> int | None:
+    if value is None or value in ("", "auto"):
+        return None
+    try:
+        return _count(value)
+    except ValueError:
+        raise ValueError("a positive int, or None for all processors") from None
+
+
 def _turns(value: Any) -> int:
     number = _count(value)
     if number > 1_000_000_000:
@@ -171,7 +180,8 @@ class Options:
     """The options that one call sees. `with ab.options(name=value):` changes them."""
 
     backend: str = field(default="auto", metadata=_spec(_backend, compiles=True))
-    """What runs the program: `interpret` (the reference, slow), `xla`, or `auto`, the fastest there is.
+    """What runs the program: `interpret` (the reference, slow), `xla`, `llvm` (one function of machine code over the
+    batch, for programs of numbers, small arrays and recursion on numbers), or `auto`, the fastest that takes all.
     The argument `backend` of `batched` is the same option."""
 
     max_rows: int = field(default=50_000_000, metadata=_spec(_count))
@@ -218,6 +228,10 @@ class Options:
     everything that the backward pass reads, for more memory. `recompute`: the fewest bytes, for which products outside
     the level loops run again. Gradients differ in the last bits at most. `f.lower(...).as_text("adjoint")` lists what
     is kept."""
+
+    threads: int | None = field(default=None, metadata=_spec(_threads))
+    """How many threads compute a batch under `backend="llvm"`; None: as many as this process may run on processors.
+    Results are the same bits for any number of them."""
 
     max_depth: int = field(default=10_000, metadata=_spec(_count, compiles=True))
     """How deep a recursion may go whose calls depend on computed numbers, in calls that wait for another one (a call

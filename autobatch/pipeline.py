@@ -12,32 +12,29 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.analysis.fallible import fallible_reads
-from autobatch.analysis.structure import Structure, analyse
+from autobatch.analysis.structure import analyse
 from autobatch.autodiff import Policy
 from autobatch.backends.interpret import demand
 from autobatch.backends.interpret.callback import decided_on_host
+from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.backends.xla import emit, memory
 from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
 from autobatch.backends.xla.native.eligible import all_by_kernel
-from autobatch.errors import Failure, UnsupportedError
+from autobatch.control import Asked, Control, Passes, Whole, control, whole_of
+from autobatch.errors import Failure
 from autobatch.frontend import Lowered, lower
-from autobatch.ir.blocks import Site
-from autobatch.ir.core import Apply, Module, Value, walk
-from autobatch.ir.masked import Allowed
+from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
 from autobatch.ir.system import System, print_system
 from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.ir.types import INT, Array, Type
-from autobatch.ir.verifier import verify
 from autobatch.optimize.contractions import merge_contractions
 from autobatch.optimize.costs import TYPICAL, Machine
 from autobatch.optimize.cse import eliminate_common
@@ -61,17 +58,11 @@ from autobatch.runtime.returned import element_type
 from autobatch.runtime.schema import Schema, columns_read
 from autobatch.runtime.size_classes import SizeClasses, Usual
 from autobatch.runtime.spec import MOST_TURNS, Number, PlanSpec
-from autobatch.runtime.tables import Signature
+from autobatch.runtime.tables import Signature, TableRequest
 from autobatch.vectorize.divisors import check_divisors
 from autobatch.vectorize.frames import build_system
-from autobatch.vectorize.indices import keep_known_bounds
-from autobatch.vectorize.kinds import loops_to_functions
-from autobatch.vectorize.masks import mask_numeric_control, take_gradients
-from autobatch.vectorize.refuse import refuse_made_strings, refuse_numeric_control, refuse_wide_constants
 from autobatch.vectorize.specialise import in_recurrences, specialise
-from autobatch.vectorize.stack import Limits, use_stack
-from autobatch.vectorize.status import cut_off, hand_up_statuses
-from autobatch.vectorize.uniform_loops import Turns, fuse_uniform_loops
+from autobatch.vectorize.uniform_loops import Turns
 from autobatch.vectorize.unread import check_unread
 
 
@@ -102,47 +93,94 @@ class StructureResult:
 Result = ArrayResult | RaggedResult | StructureResult
 
 
+class Scheduled(NamedTuple):
+    """A program as equations over rows, and in which order they run. `turns`: room for the turns of loops that shared
+    integers count."""
+
+    functions: Module
+    system: System
+    spec: PlanSpec
+    schedule: Schedule
+    turns: Turns
+
+
 class Program:
-    """One specialisation of a batched function: compiled for types, planned for data sets, run for size classes."""
+    """One specialisation of a batched function: compiled for types, planned for data sets, run for size classes.
+
+    `native`: the whole function as machine code, where that is the back end; then the schedule is made when something
+    else than a call asks for it. `masks`: are examples that fail cut off from the others, and from derivatives?
+    `sites`: what examples can fail with on the device; the result behind those of the function says which, from 1, and
+    0 where they do not."""
 
     def __init__(
         self,
         lowered: Lowered,
-        stages: dict[str, Callable[[], str]],
-        example: Module,
-        system: System,
-        spec: PlanSpec,
-        schedule: Schedule,
         schema: Schema,
         options: Options,
-        turns: Turns,
-        sites: tuple[Site, ...] = (),
-        masks: bool = False,
-        cut: bool = False,
+        masks: bool,
+        whole: Whole,
+        made: Callable[[], Scheduled],
+        native: WholeProgram | None = None,
     ) -> None:
-        self._schema, self._system = schema, system
-        self.lowered, self.spec, self.schedule, self.options = lowered, spec, schedule, options
-        self.example = example
-        self._stages = stages
-        self._request = table_request(schedule, options.widths, _machine(schedule, options))
-        self._emit = emit.Program(schedule, self._request, example.constants, options.products, options.loops)
-        policy = cast(Policy, options.residuals)
-        self._differentiable = Differentiable(self._emit, schedule, policy, cut=cut)
-        self._by_rows = Differentiable(self._emit, schedule, policy, by_rows=True, cut=cut)
-        self.footprint = Footprint.of(schedule)
-        """What a batch needs of the memory at least."""
+        self.lowered, self.options, self.masks, self.sites = lowered, options, masks, whole.sites
+        self.native, self._schema, self._cut, self._make = native, schema, whole.cut, made
         self._fitting = set[tuple[int, ...]]()
         self._sizes = SizeClasses(least=min(options.widths))
-        self.masks = masks
-        """Are examples that fail cut off from the others, and from derivatives?"""
-        self.turns = turns
-        """Room for the turns of loops that shared integers count."""
-        self.sites = sites
-        """What examples can fail with on the device: the result behind those of the function says which, from 1, and 0
-        where they do not."""
-        self._decisions = Decisions(example, tuple(spec.numbers))
-        self.deciding = self._decisions.deciding
+        if native is None:
+            self._emit  # noqa: B018  what cannot be emitted is refused here
+
+    @functools.cached_property
+    def _made(self) -> Scheduled:
+        return self._make()
+
+    @property
+    def example(self) -> Module:
+        """The functions behind all passes."""
+        return self._made.functions
+
+    @property
+    def spec(self) -> PlanSpec:
+        return self._made.spec
+
+    @property
+    def schedule(self) -> Schedule:
+        return self._made.schedule
+
+    @functools.cached_property
+    def _request(self) -> TableRequest:
+        return table_request(self.schedule, self.options.widths, _machine(self.schedule, self.options))
+
+    @functools.cached_property
+    def _emit(self) -> emit.Program:
+        options = self.options
+        return emit.Program(self.schedule, self._request, self.example.constants, options.products, options.loops)
+
+    @functools.cached_property
+    def _differentiable(self) -> Differentiable:
+        return Differentiable(self._emit, self.schedule, cast(Policy, self.options.residuals), cut=self._cut)
+
+    @functools.cached_property
+    def _by_rows(self) -> Differentiable:
+        policy = cast(Policy, self.options.residuals)
+        return Differentiable(self._emit, self.schedule, policy, by_rows=True, cut=self._cut)
+
+    @functools.cached_property
+    def footprint(self) -> Footprint:
+        """What a batch needs of the memory at least."""
+        return Footprint.of(self.schedule)
+
+    @functools.cached_property
+    def _decisions(self) -> Decisions:
+        return Decisions(self.example, tuple(self.spec.numbers))
+
+    @property
+    def deciding(self) -> Sequence[int]:
         """The shared inputs that decide structure: integers."""
+        return () if self.native is not None else self._decisions.deciding
+
+    def has_room(self, integers: Mapping[int, int]) -> bool:
+        """Is there room for the turns of loops that these values of shared inputs count?"""
+        return self.native is not None or self._made.turns.enough(integers)
 
     def plan(self, columns: Sequence[Columns], max_rows: int | None = None, numbers: Sequence[Number] = ()) -> DataPlan:
         """The tables of a data set: one `Columns` for each batched argument. Examples that fail are in `failures`.
@@ -220,13 +258,13 @@ class Program:
     def evaluate(self, shared: Sequence[Any], plan: DataPlan, data: Mapping[str, Any]) -> list[Any]:
         """The arrays that the results are made of, by the reference back end; `data` replaces columns of the plan."""
         whole = replace(plan, data={**plan.data, **data})
-        status = self._system.outputs[self._status] if self.masks and self.sites else None
+        status = self._made.system.outputs[self._status] if self.masks and self.sites else None
 
         def run(shared: Sequence[Any], data: Mapping[str, Any]) -> list[Any]:
             live = replace(whole, data={**whole.data, **data})
-            return demand.run(self._system, live, shared, self.example.constants, status)
+            return demand.run(self._made.system, live, shared, self.example.constants, status)
 
-        return decided_on_host(run, demand.shapes(self._system, whole), shared, data)
+        return decided_on_host(run, demand.shapes(self._made.system, whole), shared, data)
 
     def interpret_later(
         self,
@@ -299,7 +337,16 @@ class Program:
         """The program after a stage: "example", "functions", "spmd", "fissioned" or "adjoint"."""
         if stage == "adjoint":
             return self._differentiable.as_text()
-        return self._stages[stage]()
+        made = self._made
+        match stage:
+            case "example":
+                return print_module(self.lowered.module)
+            case "functions":
+                return print_module(made.functions)
+            case "spmd":
+                return print_system(made.system)
+            case _:
+                return print_schedule(made.schedule)
 
 
 def _machine(schedule: Schedule, options: Options) -> Machine:
@@ -345,16 +392,26 @@ def compile(
     `dicts`: those among the arguments that all examples share, by their names. `masks`: what examples that fail have
     computed reaches no derivative."""
     lowered = lower(fun, args, kwargs, schema, shared, integers.known, dicts)
-    passes = _Passes(options)
+    passes = Passes(options)
     passes.after("example", lowered.module)
     module = passes.after("inline", inline(lowered.module))
     module = passes.after("cse", eliminate_common(module))
-    known, on_device = frozenset(integers.known), frozenset(traced)
-    try:
-        control = _control(module, passes, schema, options, traced, integers, masks, floats=True)
-    except _StaysOnHost:
-        control = _control(module, passes, schema, options, traced, integers, masks, floats=False)
-    functions, facts, fallible, turns, sites, cut = control
+    if options.backend != "llvm":
+        asked = Asked(passes, schema, options, traced, integers, masks)
+        found = control(module, asked)
+        made = _scheduled(found, asked)
+        return Program(lowered, schema, options, masks, found.whole, lambda: made)
+    asked = Asked(passes, schema, options, traced, integers.on_device(), masks)
+    whole, known = whole_of(module, asked)
+    native = WholeProgram(whole.module, bool(whole.sites))
+    later = lambda: _scheduled(known or control(module, asked), asked)
+    return Program(lowered, schema, options, masks, whole, later, native)
+
+
+def _scheduled(found: Control, asked: Asked) -> Scheduled:
+    """Passes 8 to 15: equations over spaces of rows, and the order in which they run."""
+    passes, schema, known, on_device = asked.passes, asked.schema, asked.known, asked.on_device
+    functions, facts, fallible, turns, _ = found
     functions = passes.after("unread", check_unread(functions, facts, fallible, schema))
     functions = passes.after("divisors", check_divisors(functions, facts, known))
     facts = analyse(functions, on_device, known)
@@ -367,99 +424,6 @@ def compile(
     for improve in (sum_over_paths, merge_contractions, narrow_joins):
         if (better := improve(schedule)) is not None:
             schedule = fission(better)
-    stages = {
-        "example": lambda: print_module(lowered.module),
-        "functions": lambda: print_module(functions),
-        "spmd": lambda: print_system(system),
-        "fissioned": lambda: print_schedule(schedule),
-    }
     passes.write("system", lambda: print_system(system))
     passes.write("fission", lambda: print_schedule(schedule))
-    return Program(lowered, stages, functions, system, spec, schedule, schema, options, turns, sites, masks, cut)
-
-
-class _StaysOnHost(Exception):
-    """What floats of the examples decide cannot leave the host: something else depends on it."""
-
-
-class _Control(NamedTuple):
-    """Functions whose control is known to the host, but for what is one operation under a mask, or a program of blocks;
-    facts about them, and the reads that can fail; `cut`: are rows that fail cut off from the others?"""
-
-    functions: Module
-    facts: Structure
-    fallible: frozenset[Value]
-    turns: Turns
-    sites: tuple[Site, ...]
-    cut: bool
-
-
-def _control(
-    module: Module,
-    passes: _Passes,
-    schema: Schema,
-    options: Options,
-    traced: Mapping[int, str],
-    integers: Integers,
-    masks: bool,
-    *,
-    floats: bool,
-) -> _Control:
-    """Passes 5 to 9. `masks`: as in `compile`. `floats`: loops that floats of the examples end run on the device;
-    raises _StaysOnHost where the rest of the program cannot do without what the host would know of them."""
-    known, on_device = frozenset(integers.known), frozenset(traced)
-    reads = partial(fallible_reads, schema=schema)
-    allowed = Allowed(options.max_iterations, options.states, options.counted_turns)
-    moved = False
-    try:
-        while True:
-            module, open_ = take_gradients(module, reads, on_device, known, allowed, schema)
-            module = passes.after("gradients", module)
-            found = mask_numeric_control(module, reads, on_device, known, allowed, schema, floats, integers.unknown)
-            moved = found.moved
-            if moved and found.ahead:
-                raise _StaysOnHost
-            whole, sites = hand_up_statuses(passes.after("masks", found.module))
-            if cut := found.ahead or (masks and bool(sites)):
-                whole = passes.after("cut", cut_off(whole))
-            fused, turns = fuse_uniform_loops(whole, integers.known, allowed.counted)
-            fused = passes.after("uniform-loops", fused)
-            functions, fallible = loops_to_functions(fused, reads(fused))
-            functions = passes.after("functions", functions)
-            functions = passes.after(
-                "indices", keep_known_bounds(functions, partial(analyse, functions, on_device, known), known)
-            )
-            facts = analyse(functions, on_device, known)
-            stacked = use_stack(module, functions, facts, Limits(options.max_depth, options.max_steps))
-            if stacked is None:
-                break
-            if moved:
-                raise _StaysOnHost
-            module = passes.after("stack", stacked)
-        refuse_made_strings(functions)
-        refuse_numeric_control(functions, facts, integers.unknown, traced, {**found.obstacles, **open_})
-        refuse_wide_constants(functions, facts)
-    except UnsupportedError as error:
-        if moved:
-            raise _StaysOnHost from error
-        raise
-    return _Control(functions, facts, fallible, turns, sites, cut)
-
-
-class _Passes:
-    """Verifies and dumps after every pass, where the options ask for it."""
-
-    def __init__(self, options: Options) -> None:
-        self.options, self.number = options, 0
-
-    def after(self, name: str, module: Module) -> Module:
-        if self.options.verify:
-            verify(module)
-        self.write(name, lambda: print_module(module))
-        return module
-
-    def write(self, name: str, text: Callable[[], str]) -> None:
-        self.number += 1
-        if self.options.dump is not None:
-            self.options.dump.mkdir(parents=True, exist_ok=True)
-            (self.options.dump / f"{self.number:02}-{name}.txt").write_text(text())
+    return Scheduled(functions, system, spec, schedule, turns)

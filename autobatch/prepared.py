@@ -13,8 +13,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from autobatch import results
+from autobatch import native, results
 from autobatch.checks import refuse, refuse_failed
 from autobatch.data import FAILED, Examples
 from autobatch.errors import ExampleError, Failure
@@ -35,9 +36,14 @@ class Prepared:
     ready: Ready
     out_axes: Any
     check_plans: bool
+    operands: list[Any] | None = None
+    """What machine code reads that is the whole function; None where it does not run."""
+    threads: int | None = None
 
     def run(self, execute: Callable[..., Any] | None = None) -> Any:
         """Run, and turn what comes out into the result."""
+        if self.operands is not None:
+            return self.run_native(self.operands)
         self.refuse_failures()
         stale = self.stale()
         return self.assemble(self.compute(self.shared, self.tables, execute), stale)
@@ -46,6 +52,59 @@ class Prepared:
         """Raise what failed while planning, where the function does not mask it."""
         if self.ready.failures and not self.program.masks:
             raise ExampleError(self.ready.failures)
+
+    def run_native(self, operands: Sequence[Any]) -> Any:
+        """Run machine code that is the whole function."""
+        arrays, wrong = native.run(self.program, operands, self.examples.count, self.threads)
+        return self.assemble_native(operands, arrays, wrong)
+
+    def assemble_native(self, operands: Sequence[Any], arrays: Sequence[Any], wrong: bool) -> Any:
+        """The result of the call, of the arrays that machine code has computed. `wrong`: an example has failed."""
+        program, examples = self.program, self.examples
+        failed, failures = np.zeros(examples.count, bool), tuple[Failure, ...]()
+        if wrong:
+            failures, failed = failures_of(program.compiled.sites, arrays[-1]), arrays[-1] != 0
+            if not program.masks:
+                raise ExampleError(failures)
+            for x in arrays:
+                x[failed] = 0
+        computed = native.results(program, arrays)
+        outcome = Outcome(
+            self.function,
+            examples.count,
+            program.returned(computed),
+            examples.schema,
+            examples.host_or_leaves,
+            (*examples.enums, *program.enums),
+            {},
+            program.reached,
+        )
+        result = native.as_given(results.build(program.result, outcome, self.out_axes), operands)
+        return (result, results.Failures(native.as_given(failed, operands), failures)) if program.masks else result
+
+    def gradient(
+        self, output: int, shared: Sequence[int], slots: Sequence[int]
+    ) -> tuple[Any, dict[int, Any], dict[int, Any]] | None:
+        """The result, and the derivative of the sum of one of its numbers over the examples that have not failed, by
+        shared inputs and by batched leaves, by machine code. None where there is none for it."""
+        operands, count = self.operands, self.examples.count
+        assert operands is not None
+        where = [*shared, *(len(self.shared) + p for p in native.places(self.program, slots))]
+        made = native.gradient_of(self.program, output, where)
+        if made is None:
+            return None
+        arrays, wrong = native.run(self.program, operands, count, self.threads)
+        weight = np.ones(count, arrays[output].dtype)
+        if wrong:
+            weight[arrays[-1] != 0] = 0
+        result = self.assemble_native(operands, arrays, wrong)
+        found, _ = made([*operands, weight], count, self.threads or native.processors())
+        each = [native.as_given(x, operands) for x in found]
+        return result, dict(zip(shared, each, strict=False)), dict(zip(slots, each[len(shared) :], strict=True))
+
+    def with_tables(self) -> Prepared:
+        """The same call as XLA runs it."""
+        return replace(self, ready=self.examples.ready(self.program), operands=None)
 
     @property
     def tables(self) -> dict[str, Any]:

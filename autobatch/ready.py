@@ -72,6 +72,10 @@ class Ready:
     words: Mapping[str, Any] = field(default_factory=dict)
 
 
+NOTHING = Ready({}, None)
+"""What code reads that takes the arguments as they are."""
+
+
 def from_leaves(leaves: Leaves, form: Form, fingerprint: str) -> Ready | None:
     """The plan that travels with a batch. Columns of data are read from the batch's own leaves: `with_floats` and
     gradients reach them."""

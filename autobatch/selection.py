@@ -43,7 +43,9 @@ class Selection:
 
         def of_slot(slot: Slot) -> Any:
             found = slots.get(slot.index)
-            return found if slot.kind != "array" or found is None else jnp.moveaxis(found, 0, slot.axis)
+            if slot.kind != "array" or found is None or slot.axis == 0:
+                return found
+            return jnp.moveaxis(found, 0, slot.axis)
 
         return [fill(form, of_slot, lambda raw: made[id(raw)]) for form in self.forms]
 

@@ -79,7 +79,8 @@ class Sharing:
         integers = ((k, x) for k, x in enumerate(self.leaves) if isinstance(x, (int, np.integer, np.bool_)))
         known = {k: x if isinstance(x, int) else x.item() for k, x in integers}
         small = (k for k, t in enumerate(self.types) if t.is_scalar and (t.is_integer or t.is_bool))
-        return Integers(known, {k: self.names[k] for k in small if k not in known})
+        names = {k: self.names[k] for k in known}
+        return Integers(known, {k: self.names[k] for k in small if k not in known}, names)
 
     @property
     def numpy(self) -> tuple[bool, ...]:

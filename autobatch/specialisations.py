@@ -15,11 +15,12 @@ from typing import Any
 from autobatch import transfer
 from autobatch.arguments import Bound, Order, order_of
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
-from autobatch.data import Examples
+from autobatch.data import Component, Examples
 from autobatch.errors import SourceError
 from autobatch.frontend.needs import Needed
 from autobatch.frontend.statics import same_static
 from autobatch.groups import Group, Planner
+from autobatch.ir.types import Array
 from autobatch.options import Options
 from autobatch.pipeline import compile as compile_program
 from autobatch.recognise import Pattern, all_match, pattern_of, size_of
@@ -134,7 +135,7 @@ class Specialisations:
         keys of dicts in the order in which it runs over them."""
         known = asked.sharing.integers.known
         for program in self._programs.get(asked.key) or []:
-            fits = known.keys() >= set(program.deciding) and program.compiled.turns.enough(known)
+            fits = known.keys() >= set(program.deciding) and program.compiled.has_room(known)
             fits = fits and all(asked.order(name) == order for name, order in program.orders.items())
             if fits and program.fits_numpy(asked.numpy) and program.is_current():
                 return program
@@ -219,7 +220,7 @@ class _Compiler:
         fun = self.planner.__wrapped__
         components, sharing = self.examples.components, asked.sharing
         named = zip(parameters(components), self.examples.names, strict=True)
-        traced = {k: name for (k, component), name in named if component.traced}
+        traced = {k: name for (k, component), name in named if component.traced or self._is_number(component, asked)}
         compiled = compile_program(
             fun,
             asked.args,
@@ -236,6 +237,10 @@ class _Compiler:
         ordered = [*lowered.ordered, *(asked.orders if lowered.orders_batched else ())]
         orders = {name: order for name in ordered if (order := asked.order(name)) is not None}
         return Program(self.name, self.planner, asked.key, compiled, components, size, asked.numpy, orders)
+
+    def _is_number(self, component: Component, asked: Request) -> bool:
+        """Is it a number that no host looks at, as the back end wants it?"""
+        return asked.key.backend == "llvm" and isinstance(component.type, Array) and not component.optional
 
 
 def _fewest(

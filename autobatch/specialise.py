@@ -96,7 +96,7 @@ class Program:
         self._guarded = [(*_place(g), g) for g in self.guards]
         self._arrays = tuple(sorted({f.shared: f for f in free if f.shared is not None}.items()))
         self._constants = _constant_words(compiled.lowered.module)
-        outputs = compiled.spec.outputs
+        outputs = () if compiled.native is not None else compiled.spec.outputs
         self._returned = tuple(sorted({v for t in outputs for v in _vocabularies(t.value.type)}))
         self._array_tables: Bounded[int, Ready] = Bounded(32)
         self._jit: Any = jax.jit(
@@ -340,6 +340,8 @@ def _vocabularies(kind: Type) -> tuple[str, ...]:
 
 def _host_components(compiled: pipeline.Program, components: tuple[Component, ...]) -> frozenset[int]:
     """The components whose values the host reads: they decide structure, or reach the device as a host column."""
+    if compiled.native is not None:
+        return frozenset()
     spec = compiled.spec
     args = spec.module.functions[0].region.args
     positions = [position for position, _ in parameters(components)]

@@ -1,8 +1,9 @@
 """What an operation of a derivative costs besides its arithmetic: an LSTM by autobatch, over batches of growing size.
 
-`python -m benchmarks.overhead [--json FILE]`. The time of a batch is a line over its size. What it has at size zero
-does not grow with the examples: planning, starting, turning loops. That, over the operations that one example runs, is
-the figure. The method is in benchmarks/README.md.
+`python -m benchmarks.overhead [--calls] [--json FILE]`. The time of a batch is a line over its size. What it has at
+size zero does not grow with the examples: planning, starting, turning loops. That, over the operations that one example
+runs, is the figure. Then what a call of 16 small examples costs (`--calls`: that alone). The method is in
+benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 from jax.nn import sigmoid
 
 import autobatch as ab
+from benchmarks import small_calls
 from benchmarks.compare import alone
 
 WORDS = 100
@@ -134,9 +136,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--sizes", default="1,2,4,8,16,24,32,48,64")
     options.add_argument("--rounds", type=int, default=7)
     options.add_argument("--seconds", type=float, default=0.2, help="how long a size runs in each round")
+    options.add_argument("--calls", action="store_true", help="what small calls cost, and nothing else")
     given = options.parse_args(arguments)
     os.environ.update(alone(threads=1))  # before XLA reads its flags, which it does when it first computes
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    if given.calls:
+        calls = small_calls.measure(given.rounds, given.seconds)
+        print(*small_calls.lines(calls), sep="\n")
+        if given.json:
+            given.json.write_text(json.dumps({"calls": calls}, indent=2))
+        return 0
     found = measure(given.hidden, given.steps, [int(b) for b in given.sizes.split(",")], given.rounds, given.seconds)
     machine = {"processor": platform.processor() or platform.machine(), "python": platform.python_version(),
                "jax": jax.__version__}  # fmt: skip
@@ -147,8 +156,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{found.operations_of_a_turn} operations in each of {found.steps} turns, forward and backward: "
           f"{found.microseconds_for_each:.2f} microseconds for each ({found.microseconds_for_each_forward:.2f} where "
           "those of the forward pass alone are counted)")  # fmt: skip
+    calls = small_calls.measure(given.rounds, given.seconds)
+    print(f"a call of {small_calls.EXAMPLES} examples of two numbers:", *small_calls.lines(calls), sep="\n")
     if given.json:
-        given.json.write_text(json.dumps({"machine": machine, **asdict(found)}, indent=2))
+        given.json.write_text(json.dumps({"machine": machine, **asdict(found), "calls": calls}, indent=2))
     return 0
 
 

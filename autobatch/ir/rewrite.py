@@ -126,6 +126,27 @@ def with_regions(instruction: Instruction, change: Callable[[Region], Region]) -
             assert_never(instruction)
 
 
+def with_operands(region: Region, put: Callable[[Operand], Operand]) -> Region:
+    """The region with each operand replaced that it or a region inside it reads."""
+
+    def each(i: Instruction) -> Instruction:
+        match new := with_regions(i, lambda r: with_operands(r, put)):
+            case Apply(operands=xs) | Call(operands=xs):
+                return replace(new, operands=tuple(map(put, xs)))
+            case If(condition=condition):
+                return replace(new, condition=put(condition))
+            case For(count=count, init=init):
+                return replace(new, count=put(count), init=tuple(map(put, init)))
+            case While(init=init):
+                return replace(new, init=tuple(map(put, init)))
+            case Map(count=count):
+                return replace(new, count=put(count))
+            case _:
+                assert_never(new)
+
+    return Region(region.args, tuple(map(each, region.body)), tuple(map(put, region.results)))
+
+
 def free_values(region: Region, shared: frozenset[Value] = frozenset()) -> tuple[Value, ...]:
     """The values that a region reads and does not define, in order of first use; the module's shared ones left out."""
     defined = set(region_values(region)) | shared

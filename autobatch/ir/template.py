@@ -37,10 +37,16 @@ def is_numpy(value: Any) -> bool:
 @dataclass(frozen=True, slots=True)
 class Integers:
     """The shared inputs that are integers and bools of Python, by index. `known`: their values in the call at hand,
-    which another call of the same program may change. `unknown`: the names of those that JAX traces."""
+    which another call of the same program may change. `unknown`: the names of those that JAX traces. `names`: of those
+    that are known."""
 
     known: Mapping[int, int] = field(default_factory=dict)
     unknown: Mapping[int, str] = field(default_factory=dict)
+    names: Mapping[int, str] = field(default_factory=dict)
+
+    def on_device(self) -> Integers:
+        """The same, where no host looks at any of them."""
+        return Integers({}, {**self.unknown, **self.names})
 
 
 NO_INTEGERS = Integers()

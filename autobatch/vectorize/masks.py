@@ -57,6 +57,7 @@ from autobatch.vectorize.float_loops import loops_of_floats
 from autobatch.vectorize.guarded import Guard
 from autobatch.vectorize.indices import check_computed_indices
 from autobatch.vectorize.inner_gradients import close_gradients, has_gradients
+from autobatch.vectorize.on_device import numbers_of
 from autobatch.vectorize.read_checks import ReadChecks
 from autobatch.vectorize.speculate import speculate, without_tests
 from autobatch.vectorize.statuses import Statuses
@@ -72,6 +73,7 @@ def mask_numeric_control(
     schema: Schema,
     floats: bool = False,
     unknown: Collection[int] = (),
+    all_numbers: bool = False,
 ) -> Masked:
     """Every branch and loop that computed numbers decide as one operation, where it holds arithmetic alone; for the
     others, by their places, what stands in the way.
@@ -79,7 +81,7 @@ def mask_numeric_control(
     `fallible` finds the reads that an example can fail in; `traced` and `numbers` as in `analysis/structure.py`.
     `turns`: those that a loop may have, for each row. `floats`: loops that floats of the examples end too, as
     `float_loops.py` says. `unknown`: shared integers that decide structure only once they are known, so what they
-    decide is not run ahead."""
+    decide is not run ahead. `all_numbers`: of no number does the host know anything."""
     if not any(
         isinstance(i, If | For | While) or _is_check(i) or is_bounds(i)
         for f in module.functions
@@ -90,6 +92,8 @@ def mask_numeric_control(
 
     def on_device(module: Module) -> frozenset[Value]:
         nonlocal moved
+        if all_numbers:
+            return numbers_of(module)
         left = loops_of_floats(module, lambda loop: obstacle_in(loop) is not None) if floats else frozenset()
         found = device_values(module, traced, numbers)
         moved |= bool(left - found)
@@ -158,13 +162,15 @@ def take_gradients(
     numbers: frozenset[int],
     turns: Allowed,
     schema: Schema,
+    all_numbers: bool = False,
 ) -> tuple[Module, Mapping[Span, Obstacle]]:
     """Every derivative that a function takes of its own control on numbers as one operation, where it is of arithmetic
     alone, or of recursion that is a program of blocks already; for the others, what stands in the way. The arguments
     are those of `mask_numeric_control`."""
     if not has_gradients(module):
         return module, NOTHING
-    masker = _Masker(module, device_values(module, traced, numbers), fallible(module), turns, schema)
+    device = numbers_of(module) if all_numbers else device_values(module, traced, numbers)
+    masker = _Masker(module, device, fallible(module), turns, schema)
     return close_gradients(module, masker.closed), masker.obstacles
 
 

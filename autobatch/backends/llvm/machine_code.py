@@ -27,6 +27,7 @@ import jax
 from autobatch.backends.llvm.ffi import HANDLER, INTERFACE, capsule
 from autobatch.backends.llvm.link import Code, LinkError, link
 from autobatch.options import user_cache_folder
+from autobatch.source import Span
 
 logger = logging.getLogger("autobatch")
 
@@ -35,7 +36,9 @@ BUILD = {"reloc": "pic", "codemodel": "small"}
 
 
 class RefusedError(Exception):
-    """There is no machine code for that, and why."""
+    """There is no machine code for that, and why; `span`: for which line, where that is known."""
+
+    span: Span | None = None
 
 
 class UnavailableError(Exception):

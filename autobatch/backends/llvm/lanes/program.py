@@ -1,4 +1,4 @@
-"""Rows of operands in, gangs of lanes, rows of results out: a module that XLA calls.
+"""Rows of operands in, gangs of lanes, rows of results out: a module that XLA calls. `whole/` is called by Python.
 
     arguments   of each operand: its rows, or the one array that all rows share; then, where some rows do not matter,
                 live: bool[rows]; then constants of the program
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -93,12 +93,38 @@ class Program:
     scratch: int
 
 
+class Frame(Protocol):
+    """Where a call has its arrays: the addresses of their first numbers."""
+
+    def argument(self, number: int) -> str:
+        """Of the operands, then of constants of the program."""
+        ...
+
+    def result(self, number: int) -> str:
+        """Of the results, then of scratch memory."""
+        ...
+
+
+@dataclass(frozen=True)
+class FromXLA:
+    """The frame of a call by XLA."""
+
+    f: Function
+
+    def argument(self, number: int) -> str:
+        return data(self.f, buffer(self.f, "%arguments", number))
+
+    def result(self, number: int) -> str:
+        return data(self.f, buffer(self.f, "%results", number))
+
+
 @dataclass
 class Gang:
     """What code for the lanes of a gang is written with. `mask`: lanes that hold rows that matter; None: all."""
 
     w: Writer
     signature: Signature
+    frame: Frame
     mask: Number | None = None
     constants: list[Any] = field(default_factory=list)
     scratch: int = 0
@@ -110,7 +136,7 @@ class Gang:
         number = next((k for k, x in enumerate(self.constants) if x is value), len(self.constants))
         if number == len(self.constants):
             self.constants.append(value)
-        place = data(self.w.f, buffer(self.w.f, "%arguments", self.constant_place(number)))
+        place = self.frame.argument(self.constant_place(number))
         dtype = str(value.dtype)
         return Memory(self.w, place, word(dtype), value.shape, shared=True).final
 
@@ -121,8 +147,7 @@ class Gang:
         """Scratch memory for so many numbers of each lane, or of all (`shared`), which holds anything at first."""
         begin = -(-self.scratch // 64) * 64
         self.scratch = begin + BYTES[stored(dtype)] * count * (1 if shared else self.w.width)
-        whole = data(self.w.f, buffer(self.w.f, "%results", len(self.signature.results)))
-        return self.w.f.at(whole, begin)
+        return self.w.f.at(self.frame.result(len(self.signature.results)), begin)
 
 
 def program(signature: Signature, width: int, body: Body) -> Program:
@@ -133,14 +158,19 @@ def program(signature: Signature, width: int, body: Body) -> Program:
         f.do(f"%arguments = getelementptr i8, ptr {arguments}, i64 0")
         f.do(f"%results = getelementptr i8, ptr {results}, i64 0")
         rows = dimension(f, buffer(f, arguments, signature.first_varying), 0)
-        gang = Gang(Writer(f, width), signature)
+        gang = Gang(Writer(f, width), signature, FromXLA(f))
         made.append(gang)
-        _Rows(gang, rows).run(body)
+        Rows(gang, "0", rows).run(body)
 
     f, text = _handled(run)
-    if made[0].w.reserved > ROOM:
-        raise RefusedError(f"it needs {made[0].w.reserved:,} bytes for its arrays, more than {ROOM:,}")
-    return Program("\n".join([*f.declarations, text, *f.metadata]), made[0].constants, made[0].scratch)
+    return finished(f, text, made[0])
+
+
+def finished(f: Function, text: str, gang: Gang) -> Program:
+    """The module of a function. RefusedError where its arrays do not fit on a stack."""
+    if gang.w.reserved > ROOM:
+        raise RefusedError(f"it needs {gang.w.reserved:,} bytes for its arrays, more than {ROOM:,}")
+    return Program("\n".join([*f.declarations, text, *f.metadata]), gang.constants, gang.scratch)
 
 
 def _handled(run: Callable[[Function, str, str, str], None]) -> tuple[Function, str]:
@@ -148,20 +178,21 @@ def _handled(run: Callable[[Function, str, str, str], None]) -> tuple[Function, 
     return f, str(f)
 
 
-class _Rows:
-    """The loop over gangs."""
+class Rows:
+    """The loop over gangs: the rows from `begin` to `rows`."""
 
-    def __init__(self, gang: Gang, rows: str) -> None:
-        self.gang, self.w, self.f, self.rows = gang, gang.w, gang.w.f, rows
+    def __init__(self, gang: Gang, begin: str, rows: str) -> None:
+        self.gang, self.w, self.f, self.begin, self.rows = gang, gang.w, gang.w.f, begin, rows
         self.signature = gang.signature
 
     def run(self, body: Body) -> None:
         f, signature = self.f, self.signature
-        arguments = [data(f, buffer(f, "%arguments", k)) for k in range(len(signature.operands))]
-        out = [data(f, buffer(f, "%results", k)) for k in range(len(signature.results))]
-        live = data(f, buffer(f, "%arguments", len(signature.operands))) if signature.masked else None
+        frame = self.gang.frame
+        arguments = [frame.argument(k) for k in range(len(signature.operands))]
+        out = [frame.result(k) for k in range(len(signature.results))]
+        live = frame.argument(len(signature.operands)) if signature.masked else None
         sums = self.sums(out)
-        with f.loop(0, self.rows, self.w.width) as first:
+        with f.loop(self.begin, self.rows, self.w.width) as first:
             self.all_of(body, arguments, sums, first, live)
         self.join(sums, out)
         for write in self.gang.behind:

@@ -1,0 +1,180 @@
+"""A region as one function of machine code over the rows of a batch, and how it is called.
+
+    i64 run(operands, constants, results, scratch: pointers; begin, end: rows)
+
+It computes the rows from `begin` to `end`, and returns whether one of them failed. How many rows there are is no part
+of the text, and no row depends on another: any cut of a batch into calls gives the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.lanes.blocks import run_program
+from autobatch.backends.llvm.lanes.control import Control
+from autobatch.backends.llvm.lanes.ops import Environment, shape_of
+from autobatch.backends.llvm.lanes.program import (
+    Body,
+    Gang,
+    Operand,
+    Program,
+    Result,
+    Rows,
+    Signature,
+    finished,
+)
+from autobatch.backends.llvm.lanes.reverse import inner_gradient
+from autobatch.backends.llvm.lanes.tensors import Tensor, kept
+from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.whole.region import CURE, Whole
+from autobatch.errors import UnsupportedError
+from autobatch.ir.core import Apply, Instruction, regions, walk
+from autobatch.ir.core import Operand as Read
+from autobatch.ir.types import Array
+from autobatch.source import NOWHERE
+
+ENTRY = "run"
+"""The name of the function."""
+
+WIDEST = 64
+"""Numbers of an array up to which each lane of a gang has its own."""
+
+
+@dataclass(frozen=True)
+class Direct:
+    """The frame of a call that has its pointers as parameters."""
+
+    def argument(self, number: int) -> str:
+        return f"%a{number}"
+
+    def result(self, number: int) -> str:
+        return f"%r{number}"
+
+
+class _Control(Control):
+    """Runs the region of a whole function: recursion is a program of blocks among other operations."""
+
+    def __init__(self, gang: Gang, arrays: Sequence[Any]) -> None:
+        super().__init__(gang.w, gang.constant, partial(inner_gradient, gang))
+        self.gang, self.arrays = gang, arrays
+
+    def read(self, x: Read, env: Environment, arrays: Sequence[Any] = ()) -> Tensor:
+        return super().read(x, env, arrays or self.arrays)
+
+    def instruction(self, instruction: Instruction, env: Environment, mask: Number | None) -> list[Tensor]:
+        try:
+            if isinstance(instruction, Apply) and instruction.op.name == "blocks":
+                xs = [kept(self.w, self.read(x, env)) for x in instruction.operands]
+                return run_program(self.gang, instruction.op, xs)
+            return super().instruction(instruction, env, mask)
+        except RefusedError as error:
+            raise _refused(error, instruction) from error
+
+    def apply(self, i: Apply, env: Environment, uses: Any, arrays: Sequence[Any] = ()) -> None:
+        try:
+            super().apply(i, env, uses, arrays)
+        except RefusedError as error:
+            raise _refused(error, i) from error
+
+
+def _refused(error: RefusedError, instruction: Instruction) -> RefusedError:
+    """The refusal with the place of the instruction, the innermost that has one."""
+    error.span = error.span or instruction.span
+    return error
+
+
+@dataclass(frozen=True)
+class Made:
+    """The text of a whole function, what goes in and comes out, and how many rows a gang has."""
+
+    program: Program
+    signature: Signature
+    width: int
+    arrays: tuple[Any, ...] = ()
+    """Operands that the program holds itself, behind those of the call but before its last one."""
+
+
+def write(whole: Whole, sites: bool) -> Made:
+    """The code of a region. `sites`: its last result says what an example has failed with. UnsupportedError where there
+    is none."""
+    region = whole.region
+    refused: RefusedError | None = None
+    try:
+        operands = tuple(Operand(*shape_of(v.type), varies=k >= whole.shared) for k, v in enumerate(region.args))
+        signature = Signature(operands, tuple(Result(*shape_of(r.type)) for r in region.results), False)
+        for width in widths(whole):
+            try:
+                return Made(_program(signature, width, whole, sites), signature, width)
+            except RefusedError as error:
+                refused = refused or error
+    except RefusedError as error:
+        refused = error
+    assert refused is not None
+    raise refusal(refused)
+
+
+def refusal(refused: RefusedError) -> UnsupportedError:
+    """The error of a user whose function is refused."""
+    return UnsupportedError(f"backend='llvm' has no machine code for this: {refused}", refused.span or NOWHERE, CURE)
+
+
+def widths(whole: Whole) -> Iterator[int]:
+    """Rows of a gang: as many as a vector has numbers of 32 bits, or one."""
+    within = list(walk(whole.region))
+    recursive = any(isinstance(i, Apply) and i.op.name == "blocks" for i in within)
+    if not recursive and max((_size(x.type) for i in within for x in _values(i)), default=1) <= WIDEST:
+        yield machine_code.host().bits // 32
+    yield 1
+
+
+def _values(i: Instruction) -> Iterator[Any]:
+    yield from i.results
+    yield from (a for r in regions(i) for a in r.args)
+    if isinstance(i, Apply) and i.op.name == "masked":
+        yield from (x for inner in walk(i.op["region"]) for x in _values(inner))
+
+
+def _size(type: Any) -> int:
+    return math.prod(type.shape) if isinstance(type, Array) else 1
+
+
+def _program(signature: Signature, width: int, whole: Whole, sites: bool) -> Program:
+    f = Function("")
+    gang = Gang(Writer(f, width), signature, Direct())
+    failed = f.slot(0)
+    Rows(gang, "%begin", "%end").run(_body(whole, sites, failed))
+    f.do(f"ret i64 {f.get(failed)}")
+    headed(f, gang)
+    return finished(f, str(f), gang)
+
+
+def headed(f: Function, gang: Gang) -> None:
+    """Write the head of the function, now that all of its parameters are known."""
+    parameters = [f"ptr noalias %a{k}" for k in range(len(gang.signature.operands) + len(gang.constants))]
+    parameters += [f"ptr noalias %r{k}" for k in range(len(gang.signature.results) + 1)]
+    f.head = f"i64 @{ENTRY}({', '.join([*parameters, 'i64 %begin', 'i64 %end'])}) nounwind"
+
+
+def _body(whole: Whole, sites: bool, failed: str) -> Body:
+    def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
+        w, f = gang.w, gang.w.f
+        found = _Control(gang, whole.constants).region(whole.region, xs, {}, gang.mask)
+        if sites:
+            found[-1] = kept(w, found[-1])
+            status = w.spread(found[-1].one())
+            wrong = Number(f.let(f"icmp ne {w.type_of(status.dtype)} {status.text}, {zero(w)}"), "bool")
+            some = w.any(wrong if gang.mask is None else w.both(gang.mask, wrong))
+            f.set(failed, f.let(f"or i64 {f.get(failed)}, {f.let(f'zext i1 {some} to i64')}"))
+        return found
+
+    def zero(w: Writer) -> str:
+        return "0" if w.width == 1 else "zeroinitializer"
+
+    return body

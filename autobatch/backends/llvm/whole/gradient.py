@@ -1,0 +1,94 @@
+"""The derivative of a whole function in reverse, as one function over the rows of a batch.
+
+    operands   those of the function, the arrays that its literals name, the weight of each row
+    results    of each operand asked for: its cotangents row by row; of a shared one their sum over the rows of a call
+
+The region runs forward with a tape and then backward (`lanes/reverse.py`), gang by gang, so what is kept does not grow
+with the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from autobatch.backends.llvm.lanes.ops import shape_of
+from autobatch.backends.llvm.lanes.program import Gang, Operand, Result, Rows, Signature, finished
+from autobatch.backends.llvm.lanes.reverse import pulled_back
+from autobatch.backends.llvm.lanes.tensors import Tensor
+from autobatch.backends.llvm.lanes.writer import Writer
+from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.whole.code import Direct, Made, headed, refusal, widths
+from autobatch.backends.llvm.whole.region import Whole
+from autobatch.ir.core import Literal, Region, Value
+from autobatch.ir.core import Operand as Read
+from autobatch.ir.leaf import Rule
+from autobatch.ir.ops import own
+from autobatch.ir.rewrite import region_values, with_operands
+from autobatch.ir.types import Array
+
+SCRATCH = 1 << 28
+"""Bytes that the states of loops may take, for each thread."""
+
+
+def write_gradient(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made:
+    """The code of a derivative. UnsupportedError where there is none."""
+    try:
+        return _written(whole, sites, output, wrt)
+    except RefusedError as error:
+        raise refusal(error) from error
+
+
+def _written(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made:
+    region, constants = _without_arrays(whole)
+    inputs = len(whole.region.args)
+    types = tuple(a.type for a in region.args if isinstance(a.type, Array))
+    results = tuple(r.type for r in region.results if isinstance(r.type, Array))
+    op = own("masked", region=region, sites=(), **({"cut": True} if sites else {}))
+    has = tuple(k == output for k in range(len(results)))
+    rule = Rule(op, types, (None,) * len(types), results, has, tuple(wrt))
+    varies = [whole.shared <= k < inputs for k in range(len(types))]
+    operands = [Operand(*shape_of(t), v) for t, v in zip(types, varies, strict=True)]
+    weight = Operand(*shape_of(results[output]), True)
+    made = tuple(Result(*shape_of(types[k]), summed=not varies[k]) for k in wrt)
+    signature = Signature((*operands, weight), made, False)
+    refused: RefusedError | None = None
+    for width in widths(whole):
+        f = Function("")
+        gang = Gang(Writer(f, width), signature, Direct())
+
+        def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
+            return pulled_back(gang, rule, xs)
+
+        try:
+            Rows(gang, "%begin", "%end").run(body)
+            f.do("ret i64 0")
+            headed(f, gang)
+            program = finished(f, str(f), gang)
+        except RefusedError as error:
+            refused = refused or error
+            continue
+        if program.scratch > SCRATCH:
+            raise RefusedError(f"the states of its loops take {program.scratch:,} bytes, more than {SCRATCH:,}")
+        return Made(program, signature, width, tuple(constants))
+    assert refused is not None
+    raise refused
+
+
+def _without_arrays(whole: Whole) -> tuple[Region, list[np.ndarray[Any, Any]]]:
+    """The region with arguments more for the arrays that its literals name."""
+    number = 1 + max((v.id for v in region_values(whole.region)), default=-1)
+    made: dict[int, Value] = {}
+
+    def put(x: Read) -> Read:
+        if not isinstance(x, Literal) or x.constant < 0:
+            return x
+        return made.setdefault(x.constant, Value(number + len(made), x.type))
+
+    region = with_operands(whole.region, put)
+    arrays = [np.asarray(whole.constants[k]) for k in made]
+    return replace(region, args=(*region.args, *made.values())), arrays

@@ -1,0 +1,83 @@
+"""What a whole function computes, as one region of numbers and small arrays; what does not fit is refused.
+
+    func @f(%1: float32[]) -> (float32[]):          inputs   shared %0, batched %1
+      %4 = masked (%1, %0) do ...            ->     region   (%0, %1): masked ..., mul ...; yield %5
+      %5 = mul(%4, %0)
+
+The region is that of the entry behind the passes that put control on numbers under masks, and recursion on numbers into
+programs of blocks. No host has looked at any number: whatever a batched number decides is decided in the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from autobatch.errors import UnsupportedError
+from autobatch.ir.core import Apply, Call, For, Map, Module, Region, Value, walk
+from autobatch.ir.ops import OWN
+from autobatch.ir.printer import print_module
+from autobatch.ir.types import Array, Type
+from autobatch.source import Span
+
+CURE = "use backend='xla', which computes rows of structure and products of matrices"
+
+WIDEST = 4096
+"""Numbers that an array of one example may have: matrices of size are XLA's."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """`region` takes the shared inputs of the module, then the batched ones. `constants`: arrays that its literals
+    name."""
+
+    region: Region
+    shared: int
+    constants: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        """The region as a function."""
+        return self.text
+
+    text: str = ""
+
+
+def whole_function(module: Module) -> Whole:
+    """The region of a module's entry. UnsupportedError where it holds what is no arithmetic on numbers and small
+    arrays: the operation, its line, and what to do."""
+    entry = module.functions[0]
+    for value in (*module.shared, *entry.region.args):
+        _check_type(value.type, entry.span, f"the argument {value.hint}" if value.hint else "an argument")
+    for instruction in walk(entry.region):
+        match instruction:
+            case Call(callee=name, span=span):
+                raise _refused(f"a call of {name} that is an activation of its own", span)
+            case Map(span=span):
+                raise _refused("a comprehension whose length is not known while compiling", span)
+            case For(count=Value(), span=span):
+                raise _refused("a loop whose turns the host counts", span)
+            case Apply(op=op, results=(), span=span) if not op.is_jax and OWN[op.name].effect:
+                raise _refused(f"what the host checks ({op.name})", span)
+            case Apply(op=op, results=results, span=span):
+                for r in results:
+                    _check_type(r.type, span, op.name)
+            case _:
+                pass
+    for k, x in enumerate(entry.region.results):
+        _check_type(x.type, entry.span, f"result {k}")
+    region = Region((*module.shared, *entry.region.args), entry.region.body, entry.region.results)
+    return Whole(region, len(module.shared), module.constants, print_module(module))
+
+
+def _check_type(type: Type, span: Span, what: str) -> None:
+    if not isinstance(type, Array):
+        raise _refused(f"{what} of type {type}: rows of structure", span)
+    size = 1
+    for n in type.shape:
+        size *= n
+    if size > WIDEST:
+        raise _refused(f"{what}: an array of {size:,} numbers in one example", span)
+
+
+def _refused(what: str, span: Span) -> UnsupportedError:
+    return UnsupportedError(f"backend='llvm' has no machine code for this: {what}", span, CURE)

@@ -1,0 +1,133 @@
+"""A whole function as machine code in memory: called for the rows of a batch, by several threads where there are many.
+
+NumPy arrays are read where they lie, if they are what the code reads (dtype, contiguous, aligned); others are copied
+first. Nothing but the rows is read and written, so memory does not grow with the batch; results are new arrays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.lanes.blocks import library
+from autobatch.backends.llvm.lanes.program import Operand, Result
+from autobatch.backends.llvm.lanes.tensors import KEY
+from autobatch.backends.llvm.machine_code import UnavailableError
+from autobatch.backends.llvm.whole.code import ENTRY, Made
+from autobatch.errors import BatchError, UnsupportedError
+
+CHUNK = 4096
+"""Rows that a thread takes at once: what it waits for others at the end is short, and what it asks for is rare. Sums
+over rows are added up by chunk, so it is a part of what their bits are."""
+
+
+class Executable:
+    """The code of a whole function. Any number of threads may call it."""
+
+    def __init__(self, made: Made) -> None:
+        self.operands, self.results = made.signature.operands, made.signature.results
+        self.arrays = made.arrays
+        self.constants = [np.ascontiguousarray(x) for x in made.program.constants]
+        self.scratch, self.width, self.text = made.program.scratch, made.width, made.program.text
+        try:
+            name = machine_code.target_name(f"whole_{made.width}", made.program.text)
+            code = machine_code.load(name, made.program.text, (ENTRY,), library(), vectorize=True)
+        except UnavailableError as error:
+            raise UnsupportedError(f"backend='llvm' is not available: {error}", cure="use backend='xla'") from error
+        self.address = code.functions[ENTRY]
+        pointers = len(self.operands) + len(self.constants) + len(self.results) + 1
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * pointers, ctypes.c_int64, ctypes.c_int64)
+        self.entry: Callable[..., int] = kind(self.address)
+
+    def __call__(self, operands: Sequence[Any], rows: int, threads: int) -> tuple[list[Any], bool]:
+        """The results for `rows` rows, and whether a row has failed. `operands`: arrays, or what becomes one."""
+        *first, last = operands
+        whole = [*first, *self.arrays, last]
+        given = [as_read(x, operand, rows) for x, operand in zip(whole, self.operands, strict=True)]
+        parts = max(1, -(-rows // CHUNK))
+        out = [np.empty((parts if r.summed else rows, *words_shape(r)), words_dtype(r)) for r in self.results]
+        failed = self.run(given, out, rows, threads)
+        return [_total(x) if r.summed else x for x, r in zip(out, self.results, strict=True)], failed
+
+    def run(self, given: Sequence[Any], out: Sequence[Any], rows: int, threads: int) -> bool:
+        """Compute the rows. The arrays are those that the code reads and writes; a result that is summed has a sum for
+        each chunk of rows, so that it does not matter which thread adds up which."""
+        before = [x.ctypes.data for x in (*given, *self.constants)]
+        places = [(x.ctypes.data, x.strides[0] if r.summed else 0) for x, r in zip(out, self.results, strict=True)]
+        chunks = max(1, -(-rows // CHUNK))
+        if chunks == 1 or (threads < 2 and not any(r.summed for r in self.results)):
+            return self.part([*before, *(x for x, _ in places)], self.room(), 0, rows)
+        cuts = iter(range(chunks))  # threads take the next one: `next` of an iterator over a range is atomic
+
+        def work() -> bool:
+            failed, scratch = False, self.room()
+            for k in cuts:
+                addresses = [*before, *(x + k * size for x, size in places)]
+                failed |= self.part(addresses, scratch, k * CHUNK, min((k + 1) * CHUNK, rows))
+            return failed
+
+        count = min(threads, chunks)
+        waiting = [pool(threads).submit(work) for _ in range(count - 1)]
+        failed = work()
+        return any([failed, *(w.result() for w in waiting)])
+
+    def room(self) -> Any:
+        """Scratch memory for one thread."""
+        return np.empty(max(self.scratch, 1) + 64, np.uint8)
+
+    def part(self, addresses: Sequence[int], scratch: Any, begin: int, end: int) -> bool:
+        """The rows of one call. Other threads run meanwhile: ctypes lets go of the interpreter."""
+        return bool(self.entry(*addresses, -(-scratch.ctypes.data // 64) * 64, begin, end))
+
+
+def _total(parts: Any) -> Any:
+    """The sum of the sums of chunks, from the first to the last."""
+    total = np.array(parts[0])
+    for x in parts[1:]:
+        total += x
+    return total
+
+
+@cache
+def pool(threads: int) -> ThreadPoolExecutor:
+    """The threads of this process."""
+    return ThreadPoolExecutor(max(1, threads - 1), thread_name_prefix="autobatch-llvm")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.cache_clear)  # threads do not live on in a child
+
+
+def words_dtype(x: Operand | Result) -> np.dtype[Any]:
+    return np.dtype("uint32" if x.dtype == KEY else x.dtype)
+
+
+def words_shape(x: Operand | Result) -> tuple[int, ...]:
+    """Of one row: a random key is two words."""
+    return (*x.shape, 2) if x.dtype == KEY else x.shape
+
+
+def fits(x: Any, operand: Operand, rows: int) -> bool:
+    """Is it an array of NumPy of the shape that the code reads?"""
+    shape = words_shape(operand)
+    return type(x) is np.ndarray and x.shape == ((rows, *shape) if operand.varies else shape)
+
+
+def as_read(x: Any, operand: Operand, rows: int) -> Any:
+    """An array as the code reads it: itself, where it is that already, else a copy."""
+    dtype, shape = words_dtype(operand), words_shape(operand)
+    whole = (rows, *shape) if operand.varies else shape
+    held = np.asarray(x)
+    if held.shape != whole:
+        raise BatchError(f"an array of shape {held.shape} where {whole} was compiled for")
+    if held.dtype != dtype:
+        held = held.astype(dtype)
+    return np.require(held, requirements=("C", "A")) if math.prod(whole) else held

@@ -1,0 +1,185 @@
+"""Control: what computed numbers decide is operations, what structure decides stays.
+
+    masks -> statuses -> uniform loops -> loops to functions -> indices -> structure -> stack, and again from masks
+
+`masked` is the first two alone: all that a back end needs which runs whole functions, where nothing recurses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from autobatch.analysis.fallible import fallible_reads
+from autobatch.analysis.structure import Structure, analyse
+from autobatch.errors import UnsupportedError
+from autobatch.ir.blocks import Site
+from autobatch.ir.core import Call, Module, Value, walk
+from autobatch.ir.masked import Allowed
+from autobatch.ir.printer import print_module
+from autobatch.ir.template import Integers
+from autobatch.ir.verifier import verify
+from autobatch.options import Options
+from autobatch.runtime.schema import Schema
+from autobatch.source import Span
+from autobatch.vectorize.indices import keep_known_bounds
+from autobatch.vectorize.kinds import loops_to_functions
+from autobatch.vectorize.masks import Masked, Obstacle, mask_numeric_control, take_gradients
+from autobatch.vectorize.on_device import run_on_device
+from autobatch.vectorize.refuse import refuse_made_strings, refuse_numeric_control, refuse_wide_constants
+from autobatch.vectorize.stack import Limits, use_stack
+from autobatch.vectorize.status import cut_off, hand_up_statuses
+from autobatch.vectorize.uniform_loops import Turns, fuse_uniform_loops
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What passes are told about a program. `traced`: parameters of the entry whose values only the device knows, and
+    their names; `masks`: what examples that fail have computed reaches no derivative."""
+
+    passes: Passes
+    schema: Schema
+    options: Options
+    traced: Mapping[int, str]
+    integers: Integers
+    masks: bool
+
+    @property
+    def known(self) -> frozenset[int]:
+        """The shared inputs that the host may be told."""
+        return frozenset(self.integers.known)
+
+    @property
+    def on_device(self) -> frozenset[int]:
+        """The parameters that only the device knows."""
+        return frozenset(self.traced)
+
+    @property
+    def alone(self) -> bool:
+        """Does the host know no number at all?"""
+        return self.options.backend == "llvm"
+
+    @property
+    def allowed(self) -> Allowed:
+        return Allowed(self.options.max_iterations, self.options.states, self.options.counted_turns)
+
+
+class StaysOnHost(Exception):
+    """What floats of the examples decide cannot leave the host: something else depends on it."""
+
+
+class Whole(NamedTuple):
+    """Functions whose control on computed numbers is operations, and whose loops still are loops. `sites`: what the
+    last result of the entry says that an example has failed with, where there is one; `cut`: are rows that fail cut
+    off from the others?"""
+
+    module: Module
+    sites: tuple[Site, ...]
+    cut: bool
+    found: Masked
+    before: Module
+    """The functions when control still was control, derivatives that they take of it one operation each."""
+    obstacles: Mapping[Span, Obstacle]
+
+
+def masked(module: Module, asked: Asked, floats: bool) -> Whole:
+    """Control on computed numbers as operations under masks. `floats`: as in `control`."""
+    passes, reads = asked.passes, partial(fallible_reads, schema=asked.schema)
+    unknown = asked.integers.unknown
+    module, left = take_gradients(module, reads, asked.on_device, asked.known, asked.allowed, asked.schema, asked.alone)
+    module = passes.after("gradients", module)
+    found = mask_numeric_control(
+        module, reads, asked.on_device, asked.known, asked.allowed, asked.schema, floats, unknown, asked.alone
+    )
+    if found.moved and found.ahead:
+        raise StaysOnHost
+    whole, sites = hand_up_statuses(passes.after("masks", found.module))
+    if cut := found.ahead or (asked.masks and bool(sites)):
+        whole = passes.after("cut", cut_off(whole))
+    return Whole(whole, sites, cut, found, module, {**found.obstacles, **left})
+
+
+class Control(NamedTuple):
+    """Functions whose control is known to the host, but for what is one operation under a mask, or a program of blocks;
+    facts about them, and the reads that can fail."""
+
+    functions: Module
+    facts: Structure
+    fallible: frozenset[Value]
+    turns: Turns
+    whole: Whole
+
+
+def control(module: Module, asked: Asked) -> Control:
+    """Passes 5 to 9. Loops that floats of the examples end run on the device, where the rest of the program can do
+    without what the host would know of them."""
+    if asked.alone:
+        module = asked.passes.after("on-device", run_on_device(module))
+    try:
+        return _control(module, asked, floats=True)
+    except StaysOnHost:
+        return _control(module, asked, floats=False)
+
+
+def _control(module: Module, asked: Asked, floats: bool) -> Control:
+    passes, options, known, on_device = asked.passes, asked.options, asked.known, asked.on_device
+    moved = False
+    try:
+        while True:
+            whole = masked(module, asked, floats)
+            module, moved = whole.before, whole.found.moved
+            fused, turns = fuse_uniform_loops(whole.module, asked.integers.known, asked.allowed.counted)
+            fused = passes.after("uniform-loops", fused)
+            functions, fallible = loops_to_functions(fused, fallible_reads(fused, schema=asked.schema))
+            functions = passes.after("functions", functions)
+            functions = passes.after(
+                "indices", keep_known_bounds(functions, partial(analyse, functions, on_device, known), known)
+            )
+            facts = analyse(functions, on_device, known)
+            stacked = use_stack(module, functions, facts, Limits(options.max_depth, options.max_steps))
+            if stacked is None:
+                break
+            if moved:
+                raise StaysOnHost
+            module = passes.after("stack", stacked)
+        refuse_made_strings(functions)
+        refuse_numeric_control(functions, facts, asked.integers.unknown, asked.traced, whole.obstacles)
+        refuse_wide_constants(functions, facts)
+    except UnsupportedError as error:
+        if moved:
+            raise StaysOnHost from error
+        raise
+    return Control(functions, facts, fallible, turns, whole)
+
+
+def whole_of(module: Module, asked: Asked) -> tuple[Whole, Control | None]:
+    """What a back end runs that runs whole functions; and all of `control`, where that was needed to find out."""
+    if any(isinstance(i, Call) for f in module.functions for i in walk(f.region)):
+        found = control(module, asked)
+        return found.whole, found
+    ready = asked.passes.after("on-device", run_on_device(module))
+    try:
+        return masked(ready, asked, floats=True), None
+    except StaysOnHost:
+        return masked(ready, asked, floats=False), None
+
+
+class Passes:
+    """Verifies and dumps after every pass, where the options ask for it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options, self.number = options, 0
+
+    def after(self, name: str, module: Module) -> Module:
+        if self.options.verify:
+            verify(module)
+        self.write(name, lambda: print_module(module))
+        return module
+
+    def write(self, name: str, text: Callable[[], str]) -> None:
+        self.number += 1
+        if self.options.dump is not None:
+            self.options.dump.mkdir(parents=True, exist_ok=True)
+            (self.options.dump / f"{self.number:02}-{name}.txt").write_text(text())

@@ -1,0 +1,178 @@
+"""The compiled handle of a function that is machine code as a whole: for small batches, what a call costs matters.
+
+    handle = f.lower(x).compile()
+    handle(x)          arrays of NumPy as they were: their addresses go to the code, and arrays of NumPy come back
+    handle([1, 2])     anything else of these types: as `f` itself does it, but never compiled
+
+A handle takes batches of any size. `autobatch/backends/llvm/whole/trampoline.py` is what the first way costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.arguments import Bound, Raw, Slot
+from autobatch.backends.llvm.whole.running import CHUNK, fits
+from autobatch.backends.llvm.whole.trampoline import arrays_for, trampoline
+from autobatch.errors import ExampleError, PlanError
+from autobatch.ir.template import Container, Output, Template
+from autobatch.ir.types import Array
+from autobatch.native import processors
+from autobatch.prepared import Prepared
+from autobatch.reporting import failures_of
+from autobatch.specialise import Program
+
+Call = Callable[..., Any]
+"""A call of the function with the arguments `args` and `kwargs`, each of whose groups is run by `run`. `runs`: machine
+code does, where that is the back end."""
+
+
+MANY = 4 * CHUNK
+"""Rows from which on several threads are worth what it takes to start them."""
+
+
+class NativeGroups:
+    """Machine code for calls whose groups, by the shapes of their examples, are of the same types."""
+
+    def __init__(self, programs: Sequence[Program], call: Call) -> None:
+        self.programs, self._by_function = tuple(programs), call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Like the function itself, but never compiles: PlanError for other types."""
+        return self._by_function(args, kwargs, self._run, runs=True)
+
+    def _run(self, prepared: Prepared) -> Any:
+        if all(prepared.program.compiled is not p.compiled for p in self.programs):
+            held = " or ".join(p.fingerprint for p in self.programs)
+            raise PlanError(
+                f"this executable is for {held}, not for the call's {prepared.program.fingerprint}; call the function "
+                "itself"
+            )
+        return prepared.run()
+
+
+class NativeCompiled(NativeGroups):
+    """Machine code for calls of the same types; `executable.text` is its LLVM IR."""
+
+    def __init__(self, prepared: Prepared, bound: Bound, call: Call) -> None:
+        super().__init__([prepared.program], call)
+        self.program, self.threads = prepared.program, prepared.threads or processors()
+        native = prepared.program.compiled.native
+        assert native is not None
+        self.executable = native
+        self._order = _order(prepared, bound)
+        build = _builder(self.program.result) if prepared.out_axes == 0 and not self.program.masks else None
+        fast = None if self._order is None or build is None else trampoline(native)
+        self._direct = None if fast is None or build is None else _direct(fast, build, self._order or (), self)
+
+    @property
+    def is_direct(self) -> bool:
+        """Do arrays of NumPy go to the code as they are?"""
+        return self._direct is not None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._direct is None or kwargs:
+            return super().__call__(*args, **kwargs)
+        return self._direct(*args)
+
+    def indirectly(self, args: tuple[Any, ...]) -> Any:
+        """A call that the machine code cannot take as it is."""
+        if self._direct is not None and any(isinstance(x, jax.Array) for x in args):
+            held = [_on_host(x) for x in args]
+            if all(type(x) is np.ndarray for x in held):
+                return jax.tree.map(jnp.asarray, self._direct(*held))
+        return super().__call__(*args)
+
+
+def _on_host(x: Any) -> Any:
+    """An array of JAX as one of NumPy, which is its memory where that can be."""
+    return np.asarray(x) if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer) else x
+
+
+def _direct(
+    call: Callable[..., bool | None], build: Callable[[Sequence[Any]], Any], order: tuple[int, ...], of: NativeCompiled
+) -> Callable[..., Any]:
+    """A call with arrays of NumPy alone."""
+    empty, array, shapes = np.empty, np.ndarray, arrays_for(of.executable)
+    count, program, first = len(order), of.program, order[-1]  # shared operands come first, batched ones last
+    sites = program.compiled.sites
+    current = program.is_current if program.guards or program.hidden else None
+    straight, threads = order == tuple(range(count)), of.threads
+    ((shape, dtype), *others) = shapes
+    single = not others and not shape and build is _first
+
+    def run(*args: Any) -> Any:
+        if len(args) != count or type(args[first]) is not array or (current is not None and not current()):
+            return of.indirectly(args)
+        try:
+            rows = len(args[first])
+        except TypeError:
+            return of.indirectly(args)  # it has no axis of examples
+        given = args if straight else [args[k] for k in order]
+        if rows > MANY and threads > 1 and all(map(fits, given, of.executable.operands, repeat(rows))):
+            out, wrong = of.executable(given, rows, threads)
+            return of.indirectly(args) if wrong else build(out)
+        if single:
+            one = empty(rows, dtype)
+            return one if call(*given, one) else of.indirectly(args)
+        out = [empty((rows, *s), d) for s, d in shapes]
+        ran = call(*given, *out)
+        if ran:
+            return build(out)
+        if ran is None:
+            return of.indirectly(args)
+        raise ExampleError(failures_of(sites, out[-1]))
+
+    return run
+
+
+def _order(prepared: Prepared, bound: Bound) -> tuple[int, ...] | None:
+    """For each operand of the code the argument that it is; None where one is not an argument as a whole."""
+    program = prepared.program
+    if program.hidden or any(c.optional or not c.array for c in program.components):
+        return None
+    shared: list[int] = []
+    batched: dict[int, int] = {}
+    for k, form in enumerate(bound.forms.values()):
+        match form:
+            case Slot(kind="array", axis=0):
+                batched[form.index] = k
+            case Raw(value=value, static=False) if isinstance(value, np.ndarray):
+                shared.append(k)
+            case _:
+                return None
+    return (*shared, *(batched[k] for k in sorted(batched)))
+
+
+def _builder(template: Template) -> Callable[[Sequence[Any]], Any] | None:
+    """From the arrays of the code to the result; None where that is more than to put them into containers."""
+    match template:
+        case Output(index=0, type=Array()) if not _is_key(template):
+            return _first
+        case Output(index=index, type=Array()) if not _is_key(template):
+            return lambda out: out[index]
+        case Container(kind="tuple" | "dict" | "namedtuple" as kind, children=children, keys=keys, cls=cls):
+            parts = [_builder(c) for c in children]
+            if any(p is None for p in parts):
+                return None
+            if kind == "dict":
+                return lambda out: {k: p(out) for k, p in zip(keys, parts, strict=True)}  # type: ignore[misc]
+            if kind == "tuple":
+                return lambda out: tuple([p(out) for p in parts])  # type: ignore[misc]
+            return lambda out: cls(*(p(out) for p in parts))  # type: ignore[misc]
+        case _:
+            return None
+
+
+def _first(out: Sequence[Any]) -> Any:
+    return out[0]
+
+
+def _is_key(x: Output) -> bool:
+    return isinstance(x.type, Array) and x.type.dtype.startswith("key<")

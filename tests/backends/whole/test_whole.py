@@ -1,0 +1,304 @@
+"""`backend="llvm"`: a whole function as one function of machine code agrees with plain Python."""
+
+import warnings
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import Phase, given, reject, settings
+
+import autobatch as ab
+from autobatch import handles
+from autobatch.backends.llvm.whole import running
+from autobatch.testing import NotEquivalent, assert_same, check_equivalence
+from tests.backends.whole import drawn
+from tests.backends.whole.programs import cases, chase, looked_up, mandel, newton, parameters, rooted, sort3
+from tests.properties import masked, recursions
+
+CASES = cases()
+
+
+def batched(name, **kwargs):
+    case = CASES[name]
+    return ab.batched(case.function, in_axes=case.in_axes, backend="llvm", **kwargs), case.arguments
+
+
+def assert_close(found, wanted):
+    found, wanted = jax.tree.leaves(found), jax.tree.leaves(wanted)
+    assert len(found) == len(wanted)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_plain_python(name):
+    f, arguments = batched(name)
+    found = f(*arguments)
+    assert all(type(x) is np.ndarray for x in jax.tree.leaves(found))
+    assert_close(ab.unbatch(found), f.loop(*arguments))
+
+
+@pytest.mark.parametrize("name", ["mandel", "horner", "chase", "collatz"])
+def test_handles_take_any_size_and_give_the_same_bits(name):
+    f, arguments = batched(name)
+    axes = CASES[name].in_axes
+    handle = f.lower(*arguments).compile()
+    assert handle.is_direct
+    for count in (37, 16, 5, 1, 0):
+        cut = [x if axes != 0 and axes[k] is None else x[:count] for k, x in enumerate(arguments)]
+        found, whole = handle(*cut), f(*arguments)
+        jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[:count]), found, whole)
+
+
+def test_any_number_of_threads_gives_the_same_bits(monkeypatch):
+    monkeypatch.setattr(running, "CHUNK", 64)
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(2, 1000)).astype(np.float32)
+    one, four = (ab.batched(mandel, backend="llvm", options={"threads": n}) for n in (1, 4))
+    np.testing.assert_array_equal(one(x, y), four(x, y))
+    monkeypatch.setattr(handles, "MANY", 100)
+    np.testing.assert_array_equal(one(x, y), four.lower(x, y).compile()(x, y))
+
+
+class TestArrays:
+    """What lies as the code reads it is read there; everything else is copied first, or refused."""
+
+    x = np.linspace(-2, 1, 12).astype(np.float32)
+    f = staticmethod(ab.batched(mandel, backend="llvm"))
+
+    @pytest.fixture
+    def wanted(self):
+        return self.f(self.x, self.x)
+
+    @pytest.fixture
+    def handle(self):
+        return self.f.lower(self.x, self.x).compile()
+
+    def others(self):
+        x = self.x
+        yield "strided", np.repeat(x, 2)[::2]
+        yield "backwards", np.ascontiguousarray(x[::-1])[::-1]
+        read_only = x.copy()
+        read_only.flags.writeable = False
+        yield "read-only", read_only
+        room = np.zeros(4 * len(x) + 1, np.uint8)
+        room[1:] = x.view(np.uint8)
+        yield "misaligned", room[1:].view(np.float32)
+        yield "float64", x.astype(np.float64)
+
+    def test_as_given(self, wanted, handle):
+        for what, other in self.others():
+            np.testing.assert_array_equal(self.f(other, self.x), wanted, err_msg=what)
+            np.testing.assert_array_equal(handle(other, self.x), wanted, err_msg=what)
+
+    def test_other_order_of_bytes_is_refused(self, handle):
+        for call in (self.f, handle):
+            with pytest.raises(ab.BatchError, match="newbyteorder"):
+                call(self.x.astype(">f4"), self.x)
+
+    def test_of_jax(self, wanted, handle):
+        x = jnp.asarray(self.x)
+        for call in (self.f, handle):
+            found = call(x, self.x)
+            assert isinstance(found, jax.Array)
+            np.testing.assert_array_equal(found, wanted)
+
+    def test_lists(self, wanted):
+        np.testing.assert_array_equal(self.f(self.x.tolist(), self.x.tolist()), wanted)
+
+    def test_handles_refuse_other_types(self, handle):
+        with pytest.raises(ab.PlanError, match="this executable is for"):
+            handle(np.arange(12, dtype=np.int32), self.x)
+        with pytest.raises(ab.BatchError, match="12.*5|5.*12"):
+            handle(self.x, self.x[:5])
+        with pytest.raises(ab.BatchError):
+            handle(np.float32(1), np.float32(1))
+
+    def test_names_of_arguments(self, wanted, handle):
+        np.testing.assert_array_equal(handle(self.x, im=self.x), wanted)
+
+    def test_results_are_new_each_time(self, wanted, handle):
+        first = handle(self.x, self.x)
+        assert handle(self.x, self.x) is not first
+        first[:] = -1
+        np.testing.assert_array_equal(handle(self.x, self.x), wanted)
+
+
+class TestFailures:
+    i = np.array([0, 5, 2, -5, -6], np.int32)
+    x = np.ones(5, np.float32)
+    table = CASES["chase"].arguments[0]
+
+    def test_name_example_and_line(self):
+        f = ab.batched(chase, in_axes=(None, 0, 0), backend="llvm")
+        for call in (f, f.lower(self.table, self.i, self.x).compile()):
+            with pytest.raises(ab.ExampleError, match="i = table") as error:
+                call(self.table, self.i, self.x)
+            assert [(e.index, e.kind) for e in error.value.failures] == [(1, "IndexError"), (4, "IndexError")]
+
+    def test_are_masked(self):
+        f = ab.batched(chase, in_axes=(None, 0, 0), backend="llvm", on_error="mask")
+        for call in (f, f.lower(self.table, self.i, self.x).compile()):
+            found, failures = call(self.table, self.i, self.x)
+            np.testing.assert_array_equal(found, [3, 0, 4, 3, 0])
+            np.testing.assert_array_equal(failures.failed, [False, True, False, False, True])
+            assert [e.index for e in failures] == [1, 4]
+
+    def test_division_by_zero(self):
+        f = ab.batched(lambda n, m: n // m, backend="llvm", on_error="mask")
+        found, failures = f([7, -7, 3], [2, 2, 0])
+        assert found.tolist() == [3, -4, 0]
+        assert [(e.index, e.kind) for e in failures] == [(2, "ZeroDivisionError")]
+
+    def test_endless_loop(self):
+        def endless(x):
+            while x > 0:
+                x = x + 1.0
+            return x
+
+        f = ab.batched(endless, backend="llvm", options={"max_iterations": 100})
+        with pytest.raises(ab.ExampleError, match="max_iterations=100"):
+            f(np.array([-1.0, 1.0], np.float32))
+
+
+@dataclass
+class Node:
+    value: float
+    children: list["Node"]
+
+
+class TestRefusals:
+    def test_structure(self):
+        def total(node):
+            return node.value + sum([total(c) for c in node.children])
+
+        with pytest.raises(ab.UnsupportedError, match=r"test_whole.py:\d+:\d+.*llvm(.|\n)*backend='xla'"):
+            ab.batched(total, backend="llvm")([Node(1.0, [Node(2.0, [])])])
+
+    def test_matrices_of_size(self):
+        def product(a):
+            return (a @ a).sum()
+
+        with pytest.raises(ab.UnsupportedError, match="16,384 numbers(.|\n)*backend='xla'"):
+            ab.batched(product, backend="llvm")(np.zeros((2, 128, 128), np.float32))
+
+    def test_operations_that_it_does_not_have(self):
+        def solved(a):
+            return jnp.linalg.eigh(a)[0]
+
+        with pytest.raises(ab.UnsupportedError, match=r"eigh(.|\n)*jnp.linalg.eigh\(a\)(.|\n)*backend='xla'"):
+            ab.batched(solved, backend="llvm")(np.zeros((2, 3, 3), np.float32))
+
+
+def test_free_variables_are_read_again():
+    scale = np.float32(2.0) * np.ones(3, np.float32)
+
+    def scaled(x):
+        return x * scale
+
+    f = ab.batched(scaled, backend="llvm")
+    x = np.ones((4, 3), np.float32)
+    handle = f.lower(x).compile()
+    np.testing.assert_array_equal(handle(x), 2 * x)
+    scale = np.float32(3.0) * np.ones(3, np.float32)
+    np.testing.assert_array_equal(f(x), 3 * x)
+    np.testing.assert_array_equal(handle(x), 3 * x)
+
+
+def test_under_jit_it_runs_as_xla_runs_it():
+    case = CASES["sort3"]
+    f = ab.batched(sort3, backend="llvm")
+    np.testing.assert_array_equal(jax.jit(f)(case.arguments[0]), f(case.arguments[0]))
+
+
+class TestGradients:
+    """Derivatives are machine code too, and those that JAX takes of plain Python."""
+
+    x = np.linspace(-1, 2, 21).astype(np.float32)
+    i = (np.arange(21) % 7).astype(np.int32)
+    calls = {
+        "newton": (newton, (np.abs(x),)),
+        "rooted": (rooted, (x,)),
+        "looked_up": (looked_up, (i, x)),
+        "stacked": (lambda p, v: jnp.stack([v[0] * p["a"], v[1]]).sum() * v[2], (np.stack([x, x + 1, x * x], 1),)),
+    }
+
+    @pytest.mark.parametrize("name", calls)
+    def test_equal_those_of_plain_python(self, name):
+        function, batch = self.calls[name]
+        f = ab.batched(function, in_axes=(None, *(0 for _ in batch)), backend="llvm")
+        wrt = (0, len(batch))
+        values, found = ab.value_and_grad(f, wrt)(parameters(), *batch)
+        assert all(type(x) is np.ndarray for x in jax.tree.leaves((values, found)))
+        by_row = [jax.grad(function, wrt)(parameters(), *row) for row in zip(*batch, strict=True)]
+        of_shared = jax.tree.map(lambda *rows: sum(rows), *(p for p, _ in by_row))
+        assert_close(found, (of_shared, np.stack([g for _, g in by_row])))
+        assert_close(values, f(parameters(), *batch))
+
+    def test_any_number_of_threads_gives_the_same_bits(self, monkeypatch):
+        monkeypatch.setattr(running, "CHUNK", 64)
+        x = np.linspace(0.1, 2, 1000).astype(np.float32)
+        f = lambda n: ab.batched(newton, in_axes=(None, 0), backend="llvm", options={"threads": n})
+        one, four = (ab.grad(f(n), (0, 1))(parameters(), x) for n in (1, 4))
+        jax.tree.map(np.testing.assert_array_equal, one, four)
+
+    def test_arrays_of_jax(self):
+        f = ab.batched(rooted, in_axes=(None, 0), backend="llvm")
+        found = ab.grad(f, (0, 1))(parameters(), jnp.asarray(self.x))
+        assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(found))
+
+    def test_examples_that_fail_have_none(self):
+        f = ab.batched(looked_up, in_axes=(None, 0, 0), backend="llvm", on_error="mask")
+        i = np.array([1, 9, 2], np.int32)
+        (values, failures), (of_p, of_x) = ab.value_and_grad(f, (0, 2))(parameters(), i, np.ones(3, np.float32))
+        assert [e.index for e in failures] == [1]
+        np.testing.assert_allclose(of_p["a"], 3.0)
+        np.testing.assert_allclose(of_x, [1.3, 0, 2.6])
+        with pytest.raises(ab.ExampleError, match="example 1"):
+            ab.grad(ab.batched(looked_up, in_axes=(None, 0, 0), backend="llvm"))(parameters(), i, np.ones(3, "f4"))
+
+    def test_axes(self):
+        f = ab.batched(lambda v: v[0] * v[1], in_axes=1, backend="llvm")
+        v = np.arange(6, dtype=np.float32).reshape(2, 3)
+        np.testing.assert_array_equal(ab.grad(f)(v), v[::-1])
+
+    def test_of_lists(self):
+        """By the list itself XLA takes them: the result is a Batch."""
+        f = ab.batched(rooted, in_axes=(None, 0), backend="llvm")
+        of_p, of_x = ab.grad(f, (0, 1))(parameters(), [1.0, -2.0])
+        assert_close(of_p, {"a": np.float32(1.0), "s": np.array([-2.0, 0.0, 0.0])})
+        assert_close(ab.unbatch(of_x), [0.65, 0.5])
+
+
+def test_backend_is_an_option():
+    with ab.options(backend="llvm"), warnings.catch_warnings():
+        found = ab.batched(lambda x: x + 1)(np.zeros(3, np.float32))
+    assert type(found) is np.ndarray
+
+
+@settings(max_examples=3, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(program=drawn.programs(), batch=drawn.batches())
+def test_random_programs(program, batch):
+    try:
+        check_equivalence(program.function, batch, (program.parameters(),), backends=("llvm",), grads=False, jit=False)
+    except NotEquivalent as error:
+        if not error.at_a_jump:
+            raise
+        reject()
+
+
+@pytest.mark.parametrize("name", ["takeuchi", "ackermann", "minimax", "select", "is_even", "halved"])
+def test_recursion(name):
+    f, batch = recursions.cases()[name]
+    f = ab.batched(f.__wrapped__, in_axes=(None, *(0 for _ in batch)), backend="llvm")
+    batch = [np.asarray(x) if hasattr(x, "dtype") else x for x in batch]
+    assert_same(ab.unbatch(f(recursions.parameters(), *batch)), f.loop(recursions.parameters(), *batch))
+
+
+@pytest.mark.parametrize("function", [masked.guarded, masked.early_exit, masked.nested, masked.unlike])
+def test_control_on_numbers(function):
+    f = masked.batched(function, backend="llvm")
+    x = np.array([0.0, 0.25, 1.5, 2.75, 7.0], np.float32)
+    assert_same(ab.unbatch(f(masked.shared(), x)), f.loop(masked.shared(), x))
