@@ -91,7 +91,9 @@ def ours(kernel: Kernel, backend: str, first: dict[str, Any]) -> tuple[Callable[
     return run, found
 
 
-def ways_of(kernel: Kernel, outside: Outside, options: argparse.Namespace, report: dict[str, Any]) -> dict[str, Seconds]:
+def ways_of(
+    kernel: Kernel, outside: Outside, options: argparse.Namespace, report: dict[str, Any]
+) -> dict[str, Seconds]:
     """All that can run the kernel, each after a first run whose results were compared."""
     ways: dict[str, Seconds] = {}
     results: dict[str, Any] = {}
@@ -186,7 +188,9 @@ def line(name: str, report: Mapping[str, Any]) -> str:
     times, taken = report["times"], report["milliseconds"]
     factors = " ".join(f"{times[p]:8.2f}" if p in times else f"{'-':>8}" for p in PEERS)
     agrees = {True: "", False: "  RESULTS DIFFER", None: "  not compared"}[report.get("agrees")]
-    return f"{name:16} {taken['autobatch']:9.3f} {factors} {report['first_call']['autobatch']['processor']:9.2f}{agrees}"
+    return (
+        f"{name:16} {taken['autobatch']:9.3f} {factors} {report['first_call']['autobatch']['processor']:9.2f}{agrees}"
+    )
 
 
 def arguments() -> argparse.Namespace:

@@ -48,7 +48,7 @@ class Kernel:
 
     def arrays(self) -> Sequence[Any]:
         """The arguments as JAX's arrays."""
-        return jax.tree.map(jnp.asarray, list(self.given))
+        return [jax.tree.map(jnp.asarray, x) for x in self.given]
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -79,7 +79,14 @@ def _black_scholes(size: float) -> Kernel:
     given = contracts(int(400_000 * size))
     ways = by_numpy.black_scholes, by_vmap.black_scholes
     return Kernel(
-        "black_scholes", options.call_option, given, given, [np.zeros_like(given[0])], *ways, loops=False, tolerance=3e-4
+        "black_scholes",
+        options.call_option,
+        given,
+        given,
+        [np.zeros_like(given[0])],
+        *ways,
+        loops=False,
+        tolerance=3e-4,
     )
 
 
@@ -131,9 +138,7 @@ def _spheres(size: float) -> Kernel:
 def _sphere_objects(size: float) -> Kernel:
     of = _spheres(size)
     given = [spheres.objects(), np.full(of.count, spheres.FAR, np.float32), *of.given[1:]]
-    return Kernel(
-        "spheres", spheres.nearest_below, given, of.plain, of.out, also=of.also, strays=0.01, objects=True
-    )
+    return Kernel("spheres", spheres.nearest_below, given, of.plain, of.out, also=of.also, strays=0.01, objects=True)
 
 
 def _bodies(size: float) -> Kernel:

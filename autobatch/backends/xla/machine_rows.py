@@ -8,7 +8,6 @@ runs its own loop in registers, and is done when its last row is.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -25,12 +24,12 @@ from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Body, Gang, Operand, Program, Result, Signature, program
 from autobatch.backends.llvm.lanes.reverse import inner_gradient, pulled_back
 from autobatch.backends.llvm.lanes.tensors import KEY, Tensor
+from autobatch.backends.llvm.lanes.widths import widest
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Value, While, regions, walk
+from autobatch.ir.core import Value, While, walk
 from autobatch.ir.leaf import Rule
 from autobatch.ir.ops import Op
-from autobatch.ir.types import Array
 from autobatch.options import OptionError
 
 logger = logging.getLogger("autobatch")
@@ -141,7 +140,7 @@ def _prepared(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Program, S
     """The text, what goes in and comes out, and how many rows it computes at once."""
     signature, body = _signature(op, varying, masked)
     refused: RefusedError | None = None
-    for width in _widths(op):
+    for width in _widths(op, varying):
         try:
             made = program(signature, width, body)
         except RefusedError as error:
@@ -154,22 +153,15 @@ def _prepared(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Program, S
     raise refused
 
 
-def _widths(op: Op) -> Iterator[int]:
+def _widths(op: Op, varying: Sequence[bool]) -> Iterator[int]:
     """Rows of a gang: as many as a vector has numbers of 32 bits, or one."""
+    rest = iter(varying)
     while op.name == "pullback":
-        op = op["rule"].op
-    if op.name != "blocks" and _widest(op) <= WIDEST:
+        given = [number is None and next(rest) for number in op["rule"].numbers]
+        op, rest = op["rule"].op, iter(given)
+    if op.name != "blocks" and widest(op["region"], list(rest)) <= WIDEST:
         yield machine_code.host().bits // 32
     yield 1
-
-
-def _widest(op: Op) -> int:
-    found = 1
-    for i in walk(op["region"]):
-        for x in (*i.results, *(a for r in regions(i) for a in r.args)):
-            if isinstance(x.type, Array):
-                found = max(found, math.prod(x.type.shape))
-    return found
 
 
 def _signature(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Signature, Body]:

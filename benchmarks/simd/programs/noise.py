@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import floor
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 import autobatch as ab

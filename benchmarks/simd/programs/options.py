@@ -6,6 +6,7 @@ The polynomial for the normal distribution is 26.2.17 of Abramowitz and Stegun, 
 from __future__ import annotations
 
 from math import exp, log, sqrt
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -34,8 +35,9 @@ def call_option(price: float, strike: float, years: float, rate: float, volatili
 
 
 @ab.batched
-def binomial_option(price: float, strike: float, years: float, rate: float, volatility: float) -> float:
-    """The same by a tree of `STEPS` steps: values at the end, brought back step by step."""
+def binomial_option(price: float, strike: float, years: float, rate: float, volatility: float) -> Any:
+    """The same by a tree of `STEPS` steps: values at the end, brought back step by step. (Behind `left` nodes values
+    are of no use; they are computed, so that arrays keep their size.)"""
     step = years / STEPS
     up = exp(volatility * sqrt(step))
     growth = exp(rate * step)
@@ -44,7 +46,6 @@ def binomial_option(price: float, strike: float, years: float, rate: float, vola
     rises = rises / growth
     k = jnp.arange(STEPS + 1.0)
     values = jnp.maximum(0.0, price * up ** (2.0 * k - STEPS) - strike)
-    for left in range(STEPS, 0, -1):
-        for k in range(left):
-            values = values.at[k].set(down * values[k] + rises * values[k + 1])
+    for _ in range(STEPS):
+        values = down * values + rises * jnp.append(values[1:], 0.0)
     return values[0]

@@ -42,16 +42,18 @@ def nearest(tree: Any, dx: float, dy: float, dz: float) -> float:
 
 @dataclass
 class Sphere:
+    """Around `left` and `right`, or one of the scene."""
+
     x: float
     y: float
     z: float
     radius: float
-    left: Sphere | None = None
-    right: Sphere | None = None
+    left: Any = None
+    right: Any = None
 
 
 @ab.batched(in_axes=(None, 0, 0, 0, 0))
-def nearest_below(node: Sphere, best: float, dx: float, dy: float, dz: float) -> float:
+def nearest_below(node: Sphere, best: float, dx: float, dy: float, dz: float) -> Any:
     """By objects: the nearer of `best` and what is met below a node."""
     far = hit(node.x, node.y, node.z, node.radius, dx, dy, dz)
     if far >= best:
@@ -71,14 +73,14 @@ def objects(leaves: int = 512, seed: int = 0) -> Sphere:
     def build(chosen: np.ndarray) -> Sphere:
         if len(chosen) == 1:
             (k,) = chosen
-            return Sphere(*map(float, places[k]), float(radii[k]))
+            return Sphere(*places[k].tolist(), radii[k].item())
         inside = places[chosen]
         axis = int(np.argmax(np.ptp(inside, axis=0)))
         order = chosen[np.argsort(inside[:, axis], kind="stable")]
         middle = inside.mean(axis=0)
         radius = (np.linalg.norm(inside - middle, axis=1) + radii[chosen]).max()
         half = len(chosen) // 2
-        return Sphere(*map(float, middle), float(radius) * 1.0001, build(order[:half]), build(order[half:]))
+        return Sphere(*middle.tolist(), radius.item() * 1.0001, build(order[:half]), build(order[half:]))
 
     return build(np.arange(leaves))
 

@@ -1,7 +1,8 @@
 """Reads and writes at computed places: `dynamic_slice`, `dynamic_update_slice`, `gather`, `scatter`.
 
 A place that all lanes share is an address. One that lanes compute is an address too where there is one lane; in a gang
-it is looked for among few numbers. No lane reads or writes outside of an array.
+it is chosen among few numbers in registers, bit by bit of the place, and gathered from memory. No lane reads or writes
+outside of an array.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, convert
+from autobatch.backends.llvm.lanes.gathers import gathered, scattered
 from autobatch.backends.llvm.lanes.moves import Shapes, clamped
 from autobatch.backends.llvm.lanes.reductions import least, most
 from autobatch.backends.llvm.lanes.tensors import (
@@ -32,48 +34,61 @@ from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
 FEW = 32
-"""Places among which a lane of a gang looks for its own."""
+"""Places along an axis among which a lane of a gang chooses its own, where they are in no memory."""
 
 Place = int | str | Number
-"""An index, or one that each lane of a gang has for itself: an int64."""
+"""An index, or one that each lane of a gang has for itself: an int32 where that is enough for the number it stems from,
+else an int64."""
 
 
 def place_of(w: Writer, x: Number) -> Place:
     """A number as an index."""
-    wide = convert(w, x, "int64")
-    return wide.text if x.shared or w.width == 1 else wide
+    if x.shared or w.width == 1:
+        return convert(w, x, "int64").text
+    return convert(w, x, "int32" if x.bits < 32 or (x.is_signed and x.bits == 32) else "int64")
 
 
 def bounded(w: Writer, place: Place, size: int) -> Place:
     if isinstance(place, Number):
-        low = w.intrinsic("smax", place, w.constant(0, "int64"))
-        return w.intrinsic("smin", low, w.constant(size - 1, "int64"))
+        low = w.intrinsic("smax", place, w.constant(0, place.dtype))
+        return w.intrinsic("smin", low, w.constant(size - 1, place.dtype))
     return clamped(w, place, size)
 
 
 def moved(w: Writer, place: Place, by: Index) -> Place:
     if isinstance(place, Number):
-        other = w.constant(by, "int64") if isinstance(by, int) else Number(by, "int64", True)
-        return w.instruction("add", place, other)
+        if by == 0:
+            return place
+        other = Number(by, "int64", True) if isinstance(by, str) else w.constant(by, place.dtype)
+        return w.instruction("add", place, convert(w, other, place.dtype))
     return add(w, place, by)
 
 
 def read(w: Writer, x: Tensor, places: Sequence[Place]) -> Element:
     """The element at places that are in range."""
-    for axis, place in enumerate(places):
-        if isinstance(place, Number):
-            if x.shape[axis] > FEW:
-                raise RefusedError("a read from a large array at a place that each lane of a gang has for itself")
-            found: Element | None = None
-            for k in range(x.shape[axis]):
-                here = read(w, x, [*places[:axis], k, *places[axis + 1 :]])
-                if found is not None:
-                    equal = w.instruction("icmp eq", place, w.constant(k, "int64"), "bool")
-                    here = tuple(w.select(equal, a, b) for a, b in zip(here, found, strict=True))
-                found = here
-            assert found is not None
-            return found
-    return x.at(tuple(i for i in places if not isinstance(i, Number)))
+    axis = next((k for k, place in enumerate(places) if isinstance(place, Number)), None)
+    if axis is None:
+        return x.at(tuple(i for i in places if not isinstance(i, Number)))
+    if x.memory is not None:
+        return gathered(w, x.memory, places)
+    place, size = places[axis], x.shape[axis]
+    assert isinstance(place, Number)
+    if size > FEW:
+        raise RefusedError("a read at a place that each lane of a gang has for itself, from a large array that is none")
+    return _chosen(w, place, [read(w, x, [*places[:axis], k, *places[axis + 1 :]]) for k in range(size)])
+
+
+def _chosen(w: Writer, place: Number, among: list[Element]) -> Element:
+    """One of some elements: neighbours by the lowest bit of the place, those that are left by the next."""
+    bit = 1
+    while len(among) > 1:
+        one = w.instruction("and", place, w.constant(bit, place.dtype))
+        odd = w.instruction("icmp ne", one, w.constant(0, place.dtype), "bool")
+        pairs = zip(among[1::2], among[::2], strict=False)
+        left = among[-1:] if len(among) % 2 else []
+        among = [*(tuple(w.select(odd, a, b) for a, b in zip(x, y, strict=True)) for x, y in pairs), *left]
+        bit *= 2
+    return among[0]
 
 
 def dynamic_slice(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
@@ -122,7 +137,8 @@ class _Into:
         w = self.w
         if self.memory is not None:
             if any(isinstance(p, Number) for p in places):
-                raise RefusedError("a write to a large array at a place that each lane of a gang has for itself")
+                scattered(w, self.memory, places, make(gathered(w, self.memory, places)), where)
+                return
             index = tuple(p for p in places if not isinstance(p, Number))
             old = self.memory.read(index)
             new = make(old)
@@ -138,7 +154,7 @@ class _Into:
                 if isinstance(p, int):
                     continue
                 number = p if isinstance(p, Number) else Number(p, "int64", True)
-                here = w.both(here, w.instruction("icmp eq", number, w.constant(i, "int64"), "bool"))
+                here = w.both(here, w.instruction("icmp eq", number, w.constant(i, number.dtype), "bool"))
             new = make(old)
             if here is not None:
                 new = tuple(w.select(here, a, b) for a, b in zip(new, old, strict=True))
@@ -166,7 +182,7 @@ def _inside(w: Writer, places: Sequence[Place], most: Sequence[int]) -> Number |
                 return w.constant(False, "bool")
             continue
         number = place if isinstance(place, Number) else Number(place, "int64", True)
-        found = w.both(found, w.instruction("icmp ule", number, w.constant(bound, "int64"), "bool"))
+        found = w.both(found, w.instruction("icmp ule", number, w.constant(bound, number.dtype), "bool"))
     return found
 
 

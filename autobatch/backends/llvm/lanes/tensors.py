@@ -39,6 +39,8 @@ class Tensor:
     fixed: bool = False
     origin: Memory | None = None
     """The memory whose numbers these are, where it is one that may be written to again."""
+    memory: Memory | None = None
+    """The memory in which they lie, in any case."""
 
     @property
     def size(self) -> int:
@@ -214,12 +216,12 @@ class Memory:
     @property
     def tensor(self) -> Tensor:
         """What is there when it is read."""
-        return Tensor(self.dtype, self.shape, self.read, held=True, origin=self)
+        return Tensor(self.dtype, self.shape, self.read, held=True, origin=self, memory=self)
 
     @property
     def final(self) -> Tensor:
         """The same, where nobody will write any more."""
-        return Tensor(self.dtype, self.shape, self.read, held=True, fixed=True)
+        return Tensor(self.dtype, self.shape, self.read, held=True, fixed=True, memory=self)
 
     def fill(self, x: Tensor) -> None:
         """Write all of an array, which is not in this memory, or is at the same place."""

@@ -1,0 +1,101 @@
+"""Reads and writes of memory at places that each lane of a gang has for itself.
+
+    %places = getelementptr float, ptr %array, <16 x i32> %index        one array for all lanes
+    %found = call <16 x float> @llvm.masked.gather(%places, ...)
+
+Places are in range in every lane, so reads have no mask. They stay 32 bits wide as long as the array allows: a gather
+by 64 bits is two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from autobatch.backends.llvm.lanes.tensors import Element, Memory, word, words
+from autobatch.backends.llvm.lanes.writer import BYTES, Number, Writer, stored
+
+Places = Sequence[int | str | Number]
+"""An index; a Number is one for each lane."""
+
+WIDE = 1 << 31
+"""Numbers from which on an array needs indices of 64 bits."""
+
+
+def gathered(w: Writer, memory: Memory, places: Places) -> Element:
+    """What each lane finds at its place."""
+    return tuple(_gather(w, memory, _addresses(w, memory, places, k)) for k in range(words(memory.dtype)))
+
+
+def scattered(w: Writer, memory: Memory, places: Places, element: Element, where: Number | None) -> None:
+    """Write what each lane has for its place, in memory of its own; `where`: in the lanes of a mask."""
+    assert not memory.shared
+    for k, x in enumerate(element):
+        _scatter(w, memory, _addresses(w, memory, places, k), w.spread(x), where)
+
+
+def _addresses(w: Writer, memory: Memory, places: Places, number: int) -> str:
+    """Where the lanes' numbers lie: `number` is which of those of an element."""
+    many = 1 if memory.shared else w.width
+    count = math.prod(memory.shape) * words(memory.dtype) * many
+    narrow = count < WIDE and all(p.bits <= 32 for p in places if isinstance(p, Number))
+    dtype = "int32" if narrow else "int64"
+    found = w.constant(0, dtype)
+    for place, size in zip(places, memory.shape, strict=True):
+        found = _plus(w, _times(w, found, size), _index(w, place, dtype))
+    found = _plus(w, _times(w, found, words(memory.dtype)), w.constant(number, dtype))
+    if not memory.shared:
+        element = "i32" if narrow else "i64"
+        lanes = Number(f"<{', '.join(f'{element} {n}' for n in range(w.width))}>", dtype)
+        found = _plus(w, _times(w, found, w.width), lanes)
+    of, index = stored(word(memory.dtype)), w.spread(found)
+    return w.f.let(f"getelementptr {of}, ptr {memory.pointer}, {w.type_of(dtype)} {index.text}")
+
+
+def _index(w: Writer, place: int | str | Number, dtype: str) -> Number:
+    if isinstance(place, int):
+        return w.constant(place, dtype)
+    if isinstance(place, str):
+        return (
+            Number(place, "int64", True) if dtype == "int64" else w.cast("trunc", Number(place, "int64", True), dtype)
+        )
+    return place if place.dtype == dtype else w.cast("sext", place, dtype)
+
+
+def _plus(w: Writer, a: Number, b: Number) -> Number:
+    if "0" in (a.text, b.text):
+        return b if a.text == "0" else a
+    return w.instruction("add", a, b)
+
+
+def _times(w: Writer, a: Number, by: int) -> Number:
+    return a if by == 1 or a.text == "0" else w.instruction("mul", a, w.constant(by, a.dtype))
+
+
+def _gather(w: Writer, memory: Memory, addresses: str) -> Number:
+    dtype = word(memory.dtype)
+    of, vector, pointers, lanes = stored(dtype), w.vector(stored(dtype)), w.vector("ptr"), w.vector("i1")
+    name = f"@llvm.masked.gather.{_suffix(w, of)}"
+    w.f.declare(f"declare {vector} {name}({pointers}, i32, {lanes}, {vector})")
+    all_lanes = w.spread(w.constant(True, "bool")).text
+    operands = f"{pointers} {addresses}, i32 {BYTES[of]}, {lanes} {all_lanes}, {vector} poison"
+    found = w.f.let(f"call {vector} {name}({operands})")
+    if dtype == "bool":
+        found = w.f.let(f"trunc {vector} {found} to {lanes}")
+    return Number(found, dtype)
+
+
+def _scatter(w: Writer, memory: Memory, addresses: str, x: Number, where: Number | None) -> None:
+    of, vector, pointers, lanes = stored(x.dtype), w.vector(stored(x.dtype)), w.vector("ptr"), w.vector("i1")
+    text = x.text
+    if x.dtype == "bool":
+        text = w.f.let(f"zext {lanes} {text} to {vector}")
+    name = f"@llvm.masked.scatter.{_suffix(w, of)}"
+    w.f.declare(f"declare void {name}({vector}, {pointers}, i32, {lanes})")
+    mask = w.spread(where or w.constant(True, "bool")).text
+    w.f.do(f"call void {name}({vector} {text}, {pointers} {addresses}, i32 {BYTES[of]}, {lanes} {mask})")
+
+
+def _suffix(w: Writer, of: str) -> str:
+    """How the names of gathers and scatters end."""
+    return f"v{w.width}{of if of.startswith('i') else f'f{8 * BYTES[of]}'}.v{w.width}p0"
