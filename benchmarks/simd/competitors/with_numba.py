@@ -1,8 +1,8 @@
-"""The programs of benchmarks/simd/programs for numba: loops over examples by `njit`, one thread. Arguments as in kernels.c.
+"""The programs of benchmarks/simd/programs for numba: loops over examples by `njit`, one thread.
 
-`python with_numba.py FOLDER` reads what goes in from FOLDER/KERNEL.npz, writes what comes out to FOLDER/KERNEL.numba.npz,
-and answers each line "KERNEL REPEATS" on its standard input with the seconds of processor time that one run takes; the
-first answer is the seconds that compiling took.
+Arguments are as in kernels.c, but for the number of examples. `python with_numba.py FOLDER` reads what goes in from
+FOLDER/KERNEL.npz, writes what comes out to FOLDER/KERNEL.numba.npz, and answers each line "KERNEL REPEATS" on its
+standard input with the seconds of processor time that one run takes; the first answer has compiling in it.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Perlin's noise (SIGGRAPH 2002) in three dimensions, several octaves of it: the turbulence of ispc's example `noise`."""
+"""Perlin's noise (SIGGRAPH 2002) in three dimensions, several octaves of it: as in ispc's example `noise`."""
 
 from __future__ import annotations
 

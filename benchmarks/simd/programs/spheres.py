@@ -73,14 +73,15 @@ def objects(leaves: int = 512, seed: int = 0) -> Sphere:
     def build(chosen: np.ndarray) -> Sphere:
         if len(chosen) == 1:
             (k,) = chosen
-            return Sphere(*places[k].tolist(), radii[k].item())
+            x, y, z = places[k].tolist()
+            return Sphere(x, y, z, radii[k].item())
         inside = places[chosen]
         axis = int(np.argmax(np.ptp(inside, axis=0)))
         order = chosen[np.argsort(inside[:, axis], kind="stable")]
         middle = inside.mean(axis=0)
         radius = (np.linalg.norm(inside - middle, axis=1) + radii[chosen]).max()
-        half = len(chosen) // 2
-        return Sphere(*middle.tolist(), radius.item() * 1.0001, build(order[:half]), build(order[half:]))
+        half, (x, y, z) = len(chosen) // 2, middle.tolist()
+        return Sphere(x, y, z, radius.item() * 1.0001, build(order[:half]), build(order[half:]))
 
     return build(np.arange(leaves))
 
