@@ -79,7 +79,7 @@ def test_programs_and_their_gradients(name, monkeypatch):
     fun, p, x = PROGRAMS[name]
     found = {}
     for width in WIDTHS:
-        monkeypatch.setattr(machine_rows, "_widths", lambda op, width=width: iter([width]))
+        monkeypatch.setattr(machine_rows, "_widths", lambda *_, width=width: iter([width]))
         with ab.options(loops="native"):
             batched = ab.batched(lambda p, x: fun(p, x), in_axes=(None, 0))
 
