@@ -235,13 +235,6 @@ class Rows:
         flags = self.load("bool", live, first, 1, 0, inside)
         return flags if inside is None else self.w.both(inside, flags)
 
-    def offsets(self, first: str, size: int, element: int) -> str:
-        """Of each lane, how many numbers lie before one of its row."""
-        f, width = self.f, self.w.width
-        lanes = ", ".join(f"i64 {n * size + element}" for n in range(width))
-        begin = broadcast(f, width, "i64", f.mul(first, size))
-        return f.let(f"add <{width} x i64> {begin}, <{lanes}>")
-
     def load(self, dtype: str, base: str, first: str, size: int, element: int, mask: Number | None) -> Number:
         """One number of the row of each lane."""
         f, width, of = self.f, self.w.width, stored(dtype)
@@ -271,9 +264,11 @@ class Rows:
         return Number(found, dtype)
 
     def places(self, of: str, base: str, first: str, size: int, element: int) -> str:
-        width = self.w.width
-        offsets = self.offsets(first, size, element)
-        return self.f.let(f"getelementptr {of}, ptr {base}, <{width} x i64> {offsets}")
+        """Where one number of the row of each lane lies: so far behind the gang's first row, in 32 bits, which makes one
+        gather where 64 make two."""
+        begin = self.f.let(f"getelementptr {of}, ptr {base}, i64 {self.f.mul(first, size)}")
+        lanes = ", ".join(f"i32 {n * size + element}" for n in range(self.w.width))
+        return self.f.let(f"getelementptr {of}, ptr {begin}, <{self.w.width} x i32> <{lanes}>")
 
     def memory_suffix(self, of: str) -> str:
         return f"v{self.w.width}{of if of.startswith('i') else f'f{8 * BYTES[of]}'}"
