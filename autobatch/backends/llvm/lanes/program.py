@@ -264,8 +264,8 @@ class Rows:
         return Number(found, dtype)
 
     def places(self, of: str, base: str, first: str, size: int, element: int) -> str:
-        """Where one number of the row of each lane lies: so far behind the gang's first row, in 32 bits, which makes one
-        gather where 64 make two."""
+        """Where one number of the row of each lane lies: so far behind the first row of the gang, in 32 bits: one
+        gather, where 64 make two."""
         begin = self.f.let(f"getelementptr {of}, ptr {base}, i64 {self.f.mul(first, size)}")
         lanes = ", ".join(f"i32 {n * size + element}" for n in range(self.w.width))
         return self.f.let(f"getelementptr {of}, ptr {begin}, <{self.w.width} x i32> <{lanes}>")
