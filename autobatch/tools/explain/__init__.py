@@ -12,6 +12,7 @@ text, page    shown in a terminal; as one HTML page, with a `picture` of the lev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -142,6 +143,10 @@ def _explained(name: str, backend: Backend, prepared: Prepared) -> Explanation:
     signature: Any = ready.signature
     if isinstance(ready.tables[INTEGERS], jax.core.Tracer):
         raise BatchError(f"{name}.explain reads the numbers of the call's plan: call it outside jax.jit")
+    if (native := program.compiled.native) is not None:
+        many = f"{native.width} examples at once" if native.width > 1 else "one example after another"
+        words = f"{backend.why}; one function of machine code, {many}; rows and tables are those of xla under jax.jit"
+        backend = replace(backend, why=words)
     plan: Any = ready.plan or prepared.examples.on_host().plan(program)
     return Explanation(of_call(name, backend, program, plan, ready.tables, signature))
 

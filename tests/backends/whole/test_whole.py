@@ -11,6 +11,7 @@ from hypothesis import Phase, given, reject, settings
 
 import autobatch as ab
 from autobatch import handles
+from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.whole import running
 from autobatch.testing import NotEquivalent, assert_same, check_equivalence
 from tests.backends.whole import drawn
@@ -276,6 +277,50 @@ def test_backend_is_an_option():
     with ab.options(backend="llvm"), warnings.catch_warnings():
         found = ab.batched(lambda x: x + 1)(np.zeros(3, np.float32))
     assert type(found) is np.ndarray
+
+
+def test_explain_says_what_runs():
+    case = CASES["mandel"]
+    text = str(ab.batched(mandel, backend="llvm").explain(*case.arguments))
+    assert "one function of machine code, 8 examples at once" in text or "16 examples at once" in text
+
+
+class TestFilesOfCode:
+    """The cache of object files is no reason that a call fails."""
+
+    x = np.linspace(-1, 1, 5).astype(np.float32)
+
+    @pytest.fixture
+    def folder(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        return tmp_path / "autobatch" / "kernels"
+
+    def call(self):
+        found = ab.batched(lambda x: x * 3.0 - 1.0, backend="llvm")(self.x)
+        np.testing.assert_array_equal(found, self.x * np.float32(3) - np.float32(1))
+
+    def test_a_file_is_kept_and_read(self, folder, monkeypatch):
+        self.call()
+        assert len(list(folder.glob("*whole*.o"))) == 1
+        monkeypatch.setattr(machine_code, "compile_object", None)
+        self.call()
+
+    @pytest.mark.parametrize("content", [b"", b"rubbish", bytes(5000)])
+    def test_a_damaged_file_is_made_again(self, folder, content):
+        self.call()
+        (path,) = folder.glob("*whole*.o")
+        whole = path.read_bytes()
+        path.write_bytes(content)
+        self.call()
+        assert path.read_bytes() == whole
+
+    def test_a_full_disk(self, folder, monkeypatch):
+        def full(*args, **kwargs):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(machine_code.tempfile, "NamedTemporaryFile", full)
+        self.call()
+        assert not list(folder.glob("*"))
 
 
 @settings(max_examples=3, deadline=None, phases=(Phase.explicit, Phase.generate))
