@@ -81,9 +81,10 @@ DESCRIBED = 100
 
 
 class ExampleError(Error):
-    """Some examples of a batch failed. `failures` describes the first hundred, `count` counts all of them."""
+    """Some examples of a batch failed. `failures` describes the first hundred, `count` counts all of them. `note`: what
+    is to be said of the others."""
 
-    def __init__(self, failures: Sequence[Failure], count: int | None = None) -> None:
+    def __init__(self, failures: Sequence[Failure], count: int | None = None, note: str = "") -> None:
         self.failures = tuple(failures[:DESCRIBED])
         self.count = len(failures) if count is None else count
         shown = [str(f) for f in self.failures[:5]]
@@ -92,4 +93,6 @@ class ExampleError(Error):
         if self.count > 5:
             where = "see .failures" if self.count <= DESCRIBED else f"the first {DESCRIBED} are in .failures"
             shown.append(f"... and {self.count - 5} more ({where})")
+        if note:
+            shown.append(note)
         super().__init__(f"{self.count} of the batch's examples failed\n" + "\n".join(shown))

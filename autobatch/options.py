@@ -245,8 +245,14 @@ class Options:
 
     max_iterations: int = field(default=10_000_000, metadata=_spec(_turns, compiles=True))
     """How many turns a `while` loop may have, for one example; at most 1,000,000,000. One that needs more never ends,
-    presumably, and fails its example with RuntimeError, which names the loop. Of a loop that the host lays out, because
-    the numbers of an example alone decide it, no more than 1,000,000 in any case."""
+    presumably, and fails its example with RuntimeError, which names the loop. `max_host_turns` is for loops that the
+    host runs ahead."""
+
+    max_host_turns: int = field(default=100_000, metadata=_spec(_turns, compiles=True))
+    """How far the host runs ahead in one example where its own integers, strings and structure alone decide control:
+    so many turns of a `while` loop, and calls of a recursion that wait for one another, and one more of each for every
+    entry of the data, so that a list or tree of any depth is walked to its end. An example that needs more never ends,
+    presumably, and fails with RuntimeError or RecursionError at the loop or the call. 100,000 turns take seconds."""
 
     checkpoint: str | int = field(default=32, metadata=_spec(_checkpoint, compiles=True))
     """How many states of a loop that computed numbers end a gradient keeps, of each row; it runs turns again from the

@@ -28,7 +28,7 @@ from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
 from autobatch.backends.xla.native.eligible import all_by_kernel
 from autobatch.control import Asked, Control, Passes, Whole, control, whole_of
-from autobatch.errors import Failure
+from autobatch.errors import ExampleError, Failure
 from autobatch.frontend import Lowered, lower
 from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
@@ -52,12 +52,13 @@ from autobatch.runtime.bind import bind_plan, exact_outputs
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.combine import combine
 from autobatch.runtime.decisions import Decisions
+from autobatch.runtime.endless import HOPELESS, Watch, host_limits
 from autobatch.runtime.failures import first_failures
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import element_type
 from autobatch.runtime.schema import Schema, columns_read
 from autobatch.runtime.size_classes import SizeClasses, Usual
-from autobatch.runtime.spec import MOST_TURNS, Number, PlanSpec
+from autobatch.runtime.spec import Number, PlanSpec
 from autobatch.runtime.tables import Signature, TableRequest
 from autobatch.vectorize.divisors import check_divisors
 from autobatch.vectorize.frames import build_system
@@ -124,6 +125,8 @@ class Program:
     ) -> None:
         self.lowered, self.options, self.masks, self.sites = lowered, options, masks, whole.sites
         self.native, self._schema, self._cut, self._make = native, schema, whole.cut, made
+        self.in_front = whole.found.in_front
+        """The loops and calls that run ahead of a branch on computed numbers, with the branch that they stand in."""
         self._fitting = set[tuple[int, ...]]()
         self._sizes = SizeClasses(least=min(options.widths))
         if native is None:
@@ -182,17 +185,24 @@ class Program:
         """Is there room for the turns of loops that these values of shared inputs count?"""
         return self.native is not None or self._made.turns.enough(integers)
 
-    def plan(self, columns: Sequence[Columns], max_rows: int | None = None, numbers: Sequence[Number] = ()) -> DataPlan:
+    def plan(
+        self,
+        columns: Sequence[Columns],
+        max_rows: int | None = None,
+        numbers: Sequence[Number] = (),
+        *,
+        patient: bool = True,
+    ) -> DataPlan:
         """The tables of a data set: one `Columns` for each batched argument. Examples that fail are in `failures`.
-        `max_rows`: the option as it is now; that of the compilation by default. `numbers`: what `decide` says."""
-        limit = self.options.max_rows if max_rows is None else max_rows
-        turns = min(self.options.max_iterations, MOST_TURNS)
-        spec = replace(self.spec, numbers=dict(zip(self.spec.numbers, numbers, strict=True)), turns=turns)
+        `max_rows`: the option as it is now; that of the compilation by default. `numbers`: what `decide` says.
+        Unless `patient`, raises ExampleError once several examples are known not to end: each takes seconds."""
         data, roots = combine(columns)
+        limits = host_limits(self.options, max_rows, data, memory.limit())
+        spec = replace(self.spec, numbers=dict(zip(self.spec.numbers, numbers, strict=True)), limits=limits)
         failed: dict[int, Failure] = {}
-        examples = np.arange(data.count)
+        examples, watch = np.arange(data.count), Watch(spec, data, roots, patient)
         while True:
-            inspection = Inspection(spec, data, roots, limit, examples)
+            inspection = Inspection(spec, data, roots, examples, watch)
             found = inspection.run()
             if found is None:
                 wrong = sorted(inspection.failed)
@@ -201,7 +211,11 @@ class Program:
                 if not len(cyclic):
                     return replace(plan, failures=tuple(failed[k] for k in sorted(failed)))
                 wrong = cyclic.tolist()
-            failed.update((f.index, f) for f in first_failures(spec, data, roots, wrong, inspection.of_device))
+            failed |= watch.failures
+            if watch.hopeless:
+                raise ExampleError([failed[k] for k in sorted(failed)], note=HOPELESS)
+            unknown = [e for e in wrong if e not in failed]
+            failed.update((f.index, f) for f in first_failures(spec, data, roots, unknown, inspection.of_device))
             examples = np.setdiff1d(examples, wrong)
 
     def _assemble(self, data: Columns, roots: Sequence[Any], found: Any) -> tuple[DataPlan, Any]:

@@ -229,7 +229,7 @@ class Program:
             whole.append(array_columns(component.type, values, like))
         self.made.plans += 1
         parts = [replace(c, vocabularies=self._extended(c.vocabularies)) for c in whole]
-        return self.compiled.plan(parts, self.planner.options().max_rows, self.numbers)
+        return self.compiled.plan(parts, self.planner.options().max_rows, self.numbers, patient=self.masks)
 
     def bind(self, plan: Any, at_least: Sequence[Any] = ()) -> tuple[Tables, Hashable]:
         """The tables of a plan, in a size class that holds those of the signatures in `at_least`."""

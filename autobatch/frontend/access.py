@@ -139,7 +139,7 @@ def variable(s: State, name: str) -> v.Abstract:
         return bound.value
     if name in s.frame.settling:  # a later turn may find what an earlier one has set
         s.frame.settling[name] = s.frame.settling[name] or s.span
-        s.check(s.scalar(False), "UnboundLocalError", f"the variable {name!r} is not set")
+        s.check(s.scalar(False), "UnboundLocalError", v.not_set(name))
         raise Ended
     if bound is not None or name in s.frame.source.locals:
         raise unset(name, s.span)

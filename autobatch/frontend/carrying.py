@@ -198,8 +198,8 @@ def _wider(s: State, t: State, layouts: Layouts, initial: dict[str, v.Abstract])
         after, before = stored(t, _current(t, name)), initial[name]
         places = [x.env[name].span if name in x.env else s.span for x in (s, t)]
         after, before = level(t, after, before), level(s, before, after)
-        joined = common(before, after, name, places[0], places[1])
-        wider[name] = common_layouts(layout, joined, name, places[0], places[1])
+        joined = common(before, after, name, places[0], places[1], turns=True)
+        wider[name] = common_layouts(layout, joined, name, places[0], places[1], turns=True)
     return wider
 
 

@@ -179,23 +179,26 @@ def _merge(
     return [rebuild(k, operands) for k in layouts]
 
 
-def common(x: v.Abstract, y: v.Abstract, name: str, first: Span, second: Span) -> Layout:
-    """The layout of two values that meet; raises TypeConflictError with both places."""
-    return common_layouts(layout_of(x), layout_of(y), name, first, second)
+def common(x: v.Abstract, y: v.Abstract, name: str, first: Span, second: Span, turns: bool = False) -> Layout:
+    """The layout of two values that meet; raises TypeConflictError with both places. `turns`: see `common_layouts`."""
+    return common_layouts(layout_of(x), layout_of(y), name, first, second, turns)
 
 
-def common_layouts(a: Layout, b: Layout, name: str, first: Span, second: Span) -> Layout:
-    """The layout that two layouts have in common; raises TypeConflictError with both places."""
+def common_layouts(a: Layout, b: Layout, name: str, first: Span, second: Span, turns: bool = False) -> Layout:
+    """The layout that two layouts have in common; raises TypeConflictError with both places. `turns`: are they what a
+    variable has before a loop, and behind a turn of it?"""
     try:
         return unify(a, b)
     except Conflict as conflict:
         what = {"": "the value", "<result>": "the result"}.get(name, f"the variable {name!r}")
-        raise TypeConflictError(
-            f"{what} has different types on two paths: {conflict}",
-            second,
-            "make both paths give the same type, dtype and shape",
-            also=[("the other value comes from here", first)] if first != second else (),
-        ) from None
+        words = f"{what} has different types on two paths: {conflict}"
+        cure, other = "make both paths give the same type, dtype and shape", "the other value comes from here"
+        if turns:
+            words = f"{what} has another type behind a turn of the loop than before it: {conflict}"
+            cure = "begin with the type, dtype and shape that a turn gives, and let each turn keep them"
+            other = "before the loop it comes from here"
+        also = [(other, first)] if first != second else ()
+        raise TypeConflictError(words, second, cure, also) from None
 
 
 def stored(s: State, value: v.Abstract) -> v.Abstract:

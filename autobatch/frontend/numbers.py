@@ -79,7 +79,7 @@ def present(s: State, value: v.Abstract) -> v.Abstract:
             there = s.apply(own_not(), (value.missing,), BOOL)
             s.context.meanings[there] = ("not", value.missing)
             if value.unset:
-                s.check(there, "UnboundLocalError", f"the variable {value.unset!r} is not set")
+                s.check(there, "UnboundLocalError", v.not_set(value.unset))
             else:
                 s.check(there, "TypeError", "None where a value is needed")
         value = value.value

@@ -148,3 +148,8 @@ SUPER = "<super>"
 
 DEFERRED = "<deferred>"
 """The name of a `Method` that stands for `function(*receiver)`, a transform of JAX whose result is called later."""
+
+
+def not_set(name: str) -> str:
+    """What an example fails with that reads a variable which no path before has set."""
+    return f"the variable {name!r} is not set on the path that this example takes; set it before the branch or loop"

@@ -123,8 +123,14 @@ class BlockProgram:
     def sites(self, depth: int, steps: int) -> tuple[Site, ...]:
         """What each status from 1 means: the failures of the program, then for each block that a stack of `depth`
         entries was full there, then that `steps` blocks were not enough and it was the next one."""
-        deep = f"maximum recursion depth exceeded: max_depth={depth} entries of the stack"
-        long = f"max_steps={steps} blocks were not enough"
+        deep = (
+            f"maximum recursion depth exceeded: max_depth={depth} entries of the stack; test for the end of the "
+            "recursion before this call, or raise ab.options(max_depth=...) if it is meant to go so deep"
+        )
+        long = (
+            f"this recursion never ends, presumably: max_steps={steps} blocks were not enough; test for its end before "
+            "the call, or raise ab.options(max_steps=...) if it is meant to run so long"
+        )
         ends = [b.end.span if isinstance(b.end, Enter) else self.forced for b in self.blocks]
         return (
             *self.failures,

@@ -147,13 +147,14 @@ Instruction = Apply | If | While | For | Map | Call
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function for one example. Its region's results are what it returns. `waits`: it was a `while` loop, and calls
-    itself for the next turn."""
+    """A function for one example. Its region's results are what it returns. `is_loop`: it was a loop or comprehension,
+    and calls of it are turns; `waits`: a `while` loop."""
 
     name: str
     region: Region
     span: Span = field(default=NOWHERE, compare=False)
     waits: bool = field(default=False, compare=False)
+    is_loop: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

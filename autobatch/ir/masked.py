@@ -29,6 +29,14 @@ NO_LIMIT = Allowed((1 << 30) - 1, 32)
 """Of a loop that nothing else ends: more than anybody waits for, and fewer than an int32 counts."""
 
 
+def out_of_turns(iterations: int) -> str:
+    """What a loop fails with that has more than `max_iterations` turns."""
+    return (
+        f"this loop never ends, presumably: max_iterations={iterations} turns of this loop were not enough; let its "
+        "test become false, or raise ab.options(max_iterations=...) if it is meant to run so long"
+    )
+
+
 class Limit(NamedTuple):
     """A loop may have so many `turns`; behind them its last value, a status, is `site`."""
 

@@ -18,16 +18,17 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.errors import Failure, PlanError
+from autobatch.errors import Failure
 from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Operand, Region, Value, While, walk
 from autobatch.ir.jax_compat import device_dtype
 from autobatch.ir.types import Array, List, Ref
 from autobatch.runtime.columns import Columns
+from autobatch.runtime.endless import Watch
 from autobatch.runtime.made_lists import MadeLists, Resolver
 from autobatch.runtime.outgoing import Outgoing
 from autobatch.runtime.scalar import as_column
-from autobatch.runtime.scopes import SHIFT, TURN, Ints, Kind, Pool, Scope, join, merge
-from autobatch.runtime.spec import PlanSpec, RegionSpec, TableSpec, endless
+from autobatch.runtime.scopes import DEPTH, SHIFT, TURN, Ints, Kind, Pool, Scope, join, merge
+from autobatch.runtime.spec import PlanSpec, RegionSpec, TableSpec
 from autobatch.runtime.structural_results import StructuralResults
 from autobatch.runtime.structure_ops import StructureOps
 from autobatch.source import NOWHERE, Span
@@ -51,18 +52,18 @@ class Activations:
 
 
 class Inspection:
-    """One run over a data set (or over some of its examples: `examples`)."""
+    """One run over some examples of a data set, with what runs over more of them have told `watch`."""
 
     def __init__(
         self,
         spec: PlanSpec,
         columns: Columns,
         roots: Sequence[NDArray[Any]],
-        max_rows: int,
-        examples: Ints | None = None,
+        examples: Ints,
+        watch: Watch,
     ) -> None:
-        self.spec, self.columns, self.roots, self.max_rows = spec, columns, roots, max_rows
-        self.examples = np.arange(columns.count) if examples is None else examples
+        self.spec, self.columns, self.roots = spec, columns, roots
+        self.examples = examples
         self.failed: set[int] = set()
         self.of_device: dict[int, Failure] = {}
         self.ops = StructureOps(columns, self.fail)
@@ -75,6 +76,8 @@ class Inspection:
         self.kinds = {f.name: self.kind(f) for f in spec.module.functions}
         self.lists = MadeLists(self.base + len(self.slot_owner))
         self.running: Kind | None = None
+        self.calling = spec.module.functions[0].span
+        self.watch = watch
 
     def kind(self, function: Function) -> Kind:
         args = function.region.args
@@ -99,10 +102,10 @@ class Inspection:
         for k in entry.pointer_args:
             source = self.spec.data[f"#argument{k}"]
             pointers.append((source << SHIFT) | self.examples)
-        self.intern(entry, self.examples, list(args.values()), pointers)
+        self.intern(entry, self.examples, list(args.values()), pointers, np.zeros(len(self.examples), np.int64))
         while True:
             waiting = [k for k in self.kinds.values() if k.pending]
-            if not waiting:
+            if not waiting or self.watch.hopeless:
                 break
             for kind in waiting:
                 if kind.pending:  # a failure may have emptied it
@@ -113,9 +116,16 @@ class Inspection:
         return None if self.failed else found
 
     def intern(
-        self, kind: Kind, example: Ints, host: list[NDArray[Any]], pointers: list[Ints], turn: Ints | None = None
+        self,
+        kind: Kind,
+        example: Ints,
+        host: list[NDArray[Any]],
+        pointers: list[Ints],
+        depth: Ints,
+        turn: Ints | None = None,
     ) -> Ints:
-        """The activations with these arguments, old or new; new ones wait to be executed. `turn`: see `Kind.turns`."""
+        """The activations with these arguments, old or new; new ones wait to be executed. `depth`, `turn`: see
+        `Kind`."""
         rows = len(example)
         key = np.empty((rows, 1 + len(host) + len(pointers)), np.int64)
         key[:, 0] = example
@@ -135,25 +145,28 @@ class Inspection:
             ids[row] = found
         if new:
             chosen = None if len(new) == rows else np.array(new)
-            self.add(kind, example, host, pointers, chosen)
+            self.add(kind, example, host, pointers, depth, chosen)
             if turn is not None:
                 kind.turns.append(turn if chosen is None else turn[chosen])
         return ids
 
     def add(
-        self, kind: Kind, example: Ints, host: list[NDArray[Any]], pointers: list[Ints], select: Ints | None
+        self,
+        kind: Kind,
+        example: Ints,
+        host: list[NDArray[Any]],
+        pointers: list[Ints],
+        depth: Ints,
+        select: Ints | None,
     ) -> Ints:
         if select is not None:
-            example = example[select]
+            example, depth = example[select], depth[select]
             host, pointers = [h[select] for h in host], [p[select] for p in pointers]
         ids = np.arange(kind.count, kind.count + len(example))
         kind.count += len(example)
         kind.pending.append((example, host, pointers))
-        if kind.count > self.max_rows:
-            raise PlanError(
-                f"{kind.function.name} has more than {self.max_rows:,} activations in this batch; raise "
-                "ab.options(max_rows=...) if it is meant to be so large, else look for a recursion that never ends"
-            )
+        kind.depths.append(depth)
+        self.watch.grown(kind, self.calling, self.fail)
         return ids
 
     def execute(self, kind: Kind) -> None:
@@ -167,8 +180,7 @@ class Inspection:
         for n, k in enumerate(kind.pointer_args):
             scope.pointer[args[k]] = join([p[2][n] for p in pending])
         self.running = kind
-        if kind.function.waits:
-            self.count_turns(kind, scope)
+        self.limit(kind, scope)
         region = kind.function.region
         self.region(region, self.spec.regions[kind.function.name], scope)
         for k, result in enumerate(region.results):
@@ -179,16 +191,22 @@ class Inspection:
         if self.failed:
             self.drop_failed()
 
-    def count_turns(self, kind: Kind, scope: Scope) -> None:
-        """How many turns of a loop have been before those at hand; an example that has had too many fails."""
-        turns, kind.turns = kind.turns, []
-        scope.host[TURN] = join(turns)
-        late = scope.example[scope.host[TURN] >= self.spec.turns]
-        if len(late):
-            for e in late.tolist():
-                failure = Failure(e, "RuntimeError", endless(self.spec.turns), kind.function.span)
-                self.of_device.setdefault(e, failure)
-            self.fail(late)
+    def limit(self, kind: Kind, scope: Scope) -> None:
+        """How many turns and calls have been before those at hand; an example that has had too many fails."""
+        limits, span = self.spec.limits, kind.function.span
+        scope.host[DEPTH], kind.depths = join(kind.depths), []
+        self.watch.gone(scope.host[DEPTH], scope.example, self.fail)
+        self.too_far(scope, scope.host[DEPTH] > limits.depth, "RecursionError", limits.deep, span)
+        if kind.function.waits:
+            scope.host[TURN], kind.turns = join(kind.turns), []
+            self.watch.gone(scope.host[TURN], scope.example, self.fail)
+            self.too_far(scope, scope.host[TURN] >= limits.turns, "RuntimeError", limits.late, span)
+
+    def too_far(self, scope: Scope, where: NDArray[np.bool_], kind: str, message: str, span: Span) -> None:
+        if where.any():
+            for e in scope.example[where].tolist():
+                self.of_device.setdefault(e, Failure(e, kind, message, span))
+            self.fail(scope.example[where])
 
     def drop_failed(self) -> None:
         """Examples that failed are not expanded further: they are planned alone, to name the first failure."""
@@ -196,6 +214,7 @@ class Inspection:
         for kind in self.kinds.values():
             live = [n for n, (example, *_) in enumerate(kind.pending) if not np.isin(example, failed).any()]
             kind.pending = [kind.pending[n] for n in live]
+            kind.depths = [kind.depths[n] for n in live]
             kind.turns = [kind.turns[n] for n in live] if kind.turns else []
 
     def fail(self, example: Ints) -> None:
@@ -357,10 +376,11 @@ class Inspection:
     def call(self, instruction: Call, scope: Scope) -> None:
         kind = self.kinds[instruction.callee]
         host, pointers = self.arguments(instruction, scope)
-        turn = None
+        self.calling, turn = instruction.span, None
         if kind.function.waits:
             turn = scope.host_value(TURN) + 1 if kind is self.running else np.zeros(scope.rows, np.int64)
-        ids = self.intern(kind, scope.example, host, pointers, turn)
+        depth = scope.host_value(DEPTH) + (not kind.function.is_loop)
+        ids = self.intern(kind, scope.example, host, pointers, depth, turn)
         for k, slot in kind.slots.items():
             scope.pointer[instruction.results[k]] = (slot << SHIFT) | ids
         wanted = [k for k, r in enumerate(instruction.results) if r in self.spec.on_host]
@@ -390,7 +410,9 @@ class Inspection:
                 first = np.cumsum(count) - count
                 inner = Scope(len(kept), inner.example[kept], inner, kept)
                 host, pointers = self.arguments(call, inner)
-        ids = self.add(kind, inner.example, host, pointers, None) if inner.rows else np.zeros(0, np.int64)
+        self.calling = instruction.span
+        depth = inner.host_value(DEPTH)
+        ids = self.add(kind, inner.example, host, pointers, depth, None) if inner.rows else np.zeros(0, np.int64)
         for k, result in enumerate(instruction.results):
             slot = kind.slots.get(k + instruction.filtered, -1)
             scope.pointer[result] = self.lists.runs((slot << SHIFT) | ids, first, count)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from autobatch.ir.types import List, Made, Ref, Type
 from autobatch.runtime.columns import Ints
+from autobatch.runtime.items import is_list
 
 MADE_STORE = "#made"
 """The store that objects made by the program are rows of."""
@@ -24,7 +25,7 @@ def flat_lists(lists: Sequence[Any], depth: int) -> tuple[list[Any], tuple[Ints,
     """The innermost elements of tuples nested so deep, and the lengths of the lists of each depth."""
     lengths = []
     for _ in range(depth):
-        lists = [x if isinstance(x, tuple) else () for x in lists]  # what is undefined is no tuple, and never read
+        lists = [x if is_list(x) else () for x in lists]  # what is undefined is no tuple, and never read
         lengths.append(np.array([len(x) for x in lists], np.int64))
         lists = [y for x in lists for y in x]
     return list(lists), tuple(lengths)

@@ -36,14 +36,20 @@ from autobatch.ir.core import (
     Value,
     While,
 )
+from autobatch.ir.types import List, Ref
 from autobatch.runtime.columns import Columns
+from autobatch.runtime.items import is_list
 from autobatch.runtime.scalar_ops import FailedError, scalar_operation
-from autobatch.runtime.spec import Number, endless
+from autobatch.runtime.spec import HostLimits, Number
 from autobatch.source import Span
 
 CYCLE = (
     "the recursion follows a cycle in the data: it comes back to an object that it has not finished; break the cycle "
     "in the example, or hand down a number that stops the recursion"
+)
+SAME_CALL = (
+    "this recursion never ends: it calls itself with the arguments that a call which waits for it has begun with; test "
+    "for its end before this call, or hand down something else"
 )
 LOOP_CYCLE = (
     "this loop never ends: one of its turns begins as a turn before it did, so it follows a cycle in the data, or "
@@ -54,12 +60,18 @@ Request = tuple[str, tuple[Any, ...]]
 Frame = Generator[Request, tuple[Any, ...], tuple[Any, ...]]
 
 
-class ScalarProgram:
-    """The functions of a structural slice over the data of one batch. `turns`: those that a `while` loop may have."""
+class TooManyCallsError(FailedError):
+    """More calls than the limit, of which none waits for too many others."""
 
-    def __init__(self, slice_: Module, columns: Columns, numbers: Mapping[Value, Number], turns: int) -> None:
-        self.columns, self.turns = columns, turns
+
+class ScalarProgram:
+    """The functions of a structural slice over the data of one batch. `calls`: how many it has run."""
+
+    def __init__(self, slice_: Module, columns: Columns, numbers: Mapping[Value, Number], limits: HostLimits) -> None:
+        self.columns, self.limits, self.calls = columns, limits, 0
         self.loops = {f.name: f.span for f in slice_.functions if f.waits}
+        self.turns = frozenset(f.name for f in slice_.functions if f.is_loop)
+        self.follows = frozenset(f.name for f in slice_.functions if any(map(_refers, f.region.args)))
         self.functions: dict[str, Callable[..., Frame]] = {}
         self.memo: dict[Request, tuple[Any, ...]] = {}
         self.places: dict[str, dict[int, Span]] = {}
@@ -78,6 +90,8 @@ class ScalarProgram:
         open_: set[Request] = {request}
         sent: tuple[Any, ...] | None = None
         running = dict.fromkeys(self.loops, 0)
+        deep = 0  # the calls that wait, without the turns of loops
+        most = self.calls + self.limits.rows
         while stack:
             current, frame = stack[-1]
             try:
@@ -85,6 +99,7 @@ class ScalarProgram:
             except StopIteration as stop:
                 stack.pop()
                 open_.discard(current)
+                deep -= current[0] not in self.turns
                 if current[0] in running:
                     running[current[0]] -= 1
                 memo[current] = sent = stop.value
@@ -92,12 +107,18 @@ class ScalarProgram:
             key, sent = self.find(asked)
             if sent is None:
                 if key in open_:
-                    words = LOOP_CYCLE if key[0] in running else CYCLE
+                    words = LOOP_CYCLE if key[0] in running else CYCLE if key[0] in self.follows else SAME_CALL
                     raise FailedError("RecursionError", words, self.places[current[0]][_line(frame)])
                 if key[0] in running:
                     running[key[0]] += 1
-                    if running[key[0]] > self.turns:
-                        raise FailedError("RuntimeError", endless(self.turns), self.loops[key[0]])
+                    if running[key[0]] > self.limits.turns:
+                        raise FailedError("RuntimeError", self.limits.late, self.loops[key[0]])
+                deep += key[0] not in self.turns
+                self.calls += 1
+                if deep > self.limits.depth:
+                    raise FailedError("RecursionError", self.limits.deep, self.places[current[0]][_line(frame)])
+                if self.calls > most:
+                    raise TooManyCallsError("RuntimeError", self.limits.many, self.places[current[0]][_line(frame)])
                 open_.add(key)
                 stack.append((key, self.functions[asked[0]](*asked[1])))
         return memo[request]
@@ -117,8 +138,13 @@ class ScalarProgram:
         try:
             self.call(name, args)
         except FailedError as error:
-            return Failure(example, error.kind, error.message, error.span)
+            return error.failure(example)
         return otherwise or Failure(example, "RecursionError", CYCLE)
+
+
+def _refers(parameter: Value) -> bool:
+    """Does it take objects or lists of the examples?"""
+    return isinstance(parameter.type, Ref) or (isinstance(parameter.type, List) and parameter.type.store is not None)
 
 
 def _frozen(value: Any) -> Any:
@@ -220,7 +246,7 @@ class _Writer:
 def as_column(values: list[Any]) -> np.ndarray[Any, Any]:
     """Structural results of many activations as an array; lists become an array of tuples. A list that is undefined,
     which is never read, is no tuple."""
-    if any(isinstance(x, tuple) for x in values):
+    if any(map(is_list, values)):
         held = np.empty(len(values), object)
         held[:] = values
         return held

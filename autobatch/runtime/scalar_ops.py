@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.errors import Error
+from autobatch.errors import Error, Failure
 from autobatch.ir import host_ops, texts
 from autobatch.ir.bounds import words
 from autobatch.ir.core import Apply
 from autobatch.ir.host_primitives import host_dtype
 from autobatch.ir.types import Array, List, Ref, Tag, Type
 from autobatch.runtime.columns import Columns
+from autobatch.runtime.items import joined
 from autobatch.runtime.schema import field_column
 from autobatch.source import NOWHERE, Span
 
@@ -64,6 +65,10 @@ class FailedError(Error):
         super().__init__(f"{kind}: {message}")
         self.kind, self.message, self.span = kind, message, span
 
+    def failure(self, example: int) -> Failure:
+        """The same as a value, for the example with that index."""
+        return Failure(example, self.kind, self.message, self.span)
+
 
 def scalar_operation(instruction: Apply, columns: Columns) -> Operation:
     """The operation of an instruction as a Python function; it raises `FailedError` with the instruction's place.
@@ -105,7 +110,7 @@ def _operation(instruction: Apply, columns: Columns) -> Operation:
         case "pack_list":
             return lambda *xs: xs
         case "flatten":
-            return lambda lists: tuple(x for items in lists for x in items)
+            return joined
         case "text":
             return lambda *xs: texts.call(op["function"], op["args"], xs)
         case "sort_order":

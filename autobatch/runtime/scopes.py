@@ -18,6 +18,8 @@ LENGTH = 24
 Ints = NDArray[np.int64]
 TURN = Value(-1, INT, "turn")
 """In a scope of a `while` loop: how many turns have been before."""
+DEPTH = Value(-2, INT, "depth")
+"""In every scope of an activation: how many calls wait for one another there, turns of loops not counted."""
 
 
 class Pool:
@@ -41,8 +43,8 @@ class Pool:
 
 @dataclass
 class Kind:
-    """The activations of one function so far. `seen` interns the arguments of calls. `turns`: of the pending ones of a
-    `while` loop, how many turns have been before."""
+    """The activations of one function so far. `seen` interns the arguments of calls. Of the pending ones, `depths`: the
+    calls that wait for each; `turns`: of a `while` loop, how many have been before."""
 
     function: Function
     host_args: tuple[int, ...]
@@ -51,6 +53,7 @@ class Kind:
     seen: dict[bytes, int] = field(default_factory=dict)
     count: int = 0
     pending: list[tuple[Ints, list[NDArray[Any]], list[Ints]]] = field(default_factory=list)
+    depths: list[Ints] = field(default_factory=list)
     turns: list[Ints] = field(default_factory=list)
     results: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
     host_results: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))

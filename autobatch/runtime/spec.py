@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from autobatch.ir.core import Module, Operand, Value
+from autobatch.ir.masked import out_of_turns
 from autobatch.ir.system import Space
 from autobatch.ir.types import Made
 from autobatch.runtime.returned import element_type
@@ -26,18 +27,45 @@ class Definition:
     space: Space | None
 
 
-MOST_TURNS = 1_000_000
-"""Turns of a `while` loop that the host lays out for one example: more than anybody waits for."""
+AHEAD = (
+    "the numbers of an example decide it alone, so that the host runs it ahead; raise ab.options(max_host_turns=...) "
+    "if it is meant to"
+)
 
 
-def endless(turns: int) -> str:
-    """What a loop fails with that has more turns."""
-    if turns < MOST_TURNS:
-        return f"max_iterations={turns} turns of this loop were not enough"
-    return (
-        f"{turns:,} turns of this loop were not enough, and of a loop that the numbers of an example decide by "
-        "themselves no more are laid out; one that a shared array decides runs on the device, for max_iterations turns"
-    )
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    """How much the host runs ahead: `turns` of a `while` loop (`iterations`: the option `max_iterations`), calls as
+    `depth` that wait for one another, both for one example; `rows` of all examples, for the reason `because`."""
+
+    iterations: int = 10_000_000
+    turns: int = 100_000
+    depth: int = 100_000
+    rows: int = 50_000_000
+    because: str = "ab.options(max_rows=...) allows no more"
+
+    @property
+    def late(self) -> str:
+        """What a loop fails with that has more turns."""
+        if self.turns >= self.iterations:
+            return out_of_turns(self.iterations)
+        return f"this loop never ends, presumably: {self.turns:,} turns were not enough; {AHEAD} run so long"
+
+    @property
+    def many(self) -> str:
+        """What an example fails with whose control alone has more calls than there may be activations."""
+        return (
+            f"this recursion never ends, presumably: {self.rows:,} calls were not enough, and {self.because}; test for "
+            "its end before this call"
+        )
+
+    @property
+    def deep(self) -> str:
+        """What a recursion fails with that is deeper."""
+        return (
+            f"this recursion never ends, presumably: {self.depth:,} calls wait for one another; test for its end "
+            f"before this call; {AHEAD} go so deep"
+        )
 
 
 OUTPUT = "example:"
@@ -123,8 +151,7 @@ class PlanSpec:
     that is the same for all rows; `data` that of a column of a store. `slots[f]` are the results of function f that
     somebody reads as numbers. `outputs[j]`: a table in the example space for result j of the entry, then those of the
     objects that are `made`. `numbers`: shared integers, and what is computed from them alone, that decide structure;
-    with the values that a plan is made for (zeros where no plan is meant). `turns`: those that a `while` loop may
-    have."""
+    with the values that a plan is made for (zeros where no plan is meant). `limits`: how far the host goes."""
 
     module: Module
     slice: Module
@@ -142,7 +169,7 @@ class PlanSpec:
     made: MadeObjects | None
     spaces: tuple[Space, ...]
     numbers: Mapping[Value, Number]
-    turns: int = MOST_TURNS
+    limits: HostLimits = HostLimits()
 
     def region_tables(self) -> Iterator[tuple[int, TableSpec]]:
         """Every table that some region records, with the index of the region's space."""

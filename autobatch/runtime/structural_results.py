@@ -36,7 +36,7 @@ class StructuralResults:
         """What the slice of a function returns for each activation; None where it failed. `kept` are the positions of
         the parameters that `host` holds."""
         if self.program is None:
-            self.program = ScalarProgram(self.spec.slice, self.columns, self.spec.numbers, self.spec.turns)
+            self.program = ScalarProgram(self.spec.slice, self.columns, self.spec.numbers, self.spec.limits)
         rows = [self.as_scalars(values, function.region.args[k].type) for k, values in zip(kept, host, strict=True)]
         found: Found = []
         for args, e in zip(zip(*rows, strict=True) if rows else [()] * len(example), example, strict=True):

@@ -36,7 +36,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.elementwise import INFINITE
-from autobatch.ir.masked import Allowed
+from autobatch.ir.masked import Allowed, out_of_turns
 from autobatch.ir.ops import own
 from autobatch.ir.rewrite import Fresh, copy_region, substitute
 from autobatch.ir.types import BOOL
@@ -165,7 +165,7 @@ class Failing:
         for x in (*before, tested):
             goes_on = self.statuses.both(goes_on, self.statuses.is_fine(x, test), test)
         turn = self.body(loop.body.body, loop.body.results, (*before, held))
-        late = self.site(LATE, f"max_iterations={self.turns.most} turns of this loop were not enough", loop.span)
+        late = self.site(LATE, out_of_turns(self.turns.most), loop.span)
         most, states = self.turns.most, self.turns.states
         if (count := self.counts.get(loop.results[0]) if loop.results else None) is not None:
             most, states = count, min(states, math.isqrt(count - 1) + 1)

@@ -98,7 +98,7 @@ class _Lifter:
         names: dict[Value, Operand] = {}
         renamed = copy_region(whole, names, self.fresh)
         self.renamed.update((old, new) for old, new in names.items() if isinstance(new, Value))
-        self.made.append(Function(name, self.region(renamed, name), span, waits))
+        self.made.append(Function(name, self.region(renamed, name), span, waits, is_loop=True))
 
     def counted(self, loop: For, owner: str) -> Instruction:
         name = self.name(owner, "for")

@@ -87,7 +87,7 @@ def mask_numeric_control(
         for f in module.functions
         for i in walk(f.region)
     ):
-        return Masked(module, {}, False, False)
+        return Masked(module, {}, False, False, {})
     moved = False
 
     def on_device(module: Module) -> frozenset[Value]:
@@ -103,7 +103,7 @@ def mask_numeric_control(
     checked = check_computed_indices(module, device)
     if checked is not module:
         module, device = checked, on_device(checked)
-    refused, ahead = NOTHING, False
+    refused, ahead, in_front = NOTHING, False, dict[Span, Span]()
     whole = run_all_turns(module, device, lambda loop: obstacle_in(loop) is not None)
     if whole is not module:
         module, device = whole, on_device(whole)
@@ -115,14 +115,15 @@ def mask_numeric_control(
 
         reads = fallible(without_tests(module, device))
         later = depending_on(module, [module.shared[k] for k in unknown])
-        whole, refused = speculate(
+        whole, refused, found = speculate(
             module, device, reads, schema, obstacle_in, lambda b: b.condition not in later and stands(b)
         )
         if whole is not module:
             module, device, ahead = whole, on_device(whole), True
+            in_front.update(found)
     masker = _Masker(module, device, fallible(module), turns, schema)
     functions = tuple(replace(f, region=masker.region(masker.guard.region(f.region, {}))) for f in module.functions)
-    return Masked(replace(module, functions=functions), {**masker.obstacles, **refused}, ahead, moved)
+    return Masked(replace(module, functions=functions), {**masker.obstacles, **refused}, ahead, moved, in_front)
 
 
 READS = frozenset(("load", "load_is_none", "item", "length", "is_none", "is_class", "tag_index", "tag_equal"))
@@ -147,12 +148,14 @@ NOTHING: Mapping[Span, Obstacle] = {}
 class Masked(NamedTuple):
     """A module whose control on computed numbers is operations; what stood in the way of the others; and does anything
     run ahead, also for rows that Python does not bring there (`speculate.py`)? `moved`: are loops among the operations
-    that only floats of the examples end (`float_loops.py`)?"""
+    that only floats of the examples end (`float_loops.py`)? `in_front`: of the loops and calls that run
+    ahead, the branch that they stood in."""
 
     module: Module
     obstacles: Mapping[Span, Obstacle]
     ahead: bool
     moved: bool
+    in_front: Mapping[Span, Span]
 
 
 def take_gradients(

@@ -57,11 +57,12 @@ def speculate(
     schema: Schema,
     obstacle_in: Callable[[Instruction], Obstacle | None],
     stands: Callable[[If], bool],
-) -> tuple[Module, Mapping[Span, Obstacle]]:
-    """The module in which what structure does in such branches runs in front of them; and for the other branches what
-    stands in the way. `device`: the values that computed numbers decide. `stands`: can a branch not stay as it is?"""
+) -> tuple[Module, Mapping[Span, Obstacle], Mapping[Span, Span]]:
+    """The module in which what structure does in such branches runs in front of them; for the other branches what
+    stands in the way; and for the loops and calls that run in front, which branch they stood in. `device`: the values
+    that computed numbers decide. `stands`: can a branch not stay as it is?"""
     made = _Speculation(module, device, fallible, schema, obstacle_in, stands)
-    return made.run(), made.obstacles
+    return made.run(), made.obstacles, made.in_front
 
 
 def without_tests(module: Module, device: frozenset[Value]) -> Module:
@@ -106,6 +107,7 @@ class _Speculation:
         self.failing = self.found(self.may_fail)
         self.endless = self.found(self.waits)
         self.obstacles: dict[Span, Obstacle] = {}
+        self.in_front: dict[Span, Span] = {}
         self.names = {f.name for f in module.functions}
         self.wanted: dict[str, str] = {}
         self.of_status: dict[Operand, _Codes] = {}
@@ -204,7 +206,7 @@ class _Speculation:
                 try:
                     self.refuse(whole)
                     front: list[Instruction] = []
-                    arms = [self.arm(r, front) for r in (whole.then, whole.orelse)]
+                    arms = [self.arm(r, front, whole.span) for r in (whole.then, whole.orelse)]
                     body += front
                     whole = replace(whole, then=arms[0], orelse=arms[1])
                     self.total.changed = True
@@ -263,8 +265,8 @@ class _Speculation:
                 todo += [maker[x] for x in read if x in maker]
         return sorted(found)
 
-    def arm(self, arm: Region, front: list[Instruction]) -> Region:
-        """What stays of an arm."""
+    def arm(self, arm: Region, front: list[Instruction], branch: Span) -> Region:
+        """What stays of an arm of the branch."""
         lifted = set(self.lifted(arm))
         body: list[Instruction] = []
         known = Status()
@@ -272,6 +274,8 @@ class _Speculation:
             if k not in lifted:
                 body.append(i)
                 continue
+            if not isinstance(i, Apply | If):
+                self.in_front.setdefault(i.span, branch)
             with self.codes() as codes:
                 if known.of_host == Status().of_host:
                     status = self.total.instruction(i, front)

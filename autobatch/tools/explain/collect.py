@@ -23,7 +23,7 @@ from autobatch.tools.explain.facts import Backend, Bytes, Facts, Failed, Line, P
 from autobatch.tools.explain.levels import Bound, recurrences
 from autobatch.tools.explain.places import Lines, Placed, placed
 from autobatch.tools.explain.products import products
-from autobatch.tools.explain.strategies import masked, strategies
+from autobatch.tools.explain.strategies import ahead, masked, strategies
 from autobatch.tools.explain.written import Where, Written, around, outermost, written
 
 INTEGERS = "integers"
@@ -65,7 +65,7 @@ def of_call(
         refusal=None,
         texts=tuple(_text(w, lines, lowered.reached, lowered.traced) for w in texts),
         failed=tuple(_failed(f) for f in plan.failures),
-        strategies=(*strategies(lowered.module, spec, (p.equation for p in found), by), *packs),
+        strategies=(*strategies(compiled, [p.equation for p in found], by), *packs, *ahead(compiled.in_front)),
         rows=_rows(program, plan, counts, signature, used),
         recurrences=loops,
         products=products(found, "xla" if native else options.products, plan.request.widths),

@@ -66,7 +66,8 @@ class Strategy:
     """How a function, or a loop that became one, is run. `strategy`: "frames" (a row for each activation or turn),
     "example" (a row for each example), "inlined", "one operation" (a loop as a `scan`, a sum without levels), "host"
     (it computes structure alone, and has no rows on the device), "masked" (a loop that computed numbers end, or an arm
-    that few rows may take: are the rows that go on packed together?), "stack" (computed numbers decide its calls: it
+    that few rows may take: are the rows that go on packed together? what does a gradient keep?), "ahead" (a loop or
+    call behind a test of computed numbers, which runs in front of it), "stack" (computed numbers decide its calls: it
     runs block by block for all rows that call it, with a stack for each)."""
 
     name: str

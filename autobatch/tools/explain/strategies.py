@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import networkx as nx
 
 from autobatch.backends.xla.machine_rows import gang
 from autobatch.backends.xla.masks import packings
-from autobatch.ir.core import For, Function, If, Literal, Module, While, walk
+from autobatch.ir.core import For, Function, If, Literal, Module, Operand, While, walk
+from autobatch.ir.masked import limit_of
 from autobatch.ir.system import Compute, Equation, PathSum, Variable, space_of
+from autobatch.ir.types import Array
 from autobatch.optimize.inline import call_graph, recursive_functions
-from autobatch.runtime.spec import PlanSpec
+from autobatch.pipeline import Program
 from autobatch.source import Span
 from autobatch.tools.explain.facts import Strategy
 from autobatch.tools.explain.places import Placed, regions_of
@@ -21,10 +24,10 @@ TURNS = re.compile(r"(.*)\.(for|while|map)\d+")
 """Names of loops that became functions, and of the functions that they stand in."""
 
 
-def strategies(lowered: Module, spec: PlanSpec, equations: Iterable[Equation], loops: str) -> tuple[Strategy, ...]:
+def strategies(program: Program, equations: Sequence[Equation], loops: str) -> tuple[Strategy, ...]:
     """Functions in the order of the program, each with its loops; then sums that became one operation. `loops`: the
     option of that name."""
-    equations = tuple(equations)
+    lowered, spec = program.lowered.module, program.spec
     on_device = {space.index for e in equations if (space := space_of(e)) is not None}
     left = {f.name: f for f in spec.module.functions}
     graph = call_graph(spec.module)
@@ -52,6 +55,9 @@ def strategies(lowered: Module, spec: PlanSpec, equations: Iterable[Equation], l
             forced, how = stacked[name]
             why = f"line {forced.line} decides by computed numbers which calls there are{how}"
             found.append(_strategy(name, "stack", why, function.span))
+        elif name not in left and (copies := [n for n in left if n.rstrip("'") == f"{name}.total"]):
+            strategy = "frames" if any(map(computes, copies)) else "host"
+            found.append(_strategy(name, strategy, "it runs ahead of a branch that it is called in", function.span))
         elif name not in left:
             why = "it does not reach itself: its operations stand in its callers"
             found.append(_strategy(name, "inlined", why, function.span))
@@ -60,7 +66,7 @@ def strategies(lowered: Module, spec: PlanSpec, equations: Iterable[Equation], l
             found.append(_strategy(name, strategy, _circle(graph, name), function.span))
         elif name == entry:
             found.append(_strategy(name, "example", "it is called once for each example", function.span))
-        found.extend(_one_operation(function, spec.module, name))
+        found.extend(_one_operation(function, spec.module, program.options.counted_turns))
         for loop in left.values():
             if _owner(loop.name, left, lowered) == name and loop.name != name:
                 found.append(_turns(loop, computes(loop.name)))
@@ -96,7 +102,7 @@ def masked(found: Iterable[Placed], rows_of: Callable[[Placed], int], loops: str
             together = f"gangs of {width} rows, each until its last one is done" if width > 1 else "row after row"
             for control in equation.op["region"].body:
                 if isinstance(control, While):
-                    why = f"machine code: {together}"
+                    why = f"machine code: {together}{_kept(control)}"
                     yield _strategy(f"loop, line {control.span.line}", "masked", why, control.span)
             continue
         for control, widths in packings(equation.op, varying, rows_of(p)):
@@ -109,7 +115,36 @@ def masked(found: Iterable[Placed], rows_of: Callable[[Placed], int], loops: str
             if len(widths) > 1:
                 steps = ", ".join(f"{w:,}" for w in widths)
                 why = f"rows that go on are packed together when few are left: {steps} at a time"
-            yield _strategy(f"loop, {place}", "masked", why, control.span)
+            yield _strategy(f"loop, {place}", "masked", why + _kept(control), control.span)
+
+
+def ahead(in_front: Mapping[Span, Span]) -> Iterator[Strategy]:
+    """Loops and calls that structure decides, behind tests of computed numbers."""
+    for span, branch in sorted(in_front.items(), key=lambda each: each[0].line):
+        why = (
+            f"computed numbers decide line {branch.line}: it runs in front of that, for all rows; what it fails with "
+            "fails those that come here"
+        )
+        yield _strategy(f"line {span.line}", "ahead", why, span)
+
+
+def _kept(loop: While) -> str:
+    """What a derivative keeps of a loop that computed numbers end."""
+    limit = limit_of(loop)
+    if limit is None or not any(map(_is_float, loop.init)):
+        return ""
+    turns, states, levels = limit.turns.most, limit.turns.states, limit.turns.levels
+    if levels == 1:
+        return f"; a gradient keeps a state of each row for each of {turns:,} turns, and runs none again"
+    again = "once" if levels == 2 else f"{levels - 1} times"
+    return (
+        f"; a gradient keeps {states * levels:,} states of each row ({levels} times {states:,}, for up to {turns:,} "
+        f"turns), and runs a turn again {again} at most"
+    )
+
+
+def _is_float(x: Operand) -> bool:
+    return isinstance(x.type, Array) and x.type.dtype.startswith("float")
 
 
 def _inner_gradient(equation: Compute, loops: str) -> Strategy:
@@ -153,10 +188,24 @@ def _turns(loop: Function, computes: bool) -> Strategy:
     return _strategy(place, "frames", f"a row for each {each}: examples differ in how many there are", loop.span)
 
 
-def _one_operation(function: Function, module: Module, name: str) -> Iterator[Strategy]:
-    """Loops that every activation runs equally often: one scan each."""
+def _one_operation(function: Function, module: Module, keep: int) -> Iterator[Strategy]:
+    """Loops that every activation runs equally often: one scan each. `keep`: the turns up to which a derivative keeps
+    what all of them compute."""
     turns = {f.span for f in module.functions}
     for instruction in walk(function.region):
         if isinstance(instruction, For) and isinstance(instruction.count, Literal) and instruction.span not in turns:
-            why = f"all run it {instruction.count.value} times, over numbers alone: one scan"
+            count = int(str(instruction.count.value))
+            why = f"all run it {count} times, over numbers alone: one scan"
+            if any(map(_is_float, instruction.init)):
+                why += _counted(count, keep)
             yield _strategy(f"for loop, line {instruction.span.line}", "one operation", why, instruction.span)
+
+
+def _counted(turns: int, keep: int) -> str:
+    """What a derivative keeps of such a loop (`ir/counted_loops.py`)."""
+    if turns <= keep:
+        return "; a gradient keeps what all turns compute"
+    length = math.isqrt(turns - 1) + 1
+    blocks, rest = divmod(turns, length)
+    last = f" and what the last {rest:,} turns compute" if rest else ""
+    return f"; a gradient keeps {blocks:,} states{last}, and runs the {length:,} turns behind each state again once"
