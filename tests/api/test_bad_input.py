@@ -387,8 +387,8 @@ def test_callables_that_are_no_plain_functions_work(function):
     close(f(np.arange(3.0, dtype=np.float32)), np.stack(f.loop(np.arange(3.0, dtype=np.float32))))
 
 
-def test_a_derivative_inside_of_a_function_with_control_says_what_to_write() -> None:
-    """It spoke of a shape, and of `_run_deferred`."""
+def test_a_derivative_inside_of_a_function_with_control_is_no_bad_input() -> None:
+    """It spoke of a shape, and of `_run_deferred`; then it was refused."""
 
     def energy(x):
         return x * x if x > 0 else -x
@@ -397,6 +397,4 @@ def test_a_derivative_inside_of_a_function_with_control_says_what_to_write() -> 
     def slope(x):
         return jax.grad(energy)(x)
 
-    with pytest.raises(ab.UnsupportedError, match=r"grad\(\) of a function that branches or loops") as caught:
-        jax.jit(slope)(jnp.asarray([1.0, -2.0]))
-    assert "jax.grad(energy)(x)" in str(caught.value) and "jnp.where" in str(caught.value)
+    close(jax.jit(slope)(jnp.asarray([1.0, -2.0])), [2.0, -1.0])
