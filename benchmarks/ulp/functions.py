@@ -68,6 +68,32 @@ def of_c_library(name: str) -> Exact:
     return call
 
 
+def _inverse_of_erf(x: np.ndarray) -> np.ndarray:
+    """By Newton's method from SciPy's, which has no signed zero."""
+    erf, erfc = of_c_library("erfl"), of_c_library("erfcl")
+    size = np.abs(x)
+    y = scipy.special.erfinv(size.astype(np.float64)).astype(np.longdouble)
+    for _ in range(2):
+        off = np.where(size < 0.5, erf(y) - size, (1 - size) - erfc(y))
+        slope = 2 / np.sqrt(np.longdouble(np.pi)) * np.exp(-y * y)
+        y = np.where(np.isfinite(y), y - off / slope, y)
+    return np.copysign(y, x)
+
+
+def _lgamma(x: np.ndarray) -> np.ndarray:
+    """As C has it where x is infinite; by long doubles near the zeros of negative numbers, where SciPy's is off."""
+    found: np.ndarray = np.where(np.isinf(x), np.inf, scipy.special.gammaln(x))
+    near = (x < 0) & (np.abs(found) < 0.5)
+    found[near] = of_c_library("lgammal")(x[near])
+    return found
+
+
+def _digamma(x: np.ndarray) -> np.ndarray:
+    """NaN at the pole, as XLA has it."""
+    found: np.ndarray = np.where((x == 0) | np.isneginf(x), np.nan, scipy.special.psi(x))
+    return found
+
+
 TWO = ((-3.0, 3.0), (-3.0, 3.0))
 FUNCTIONS: dict[str, Measured] = {
     "acos": _plain(lax.acos, np.arccos, (-1, 1)),
@@ -80,9 +106,20 @@ FUNCTIONS: dict[str, Measured] = {
     "cbrt": _plain(lax.cbrt, np.cbrt, (-9, 9)),
     "cos": _plain(lax.cos, np.cos, (-100, 100), (-1e6, 1e6)),
     "cosh": _plain(lax.cosh, np.cosh, (-3, 3), (-710, 710)),
+    "digamma": Measured(lax.digamma, _digamma, None, scipy.special.psi, [((0.0, 10.0),), ((-10.0, 0.0),)]),
+    "erf": Measured(lax.erf, scipy.special.erf, of_c_library("erfl"), scipy.special.erf, [((-3, 3),)]),
+    "erf_inv": Measured(
+        lax.erf_inv,
+        lambda x: np.copysign(scipy.special.erfinv(x), x),
+        _inverse_of_erf,
+        scipy.special.erfinv,
+        [((-1, 1),)],
+    ),
+    "erfc": Measured(lax.erfc, scipy.special.erfc, of_c_library("erfcl"), scipy.special.erfc, [((-3, 3),), ((1, 27),)]),
     "exp": _plain(lax.exp, np.exp, (-3, 3), (-745, 710)),
     "exp2": _plain(lax.exp2, np.exp2, (-3, 3), (-1075, 1024)),
     "expm1": _plain(lax.expm1, np.expm1, (-3, 3), (-40, 709)),
+    "lgamma": Measured(lax.lgamma, _lgamma, None, scipy.special.gammaln, [((0.0, 10.0),), ((-10.0, 0.0),)]),
     "log": _plain(lax.log, np.log, (0.5, 2)),
     "log1p": _plain(lax.log1p, np.log1p, (-0.99, 3)),
     "log2": _plain(jnp.log2, np.log2, (0.5, 2)),

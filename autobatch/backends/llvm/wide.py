@@ -66,7 +66,7 @@ ROOT_OF_HALF = 0x3FE6A09E667F3BCD
 """The bits of sqrt(1/2)."""
 
 
-def _exp(x: Real) -> Real:
+def exp_of_double(x: Real) -> Real:
     """Far beyond what float32 holds it is as large, or as small, as a double may be."""
     held = clamped(x, -700.0, 700.0)
     n = nearest(held * LOG2_E)
@@ -84,12 +84,12 @@ def _log(x: Real) -> Real:
 
 
 def _pow(x: Real, y: Real) -> Real:
-    return power_or_special(x, y, _exp(y * _log(greatest(absolute(x), 1e-300))))
+    return power_or_special(x, y, exp_of_double(y * _log(greatest(absolute(x), 1e-300))))
 
 
 def _expm1(x: Real) -> Real:
     series = x * polynomial(x, EXPM1_TERMS)
-    return or_nan(x, where(absolute(x) < 1e-4, series, _exp(x) - 1.0))
+    return or_nan(x, where(absolute(x) < 1e-4, series, exp_of_double(x) - 1.0))
 
 
 def _log1p(x: Real) -> Real:
@@ -105,7 +105,7 @@ def _sinh(x: Real) -> Real:
 
 
 def _cosh(x: Real) -> Real:
-    e = _exp(clamped(x, -200.0, 200.0))
+    e = exp_of_double(clamped(x, -200.0, 200.0))
     return or_nan(x, (e + 1.0 / e) * 0.5)
 
 
@@ -116,7 +116,7 @@ def _tanh(x: Real) -> Real:
 
 
 def _logistic(x: Real) -> Real:
-    return or_nan(x, 1.0 / (_exp(-x) + 1.0))
+    return or_nan(x, 1.0 / (exp_of_double(-x) + 1.0))
 
 
 def _asinh(x: Real) -> Real:
@@ -196,7 +196,7 @@ def _tan(x: Real) -> Real:
     return where(x.equals(0.0), x, sin / cos)
 
 
-exp2 = in_double(lambda x: or_nan(x, _exp(x * LN2[0])))
+exp2 = in_double(lambda x: or_nan(x, exp_of_double(x * LN2[0])))
 expm1 = in_double(_expm1)
 log1p = in_double(_log1p)
 pow = in_double(_pow)

@@ -62,6 +62,10 @@ CASES = {
         ),
         (floats(low=-1, high=1.5), floats()),
     ),
+    "functions of statistics": (
+        lambda x: (lax.erf(x), lax.erfc(x), lax.erf_inv(x / 4), lax.lgamma(x), lax.digamma(x)),
+        (floats(low=3.0, high=3.9),),
+    ),
     "remainders and neighbours": (lambda x, y: (lax.rem(x, y), lax.nextafter(x, y)), (floats(), floats())),
     "division of ints": (lambda x, y: (lax.div(x, y), lax.rem(x, y)), (EXTREME, jnp.roll(EXTREME, 1))),
     "division by zero": (lambda x, y: (lax.div(x, y), lax.rem(x, y)), (ints(), jnp.zeros(COUNT, jnp.int32))),

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
@@ -130,6 +131,39 @@ def test_values_and_gradients(name):
         return sum(parts)
 
     close(*both(jax.grad(loss, argnums=(0, 1)), p, x))
+
+
+def many_functions(p, x):
+    """Values from 0.1 to 0.9, on which everything has a derivative."""
+    y, n = x, 0
+    while n < 3 + 4 * x:
+        z = (
+            jnp.sinh(y) * jnp.cosh(p)
+            + jnp.arcsin(y) * jnp.arccos(y)
+            + jnp.arctan2(y, p)
+            + jnp.arctanh(y) * jnp.log1p(y)
+        )
+        z = z + jnp.cbrt(y) + jnp.arcsinh(z) - lax.erf(y) * lax.erfc(p) + lax.erf_inv(y) + jnp.expm1(-y) * jnp.exp2(y)
+        z = z + jnp.tan(y) ** 2 + (1 + y) ** p + jnp.fmod(z, p) + jax.nn.sigmoid(z) + jnp.log2(1 + z * z)
+        y = 0.5 + 0.05 * jnp.sin(z) * jnp.tanh(jnp.cos(y))
+        n += 1
+    return y
+
+
+def test_functions_of_doubles_and_their_derivatives():
+    """Against plain Python, and against differences: XLA takes ten seconds for as much."""
+    with jax.enable_x64(True), ab.options(loops="native"):
+        p, x, step = jnp.asarray(0.7), jnp.asarray(RNG.uniform(0.1, 0.9, 11)), 1e-6
+        batched = ab.batched(many_functions, in_axes=(None, 0))
+        call = jax.jit(batched)
+        found = call(p, x)
+        assert found.dtype == jnp.float64
+        np.testing.assert_allclose(found[:2], [many_functions(p, x[k]) for k in range(2)], rtol=1e-11)
+        slopes = (jnp.sum(call(p + step, x) - call(p - step, x)), call(p, x + step) - call(p, x - step))
+        gradients = jax.jit(jax.grad(lambda p, x: jnp.sum(batched(p, x)), argnums=(0, 1)))(p, x)
+        for gradient, slope in zip(gradients, slopes, strict=True):
+            scale = float(np.abs(gradient).max())
+            np.testing.assert_allclose(gradient, slope / (2 * step), rtol=1e-5, atol=1e-7 * scale)
 
 
 def test_other_transformations():

@@ -14,8 +14,8 @@ except machine_code.UnavailableError as error:
     pytest.skip(f"no machine code here: {error}", allow_module_level=True)
 
 COUNT = 3000
-MOST = {"log2": 2.0, "rsqrt": 1.5, "exp": 1.3}
-"""Of those that are more than a unit off: the logarithm is divided, or the root; e^x of float32 is computed in it."""
+MOST = {"log2": 2.0, "erf_inv": 2.0, "rsqrt": 1.5, "exp": 1.3, "erfc": 1.3}
+"""Of those that are more than a unit off."""
 CASES = [(name, dtype) for name, m in FUNCTIONS.items() for dtype in ("float32", "float64") if exact_of(m, dtype)]
 
 
@@ -38,7 +38,7 @@ def test_any_width_has_the_same_bits(name, dtype):
 @pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, m in FUNCTIONS.items() if m.count == 1])
 def test_all_numbers_of_float32(name):
-    """Two to three minutes each."""
+    """A minute each."""
     worst = worst_of(FUNCTIONS[name], "float32", every_float32())
     assert worst.ulps <= MOST.get(name, 1.0), worst
 
