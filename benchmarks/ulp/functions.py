@@ -77,7 +77,8 @@ def _inverse_of_erf(x: np.ndarray) -> np.ndarray:
         off = np.where(size < 0.5, erf(y) - size, (1 - size) - erfc(y))
         slope = 2 / np.sqrt(np.longdouble(np.pi)) * np.exp(-y * y)
         y = np.where(np.isfinite(y), y - off / slope, y)
-    return np.copysign(y, x)
+    found: np.ndarray = np.copysign(y, x)
+    return found
 
 
 def _lgamma(x: np.ndarray) -> np.ndarray:
@@ -92,6 +93,14 @@ def _digamma(x: np.ndarray) -> np.ndarray:
     """NaN at the pole, as XLA has it."""
     found: np.ndarray = np.where((x == 0) | np.isneginf(x), np.nan, scipy.special.psi(x))
     return found
+
+
+def _power(n: int) -> Measured:
+    def exact(x: np.ndarray) -> np.ndarray:
+        found: np.ndarray = np.power(x, x.dtype.type(n))
+        return found
+
+    return Measured(lambda x: lax.integer_pow(x, n), exact, exact, exact, [((-3.0, 3.0),)])
 
 
 TWO = ((-3.0, 3.0), (-3.0, 3.0))
@@ -119,6 +128,8 @@ FUNCTIONS: dict[str, Measured] = {
     "exp": _plain(lax.exp, np.exp, (-3, 3), (-745, 710)),
     "exp2": _plain(lax.exp2, np.exp2, (-3, 3), (-1075, 1024)),
     "expm1": _plain(lax.expm1, np.expm1, (-3, 3), (-40, 709)),
+    "x ** 10": _power(10),
+    "x ** -7": _power(-7),
     "lgamma": Measured(lax.lgamma, _lgamma, None, scipy.special.gammaln, [((0.0, 10.0),), ((-10.0, 0.0),)]),
     "log": _plain(lax.log, np.log, (0.5, 2)),
     "log1p": _plain(lax.log1p, np.log1p, (-0.99, 3)),

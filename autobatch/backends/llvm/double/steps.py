@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from autobatch.backends.llvm.double.exponentials import or_nan
+from autobatch.backends.llvm.double.pairs import Pair, exactly
 from autobatch.backends.llvm.formulas import (
     INFINITY,
     NAN,
@@ -19,6 +23,7 @@ from autobatch.backends.llvm.formulas import (
     with_sign_of,
 )
 
+Factor = TypeVar("Factor", Real, Pair)
 CBRT_OFFSET = 715094163 << 32
 """What a third of a double's bits lacks of its cube root's, as in FreeBSD's `s_cbrt.c`: to 5 %."""
 
@@ -41,6 +46,31 @@ def cbrt(x: Real) -> Real:
     found = with_sign_of(t * where(small, x.like(2.0**-18), where(large, x.like(2.0**18), 1.0)), x)
     plain = x.equals(0.0) | size.equals(INFINITY)
     return or_nan(x, where(plain, x, found))
+
+
+def power_by_squares(x: Real, n: int) -> Real:
+    base = x if n >= 0 else 1.0 / x
+    return _by_squares(base, abs(n), lambda a, b: a * b)
+
+
+def whole_power(x: Real, n: int) -> Real:
+    """x^n of doubles, by squares that are pairs: every product of floats rounds. Where a pair overflows, or is zero, it
+    is the product of floats."""
+    one = exactly(x.like(1.0))
+    found = _by_squares(exactly(x) if n >= 0 else one / exactly(x), abs(n), lambda a, b: a * b).one()
+    return where(found.is_nan() | found.equals(0.0), power_by_squares(x, n), found)
+
+
+def _by_squares(x: Factor, n: int, times: Callable[[Factor, Factor], Factor]) -> Factor:
+    """For n from 1 on."""
+    total: Factor | None = None
+    while n:
+        if n & 1:
+            total = x if total is None else times(total, x)
+        n >>= 1
+        x = times(x, x) if n else x
+    assert total is not None
+    return total
 
 
 def remainder(x: Real, y: Real) -> Real:

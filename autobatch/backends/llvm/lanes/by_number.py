@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from autobatch.backends.llvm.lanes.floats import FLOATS
+from autobatch.backends.llvm.lanes.floats import FLOATS, whole_power
 from autobatch.backends.llvm.lanes.writer import Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
@@ -131,6 +131,9 @@ def _square(w: Writer, op: Op, x: Number) -> Number:
 
 
 def _integer_pow(w: Writer, op: Op, x: Number) -> Number:
+    """Of floats, up to the third power by products: more of them would round too often."""
+    if x.is_float and not 0 <= op["y"] <= 3:
+        return whole_power(w, x, op["y"])
     times, left, power = _arithmetic(Writer.product, "mul"), abs(op["y"]), x
     total: Number | None = None
     while left:

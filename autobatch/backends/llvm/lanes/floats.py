@@ -43,6 +43,13 @@ def _rounded(name: str, double: Formula) -> Callable[..., Number]:
     return _both(name, in_double(double), double)
 
 
+def whole_power(w: Writer, x: Number, n: int) -> Number:
+    """Products of doubles are exact enough for float32."""
+    if x.dtype == "float32":
+        return w.function(inline(in_double(lambda x: steps.power_by_squares(x, n))), x)
+    return w.function(inline(lambda x: steps.whole_power(x, n)), x)
+
+
 FLOATS: Mapping[str, Callable[..., Number]] = {
     "acos": _both("acos", wide.acos, arcs.acos),
     "acosh": _both("acosh", wide.acosh, logarithms.acosh),
