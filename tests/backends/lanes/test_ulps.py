@@ -14,7 +14,7 @@ except machine_code.UnavailableError as error:
     pytest.skip(f"no machine code here: {error}", allow_module_level=True)
 
 COUNT = 3000
-MOST = {"log2": 2.0, "erf_inv": 2.0, "rsqrt": 1.5, "exp": 1.3, "erfc": 1.3}
+MOST = {"log2": 2.0, "erf_inv": 2.0, "rsqrt": 1.5, "exp": 1.3, "erfc": 1.3, "x ** -7": 1.3}
 """Of those that are more than a unit off."""
 CASES = [(name, dtype) for name, m in FUNCTIONS.items() for dtype in ("float32", "float64") if exact_of(m, dtype)]
 
