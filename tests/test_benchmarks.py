@@ -21,6 +21,9 @@ from benchmarks.sentiment.competitors import with_autobatch as sentiment
 from benchmarks.sentiment.competitors import workload as trees
 from benchmarks.sequences.competitors import with_autobatch as sequences
 from benchmarks.sequences.competitors import workload as sentences
+from benchmarks.simd import __main__ as simd
+from benchmarks.simd.kernels import KERNELS
+from benchmarks.simd.peers import MissingError, Plain, compiled_c
 
 COMPETING = {
     "sentiment": (sentiment.loss, trees.weights(6, 4), [sentiment.phrase(t) for t in trees.random_trees(3)]),
@@ -190,3 +193,38 @@ def test_a_competitor_that_dies_is_left_out(tmp_path):
     dying.attempt(dying.take_turn, 16, 0.1)
     dying.attempt(dying.take_turn, 16, 0.1)
     assert dying.started and "failed" in dying.missing and not dying.rates
+
+
+@pytest.fixture(scope="module")
+def in_c(tmp_path_factory):
+    try:
+        return compiled_c(tmp_path_factory.mktemp("simd"))
+    except MissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_in_c_and_numpy_compute_what_the_program_does(name, in_c):
+    kernel = KERNELS[name](0.02)
+    found = Plain(in_c, kernel.name, kernel)()
+    if kernel.by_numpy is not None:
+        assert simd.away(kernel.by_numpy(*kernel.given), found, kernel) <= kernel.strays
+    if name in ("expressions", "binomial", "occlusion", "bodies"):
+        return  # plain Python takes seconds, or has no plain examples
+    shared = len(kernel.given) - sum(len(np.atleast_1d(x)) == kernel.count for x in kernel.given if not _is_tree(x))
+    one = kernel.function.example(*kernel.given[:shared], *(x[0] for x in kernel.given[shared:]))
+    for x, out in zip(jax.tree.leaves(one), found, strict=True):
+        np.testing.assert_allclose(x, out[0], rtol=1e-3, atol=1e-3)
+
+
+def _is_tree(x):
+    return not isinstance(x, np.ndarray)
+
+
+def test_factors_to_ispc_count_refused_programs_out():
+    fast = {"times": {"ispc": 2.0, "vmap": 8.0}, "loops": True}
+    slow = {"times": {"ispc": 0.5, "vmap": 2.0}, "loops": False}
+    found = {"fast": fast, "slow": slow, "refused": {"refused": "why", "loops": True}}
+    assert simd.mean(found, "ispc") == pytest.approx(1.0)
+    assert simd.mean(found, "vmap", only_loops=True) == pytest.approx(8.0)
+    assert simd.mean(found, "numba") is None

@@ -142,7 +142,7 @@ def _sphere_objects(size: float) -> Kernel:
 
 
 def _bodies(size: float) -> Kernel:
-    everything, state = bodies.cloud(int(1024 * size))
+    everything, state = bodies.cloud(int(4096 * size**0.5))
     plain = [whole(len(state[0])), *(everything[k] for k in "xyzm"), *state]
     out = [np.zeros_like(x) for x in state]
     return Kernel("bodies", bodies.step, [everything, *state], plain, out, by_numpy.step, by_vmap.step)

@@ -162,20 +162,35 @@ def convert(w: Writer, x: Number, dtype: str) -> Number:
     """A number in another dtype, as XLA has it: what does not fit an integer is the nearest that does, NaN is 0."""
     if x.dtype == dtype:
         return x
-    to_float, signed = dtype.startswith("float"), dtype.startswith("int")
+    to_float = dtype.startswith("float")
     if dtype == "bool":
         zero = w.constant(0, x.dtype)
         return w.instruction("fcmp une" if x.is_float else "icmp ne", x, zero, "bool")
     if x.is_float and to_float:
         return w.cast("fpext" if dtype == "float64" else "fptrunc", x, dtype)
     if x.is_float:
-        return w.intrinsic(f"fpto{'s' if signed else 'u'}i.sat", x, dtype=dtype)
+        return _nearest_integer(w, x, dtype)
     if to_float:
         return w.cast("sitofp" if x.is_signed else "uitofp", x, dtype)
     bits = w.constant(0, dtype).bits
     if bits == x.bits:
         return Number(x.text, dtype, x.shared)
     return w.cast("trunc" if bits < x.bits else "sext" if x.is_signed else "zext", x, dtype)
+
+
+def _nearest_integer(w: Writer, x: Number, dtype: str) -> Number:
+    """Towards zero. In lanes it is written out: of LLVM's own operation each lane is a number by itself."""
+    signed = dtype.startswith("int")
+    if x.shared or w.width == 1:
+        return w.intrinsic(f"fpto{'s' if signed else 'u'}i.sat", x, dtype=dtype)
+    bits = w.constant(0, dtype).bits
+    least, beyond = (-(1 << (bits - 1)), 1 << (bits - 1)) if signed else (0, 1 << bits)
+    low, high = w.constant(least, x.dtype), w.constant(beyond, x.dtype)
+    above, below = w.instruction("fcmp oge", x, low, "bool"), w.instruction("fcmp olt", x, high, "bool")
+    fits = w.select(w.both(above, below), x, w.constant(0, x.dtype))
+    found = w.cast("fptosi" if signed else "fptoui", fits, dtype)
+    found = w.select(w.instruction("fcmp oge", x, high, "bool"), w.constant(beyond - 1, dtype), found)
+    return w.select(w.instruction("fcmp olt", x, low, "bool"), w.constant(least, dtype), found)
 
 
 def _bitcast(w: Writer, op: Op, x: Number) -> Number:

@@ -8,7 +8,6 @@ of the text, and no row depends on another: any cut of a batch into calls gives 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,20 +29,20 @@ from autobatch.backends.llvm.lanes.program import (
 )
 from autobatch.backends.llvm.lanes.reverse import inner_gradient
 from autobatch.backends.llvm.lanes.tensors import Tensor, kept
+from autobatch.backends.llvm.lanes.widths import widest
 from autobatch.backends.llvm.lanes.writer import Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function
 from autobatch.backends.llvm.whole.region import CURE, Whole
 from autobatch.errors import UnsupportedError
-from autobatch.ir.core import Apply, Instruction, regions, walk
+from autobatch.ir.core import Apply, Instruction, walk
 from autobatch.ir.core import Operand as Read
-from autobatch.ir.types import Array
 from autobatch.source import NOWHERE
 
 ENTRY = "run"
 """The name of the function."""
 
-WIDEST = 64
+WIDEST = 128
 """Numbers of an array up to which each lane of a gang has its own."""
 
 
@@ -127,22 +126,11 @@ def refusal(refused: RefusedError) -> UnsupportedError:
 
 def widths(whole: Whole) -> Iterator[int]:
     """Rows of a gang: as many as a vector has numbers of 32 bits, or one."""
-    within = list(walk(whole.region))
-    recursive = any(isinstance(i, Apply) and i.op.name == "blocks" for i in within)
-    if not recursive and max((_size(x.type) for i in within for x in _values(i)), default=1) <= WIDEST:
+    recursive = any(isinstance(i, Apply) and i.op.name == "blocks" for i in walk(whole.region))
+    varying = [k >= whole.shared for k in range(len(whole.region.args))]
+    if not recursive and widest(whole.region, varying) <= WIDEST:
         yield machine_code.host().bits // 32
     yield 1
-
-
-def _values(i: Instruction) -> Iterator[Any]:
-    yield from i.results
-    yield from (a for r in regions(i) for a in r.args)
-    if isinstance(i, Apply) and i.op.name == "masked":
-        yield from (x for inner in walk(i.op["region"]) for x in _values(inner))
-
-
-def _size(type: Any) -> int:
-    return math.prod(type.shape) if isinstance(type, Array) else 1
 
 
 def _program(signature: Signature, width: int, whole: Whole, sites: bool) -> Program:

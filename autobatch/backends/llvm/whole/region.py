@@ -47,7 +47,8 @@ def whole_function(module: Module) -> Whole:
     arrays: the operation, its line, and what to do."""
     entry = module.functions[0]
     for value in (*module.shared, *entry.region.args):
-        _check_type(value.type, entry.span, f"the argument {value.hint}" if value.hint else "an argument")
+        what = f"the argument {value.hint}" if value.hint else "an argument"
+        _check_type(value.type, entry.span, what, of_all=value in module.shared)
     for instruction in walk(entry.region):
         match instruction:
             case Call(callee=name, span=span):
@@ -69,13 +70,14 @@ def whole_function(module: Module) -> Whole:
     return Whole(region, len(module.shared), module.constants, print_module(module))
 
 
-def _check_type(type: Type, span: Span, what: str) -> None:
+def _check_type(type: Type, span: Span, what: str, of_all: bool = False) -> None:
+    """`of_all`: all rows share it, so it may be as large as it likes."""
     if not isinstance(type, Array):
         raise _refused(f"{what} of type {type}: rows of structure", span)
     size = 1
     for n in type.shape:
         size *= n
-    if size > WIDEST:
+    if size > WIDEST and not of_all:
         raise _refused(f"{what}: an array of {size:,} numbers in one example", span)
 
 
