@@ -6,6 +6,9 @@ SST ?=
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
+# Files with tests marked `xla`: to collect all others a second time takes longer than some of these tests.
+XLA_TESTS = $(shell grep -rl 'mark\.xla' tests --include='test_*.py')
+
 .PHONY: demo test test-long check static lint types imports bench bench-masks bench-trees bench-training bench-peers check-jax-latest format clean
 
 # Compares three ways to run a tree-LSTM, then trains one for a minute: `make demo OUT=FOLDER` says where picture and
@@ -18,7 +21,7 @@ demo: $(VENV)/.examples
 # Most tests compare results, and XLA compiles quickly for them (tests/quick_xla.py); then those that read what XLA makes.
 test: $(VENV)/.dev
 	AUTOBATCH_TESTS_XLA=quick $(PYTEST) -m "not long and not xla"
-	$(PYTEST) -m "xla and not long"
+	$(PYTEST) -m "xla and not long" $(XLA_TESTS)
 
 test-long: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=long $(PYTEST)
@@ -84,7 +87,7 @@ format: $(VENV)/.dev
 check-jax-latest: .venv-jax-latest/.installed
 	.venv-jax-latest/bin/pip install --quiet --upgrade jax jaxlib
 	AUTOBATCH_TESTS_XLA=quick .venv-jax-latest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not long and not xla"
-	.venv-jax-latest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "xla and not long"
+	.venv-jax-latest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "xla and not long" $(XLA_TESTS)
 
 # Environments. Each stamp is newer than pyproject.toml once its packages are installed.
 $(BIN)/python:

@@ -72,18 +72,18 @@ def load(source: str) -> Batched[..., Any]:
     return main
 
 
-def programs(*, numeric: bool = False, recursion: bool = False) -> st.SearchStrategy[Program]:
+def programs(*, numeric: bool = False, recursion: bool = False, small: bool = False) -> st.SearchStrategy[Program]:
     """A strategy of random programs: recursion over trees, nested loops and branches, early exits, comprehensions,
     numbers, small arrays, lists and strings.
 
     `numeric`: conditions and numbers of turns may depend on computed numbers, not on structure alone. `recursion`: so
-    may calls; that is a part of `numeric`.
+    may calls; that is a part of `numeric`. `small`: one function of one or two statements, which compile quickly.
 
         @given(program=programs(), batch=st.lists(trees(), min_size=2, max_size=2))
         def test_agreement(program, batch):
             check_equivalence(program.function, batch, (program.parameters(),))
     """
-    return st.composite(lambda draw: Program(Writer(draw, numeric or recursion, recursion).program()))()
+    return st.composite(lambda draw: Program(Writer(draw, numeric or recursion, recursion, small).program()))()
 
 
 _VECTORS = st.lists(_FLOATS, min_size=3, max_size=3).map(np.array)

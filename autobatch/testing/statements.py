@@ -33,13 +33,18 @@ Lines = tuple[list[str], Scope]
 
 
 class Writer(Expressions):
-    """Draws the source of one program. `recursion`: calls stand behind conditions on computed numbers too."""
+    """Draws the source of one program. `recursion`: calls stand behind conditions on computed numbers too. `small`: a
+    function of one or two statements."""
 
     def __init__(
-        self, draw: Callable[[st.SearchStrategy[Any]], Any], numeric: bool = False, recursion: bool = False
+        self,
+        draw: Callable[[st.SearchStrategy[Any]], Any],
+        numeric: bool = False,
+        recursion: bool = False,
+        small: bool = False,
     ) -> None:
-        super().__init__(draw, numeric)
-        self.recursion = recursion
+        super().__init__(draw, numeric, 1 if small else 2)
+        self.recursion, self.small = recursion, small
         self.functions = 0
 
     def may_call(self, s: Scope, loops: int = 0) -> bool:
@@ -266,8 +271,8 @@ class Writer(Expressions):
         return ", ".join(self.bounded(k, s, name) for name, k in kinds.items())
 
     def function(self, name: str) -> list[str]:
-        depth = self.pick([1, 1, 2])  # most programs are small: compiling takes longer than they are read
-        lines, s = self.statements(Scope(dict(PARAMETERS)), self.draw(st.integers(1, 3)), depth)
+        depth = 1 if self.small else self.pick([1, 1, 2])  # most are small: compiling takes longer than they are read
+        lines, s = self.statements(Scope(dict(PARAMETERS)), self.draw(st.integers(1, 2 if self.small else 3)), depth)
         head = f"def {name}(p, t, {', '.join(PARAMETERS)}):"
         return [head, *("    " + line for line in [*lines, f"return {self.result(s)}"]), "", ""]
 
@@ -283,14 +288,14 @@ class Writer(Expressions):
 
     def program(self) -> str:
         """The source of a module with functions `f0`, `f1`, ... that call each other on children, and `main`."""
-        self.functions = self.draw(st.integers(1, 2))
+        self.functions = self.draw(st.integers(1, 1 if self.small else 2))
         lines = [line for k in range(self.functions) for line in self.function(f"f{k}")]
         s = Scope(dict(PARAMETERS), returns=False)
         searches = self.recursion and self.chance(2)
         if searches:
             lines += self.search()
         lines += ["@ab.batched(in_axes=(None, 0))", "def main(p, t):", '    a, x, k = p["b"], t.x, 0']
-        body, s = self.statements(s, self.draw(st.integers(0, 1)), 2)
+        body, s = self.statements(s, 0 if self.small else self.draw(st.integers(0, 1)), 2)
         lines += ["    " + line for line in [*body, *self.call(s, "t")]]
         if searches:
             lines += [f"    x, a = search(p, t, a, x, {self.pick('234')})"]

@@ -54,10 +54,11 @@ class Scope:
 
 
 class Expressions:
-    """Draws expressions. `numeric`: conditions may depend on computed numbers."""
+    """Draws expressions. `numeric`: conditions may depend on computed numbers. `deepest`: how deep those are that stand
+    in statements by themselves."""
 
-    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], numeric: bool = False) -> None:
-        self.draw, self.numeric = draw, numeric
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], numeric: bool = False, deepest: int = 2) -> None:
+        self.draw, self.numeric, self.deepest = draw, numeric, deepest
         self.names = 0
 
     def pick(self, items: Iterable[T]) -> T:
@@ -192,9 +193,10 @@ class Expressions:
         ]
         return self.pick(forms)()
 
-    def value(self, kind: str, s: Scope, depth: int = 2) -> str:
+    def value(self, kind: str, s: Scope, depth: int | None = None) -> str:
         """An expression of a kind."""
-        return {NUMBER: self.number, VECTOR: self.vector, INTEGER: self.integer, COUNT: self.count}[kind](s, depth)
+        of_kind = {NUMBER: self.number, VECTOR: self.vector, INTEGER: self.integer, COUNT: self.count}[kind]
+        return of_kind(s, self.deepest if depth is None else depth)
 
     def count(self, s: Scope, depth: int = 2) -> str:
         """An integer that depends on computed numbers."""

@@ -17,6 +17,21 @@ from tests.properties import strategies as draws
 from tests.properties.test_equivalence import CASES, SIZE
 
 SHARED = [c for c in CASES if c.shared is not None and c.function is not f.inner_numeric_loop]
+ON_XLA = (
+    *(
+        f.bottom_up,
+        f.top_down,
+        f.chained_thrice,
+        f.larger_first,
+        f.child_reduction,
+        f.filtered,
+        f.lists_decide,
+        f.forward,
+    ),
+    *(f.joined, f.ragged_results, f.interrupted, f.message_rounds, f.nested_loops, f.mutual, f.float_fib),
+)
+"""XLA compiles their adjoints in every run, those of the others in `make test-long`: the reference back end runs these.
+(What is emitted of adjoints, drawn programs run too.)"""
 QUICK = settings(max_examples=2, phases=(Phase.explicit, Phase.generate))  # each compiles: shrinking would take minutes
 
 
@@ -38,11 +53,21 @@ def check(function: Any, shared: Any, *batches: list[Any]) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=f"{function.__name__}{path}")
 
 
-@pytest.mark.parametrize("case", SHARED, ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=c.name, marks=() if c.function in ON_XLA else pytest.mark.long) for c in SHARED]
+)
 @QUICK
 @given(data=st.data())
 def test_shared_arguments(case, data):
     check(case.function, case.shared(), *(data.draw(draws.batches(d, SIZE)) for d in case.drawn))
+
+
+@pytest.mark.parametrize("case", [c for c in SHARED if c.function not in ON_XLA], ids=lambda c: c.name)
+@QUICK
+@given(data=st.data())
+def test_by_the_reference_back_end(case, data):
+    with ab.options(backend="interpret"):
+        check(case.function, case.shared(), *(data.draw(draws.batches(d, SIZE)) for d in case.drawn))
 
 
 @pytest.mark.parametrize("function", [f.with_loss, f.chained, f.down_then_up, f.larger_first])
@@ -70,7 +95,7 @@ def along(gradient: Any, p: Any) -> Any:
     [
         (f.with_loss, TREES),
         (f.chained_thrice, TREES),
-        (f.down_then_up, TREES),
+        pytest.param(f.down_then_up, TREES, marks=pytest.mark.long),
         (f.child_reduction, MANY),
         (f.forward, [[1, 2, 0], [3], []]),
     ],
@@ -85,6 +110,7 @@ def test_second_order(function, batch):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-8, atol=1e-8, err_msg=name)
 
 
+@pytest.mark.long
 def test_third_order():
     p = jax.tree.map(jnp.asarray, f.params())
     batch = [draws.perfect(1, 0.5)]

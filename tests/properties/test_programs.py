@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, reject, settings
+from hypothesis import Phase, given, reject, seed, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
@@ -27,6 +27,8 @@ def powers(p, t: Many):
     return sum([powers(p, kid) for kid in t.kids], t.x**2)
 
 
+PARTS, PART = 2, 10
+"""Of the small programs that XLA compiles in `make test`, of each of two kinds, and how many programs each part has."""
 MANY = int(os.environ.get("RANDOM_PROGRAMS", "2000"))
 """Programs of `make test-long`."""
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.py"))
@@ -71,16 +73,17 @@ def check(program: Program, batch: list[Any], backend: str, grads: bool = False)
 
 
 def test_row_by_row():
-    """Many programs on the reference back end: everything before fission. With some functions of `functions.py`, for
-    what is drawn too seldom to be there in each run, they reach everything together."""
+    """Values and gradients of many programs on the reference back end: everything before fission, and the adjoint. With
+    some functions of `functions.py`, for what is drawn too seldom to be there in each run, they reach everything
+    together."""
     counts: Counter[str] = Counter()
     for function, batch in SELDOM:
         counts.update(reached(function.lower(f.params(), [batch])._program.compiled))
 
-    @settings(max_examples=32)
+    @settings(max_examples=100)
     @given(program=programs(), batch=batches())
     def run(program, batch):
-        counts.update(check(program, batch, "interpret"))
+        counts.update(check(program, batch, "interpret", grads=True))
 
     run()
     missing = EVERYTHING - counts.keys()
@@ -113,25 +116,26 @@ def test_control_on_computed_numbers():
     assert not missing, f"no program reached {sorted(missing)}; reached: {dict(counts)}"
 
 
-@settings(max_examples=8, phases=NO_SHRINKING)
-@given(program=programs(), batch=batches())
-def test_compiled(program, batch):
-    check(program, batch, "xla")
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("numeric", [False, True], ids=["structure", "numbers"])
+def test_compiled(numeric, part, pytestconfig):
+    """Small programs: values of all of them, gradients of every third; in parts, which run beside each other."""
+    drawn = 0
 
+    @seed(1000 * int(pytestconfig.getoption("hypothesis_seed") or 0) + part)
+    @settings(max_examples=PART, phases=NO_SHRINKING, database=None)
+    @given(program=programs(recursion=numeric, small=True), batch=batches())
+    def run(program, batch):
+        nonlocal drawn
+        drawn += 1
+        try:
+            check(program, batch, "xla", grads=drawn % 3 == 0)
+        except ab.UnsupportedError:
+            drawn -= 1
+            reject()
 
-@settings(max_examples=2, phases=NO_SHRINKING)
-@given(program=programs(numeric=True), batch=batches())
-def test_control_on_computed_numbers_compiled(program, batch):
-    try:
-        check(program, batch, "xla", grads=True)
-    except ab.UnsupportedError:
-        reject()
-
-
-@settings(max_examples=2, phases=NO_SHRINKING)
-@given(program=programs(), batch=batches())
-def test_derivatives(program, batch):
-    check(program, batch, "xla", grads=True)
+    run()
+    assert drawn >= PART
 
 
 @pytest.mark.long

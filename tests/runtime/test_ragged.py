@@ -8,11 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autobatch.errors import BatchError
 from autobatch.runtime.ragged import Ragged
+
+FEW = settings(max_examples=settings().max_examples * 3 // 10)
+"""XLA compiles small operations for each shape that is drawn."""
 
 
 def ragged(lists: list[list[int]], spare: int = 0) -> Ragged:
@@ -20,6 +23,7 @@ def ragged(lists: list[list[int]], spare: int = 0) -> Ragged:
     return Ragged(values, np.cumsum([0, *map(len, lists)]).astype(np.int32))
 
 
+@FEW
 @given(st.lists(st.lists(st.integers(-5, 5), max_size=4), max_size=5), st.integers(0, 3))
 def test_lists(lists: list[list[int]], spare: int) -> None:
     r = ragged(lists, spare)
@@ -34,6 +38,7 @@ def test_lists(lists: list[list[int]], spare: int) -> None:
     assert mask.sum() == sum(map(len, lists)) and array.dtype == r.values.dtype
 
 
+@FEW
 @given(st.lists(st.lists(st.lists(st.integers(-5, 5), max_size=3), max_size=3), max_size=3))
 def test_lists_of_lists(lists: list[list[list[int]]]) -> None:
     inner = ragged([x for items in lists for x in items], spare=2)
