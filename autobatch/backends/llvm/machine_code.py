@@ -36,9 +36,15 @@ BUILD = {"reloc": "pic", "codemodel": "small"}
 
 
 class RefusedError(Exception):
-    """There is no machine code for that, and why; `span`: for which line, where that is known."""
+    """There is no machine code for that, and why; for which operation and for which line, where that is known."""
 
-    span: Span | None = None
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        self.operation: str | None = None
+        self.span: Span | None = None
+
+    def __str__(self) -> str:
+        return f"{self.operation}: {self.reason}" if self.operation else self.reason
 
 
 class UnavailableError(Exception):

@@ -56,7 +56,9 @@ def by_machine_code(
         target = machine_code.registered_text(f"rows_{width}", made.text, library(), vectorize=True)
     except (RefusedError, machine_code.UnavailableError) as error:
         if loops == "native":
-            raise OptionError(f"option 'loops' is 'native', but there is a loop for XLA: {error}") from None
+            at = getattr(error, "span", None)
+            place = f" ({at})" if at is not None else ""
+            raise OptionError(f"option 'loops' is 'native', but there is a loop for XLA: {error}{place}") from None
         logger.debug("a loop that numbers end by XLA: %s", error)
         return None
     given = [_words(jnp.asarray(x, d), d) for x, d in zip(xs, _dtypes(signature.operands), strict=True)]

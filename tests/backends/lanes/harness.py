@@ -8,6 +8,7 @@ from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes.blocks import library
 from autobatch.backends.llvm.lanes.ops import Leaves, shape_of
 from autobatch.backends.llvm.lanes.program import Operand, Result, Signature, program
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal, Value
 from autobatch.source import NOWHERE
@@ -36,6 +37,7 @@ def compiled(fun, rows, varying, width):
 
     def run(gang, xs):
         leaves = Leaves(gang.w, gang.constant)
+        leaves.mask = gang.mask
         env = dict(zip(inputs, xs, strict=True))
         leaves.run(body, env, results, arrays)
         return [leaves.read(r, env, arrays) for r in results]
@@ -71,6 +73,53 @@ def _result(r, rows):
     return jax.ShapeDtypeStruct((rows, *r.shape), np.dtype(r.dtype))
 
 
+def many(cases, width):
+    """Functions of one row by machine code, each a module of its own, called by one program of XLA's. `cases`: name ->
+    (function of one row, arrays of rows). Returns a function of which rows matter: name -> results."""
+    calls = {}
+    for name, (fun, rows) in cases.items():
+        try:
+            calls[name] = compiled(fun, rows, [True] * len(rows), width)
+        except RefusedError as error:
+            raise AssertionError(f"{name}: {error}") from error
+
+    def call(live):
+        rows = {n: rows for n, (_, rows) in cases.items()}
+        return jax.jit(lambda rows, live: {n: call(rows[n], live) for n, call in calls.items()})(rows, live)
+
+    return call
+
+
+def by_jax(cases):
+    """The same by JAX's `vmap`."""
+
+    def every(rows):
+        return {n: jax.tree.leaves(jax.vmap(fun)(*rows[n])) for n, (fun, _) in cases.items()}
+
+    found = jax.jit(every)({n: rows for n, (_, rows) in cases.items()})
+    return {n: [_words(x) for x in results] for n, results in found.items()}
+
+
+def assert_equal(found, wanted, live, ulps, name=""):
+    """Rows that matter are JAX's, others are zero. Floats: so many units of the last place, or as many of half of one
+    of the largest number of the array."""
+    live = np.asarray(live)
+    for k, (x, y) in enumerate(zip(found, wanted, strict=True)):
+        x, y = np.asarray(x), np.asarray(y)
+        place = f"{name}, result {k}"
+        assert x.dtype == y.dtype, place
+        assert not np.any(x[~live]), f"{place}: rows that do not matter"
+        x, y = x[live], y[live]
+        if jnp.issubdtype(y.dtype, jnp.inexact):
+            last = float(jnp.finfo(y.dtype).eps)
+            wide = np.complex128 if jnp.issubdtype(y.dtype, jnp.complexfloating) else np.float64
+            x, y = x.astype(wide), y.astype(wide)
+            scale = np.abs(y).max(initial=0.0, where=np.isfinite(y))
+            np.testing.assert_allclose(x, y, rtol=ulps * last, atol=scale * last / 2, err_msg=place)
+        else:
+            np.testing.assert_array_equal(x, y, err_msg=place)
+
+
 def check(fun, rows, varying, width, ulps=2.0):
     """Machine code is JAX's `vmap` on rows that matter, and zero on others."""
     call = compiled(fun, rows, varying, width)
@@ -79,12 +128,4 @@ def check(fun, rows, varying, width, ulps=2.0):
     found = call(rows, live)
     wanted = jax.jit(jax.vmap(fun, tuple(0 if v else None for v in varying)))(*rows)
     wanted = [_words(x) for x in (wanted if isinstance(wanted, tuple | list) else [wanted])]
-    for x, y in zip(found, wanted, strict=True):
-        x, y = np.asarray(x), np.asarray(y)
-        assert not np.any(x[~np.asarray(live)])
-        x, y = x[np.asarray(live)], y[np.asarray(live)]
-        if np.issubdtype(y.dtype, np.floating):
-            scale = np.abs(y).max(initial=0.0, where=np.isfinite(y))
-            np.testing.assert_allclose(x, y, rtol=ulps * 2.0**-23, atol=scale * 2.0**-24)
-        else:
-            np.testing.assert_array_equal(x, y)
+    assert_equal(found, wanted, live, ulps)

@@ -5,10 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax, random
+from jax.extend.core import primitives
+from jax.extend.random import threefry_2x32
 
+import autobatch as ab
 from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.lanes.inner import INNER
 from autobatch.backends.llvm.lanes.ops import LOWER
-from tests.backends.lanes.harness import check, equations
+from autobatch.options import OptionError
+from tests.backends.lanes import more_cases
+from tests.backends.lanes.harness import assert_equal, by_jax, check, equations, many
 
 try:
     WIDTHS = (machine_code.host().bits // 32, 1)
@@ -176,17 +182,41 @@ CASES = {
         (KEYS,),
     ),
     "random ints": (lambda k: (random.randint(k, (), 0, 10), random.bernoulli(k, 0.3)), (KEYS,)),
+    "keys of numbers": (lambda n: (random.key(n), random.key(n + 7)), (ints(),)),
+    "words of random bits": (
+        lambda a, b: threefry_2x32(jnp.stack([a, b]), jnp.stack([b, a, b])),
+        (EXTREME.astype(jnp.uint32), ints().astype(jnp.uint32)),
+    ),
     "keys from words": (lambda k: random.wrap_key_data(random.key_data(k)), (KEYS,)),
     "a custom derivative": (jax.nn.relu, (floats(3),)),
     "nothing": (lambda x: (lax.stop_gradient(x), jnp.copy(x)), (floats(2),)),
 }
 
 
-@pytest.mark.parametrize("width", WIDTHS, ids=lambda w: f"{w} lanes")
-@pytest.mark.parametrize("name", CASES)
-def test_equals_jax(name, width):
-    fun, rows = CASES[name]
-    check(fun, rows, [True] * len(rows), width, ulps=32.0)
+def groups():
+    """Examples that JAX compiles together, which takes a fraction of the time."""
+    names = list(CASES)
+    for k in range(0, len(names), 20):
+        yield f"operations from {names[k]}", (False, lambda k=k: {n: CASES[n] for n in names[k : k + 20]})
+    yield from more_cases.groups().items()
+
+
+GROUPS = dict(groups())
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.long) if n.startswith("more") else n for n in GROUPS]
+)
+def test_equals_jax(name):
+    """In gangs, and one row after another."""
+    wide, make = GROUPS[name]
+    with jax.enable_x64(wide):
+        cases, live = make(), jnp.arange(COUNT) % 5 != 3
+        wanted = by_jax(cases)
+        for width in WIDTHS:
+            found = many(cases, width)(live)
+            for case in cases:
+                assert_equal(found[case], wanted[case], live, 32.0, f"{case}, {width} lanes")
 
 
 @pytest.mark.parametrize("width", WIDTHS, ids=lambda w: f"{w} lanes")
@@ -199,5 +229,53 @@ def test_what_all_rows_share(width):
 
 def test_every_operation_is_here():
     """But for two of our own, and sums of cotangents: the tests of masks have them."""
-    seen = {i.op.name for fun, rows in CASES.values() for i in equations(fun, *(x[0] for x in rows))[1]}
-    assert set(LOWER) - seen == {"undefined", "within", "add_any"}
+    seen = {i.op.name for fun, rows in all_cases().values() for i in equations(fun, *(x[0] for x in rows))[1]}
+    assert {*LOWER, *INNER} - seen == {"undefined", "within", "add_any"}
+
+
+def all_cases():
+    return {n: c for wide, make in GROUPS.values() if not wide for n, c in make().items()}
+
+
+OF_OTHERS = {
+    "custom derivatives, which consist of other operations": "custom_jvp_call custom_vjp_call",
+    "groups of operations, which are dissolved": "call closed_call jit remat2",
+    "linear algebra": "cholesky eig eigh hessenberg householder_product lu qr schur svd triangular_solve tridiagonal "
+    "tridiagonal_solve custom_linear_solve fft",
+    "functions that JAX computes by loops": "igamma igamma_grad_a igammac polygamma random_gamma "
+    "regularized_incomplete_beta zeta bessel_i0e bessel_i1e",
+    "windows whose places are chosen by numbers, or that are combined by a function of the user's": "reduce_window "
+    "select_and_gather_add select_and_scatter select_and_scatter_add",
+    "several devices": "all_gather all_to_all axis_index pmax pmin ppermute psum ragged_all_to_all sharding_constraint",
+    "tokens, references and what JAX needs for itself": "after_all create_token custom_lin empty2 get swap",
+    "generators of random numbers that are not threefry": "rng_bit_generator rng_uniform",
+    "approximations": "approx_top_k",
+    "functions that are written elsewhere": "acos acosh asin asinh atan atan2 atanh cbrt digamma erf erf_inv erfc "
+    "lgamma nextafter",
+}
+"""Primitives of JAX that are not in the table, and why."""
+
+
+def test_every_primitive_of_jax_is_here_or_is_known_not_to_be():
+    """A newer JAX may have more: whoever supports it says what they are."""
+    known = {name for names in OF_OTHERS.values() for name in names.split()}
+    made = {name for name, made in vars(primitives).items() if isinstance(made, jax.extend.core.Primitive)}
+    names = {getattr(primitives, name).name for name in made}
+    assert names - known - {*LOWER, *INNER} == set()
+
+
+def test_a_refusal_says_which_operation_and_where():
+    """The line is the user's; the operation has its types."""
+
+    @ab.batched
+    def solves(x):
+        y = x
+        while y.sum() < 10:
+            y = jnp.linalg.cholesky(jnp.outer(y, y) + jnp.eye(3))[0] + 1.0
+        return y
+
+    here = solves.__wrapped__.__code__.co_firstlineno
+    with ab.options(loops="native"), pytest.raises(OptionError) as caught:
+        solves(floats(3))
+    assert "cholesky(float32[3x3])" in str(caught.value)
+    assert f"test_ops.py:{here + 4}" in str(caught.value)

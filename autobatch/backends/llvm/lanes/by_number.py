@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from autobatch.backends.llvm.lanes.floats import FLOATS, whole_power
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.halves import narrowed, widened
+from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
@@ -94,6 +95,24 @@ def _compare(of_floats: str, of_signed: str, of_unsigned: str) -> Make:
     return make
 
 
+def _in_total_order(predicate: str) -> Make:
+    """-NaN, -inf, ..., -0, 0, ..., inf, NaN: the order of the bits as signed numbers, where those after the sign of
+    negative ones are turned round."""
+
+    def key(w: Writer, x: Number) -> Number:
+        if not x.is_float:
+            return x
+        bits = w.cast("bitcast", x, f"int{x.bits}")
+        negative = w.instruction("ashr", bits, w.constant(x.bits - 1, bits.dtype))
+        turned = w.instruction("and", negative, w.constant((1 << (x.bits - 1)) - 1, bits.dtype))
+        return w.instruction("xor", bits, turned)
+
+    def make(w: Writer, op: Op, a: Number, b: Number) -> Number:
+        return BY_NUMBER[predicate](w, op, key(w, a), key(w, b))
+
+    return make
+
+
 def _logical(name: str) -> Make:
     return lambda w, op, a, b: w.instruction(name, a, b)
 
@@ -162,6 +181,10 @@ def convert(w: Writer, x: Number, dtype: str) -> Number:
     """A number in another dtype, as XLA has it: what does not fit an integer is the nearest that does, NaN is 0."""
     if x.dtype == dtype:
         return x
+    if x.dtype in HALVES:
+        return convert(w, widened(w, x), dtype)
+    if dtype in HALVES:
+        return narrowed(w, convert(w, x, "float32"), dtype)
     to_float = dtype.startswith("float")
     if dtype == "bool":
         zero = w.constant(0, x.dtype)
@@ -193,13 +216,10 @@ def _nearest_integer(w: Writer, x: Number, dtype: str) -> Number:
     return w.select(w.instruction("fcmp olt", x, low, "bool"), w.constant(least, dtype), found)
 
 
-def _bitcast(w: Writer, op: Op, x: Number) -> Number:
-    dtype = str(op["new_dtype"])
-    if w.constant(0, dtype).bits != x.bits:
-        raise RefusedError("bits of numbers of another size")
-    if w.constant(0, dtype).element == x.element:
-        return Number(x.text, dtype, x.shared)
-    return w.cast("bitcast", x, dtype)
+def _leading_zeros(w: Writer, op: Op, x: Number) -> Number:
+    of, suffix = w.type_of(x.dtype, x.shared), w.suffix_of(x.dtype, x.shared)
+    w.f.declare(f"declare {of} @llvm.ctlz.{suffix}({of}, i1)")
+    return Number(w.f.let(f"call {of} @llvm.ctlz.{suffix}({of} {x.text}, i1 false)"), x.dtype, x.shared)
 
 
 def _same(w: Writer, op: Op, x: Number) -> Number:
@@ -212,20 +232,23 @@ BY_NUMBER: Mapping[str, Make] = {
     "add": _arithmetic(Writer.sum, "add"),
     "add_any": _arithmetic(Writer.sum, "add"),
     "and": _logical("and"),
-    "bitcast_convert_type": _bitcast,
     "ceil": _intrinsic("ceil"),
     "clamp": _clamp,
+    "clz": _leading_zeros,
     "convert_element_type": lambda w, op, x: convert(w, x, str(op["new_dtype"])),
     "copy": _same,
     "div": _divide,
     "eq": _compare("oeq", "eq", "eq"),
+    "eq_to": _in_total_order("eq"),
     "floor": _intrinsic("floor"),
     "ge": _compare("oge", "sge", "uge"),
     "gt": _compare("ogt", "sgt", "ugt"),
     "integer_pow": _integer_pow,
     "is_finite": _is_finite,
     "le": _compare("ole", "sle", "ule"),
+    "le_to": _in_total_order("le"),
     "lt": _compare("olt", "slt", "ult"),
+    "lt_to": _in_total_order("lt"),
     "max": _extreme("max"),
     "min": _extreme("min"),
     "mul": _arithmetic(Writer.product, "mul"),

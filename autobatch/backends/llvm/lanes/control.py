@@ -74,6 +74,7 @@ class Control(Leaves):
         uses = reads(region)
         for instruction in region.body:
             if isinstance(instruction, Apply) and instruction.op.name not in ("masked", "blocks", "gradient_of"):
+                self.mask = mask
                 self.apply(instruction, env, uses)
             else:
                 env.update(zip(instruction.results, self.instruction(instruction, env, mask), strict=True))

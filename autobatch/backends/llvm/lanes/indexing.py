@@ -23,13 +23,14 @@ from autobatch.backends.llvm.lanes.tensors import (
     Indices,
     Tensor,
     add,
+    element,
     every,
     fresh,
     kept,
     over,
     registers,
 )
-from autobatch.backends.llvm.lanes.writer import Number, Writer, rounded
+from autobatch.backends.llvm.lanes.writer import COMPLEX, Number, Writer, rounded
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
@@ -212,18 +213,18 @@ def gather(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Ten
         if inside is None:
             return found
         filling = _filling(w, op["fill_value"], dtype)
-        return tuple(w.select(inside, a, filling) for a in found)
+        return tuple(w.select(inside, a, b) for a, b in zip(found, filling, strict=True))
 
     return [Tensor(dtype, shape, at)]
 
 
-def _filling(w: Writer, value: object, dtype: str) -> Number:
+def _filling(w: Writer, value: object, dtype: str) -> Element:
     """What JAX reads outside of an array: NaN, the least of signed numbers, the largest of others."""
     if value is not None:
-        return w.constant(np.asarray(value).item(), dtype)
-    if dtype.startswith("float"):
-        return w.constant(float("nan"), dtype)
-    return w.constant(least(dtype) if dtype.startswith("int") else most(dtype), dtype)
+        return element(w, np.asarray(value).item(), dtype)
+    if dtype in COMPLEX or dtype.startswith(("float", "bfloat")):
+        return element(w, float("nan"), dtype)
+    return element(w, least(dtype) if dtype.startswith("int") else most(dtype), dtype)
 
 
 def scatter(combine: str | None) -> Callable[..., list[Tensor]]:

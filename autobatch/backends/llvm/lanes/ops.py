@@ -8,12 +8,17 @@ from typing import Any
 import jax
 import numpy as np
 
+from autobatch.backends.llvm.lanes.bits import BITS
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, COSTLY, convert
+from autobatch.backends.llvm.lanes.complexes import COMPLEX_RULES
 from autobatch.backends.llvm.lanes.expand import Equations, expanded
+from autobatch.backends.llvm.lanes.halves import in_single
 from autobatch.backends.llvm.lanes.indexing import INDEXING
+from autobatch.backends.llvm.lanes.inner import INNER
 from autobatch.backends.llvm.lanes.moves import MOVES, Shapes
 from autobatch.backends.llvm.lanes.random import RANDOM
 from autobatch.backends.llvm.lanes.reductions import REDUCTIONS
+from autobatch.backends.llvm.lanes.sorting import SORTING
 from autobatch.backends.llvm.lanes.tensors import (
     KEY,
     SMALL,
@@ -22,16 +27,19 @@ from autobatch.backends.llvm.lanes.tensors import (
     Tensor,
     apart,
     constant,
+    element,
     kept,
     registers,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import ELEMENTS, Writer
+from autobatch.backends.llvm.lanes.windows import WINDOWS
+from autobatch.backends.llvm.lanes.writer import COMPLEX, ELEMENTS, HALVES, Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Apply, Operand, Value
+from autobatch.ir.core import Apply, Instruction, Operand, Value
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array, Type
+from autobatch.source import NOWHERE
 
 Environment = dict[Value, Tensor]
 
@@ -43,7 +51,7 @@ def shape_of(type: Type) -> tuple[str, tuple[int, ...]]:
     dtype = type.dtype
     if not dtype.startswith("key<"):  # without x64 an array of 64 bits has 32 on the device
         dtype = str(jax.dtypes.canonicalize_dtype(jax_compat.device_dtype(type)))
-    if dtype != KEY and dtype not in ELEMENTS:
+    if dtype != KEY and dtype not in ELEMENTS and dtype not in COMPLEX:
         raise RefusedError(f"numbers of {dtype}")
     return dtype, type.shape
 
@@ -72,15 +80,20 @@ def _where(x: Tensor, shape: tuple[int, ...]) -> Callable[[Indices], Indices]:
 
 
 def select_n(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    """Of two cases by a bool, of more by an integer; beyond the last it is the last."""
     which, *cases = xs
-    if which.dtype != "bool" or len(cases) != 2:
-        raise RefusedError("a choice by an integer")
     dtype, shape = results[0]
 
     def at(index: Indices) -> Element:
-        no, yes = (x.at(index if x.shape else ()) for x in cases)
         chosen = which.one(index if which.shape else ())
-        return tuple(w.select(chosen, a, b) for a, b in zip(yes, no, strict=True))
+        found, *others = (x.at(index if x.shape else ()) for x in cases)
+        for k, other in enumerate(others, 1):
+            here = chosen
+            if which.dtype != "bool":
+                least = "icmp sge" if chosen.is_signed else "icmp uge"
+                here = w.instruction(least, chosen, w.constant(k, chosen.dtype), "bool")
+            found = tuple(w.select(here, a, b) for a, b in zip(other, found, strict=True))
+        return found
 
     return [Tensor(dtype, shape, at)]
 
@@ -94,6 +107,10 @@ def within(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Ten
     return [xs[0]]
 
 
+def same(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    return list(xs)
+
+
 Lower = Callable[[Writer, Op, Sequence[Tensor], Shapes], list[Tensor]]
 
 LOWER: Mapping[str, Lower] = {
@@ -102,19 +119,52 @@ LOWER: Mapping[str, Lower] = {
     **REDUCTIONS,
     **INDEXING,
     **RANDOM,
+    **BITS,
+    **SORTING,
+    **WINDOWS,
+    "complex": COMPLEX_RULES["complex"],
+    "conj": COMPLEX_RULES["conj"],
+    "device_put": same,
+    "imag": COMPLEX_RULES["imag"],
+    "name": same,
+    "optimization_barrier": same,
+    "real": COMPLEX_RULES["real"],
     "select_n": select_n,
     "undefined": undefined,
     "within": within,
 }
-"""By the name of the operation. What is none of these consists of some of them (`expand.py`), or is refused."""
+"""By the name of the operation. What is none of these brings code of its own (`inner.py`), consists of some of them
+(`expand.py`), or is refused."""
+
+MOVED = frozenset(
+    {*MOVES, *INDEXING, "bitcast_convert_type", "convert_element_type", "copy", "stop_gradient", "select_n"}
+    | {"device_put", "name", "optimization_barrier", "undefined", "within"}
+) - {"iota", "scatter-max", "scatter-min", "scatter-mul"}
+"""Operations that look at no number: they are the same for elements of any kind. (A sum of complex numbers is that of
+their parts.)"""
+
+
+def rule_of(name: str, dtypes: set[str]) -> Lower:
+    """The rule for an operation on numbers of some dtypes."""
+    if not dtypes.isdisjoint(COMPLEX):
+        found = COMPLEX_RULES.get(name) or (LOWER[name] if name in MOVED else None)
+        if found is None:
+            raise RefusedError(f"{name} of complex numbers")
+        return found
+    if not dtypes.isdisjoint(HALVES) and (name not in MOVED or name == "scatter-add"):
+        if name in BITS:
+            raise RefusedError(f"{name} of floats of 16 bits")
+        return in_single(LOWER[name], convert)
+    return LOWER[name]
 
 
 class Leaves:
     """Leaf operations one after another. `uses`: how often a value is read; what is read once and costs little is
-    computed where it is read."""
+    computed where it is read. `mask`: the lanes that what is written next is for; None: all."""
 
     def __init__(self, w: Writer, constants: Callable[[Any], Tensor]) -> None:
         self.w, self.constants = w, constants
+        self.mask: Number | None = None
 
     def read(self, x: Operand, env: Environment, arrays: Sequence[Any] = ()) -> Tensor:
         if isinstance(x, Value):
@@ -130,7 +180,7 @@ class Leaves:
         if held.size and (held == held.flat[0]).all():
             return constant(self.w, held.flat[0].item(), str(held.dtype), held.shape)
         if held.size <= SMALL:
-            numbers = [(self.w.constant(x.item(), str(held.dtype)),) for x in held.flat]
+            numbers = [element(self.w, x.item(), str(held.dtype)) for x in held.flat]
             return registers(self.w, str(held.dtype), held.shape, numbers)
         return self.constants(held)
 
@@ -146,7 +196,11 @@ class Leaves:
         if not any(uses.get(r) for r in i.results):
             return
         xs = [self.read(x, env, arrays) for x in i.operands]
-        found = self.lowered(i.op, xs, [x.type for x in i.operands], [r.type for r in i.results])
+        try:
+            found = self.lowered(i.op, xs, [x.type for x in i.operands], [r.type for r in i.results])
+        except RefusedError as error:
+            located(error, i)
+            raise
         for r, x in zip(i.results, found, strict=True):
             again = uses.get(r, 0) > 1 or i.op.name in COSTLY
             env[r] = kept(self.w, x) if (again and x.size > 1) or x.size == 1 else x
@@ -155,8 +209,11 @@ class Leaves:
 
     def lowered(self, op: Op, xs: Sequence[Tensor], operands: Sequence[Type], results: Sequence[Type]) -> list[Tensor]:
         shapes = [shape_of(t) for t in results]
+        if op.name in INNER:
+            return INNER[op.name](self, op, xs, shapes)
         if op.name in LOWER:
-            return LOWER[op.name](self.w, op, xs, shapes)
+            dtypes = {*(x.dtype for x in xs), *(dtype for dtype, _ in shapes)}
+            return rule_of(op.name, dtypes)(self.w, op, xs, shapes)
         arrays = [t for t in operands if isinstance(t, Array)]
         return self.expansion(expanded(op, arrays, [t for t in results if isinstance(t, Array)]), xs)
 
@@ -167,6 +224,14 @@ class Leaves:
         env: Environment = {v: apart(kept(self.w, x)) if uses.get(v, 0) > 1 else x for v, x in pairs}
         self.run(equations.body, env, equations.results, equations.constants)
         return [self.read(x, env, equations.constants) for x in equations.results]
+
+
+def located(error: RefusedError, i: Instruction) -> None:
+    """The same, with the innermost operation, and the line of the innermost that has one."""
+    if error.operation is None and isinstance(i, Apply):
+        error.operation = f"{i.op.name}({', '.join(str(x.type) for x in i.operands)})"
+    if error.span is None and i.span != NOWHERE:
+        error.span = i.span
 
 
 def uses_of(body: Sequence[Apply], wanted: Sequence[Operand]) -> dict[Value, int]:

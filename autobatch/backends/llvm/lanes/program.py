@@ -138,7 +138,7 @@ class Gang:
             self.constants.append(value)
         place = self.frame.argument(self.constant_place(number))
         dtype = str(value.dtype)
-        return Memory(self.w, place, word(dtype), value.shape, shared=True).final
+        return Memory(self.w, place, dtype, value.shape, shared=True).final
 
     def constant_place(self, number: int) -> int:
         return len(self.signature.operands) + int(self.signature.masked) + number
@@ -334,6 +334,8 @@ class Rows:
                 raise RefusedError(
                     f"a result of {x.dtype}{list(x.shape)} instead of {result.dtype}{list(result.shape)}"
                 )
+            if result.summed and stored(word(x.dtype)) not in ("float", "double"):
+                raise RefusedError(f"a sum over rows of numbers of {x.dtype}")
             if result.summed:
                 self.add_up(x, base, first)
             else:

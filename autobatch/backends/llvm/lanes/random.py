@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import jax
 
+from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.moves import Shapes, of_index
-from autobatch.backends.llvm.lanes.tensors import KEY, Element, Indices, Tensor, flat
+from autobatch.backends.llvm.lanes.tensors import KEY, Element, Indices, Tensor, flat, kept
 from autobatch.backends.llvm.lanes.writer import Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
@@ -97,6 +98,38 @@ def threefry_seed(w: Writer, seed: Number) -> list[Number]:
     return [w.constant(0, "uint32"), seed]
 
 
+def seed(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    """The key of a whole number: its upper 32 bits, and the lower ones."""
+    (x,), (dtype, shape) = xs, results[0]
+    if dtype != KEY or not x.dtype.startswith(("int", "uint")):
+        raise RefusedError(f"a random key of {x.dtype}")
+
+    def at(index: Indices) -> Element:
+        number = x.one(index)
+        low = convert(w, number, "uint32")
+        if number.bits < 64:
+            return w.constant(0, "uint32"), low
+        return convert(w, w.instruction("lshr", number, w.constant(32, number.dtype)), "uint32"), low
+
+    return [Tensor(KEY, shape, at)]
+
+
+def words_of_bits(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    """The generator itself: two words of a key and two of a count."""
+
+    def at(index: Indices) -> tuple[Number, Number]:
+        key, other, high, low = (x.one(index if x.shape else ()) for x in xs)
+        return threefry(w, (key, other), (high, low))
+
+    dtype, shape = results[0]
+    both = kept(w, Tensor(KEY, shape, at))
+
+    def word(k: int) -> Tensor:
+        return Tensor(dtype, shape, lambda index: (both.at(index)[k],), both.held, both.fixed)
+
+    return [word(0), word(1)]
+
+
 def wrap(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (x,), (dtype, shape) = xs, results[0]
     if dtype != KEY:
@@ -120,7 +153,9 @@ def unwrap(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Ten
 RANDOM: Mapping[str, Callable[..., list[Tensor]]] = {
     "random_bits": bits,
     "random_fold_in": fold_in,
+    "random_seed": seed,
     "random_split": split,
     "random_unwrap": unwrap,
     "random_wrap": wrap,
+    "threefry2x32": words_of_bits,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from autobatch.backends.llvm.lanes.by_number import BY_NUMBER
+from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, convert
 from autobatch.backends.llvm.lanes.moves import Shapes, of_index
 from autobatch.backends.llvm.lanes.sums import total_of_floats
 from autobatch.backends.llvm.lanes.tensors import (
@@ -23,7 +23,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     over,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
@@ -74,6 +74,7 @@ KINDS: Mapping[str, tuple[Combine, Callable[[str], float | int]]] = {
     "min": (_combine("min"), most),
     "and": (_combine("and"), lambda d: True if d == "bool" else -1),
     "or": (_combine("or"), lambda _: 0),
+    "xor": (_combine("xor"), lambda _: 0),
 }
 
 
@@ -152,39 +153,58 @@ def running(kind: str) -> Callable[..., list[Tensor]]:
     """Each number with all before it."""
 
     def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
-        (x,), axis, backward, (dtype, shape) = xs, op["axis"], op["reverse"], results[0]
-        combine, neutral = KINDS[kind]
-        if x.size > SMALL * SMALL and len(shape) > 1:
-            raise RefusedError("a running sum over an axis of a large array")
-        x = kept(w, x)
-        memory = fresh(w, dtype, shape)
-        held = w.slot(dtype)
-
-        def line(outer: Indices) -> None:
-            held.set(w.constant(neutral(dtype), dtype))
-
-            def step(i: Index) -> None:
-                if backward:
-                    i = shape[axis] - 1 - i if isinstance(i, int) else w.f.sub(str(shape[axis] - 1), i)
-                index = (*outer[:axis], i, *outer[axis:])
-                held.set(combine(w, held.get(), x.one(index)))
-                memory.write(index, (held.get(),))
-
-            one_by_one(w, shape[axis], step)
-
-        for outer in every([n for k, n in enumerate(shape) if k != axis]):
-            line(outer)
-        return [memory.final]
+        return _running(w, op, xs, results, *KINDS[kind])
 
     return rule
+
+
+def _running(
+    w: Writer,
+    op: Op,
+    xs: Sequence[Tensor],
+    results: Shapes,
+    combine: Combine,
+    neutral: Callable[[str], float | int],
+) -> list[Tensor]:
+    (x,), axis, backward, (dtype, shape) = xs, op["axis"], op["reverse"], results[0]
+    if x.size > SMALL * SMALL and len(shape) > 1:
+        raise RefusedError("a running sum over an axis of a large array")
+    x = kept(w, x)
+    memory = fresh(w, dtype, shape)
+    held = w.slot(dtype)
+
+    def line(outer: Indices) -> None:
+        held.set(w.constant(neutral(dtype), dtype))
+
+        def step(i: Index) -> None:
+            if backward:
+                i = shape[axis] - 1 - i if isinstance(i, int) else w.f.sub(str(shape[axis] - 1), i)
+            index = (*outer[:axis], i, *outer[axis:])
+            held.set(combine(w, held.get(), x.one(index)))
+            memory.write(index, (held.get(),))
+
+        one_by_one(w, shape[axis], step)
+
+    for outer in every([n for k, n in enumerate(shape) if k != axis]):
+        line(outer)
+    return [memory.final]
+
+
+def converted(w: Writer, x: Tensor, dtype: str) -> Tensor:
+    if x.dtype == dtype:
+        return x
+    return Tensor(dtype, x.shape, lambda index: (convert(w, x.one(index), dtype),))
 
 
 def product(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (a, b), (dtype, shape) = xs, results[0]
     (left, right), (left_batch, right_batch) = op["dimension_numbers"]
     precision = op["preferred_element_type"]
-    if {a.dtype, b.dtype} != {dtype} or (precision is not None and str(precision) != dtype):
-        raise RefusedError("a product in another precision")
+    if dtype.startswith(("int", "uint")):  # exact in the wider type
+        a, b = (converted(w, x, dtype) for x in (a, b))
+    wanted = (None, dtype, *(HALVES if dtype == "float32" else ()))  # of halves it is computed in single precision
+    if {a.dtype, b.dtype} != {dtype} or (precision is not None and str(precision) not in wanted):
+        raise RefusedError(f"a product of {a.dtype} and {b.dtype} as {dtype}")
     sizes = [a.shape[k] for k in left]
     if math.prod(shape) * math.prod(sizes) > LARGEST_PRODUCT:
         raise RefusedError("a product of matrices of that size")
@@ -272,11 +292,29 @@ def _side_by_side(
     return memory.final
 
 
+def running_logsumexp(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    """log(exp(x[0]) + ... + exp(x[k])): of two such numbers it is the larger and log1p(exp(-|a - b|))."""
+
+    def do(name: str, *numbers: Number) -> Number:
+        return BY_NUMBER[name](w, Op(name), *numbers)
+
+    def combine(w: Writer, a: Number, b: Number) -> Number:
+        large = do("max", a, b)
+        same = do("eq", a, b)  # also where both are infinite
+        apart = w.select(same, w.constant(0.0, a.dtype), do("neg", do("abs", do("sub", a, b))))
+        more = BY_NUMBER["log1p"](w, Op("log1p"), do("exp", apart))
+        least = do("eq", large, w.constant(-math.inf, a.dtype))
+        return w.select(least, large, do("add", large, more))
+
+    return _running(w, op, xs, results, combine, lambda _: -math.inf)
+
+
 REDUCTIONS: Mapping[str, Callable[..., list[Tensor]]] = {
     **{f"reduce_{kind}": reduction(kind) for kind in KINDS},
     "argmax": extreme_index("max"),
     "argmin": extreme_index("min"),
     "cumsum": running("sum"),
+    "cumlogsumexp": running_logsumexp,
     "cumprod": running("prod"),
     "cummax": running("max"),
     "cummin": running("min"),

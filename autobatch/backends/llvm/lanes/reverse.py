@@ -22,6 +22,7 @@ from typing import Any
 import jax
 
 from autobatch.autodiff.rules import cotangent_type, row_rule
+from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import Control, turns
 from autobatch.backends.llvm.lanes.expand import Equations, of_jaxpr
 from autobatch.backends.llvm.lanes.moving import is_moving, moving
@@ -29,6 +30,7 @@ from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reductions import total as all_of
 from autobatch.backends.llvm.lanes.tensors import (
+    Element,
     Indices,
     Memory,
     Tensor,
@@ -42,7 +44,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import BYTES, Number, Writer, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, HALVES, Number, Writer, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, Value, While
@@ -127,7 +129,17 @@ class Cotangents:
 
 
 def _sum(w: Writer, a: Tensor, b: Tensor) -> Tensor:
-    return Tensor(a.dtype, a.shape, lambda index: (w.instruction("fadd", a.one(index), b.one(index)),))
+    def at(index: Indices) -> Element:
+        return tuple(_added(w, x, y) for x, y in zip(a.at(index), b.at(index), strict=True))
+
+    return Tensor(a.dtype, a.shape, at)
+
+
+def _added(w: Writer, x: Number, y: Number) -> Number:
+    if x.dtype in HALVES:
+        single = w.instruction("fadd", convert(w, x, "float32"), convert(w, y, "float32"))
+        return convert(w, single, x.dtype)
+    return w.instruction("fadd", x, y)
 
 
 @dataclass
@@ -309,8 +321,12 @@ class _Reverse(Control):
         for ct in cts:
 
             def is_zero(index: Indices, ct: Tensor = ct) -> Number:
-                x = ct.one(index)
-                return w.instruction("fcmp oeq", x, w.constant(0.0, x.dtype), "bool")
+                zero: Number | None = None
+                for part in ct.at(index):
+                    x = convert(w, part, "float32") if part.dtype in HALVES else part
+                    zero = w.both(zero, w.instruction("fcmp oeq", x, w.constant(0.0, x.dtype), "bool"))
+                assert zero is not None
+                return zero
 
             found = w.both(found, all_of(w, "and", "bool", ct.shape, is_zero))
         return found

@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
-from autobatch.backends.llvm.lanes.writer import BYTES, ELEMENTS, Number, Writer, rounded, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, COMPLEX, ELEMENTS, Number, Writer, rounded, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 
 SMALL = 16
@@ -47,20 +48,24 @@ class Tensor:
         return math.prod(self.shape)
 
     def one(self, index: Indices = ()) -> Number:
-        """The number at an index, of an array that has no keys."""
-        (found,) = self.at(index)
-        return found
+        """The number at an index, of an array whose elements are numbers."""
+        found = self.at(index)
+        if len(found) != 1:
+            raise RefusedError(f"that of {self.dtype}")
+        return found[0]
 
 
 def words(dtype: str) -> int:
     """How many numbers an element is."""
-    return 2 if dtype == KEY else 1
+    return 2 if dtype == KEY or dtype in COMPLEX else 1
 
 
 def word(dtype: str) -> str:
     """The dtype of these numbers."""
     if dtype == KEY:
         return "uint32"
+    if dtype in COMPLEX:
+        return COMPLEX[dtype]
     if dtype not in ELEMENTS:
         raise RefusedError(f"numbers of {dtype}")
     return dtype
@@ -156,8 +161,16 @@ def scalar(number: Number) -> Tensor:
 
 
 def constant(w: Writer, value: object, dtype: str, shape: tuple[int, ...] = ()) -> Tensor:
-    number = w.constant(value, dtype)
-    return Tensor(dtype, shape, lambda _: (number,), held=True, fixed=True)
+    found = element(w, value, dtype)
+    return Tensor(dtype, shape, lambda _: found, held=True, fixed=True)
+
+
+def element(w: Writer, value: Any, dtype: str) -> Element:
+    """A number of the program."""
+    if dtype in COMPLEX:
+        whole = complex(value)
+        return w.constant(whole.real, COMPLEX[dtype]), w.constant(whole.imag, COMPLEX[dtype])
+    return (w.constant(value, dtype),)
 
 
 def zeros(w: Writer, dtype: str, shape: tuple[int, ...]) -> Tensor:

@@ -11,6 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
+
 from autobatch.backends.llvm.functions import INTRINSICS, Vectors, text_of
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function, broadcast
@@ -25,10 +28,18 @@ ELEMENTS = {
     "uint32": "i32",
     "int64": "i64",
     "uint64": "i64",
+    "float16": "i16",
+    "bfloat16": "i16",
     "float32": "float",
     "float64": "double",
 }
 """The dtypes of numbers, and LLVM's types for them."""
+
+HALVES = ("float16", "bfloat16")
+"""Floats that are kept as their bits (`halves.py`)."""
+
+COMPLEX = {"complex64": "float32", "complex128": "float64"}
+"""Complex numbers, and the dtype of their parts: two numbers each."""
 
 BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
 
@@ -52,7 +63,7 @@ class Number:
 
     @property
     def is_float(self) -> bool:
-        return self.dtype.startswith("float")
+        return self.element in ("float", "double")
 
     @property
     def is_signed(self) -> bool:
@@ -84,7 +95,9 @@ class Writer:
             raise RefusedError(f"numbers of {dtype}")
         if element == "i1":
             return Number("true" if value else "false", dtype, True)
-        if dtype.startswith("float"):
+        if dtype in HALVES:
+            value = int(np.asarray(value, jnp.dtype(dtype)).view(np.uint16))
+        if element in ("float", "double"):
             return Number(text_of(float(value), BYTES[element]), dtype, True)
         bits = 8 * BYTES[element]
         whole = int(value) & ((1 << bits) - 1)
@@ -127,7 +140,7 @@ class Writer:
     def suffix_of(self, dtype: str, shared: bool) -> str:
         """How the names of intrinsics end for a type."""
         bits = 1 if dtype == "bool" else 8 * BYTES[ELEMENTS[dtype]]
-        one = f"{'f' if dtype.startswith('float') else 'i'}{bits}"
+        one = f"{'f' if ELEMENTS[dtype] in ('float', 'double') else 'i'}{bits}"
         return one if shared or self.width == 1 else f"v{self.width}{one}"
 
     def product(self, a: Number, b: Number) -> Number:

@@ -16,7 +16,7 @@ from typing import Any
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes.blocks import run_program
 from autobatch.backends.llvm.lanes.control import Control
-from autobatch.backends.llvm.lanes.ops import Environment, shape_of
+from autobatch.backends.llvm.lanes.ops import Environment, located, shape_of
 from autobatch.backends.llvm.lanes.program import (
     Body,
     Gang,
@@ -74,19 +74,8 @@ class _Control(Control):
                 return run_program(self.gang, instruction.op, xs)
             return super().instruction(instruction, env, mask)
         except RefusedError as error:
-            raise _refused(error, instruction) from error
-
-    def apply(self, i: Apply, env: Environment, uses: Any, arrays: Sequence[Any] = ()) -> None:
-        try:
-            super().apply(i, env, uses, arrays)
-        except RefusedError as error:
-            raise _refused(error, i) from error
-
-
-def _refused(error: RefusedError, instruction: Instruction) -> RefusedError:
-    """The refusal with the place of the instruction, the innermost that has one."""
-    error.span = error.span or instruction.span
-    return error
+            located(error, instruction)
+            raise
 
 
 @dataclass(frozen=True)
