@@ -140,7 +140,7 @@ def complexes(dtype):
 
 def complex_functions(dtype):
     """Those that need functions of floats."""
-    return {f"{dtype} functions": (lambda x: (jnp.exp(x), jnp.sin(x), jnp.cos(x)), (rows(dtype),))}
+    return {f"{dtype} functions": (lambda x: (jnp.exp(x), jnp.sin(x), jnp.cos(x), jnp.log(x)), (rows(dtype),))}
 
 
 def carried(x, ys):
@@ -261,6 +261,10 @@ def groups():
     }
     wide = {
         "integers of 64 bits": lambda: {n: c for d in WHOLE_WIDE for n, c in whole(d).items()},
-        "float64 and complex": lambda: {**floats("float64"), **complexes("complex128")},
+        "float64 and complex": lambda: {
+            **floats("float64"),
+            **complexes("complex128"),
+            **complex_functions("complex128"),
+        },
     }
     return {**{n: (False, f) for n, f in narrow.items()}, **{n: (True, f) for n, f in wide.items()}}

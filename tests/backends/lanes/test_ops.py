@@ -250,8 +250,7 @@ OF_OTHERS = {
     "tokens, references and what JAX needs for itself": "after_all create_token custom_lin empty2 get swap",
     "generators of random numbers that are not threefry": "rng_bit_generator rng_uniform",
     "approximations": "approx_top_k",
-    "functions that are written elsewhere": "acos acosh asin asinh atan atan2 atanh cbrt digamma erf erf_inv erfc "
-    "lgamma nextafter",
+    "functions of floats that are still missing": "digamma erf erf_inv erfc lgamma",
 }
 """Primitives of JAX that are not in the table, and why."""
 
