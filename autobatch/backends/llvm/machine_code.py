@@ -26,6 +26,7 @@ import jax
 
 from autobatch.backends.llvm.ffi import HANDLER, INTERFACE, capsule
 from autobatch.backends.llvm.link import Code, LinkError, link
+from autobatch.backends.llvm.targets import BY_WIDTH, Target, of_flags
 from autobatch.options import user_cache_folder
 from autobatch.source import Span
 
@@ -53,10 +54,15 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class Host:
-    """The processor: what tells it from others, and the bits of a vector register."""
+    """The processor: what tells it from others, and what kind it is."""
 
     identity: str
-    bits: int
+    target: Target
+
+    @property
+    def bits(self) -> int:
+        """Of a vector register."""
+        return self.target.bits
 
 
 lock = threading.RLock()
@@ -88,12 +94,10 @@ def host() -> Host:
     except OSError as error:
         raise UnavailableError(f"the processor is not known: {error}") from error
     identity = dict.fromkeys(line for line in lines if line.startswith(("model name", "flags")))
-    has = {word for line in identity for word in line.split()}
-    if {"avx512f", "avx512vl"} <= has:
-        return Host("\n".join(identity), 512)
-    if {"avx2", "fma"} <= has:
-        return Host("\n".join(identity), 256)
-    raise UnavailableError("the processor has neither AVX-512 nor AVX2 with FMA")
+    found = of_flags({word for line in identity for word in line.split()})
+    if found is None:
+        raise UnavailableError(f"the processor is none of {', '.join(t.name for t in BY_WIDTH)}")
+    return Host("\n".join(identity), found)
 
 
 def target_name(stem: str, text: str) -> str:
@@ -156,13 +160,33 @@ def _load(name: str, text: str, functions: Sequence[str], outside: Mapping[str, 
         raise UnavailableError(f"what LLVM makes cannot be linked: {error}") from error
 
 
-def compile_object(text: str, vectorize: bool = False) -> bytes:
-    """Machine code of a module, for this machine."""
+def compile_object(text: str, vectorize: bool = False, target: Target | None = None) -> bytes:
+    """Machine code of a module, for this machine or for the least of a kind."""
+    machine, parsed = _optimized(text, vectorize, target)
+    return bytes(machine.emit_object(parsed))
+
+
+def assembly(text: str, vectorize: bool = False, target: Target | None = None) -> str:
+    """The same for people."""
+    machine, parsed = _optimized(text, vectorize, target)
+    return str(machine.emit_assembly(parsed))
+
+
+def _machine(target: Target | None) -> Any:
     llvm = _llvm()
-    features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
-    target = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=3, **BUILD
-    )
+    if target is None:
+        features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
+        return llvm.Target.from_default_triple().create_target_machine(
+            cpu=llvm.get_host_cpu_name(), features=features, opt=3, **BUILD
+        )
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    made = llvm.Target.from_triple(target.triple)
+    return made.create_target_machine(cpu=target.cpu, features=target.features, opt=3, **BUILD)
+
+
+def _optimized(text: str, vectorize: bool, kind: Target | None) -> tuple[Any, Any]:
+    llvm, target = _llvm(), _machine(kind)
     parsed = llvm.parse_assembly(text)
     parsed.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
@@ -170,7 +194,7 @@ def compile_object(text: str, vectorize: bool = False) -> bytes:
     tuning.loop_unrolling = tuning.loop_vectorization = vectorize  # else it is written as wanted
     passes = llvm.create_pass_builder(target, tuning)
     passes.getModulePassManager().run(parsed, passes)
-    return bytes(target.emit_object(parsed))
+    return target, parsed
 
 
 # ---- objects between runs of Python

@@ -162,7 +162,7 @@ def _widths(op: Op, varying: Sequence[bool]) -> Iterator[int]:
         given = [number is None and next(rest) for number in op["rule"].numbers]
         op, rest = op["rule"].op, iter(given)
     if op.name != "blocks" and widest(op["region"], list(rest)) <= WIDEST:
-        yield machine_code.host().bits // 32
+        yield machine_code.host().target.lanes
     yield 1
 
 

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.ffi import HANDLER
 from autobatch.backends.llvm.lanes.blocks import library
 from autobatch.backends.llvm.lanes.ops import Leaves, shape_of
 from autobatch.backends.llvm.lanes.program import Operand, Result, Signature, program
+from autobatch.backends.llvm.link import link
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal, Value
@@ -28,8 +30,8 @@ def equations(fun, *xs):
     return inputs, body, results, arrays
 
 
-def compiled(fun, rows, varying, width):
-    """`fun` over rows, by machine code of so many lanes: a function of arrays, and of which rows matter."""
+def written(fun, rows, varying, width):
+    """`fun` over rows as the text of a module for so many lanes, and what goes in and comes out."""
     ones = [x[0] if v else x for x, v in zip(rows, varying, strict=True)]
     inputs, body, results, arrays = equations(fun, *ones)
     operands = tuple(Operand(*shape_of(x.type), v) for x, v in zip(inputs, varying, strict=True))
@@ -42,8 +44,20 @@ def compiled(fun, rows, varying, width):
         leaves.run(body, env, results, arrays)
         return [leaves.read(r, env, arrays) for r in results]
 
-    made = program(signature, width, run)
-    target = machine_code.registered_text(f"test_{width}", made.text, library(), vectorize=True)
+    return program(signature, width, run), signature
+
+
+def compiled(fun, rows, varying, width, kind=None):
+    """The same as a function of arrays, and of which rows matter. `kind`: of processors, the least of which it is
+    compiled for; else it is for this one."""
+    made, signature = written(fun, rows, varying, width)
+    if kind is None:
+        target = machine_code.registered_text(f"test_{width}", made.text, library(), vectorize=True)
+    else:
+        target = machine_code.target_name(f"test_{width}_{kind.bits}", made.text)
+        code = link(machine_code.compile_object(made.text, True, kind), (HANDLER,), library())
+        machine_code.make_known(target, code.functions[HANDLER])
+        _KEPT.append(code)
 
     def call(rows, live):
         count = len(live)
@@ -55,6 +69,8 @@ def compiled(fun, rows, varying, width):
     return call
 
 
+_KEPT = []
+"""XLA keeps the addresses."""
 _SCRATCH = jax.ShapeDtypeStruct((1,), np.dtype("uint8"))
 
 

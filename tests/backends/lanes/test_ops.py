@@ -5,13 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax, random
-from jax.extend.core import primitives
-from jax.extend.random import threefry_2x32
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes.inner import INNER
 from autobatch.backends.llvm.lanes.ops import LOWER
+from autobatch.ir import jax_compat
 from autobatch.options import OptionError
 from tests.backends.lanes import more_cases
 from tests.backends.lanes.harness import assert_equal, by_jax, check, equations, many
@@ -184,7 +183,7 @@ CASES = {
     "random ints": (lambda k: (random.randint(k, (), 0, 10), random.bernoulli(k, 0.3)), (KEYS,)),
     "keys of numbers": (lambda n: (random.key(n), random.key(n + 7)), (ints(),)),
     "words of random bits": (
-        lambda a, b: threefry_2x32(jnp.stack([a, b]), jnp.stack([b, a, b])),
+        lambda a, b: tuple(jax_compat.primitive("threefry2x32").bind(a, b, b, a)),
         (EXTREME.astype(jnp.uint32), ints().astype(jnp.uint32)),
     ),
     "keys from words": (lambda k: random.wrap_key_data(random.key_data(k)), (KEYS,)),
@@ -258,8 +257,7 @@ OF_OTHERS = {
 def test_every_primitive_of_jax_is_here_or_is_known_not_to_be():
     """A newer JAX may have more: whoever supports it says what they are."""
     known = {name for names in OF_OTHERS.values() for name in names.split()}
-    made = {name for name, made in vars(primitives).items() if isinstance(made, jax.extend.core.Primitive)}
-    names = {getattr(primitives, name).name for name in made}
+    names = {x.name for x in vars(jax_compat.primitives).values() if isinstance(x, jax_compat.jex.Primitive)}
     assert names - known - {*LOWER, *INNER} == set()
 
 

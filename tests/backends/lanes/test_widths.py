@@ -31,11 +31,11 @@ def bits(x):
 
 
 def assert_same(found):
-    """Lists of results, by width."""
-    first = found[WIDTHS[0]]
-    for width in WIDTHS[1:]:
-        for k, (x, y) in enumerate(zip(first, found[width], strict=True)):
-            np.testing.assert_array_equal(bits(x), bits(y), err_msg=f"result {k} of {WIDTHS[0]} and of {width} lanes")
+    """Lists of results, by what they were computed with."""
+    (name, first), *others = found.items()
+    for other, results in others:
+        for k, (x, y) in enumerate(zip(first, results, strict=True)):
+            np.testing.assert_array_equal(bits(x), bits(y), err_msg=f"result {k} of {name} and of {other}")
 
 
 def leaves(a, b, m, k):

@@ -51,10 +51,12 @@ FIRST = 32
 
 @cache
 def library() -> Mapping[str, int]:
-    """The addresses of functions of the C library: those that a stack needs, and those that LLVM makes of loops."""
-    library = ctypes.CDLL(None)
+    """The addresses of functions of the C library: those that a stack needs, those that LLVM makes of loops, and those
+    that it calls where a processor has no operation for them."""
+    library = ctypes.CDLL("libm.so.6")  # and with it the C library
     found = {}
-    for name in ("realloc", "free", "memcpy", "memmove", "memset"):
+    rounding = [f"{name}{of}" for name in ("fma", "floor", "ceil", "rint", "round", "roundeven") for of in ("", "f")]
+    for name in ("realloc", "free", "memcpy", "memmove", "memset", *rounding):
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         assert address is not None
         found[name] = address

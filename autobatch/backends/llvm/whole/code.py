@@ -118,7 +118,7 @@ def widths(whole: Whole) -> Iterator[int]:
     recursive = any(isinstance(i, Apply) and i.op.name == "blocks" for i in walk(whole.region))
     varying = [k >= whole.shared for k in range(len(whole.region.args))]
     if not recursive and widest(whole.region, varying) <= WIDEST:
-        yield machine_code.host().bits // 32
+        yield machine_code.host().target.lanes
     yield 1
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.ffi import HANDLER
 from autobatch.backends.llvm.link import Code
-from autobatch.backends.llvm.machine_code import host, is_known, lock, make_known, target_name
+from autobatch.backends.llvm.machine_code import UnavailableError, host, is_known, lock, make_known, target_name
 from autobatch.backends.xla.products.handler import module
 from autobatch.backends.xla.products.kernel import AVX2, AVX512, Kernel, Operation, Vectors
 
@@ -29,7 +29,10 @@ LIBRARY = ("gather", "panels")
 
 def vectors() -> Vectors:
     """Those of this machine; UnavailableError where there is no kernel for it."""
-    return AVX512 if host().bits == 512 else AVX2
+    found = {512: AVX512, 256: AVX2}.get(host().bits)
+    if found is None:
+        raise UnavailableError(f"there is no kernel for {host().target.name}")
+    return found
 
 
 def registered(dtype: str, operation: Operation = "product") -> Registered:
