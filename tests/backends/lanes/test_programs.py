@@ -86,6 +86,25 @@ def counted(p, x):
     return y
 
 
+def leaves_with_loops(p, x):
+    """A loop of JAX in a leaf operation."""
+    y = x
+    while jnp.sum(y * y) < 30:
+        c, ys = jax.lax.scan(lambda c, v: (jnp.sin(c) + v * p, c * v), p, y)
+        y = y * 1.3 + 0.1 * ys + 0.05 * c
+    return y
+
+
+def orbit(p, x):
+    """Complex numbers."""
+    z = jax.lax.complex(x, p)
+    k = 0
+    while abs(z) < 4 and k < 30:
+        z = z * z + jax.lax.complex(x, p * 0.3) + 0.1
+        k += 1
+    return z.real, z.imag, k
+
+
 def fails(p, x):
     y = x
     while y < 10:
@@ -101,6 +120,8 @@ PROGRAMS = {
     "small_arrays": (small_arrays, jnp.float32(0.3), normal(18, 6)),
     "large_arrays": (large_arrays, jnp.float32(0.3), normal(7, 100)),
     "counted": (counted, jnp.float32(0.3), normal(20)),
+    "leaves_with_loops": (leaves_with_loops, jnp.float32(0.3), normal(17, 5)),
+    "orbit": (orbit, jnp.float32(0.3), normal(19)),
 }
 
 
