@@ -14,6 +14,7 @@ from autobatch.analysis.liveness import registers
 from autobatch.backends.xla import stack, sweeps
 from autobatch.ir.blocks import Enter, print_blocks, problems
 from autobatch.ir.system import Compute, Variable
+from autobatch.options import OptionError
 from tests.frames.programs import prepared
 from tests.frames.test_growth import rebuilt_buffers
 from tests.properties import recursions
@@ -169,3 +170,20 @@ def test_explain_says_which_line_asks_for_a_stack():
     assert "stack" in next(line for line in text.splitlines() if "return _steps(p, x * 0.5)" in line)
     assert "computed numbers which calls there are" in text
     assert "frames" in next(line for line in text.splitlines() if line.startswith("  of_nodes"))
+
+
+def test_stacks_that_no_memory_holds_are_refused_by_name(monkeypatch):
+    """Before anything is compiled, with the line that forced the stack; XLA asks for all stacks at once."""
+
+    def deep(p, x):
+        if x * p < 0:
+            return x
+        return x + deep(p, x * p - 1)
+
+    f = ab.batched(deep, in_axes=(None, 0), options={"loops": "xla"})
+    monkeypatch.setattr(stack.memory, "limit", lambda: 10_000_000)
+    with pytest.raises(OptionError) as raised:
+        f(jnp.float32(1), jnp.ones(1000))
+    words = str(raised.value)
+    assert "10,000 calls deep (max_depth)" in words and "there are 10.0 MB" in words
+    assert "if x * p < 0:" in words and f"{__file__}:" in words

@@ -27,12 +27,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.analysis.liveness import registers
+from autobatch.backends.xla import memory
 from autobatch.backends.xla.lanes import OverRows, over_rows, select_rows
 from autobatch.ir import jax_compat
 from autobatch.ir.blocks import Block, BlockProgram, Branch, End, Enter, Fail, Jump, Move, Return
 from autobatch.ir.core import Operand, Value
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array
+from autobatch.optimize.footprint import in_words
+from autobatch.options import OptionError
 
 SIZES = (32, 1024)
 """Entries of a row's stack in the first loops; in the last one the stack has all that it may have."""
@@ -116,6 +119,7 @@ class Machine:
         if self.rows == 0 or not self.done:
             return self.start(live, 0)
         sizes = [*(s for s in SIZES if s < self.depth), self.depth] if self.widths else [0]
+        self.check_memory(sizes[-1])
         return self.onward(self.start(live, sizes[0]), sizes[1:])
 
     def onward(self, state: State, larger: Sequence[int]) -> State:
@@ -134,7 +138,20 @@ class Machine:
         found: State = jax.lax.cond(state.full, grown, dropped, state)
         return found
 
+    def check_memory(self, entries: int) -> None:
+        """Refuse stacks that no memory holds, before the program is compiled: XLA asks for all of it at once."""
+        each = sum(w * jnp.dtype(d).itemsize for d, w in zip(self.dtypes, self.widths, strict=True))
+        needed, most = entries * self.rows * each, memory.limit()
+        if needed > most:
+            where = self.program.forced
+            raise OptionError(
+                f"{where}: this recursion may go {self.depth:,} calls deep (max_depth), so that the stacks of "
+                f"{self.rows:,} rows are {in_words(needed)}, and there are {in_words(most)}\n{where.excerpt()}\n  set "
+                "ab.options(max_depth=...) to what the recursion needs, or call with fewer examples at a time"
+            )
+
     def start(self, live: Any, entries: int) -> State:
+        self.check_memory(entries)
         values = {v: jax_compat.zeros((self.rows, *_shape(v)), _dtype(v)) for v in self.kept}
         for v, x, of_rows in self.arguments:
             values[v] = self.rows_of(x, of_rows, v)
