@@ -21,7 +21,8 @@ from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes.blocks import library, run_program
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import shape_of
-from autobatch.backends.llvm.lanes.program import Body, Gang, Operand, Program, Result, Signature, program
+from autobatch.backends.llvm.lanes.program import Body, Gang, Operand, OverRows, Program, Result, Signature, program
+from autobatch.backends.llvm.lanes.refill import Split, refilled
 from autobatch.backends.llvm.lanes.reverse import inner_gradient, pulled_back
 from autobatch.backends.llvm.lanes.tensors import KEY, Tensor
 from autobatch.backends.llvm.lanes.widths import widest
@@ -98,6 +99,11 @@ def gang(op: Op, varying: Sequence[bool], loops: str) -> int | None:
         return None
 
 
+def refills(op: Op) -> bool:
+    """Do lanes of a masked operation take the next row when they are done?"""
+    return Split.of(op["region"]) is not None
+
+
 def _is_tried(op: Op, varying: Sequence[bool], loops: str) -> bool:
     return loops != "xla" and any(varying) and (loops == "native" or _is_worth_it(op))
 
@@ -144,7 +150,7 @@ def _prepared(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Program, S
     refused: RefusedError | None = None
     for width in _widths(op, varying):
         try:
-            made = program(signature, width, body)
+            made = program(signature, width, body, _refilled(op, signature) if width > 1 else None)
         except RefusedError as error:
             refused = refused or error
             continue
@@ -153,6 +159,14 @@ def _prepared(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Program, S
         return made, signature, width
     assert refused is not None
     raise refused
+
+
+def _refilled(op: Op, signature: Signature) -> OverRows | None:
+    """The loop over rows whose lanes take the next row when they are done; None where gangs go one after another."""
+    split = Split.of(op["region"]) if op.name == "masked" else None
+    if split is None:
+        return None
+    return partial(refilled, split, lambda gang: Control(gang.w, gang.constant, partial(inner_gradient, gang)))
 
 
 def _widths(op: Op, varying: Sequence[bool]) -> Iterator[int]:

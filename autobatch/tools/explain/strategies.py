@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import networkx as nx
 
-from autobatch.backends.xla.machine_rows import gang
+from autobatch.backends.xla.machine_rows import gang, refills
 from autobatch.backends.xla.masks import packings
 from autobatch.ir.core import For, Function, If, Literal, Module, Operand, While, walk
 from autobatch.ir.masked import limit_of
@@ -99,7 +99,14 @@ def masked(found: Iterable[Placed], rows_of: Callable[[Placed], int], loops: str
             continue
         varying = _varying(equation)
         if (width := gang(equation.op, varying, loops)) is not None:
-            together = f"gangs of {width} rows, each until its last one is done" if width > 1 else "row after row"
+            together = "row after row"
+            if width > 1:
+                until = (
+                    "a row that is done makes room for the next"
+                    if refills(equation.op)
+                    else "each until its last one is done"
+                )
+                together = f"gangs of {width} rows, {until}"
             for control in equation.op["region"].body:
                 if isinstance(control, While):
                     why = f"machine code: {together}{_kept(control)}"

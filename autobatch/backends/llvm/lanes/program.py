@@ -150,8 +150,13 @@ class Gang:
         return self.w.f.at(self.frame.result(len(self.signature.results)), begin)
 
 
-def program(signature: Signature, width: int, body: Body) -> Program:
-    """The module that computes `body` for all rows, `width` of them at once."""
+OverRows = Callable[[Gang, str, str], None]
+"""Writes a loop over the rows from one number to another."""
+
+
+def program(signature: Signature, width: int, body: Body, over_rows: OverRows | None = None) -> Program:
+    """The module that computes `body` for all rows, `width` of them at once. `over_rows`: writes the loop over rows in
+    another way than one gang after another."""
     made: list[Gang] = []
 
     def run(f: Function, arguments: str, number: str, results: str) -> None:
@@ -160,7 +165,10 @@ def program(signature: Signature, width: int, body: Body) -> Program:
         rows = dimension(f, buffer(f, arguments, signature.first_varying), 0)
         gang = Gang(Writer(f, width), signature, FromXLA(f))
         made.append(gang)
-        Rows(gang, "0", rows).run(body)
+        if over_rows is None:
+            Rows(gang, "0", rows).run(body)
+        else:
+            over_rows(gang, "0", rows)
 
     f, text = _handled(run)
     return finished(f, text, made[0])

@@ -27,6 +27,7 @@ from autobatch.backends.llvm.lanes.program import (
     Signature,
     finished,
 )
+from autobatch.backends.llvm.lanes.refill import Split, refilled
 from autobatch.backends.llvm.lanes.reverse import inner_gradient
 from autobatch.backends.llvm.lanes.tensors import Tensor, kept
 from autobatch.backends.llvm.lanes.widths import widest
@@ -126,7 +127,12 @@ def _program(signature: Signature, width: int, whole: Whole, sites: bool) -> Pro
     f = Function("")
     gang = Gang(Writer(f, width), signature, Direct())
     failed = f.slot(0)
-    Rows(gang, "%begin", "%end").run(_body(whole, sites, failed))
+    split = Split.of(whole.region) if width > 1 else None
+    if split is None:
+        Rows(gang, "%begin", "%end").run(_body(whole, sites, failed))
+    else:
+        ended = partial(_notice, gang.w, failed) if sites else lambda results, done: None
+        refilled(split, lambda gang: _Control(gang, whole.constants), gang, "%begin", "%end", ended)
     f.do(f"ret i64 {f.get(failed)}")
     headed(f, gang)
     return finished(f, str(f), gang)
@@ -141,17 +147,18 @@ def headed(f: Function, gang: Gang) -> None:
 
 def _body(whole: Whole, sites: bool, failed: str) -> Body:
     def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
-        w, f = gang.w, gang.w.f
         found = _Control(gang, whole.constants).region(whole.region, xs, {}, gang.mask)
         if sites:
-            found[-1] = kept(w, found[-1])
-            status = w.spread(found[-1].one())
-            wrong = Number(f.let(f"icmp ne {w.type_of(status.dtype)} {status.text}, {zero(w)}"), "bool")
-            some = w.any(wrong if gang.mask is None else w.both(gang.mask, wrong))
-            f.set(failed, f.let(f"or i64 {f.get(failed)}, {f.let(f'zext i1 {some} to i64')}"))
+            found[-1] = kept(gang.w, found[-1])
+            _notice(gang.w, failed, found, gang.mask)
         return found
 
-    def zero(w: Writer) -> str:
-        return "0" if w.width == 1 else "zeroinitializer"
-
     return body
+
+
+def _notice(w: Writer, failed: str, results: Sequence[Tensor], mask: Number | None) -> None:
+    """Has a row of a mask failed, whose last result is its status?"""
+    status = w.spread(results[-1].one())
+    wrong = w.instruction("icmp ne", status, w.constant(0, status.dtype), "bool")
+    some = w.any(wrong if mask is None else w.both(mask, wrong))
+    w.f.set(failed, w.f.let(f"or i64 {w.f.get(failed)}, {w.f.let(f'zext i1 {some} to i64')}"))
