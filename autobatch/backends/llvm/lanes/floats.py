@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from autobatch.backends.llvm import functions, wide, wide_special
+from autobatch.backends.llvm import functions, single, wide, wide_special
 from autobatch.backends.llvm.double import arcs, circle, errors, exponentials, logarithms, steps
 from autobatch.backends.llvm.formulas import Formula, called, in_double, inline
 from autobatch.backends.llvm.lanes.writer import Number, Writer
@@ -36,6 +36,11 @@ def _once(name: str, formula: Formula) -> Written:
 
 def _both(name: str, single: Formula, double: Formula) -> Callable[..., Number]:
     return of_floats(name, {"float32": _once(name, single), "float64": _once(name, double)})
+
+
+def _short(name: str, single: Formula, double: Formula) -> Callable[..., Number]:
+    """A formula of floats that is short enough to stand wherever it is used."""
+    return of_floats(name, {"float32": inline(single), "float64": _once(name, double)})
 
 
 def _rounded(name: str, double: Formula) -> Callable[..., Number]:
@@ -71,13 +76,15 @@ FLOATS: Mapping[str, Callable[..., Number]] = {
     "lgamma": of_floats("lgamma", {"float32": _once("lgamma", wide_special.lgamma)}),
     "log": of_floats("log", {"float32": lambda v, x: functions.log(v, x), "float64": _once("log", logarithms.log)}),
     "log1p": _both("log1p", wide.log1p, logarithms.log1p),
-    "logistic": _both("logistic", wide.logistic, exponentials.logistic),
+    "logistic": of_floats(
+        "logistic", {"float32": inline(single.logistic), "float64": _once("logistic", exponentials.logistic)}
+    ),
     "nextafter": _both("nextafter", steps.neighbour, steps.neighbour),
     "pow": _both("pow", wide.pow, logarithms.pow),
     "rem": _both("rem", steps.remainder, steps.remainder),
     "sin": _both("sin", wide.sin, circle.sin),
     "sinh": _both("sinh", wide.sinh, exponentials.sinh),
     "tan": _both("tan", wide.tan, circle.tan),
-    "tanh": _both("tanh", wide.tanh, exponentials.tanh),
+    "tanh": _short("tanh", single.tanh, exponentials.tanh),
 }
 """By the name of JAX's primitive."""
