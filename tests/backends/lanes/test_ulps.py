@@ -16,6 +16,14 @@ except machine_code.UnavailableError as error:
 COUNT = 3000
 MOST = {"log2": 2.0, "erf_inv": 2.0, "rsqrt": 1.5, "exp": 1.3, "erfc": 1.3, "x ** -7": 1.3}
 """Of those that are more than a unit off."""
+SINGLE = {"cos": 1.6, "sin": 1.6, "tanh": 1.4}
+"""Of those of float32 that are computed without doubles."""
+
+
+def most_of(name, dtype):
+    return MOST.get(name, SINGLE.get(name, 1.0) if dtype == "float32" else 1.0)
+
+
 CASES = [(name, dtype) for name, m in FUNCTIONS.items() for dtype in ("float32", "float64") if exact_of(m, dtype)]
 
 
@@ -23,7 +31,7 @@ CASES = [(name, dtype) for name, m in FUNCTIONS.items() for dtype in ("float32",
 def test_units_in_the_last_place(name, dtype):
     measured = FUNCTIONS[name]
     worst = worst_of(measured, dtype, drawn(measured, dtype, COUNT, np.random.default_rng(0)))
-    assert worst.ulps <= MOST.get(name, 1.0), worst
+    assert worst.ulps <= most_of(name, dtype), worst
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
@@ -40,7 +48,7 @@ def test_any_width_has_the_same_bits(name, dtype):
 def test_all_numbers_of_float32(name):
     """A minute each."""
     worst = worst_of(FUNCTIONS[name], "float32", every_float32())
-    assert worst.ulps <= MOST.get(name, 1.0), worst
+    assert worst.ulps <= most_of(name, "float32"), worst
 
 
 def test_what_is_off_is_seen():
