@@ -30,6 +30,9 @@ HOPELESS = "examples that go as far were not run to their end, because each take
 ROW_BYTES = 400
 """What an activation takes in inspection, and in the plan: its arguments, which are interned, and its tables."""
 
+FEW = 10_000
+"""Activations that any machine holds."""
+
 LONG, WIDE = 4_096, 1_000_000
 """An example with more turns of a loop, or calls that wait, is run alone, and one with more activations; then with four
 times as many, and so on."""
@@ -44,8 +47,9 @@ def host_limits(options: Options, max_rows: int | None, data: Columns, memory: i
     ahead = options.max_host_turns + entries
     rows = options.max_rows if max_rows is None else max_rows
     because = f"ab.options(max_rows=...) is {rows:,}"
-    if memory // 2 // ROW_BYTES < rows:
-        rows = memory // 2 // ROW_BYTES
+    fitting = max(memory // 2 // ROW_BYTES, FEW)
+    if fitting < rows:
+        rows = fitting
         because = f"half of the memory of {memory / 1e9:.1f} GB would not hold them"
     return HostLimits(options.max_iterations, min(options.max_iterations, ahead), ahead, rows, because)
 

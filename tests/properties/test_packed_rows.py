@@ -62,7 +62,8 @@ def settle(p: Any, n: Any, x: Any) -> Any:
 def widths_of(explained: ab.Explanation) -> list[int]:
     """The numbers of rows that `explain` says a loop is compiled for."""
     (why,) = [s["why"] for s in explained.data["strategies"] if "packed together" in s["why"]]
-    return [int(w.replace(",", "")) for w in re.findall(r"[\d,]*\d", why)]
+    (widths,) = re.findall(r"few are left: (.*) at a time", why)
+    return [int(w.replace(",", "")) for w in re.findall(r"[\d,]*\d", widths)]
 
 
 ROWS = 340

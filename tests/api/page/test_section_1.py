@@ -290,7 +290,7 @@ def test_self_is_shared_and_has_no_entry():
 # ---- backend
 
 
-@pytest.mark.parametrize("backend", ["cuda", "llvm", "fortran"])
+@pytest.mark.parametrize("backend", ["cuda", "fortran"])
 def test_a_back_end_that_is_not_available_is_an_error(backend):
     """Said where it is asked for, whether by argument, context or environment."""
     with pytest.raises(ab.Error, match=backend):
