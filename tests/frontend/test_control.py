@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import autobatch as ab
 from tests.frontend.harness import check
@@ -396,3 +397,19 @@ def test_lazy_sequences_inside_containers():
         return list(pair[0]), sum(pair[1]), {"r": [*zip((1, 2), (3, 4))]}
 
     check(f, LISTS)
+
+
+def test_a_function_of_a_module_is_no_method_that_changes_a_list():
+    """`jnp.sort(x)` in a loop has the form of a list's `sort`, and `jnp` is read behind it."""
+
+    @ab.batched(in_axes=(None, 0))
+    def f(p, y):
+        c = 0.0
+        while jnp.sum(y * y) < 30.0:
+            low = jnp.sort(y)
+            c = jnp.sin(c) + low[0] * p
+            y = y * 1.3 + c
+        return y
+
+    p, ys = jnp.float32(0.3), jnp.linspace(-1.0, 1.0, 12, dtype=jnp.float32).reshape(4, 3)
+    np.testing.assert_allclose(f(p, ys), f.loop(p, ys), rtol=1e-4)
