@@ -80,7 +80,7 @@ def test_row_by_row():
     for function, batch in SELDOM:
         counts.update(reached(function.lower(f.params(), [batch])._program.compiled))
 
-    @settings(max_examples=100)
+    @settings(max_examples=120)
     @given(program=programs(), batch=batches())
     def run(program, batch):
         counts.update(check(program, batch, "interpret", grads=True))
@@ -100,7 +100,7 @@ def test_control_on_computed_numbers():
     compiled: list[str] = []
     refused: list[ab.UnsupportedError] = []
 
-    @settings(max_examples=20)
+    @settings(max_examples=40)
     @given(program=programs(numeric=True), batch=batches())
     def run(program, batch):
         try:
