@@ -223,12 +223,25 @@ class _Masker:
         if isinstance(instruction, Apply):
             return [self.apply(instruction, alive)]
         if isinstance(instruction, If | For | While) and self.is_decided_by_numbers(instruction):
+            instruction = self.for_alive(instruction, alive)
             front, rest = self.hoisted(with_regions(instruction, self.with_checks))
             obstacle = obstacle_in(rest)
             if obstacle is None:
                 return [*front, self.as_operation(rest)]
             self.obstacles.setdefault(instruction.span, obstacle)
         return [with_regions(instruction, lambda r: self.region(r, alive))]
+
+    def for_alive(self, instruction: Instruction, alive: Operand | None) -> Instruction:
+        """The same with loops that rows which have failed do not enter: they might never leave them."""
+        if alive is None:
+            return instruction
+        found = with_regions(instruction, lambda r: replace(r, body=tuple(self.for_alive(i, alive) for i in r.body)))
+        if not isinstance(found, While) or not self.on_device(found.condition.results[0]):
+            return found
+        test = list(found.condition.body)
+        goes_on = self.statuses.both(found.condition.results[0], alive, test)
+        self.device.add(goes_on)
+        return replace(found, condition=replace(found.condition, body=tuple(test), results=(goes_on,)))
 
     def apply(self, apply: Apply, alive: Operand | None) -> Apply:
         """A check of computed numbers as a masked operation; what may be infinite, behind one, for the rows that have

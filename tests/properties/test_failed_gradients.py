@@ -128,3 +128,21 @@ def test_gradients_inside_jit(backend: str) -> None:
     masking = ab.batched(straight, in_axes=(None, 0), backend=backend, on_error="mask")
     found = jax.jit(jax.grad(lambda p, xs: jnp.sum(masking(p, xs)[0])))(0.8, batch)
     assert_same(found, jax.grad(lambda p: sum(straight(p, x) for x in fine))(0.8), "inside jit", tolerance=1e-4)
+
+
+@pytest.mark.parametrize("loops", ["auto", "xla"])
+def test_an_example_that_has_failed_enters_no_loop(loops):
+    """Doubling never ends below zero; the check stands in front of the loop, and is no part of it."""
+
+    def doubled(x):
+        assert x > 0.0, "not positive"
+        for _ in range(3):
+            while x < 100.0:
+                x = x * 2.0
+            x = x - 50.0
+        return x
+
+    with ab.options(loops=loops, max_iterations=1 << 29):
+        found, failed = ab.batched(doubled, on_error="mask")(jnp.float32([1.0, -2.0, 3.0, -4.0]))
+    assert failed.failed.tolist() == [False, True, False, True]
+    np.testing.assert_allclose(found[jnp.array([0, 2])], [doubled(1.0), doubled(3.0)])
