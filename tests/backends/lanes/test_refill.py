@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.lanes import refill
 from autobatch.backends.llvm.lanes.refill import Refilled, Split
 
 try:
@@ -53,8 +54,9 @@ def results(function, turns, backend):
 
 @pytest.fixture
 def refills(monkeypatch):
-    """How many loops were written so that lanes are refilled."""
+    """How many loops were written so that lanes are refilled: cheap ones too."""
     made = []
+    monkeypatch.setattr(refill, "CHEAP", 0)
     write = Refilled.run_all
     monkeypatch.setattr(Refilled, "run_all", lambda self: (made.append(self), write(self))[1])
     return made
@@ -64,7 +66,9 @@ def refills(monkeypatch):
 @settings(max_examples=8)
 @given(turns=st.lists(st.one_of(st.integers(-1, 5), st.integers(0, 200)), min_size=1, max_size=70))
 def test_the_same_bits(backend, turns):
-    found = results(everything, turns, backend)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(refill, "CHEAP", 0)
+        found = results(everything, turns, backend)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Split, "of", staticmethod(lambda region: None))
         wanted = results(everything, turns, backend)
@@ -118,3 +122,17 @@ def test_exactly_as_many_turns_as_it_may_have(refills):
         with pytest.raises(ab.ExampleError, match="1 of"):
             results(counts, [64, 65, 63], "xla")
     assert refills
+
+
+def test_a_cheap_turn_is_not_worth_it(monkeypatch):
+    made = []
+    monkeypatch.setattr(Refilled, "run_all", lambda self: made.append(self))
+
+    def counts(p, n, v):
+        k = 0.0 * p[0]
+        while k < n:
+            k = k + 1.0
+        return k
+
+    np.testing.assert_array_equal(results(counts, [9, 3, 63], "xla")[0], [9, 3, 63])
+    assert not made
