@@ -25,7 +25,6 @@ from autobatch.autodiff.residuals import Policy, complete
 from autobatch.autodiff.rules import (
     as_operation,
     as_pullback,
-    cotangent_type,
     has_derivative,
     imported,
     operands_read,
@@ -135,7 +134,9 @@ class _Adjoint:
             r: n.index for n in schedule.recurrences() for t in n.tasks for e in t.equations for r in results(e)
         }
         ordered = [v for v in made if v in self.active]
-        self.cotangent = {v: self.fresh(cotangent_type(v.type), v.space, schedule.home.get(v)) for v in ordered}
+        self.cotangent = {
+            v: self.fresh(jax_compat.cotangent_type(v.type), v.space, schedule.home.get(v)) for v in ordered
+        }
         for equation in self.system.equations:
             if isinstance(equation, Compute):
                 self.remember(equation)
@@ -197,7 +198,7 @@ class _Adjoint:
 
     def seed(self, output: Variable) -> Variable:
         """The cotangent of an output, which is handed in."""
-        made = self.fresh(cotangent_type(output.type), output.space, self.home.get(output))
+        made = self.fresh(jax_compat.cotangent_type(output.type), output.space, self.home.get(output))
         self.contributions[output].append(made)
         return made
 
@@ -260,7 +261,7 @@ class _Adjoint:
         """The cotangents of operands of one operation on its rows."""
         if not is_masked(rule.op):
             return self.paste(row_rule(rule, span), operands, order, span)
-        types = [cotangent_type(rule.operands[k]) for k in rule.wrt]
+        types = [jax_compat.cotangent_type(rule.operands[k]) for k in rule.wrt]
         return self.emit(types, as_pullback(rule, span), operands, order, span)
 
     def contract(self, equation: Compute, held: Sequence[Variable | None], wrt: int) -> None:
@@ -272,7 +273,7 @@ class _Adjoint:
             equation = self.of_finite_rows(equation, held, wrt, read)
         operands = tuple(x if k in read else None for k, x in enumerate(equation.operands))
         assert equation.space is not None
-        made = self.fresh(cotangent_type(weight.type), None, None)
+        made = self.fresh(jax_compat.cotangent_type(weight.type), None, None)
         self.equations.append(Contract(made, equation, wrt, operands, tuple(held), equation.space, equation.span))
         self.contributions[weight].append(made)
 
@@ -360,7 +361,7 @@ class _Adjoint:
         factor = None
         if isinstance(equation, Fold) and equation.kind in ("max", "min"):
             order = next(o for o in self.schedule.orders if o.space == equation.elements)
-            factor = self.fresh(cotangent_type(equation.result.type), equation.elements, order)
+            factor = self.fresh(jax_compat.cotangent_type(equation.result.type), equation.elements, order)
             self.equations.append(Selected(factor, equation))
         elif isinstance(equation, Fold) and equation.kind != "sum":
             raise UnsupportedError(
@@ -469,7 +470,7 @@ class _Adjoint:
         numbers: list[int | Literal] = []
         for x in row.of.operands[1:]:
             if isinstance(x, Variable):
-                outputs.append(x if x.space is None else self.conform(x, cotangent_type(x.type), order))
+                outputs.append(x if x.space is None else self.conform(x, jax_compat.cotangent_type(x.type), order))
             numbers.append(len(outputs) - 1 if isinstance(x, Variable) else x)
         outputs.append(self.conform(row.cotangent, row.cotangent.type, order))
         return Rows(row.of, len(outputs) - 1, tuple(numbers))

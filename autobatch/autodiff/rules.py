@@ -26,11 +26,6 @@ from autobatch.ir.types import Array
 from autobatch.source import NOWHERE, Span
 
 
-def cotangent_type(type: Array) -> Array:
-    """The type of the cotangent of a value."""
-    return Array(jnp.dtype(jax_compat.device_dtype(type)).name, type.shape)
-
-
 def has_derivative(type: Array) -> bool:
     """Can a number of this type move?"""
     return bool(jnp.issubdtype(jax_compat.device_dtype(type), jnp.inexact))
@@ -111,7 +106,7 @@ def _row_rule(rule: Rule, x64: bool) -> Any:
 
 def _trace(rule: Rule) -> Any:
     given = [t for t, number in zip(rule.operands, rule.numbers, strict=True) if number is None]
-    cotangents = [cotangent_type(t) for t, has in zip(rule.results, rule.cotangents, strict=True) if has]
+    cotangents = [jax_compat.cotangent_type(t) for t, has in zip(rule.results, rule.cotangents, strict=True) if has]
 
     def apply(*arrays: Any) -> Any:
         return leaf.pull_back(rule, arrays[: len(given)], arrays[len(given) :])

@@ -68,8 +68,7 @@ def gradient(
             s.refuse(f"the function under {name} with has_aux=True returns no pair", "return (number, anything)")
         value, aux = made.items
     number = _number(s, value, name)
-    types = [Array(jnp.dtype(jax_compat.device_dtype(x.type)).name, x.type.shape) for x in seeds]  # type: ignore[arg-type,union-attr]
-    slopes = [s.context.value(t) for t in types]
+    slopes = [s.context.value(jax_compat.cotangent_type(x.type)) for x in seeds if isinstance(x.type, Array)]
     if slopes:
         s.emit(Apply(tuple(slopes), own("gradient"), (number, *seeds), s.span))
     rest = iter(slopes)

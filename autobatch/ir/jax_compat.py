@@ -205,6 +205,11 @@ def bind(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:
     return jax.core.eval_jaxpr(jaxpr, (), *xs)
 
 
+def cotangent_type(type: Array) -> Array:
+    """The type of the cotangent of a value."""
+    return Array(jnp.dtype(device_dtype(type)).name, type.shape)
+
+
 def holds_loop(op: Op) -> bool:
     """Does an operation hold a loop that computed numbers end? It may never end on operands that nobody meant."""
     if op.name == "pullback":

@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from autobatch.ir import jax_compat, leaf, texts
 from autobatch.ir.blocks import BlockProgram, problems
@@ -217,7 +216,7 @@ def _is_number(type: Type) -> bool:
 
 def _derivative(type: Type) -> Array:
     assert isinstance(type, Array)
-    return Array(jnp.dtype(jax_compat.device_dtype(type)).name, type.shape)
+    return jax_compat.cotangent_type(type)
 
 
 _PAIR = Rule(("an array", "an array"), _numeric)

@@ -46,7 +46,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.masked import Allowed
 from autobatch.ir.ops import OWN, Op, own
-from autobatch.ir.rewrite import Fresh, copy_region, free_values, with_regions
+from autobatch.ir.rewrite import Fresh, copy_region, free_values, with_operands, with_regions
 from autobatch.ir.types import BOOL, INT, Array, List
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
@@ -381,7 +381,8 @@ class _Masker:
         then everything else."""
         reads = tuple(dict.fromkeys((*first, *free_values(inside), *_constants(inside))))
         args = tuple(self.fresh.value(x.type, x.hint if isinstance(x, Value) else "") for x in reads)
-        held = _replaced(inside, dict(zip(reads, args, strict=True)))
+        given: dict[Operand, Operand] = dict(zip(reads, args, strict=True))
+        held = with_operands(inside, lambda x: given.get(x, x))
         names: dict[Value, Operand] = {}
         return copy_region(Region(args, held.body, held.results), names, self.fresh), reads
 
@@ -455,36 +456,6 @@ def _constants(region: Region) -> Iterable[Literal]:
     for i in walk(region):
         read = (*operands(i), *(x for r in regions(i) for x in r.results))
         yield from (x for x in read if isinstance(x, Literal) and x.constant >= 0)
-
-
-def _replaced(region: Region, env: Mapping[Operand, Value]) -> Region:
-    """The region with operands replaced, literals too."""
-    renamed = copy_region(region, {k: v for k, v in env.items() if isinstance(k, Value)}, None)
-    arrays = {k: v for k, v in env.items() if isinstance(k, Literal)}
-
-    def put(x: Operand) -> Operand:
-        return arrays.get(x, x) if isinstance(x, Literal) else x
-
-    def in_region(region: Region) -> Region:
-        return Region(region.args, tuple(map(each, region.body)), tuple(map(put, region.results)))
-
-    def each(i: Instruction) -> Instruction:
-        new = with_regions(i, in_region)
-        match new:
-            case Apply(operands=xs) | Call(operands=xs):
-                return replace(new, operands=tuple(map(put, xs)))
-            case If(condition=condition):
-                return replace(new, condition=put(condition))
-            case For(count=count, init=init):
-                return replace(new, count=put(count), init=tuple(map(put, init)))
-            case While(init=init):
-                return replace(new, init=tuple(map(put, init)))
-            case Map(count=count):
-                return replace(new, count=put(count))
-            case _:
-                assert_never(new)
-
-    return in_region(renamed) if arrays else renamed
 
 
 def _is_check(instruction: Instruction) -> bool:

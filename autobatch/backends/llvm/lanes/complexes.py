@@ -72,7 +72,8 @@ def _div(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
     square = w.sum(w.product(c, c), w.product(d, d))
     real = w.sum(w.product(a, c), w.product(b, d))
     imaginary = w.difference(w.product(b, c), w.product(a, d))
-    return tuple(w.instruction("fdiv", w.instruction("fdiv", x, square), by) for x in (real, imaginary))  # type: ignore[return-value]
+    real, imaginary = w.instruction("fdiv", real, square), w.instruction("fdiv", imaginary, square)
+    return w.instruction("fdiv", real, by), w.instruction("fdiv", imaginary, by)
 
 
 def _power(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:

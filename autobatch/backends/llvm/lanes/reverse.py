@@ -21,7 +21,7 @@ from typing import Any
 
 import jax
 
-from autobatch.autodiff.rules import cotangent_type, row_rule
+from autobatch.autodiff.rules import row_rule
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import Control, turns
 from autobatch.backends.llvm.lanes.expand import Equations, of_jaxpr
@@ -47,6 +47,7 @@ from autobatch.backends.llvm.lanes.tensors import (
 from autobatch.backends.llvm.lanes.writer import BYTES, HALVES, Number, Writer, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.errors import UnsupportedError
+from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, Value, While
 from autobatch.ir.elementwise import LINEAR
 from autobatch.ir.leaf import Rule
@@ -475,5 +476,5 @@ def _known(rule: Rule, x64: bool) -> Equations:
 
 def _traced(rule: Rule) -> Equations:
     given = [t for t, number in zip(rule.operands, rule.numbers, strict=True) if number is None]
-    cotangents = [cotangent_type(t) for t, has in zip(rule.results, rule.cotangents, strict=True) if has]
+    cotangents = [jax_compat.cotangent_type(t) for t, has in zip(rule.results, rule.cotangents, strict=True) if has]
     return of_jaxpr(row_rule(rule, NOWHERE), [*given, *cotangents])
