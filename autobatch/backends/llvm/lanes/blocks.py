@@ -23,9 +23,9 @@ from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reverse import inner_gradient
+from autobatch.backends.llvm.lanes.stacks import stack_of
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
-    Memory,
     Tensor,
     Variable,
     copied,
@@ -44,9 +44,6 @@ from autobatch.ir.core import Operand, Region, Value
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array
 from autobatch.optimize.coalesce import coalesced
-
-FIRST = 32
-"""Entries that a stack has room for at first; each time that it is full it becomes twice as large."""
 
 
 @cache
@@ -88,11 +85,7 @@ class _Machine:
         self.status, self.taken = self.f.slot(0), self.f.slot(0)
         self.entry, self.places = self.layout()
         self.height = self.f.slot(0)
-        self.stack = self.f.cleared_slot("ptr", "null")
-        self.room = self.f.cleared_slot("i64", "0")
-        self.f.declare("declare ptr @realloc(ptr, i64)")
-        self.f.declare("declare void @free(ptr)")
-        gang.behind.append(lambda: self.f.do(f"call void @free(ptr {self.f.let(f'load ptr, ptr {self.stack}')})"))
+        self.stack = stack_of(gang, self.entry)
 
     def layout(self) -> tuple[int, dict[int, list[int]]]:
         """Bytes of an entry of the stack, and where the registers lie that each block pushes."""
@@ -236,45 +229,31 @@ class _Machine:
         height, onward, never = f.get(self.height), f.name("onward"), f.name("never")
         f.branch(f.let(f"icmp eq i64 {height}, 0"), self.done, onward)
         f.block(onward, falls=False)
-        after = f.load("i64", self.top(f.sub(height, 1)))
+        (after,) = self.stack.place(f.sub(height, 1), 0, "int64", ()).read(())
         behind = [k for k, b in enumerate(self.program.blocks) if b.restores is not None]
         table = " ".join(f"i64 {k}, label %{self.labels[k]}" for k in behind)
-        f.do(f"switch i64 {after}, label %{never} [{table}]")
+        f.do(f"switch i64 {after.text}, label %{never} [{table}]")
         f.block(never, falls=False)
         f.do("unreachable")
 
     # ---- the stack
 
-    def top(self, height: str) -> str:
-        return self.f.at(self.f.let(f"load ptr, ptr {self.stack}"), self.f.mul(height, self.entry))
-
     def push(self, number: int, end: Enter, env: Environment) -> None:
         f = self.f
         height = f.get(self.height)
-        with f.when(f.let(f"icmp uge i64 {height}, {self.depth}")):
+
+        def too_deep() -> None:
             self.leave(self.program.too_deep(number))
+
+        with f.when(f.let(f"icmp uge i64 {height}, {self.depth}")):
+            too_deep()
             f.block(f.name("never"), falls=False)
-        with f.when(f.let(f"icmp eq i64 {height}, {f.get(self.room)}")):
-            self.grow(number, height)
-        top = self.top(height)
-        f.do(f"store i64 {end.after}, ptr {top}")
+        self.stack.ensure(height, too_deep)
+        self.stack.place(height, 0, "int64", ()).write((), (self.w.constant(end.after, "int64"),))
         for v, place in zip(end.saved, self.places[number], strict=True):
             x = self.cast(self.control.read(v, env), v)
-            Memory(self.w, f.at(top, place), x.dtype, x.shape).fill(x)
+            self.stack.place(height, place, x.dtype, x.shape).fill(x)
         f.set(self.height, f.add(height, 1))
-
-    def grow(self, number: int, height: str) -> None:
-        """Where there is no memory left the row ends as one whose stack is full."""
-        f = self.f
-        empty = f.let(f"icmp eq i64 {height}, 0")
-        room = f.let(f"select i1 {empty}, i64 {FIRST}, i64 {f.mul(height, 2)}")
-        held = f.let(f"load ptr, ptr {self.stack}")
-        larger = f.let(f"call ptr @realloc(ptr {held}, i64 {f.mul(room, self.entry)})")
-        with f.when(f.let(f"icmp eq ptr {larger}, null")):
-            self.leave(self.program.too_deep(number))
-            f.block(f.name("never"), falls=False)
-        f.do(f"store ptr {larger}, ptr {self.stack}")
-        f.set(self.room, room)
 
     def restore(self, number: int, block: Block) -> Environment:
         """Registers get what was saved of them; what this block alone reads is no register."""
@@ -282,11 +261,10 @@ class _Machine:
         own: Environment = {}
         height = f.sub(f.get(self.height), 1)
         f.set(self.height, height)
-        top = self.top(height)
         calls = (k for k, b in enumerate(self.program.blocks) if isinstance(b.end, Enter) and b.end.after == number)
         places = self.places[next(calls)]
         for v, place in zip(block.restores or (), places, strict=True):
-            x = Memory(self.w, f.at(top, place), *shape_of(v.type)).tensor
+            x = self.stack.place(height, place, *shape_of(v.type)).tensor
             if v in self.kept:
                 self.kept[v].set(x)
             else:

@@ -118,9 +118,34 @@ class FromXLA:
         return data(self.f, buffer(self.f, "%results", number))
 
 
+@dataclass(frozen=True)
+class Warp:
+    """Threads of a GPU that run together, each with a row. What each of them has in memory for itself lies side by
+    side, so that one access reads it for all of them: a warp is a gang there. Values of type i64, and pointers.
+
+    `thread`: which of them this is; `memory`: scratch memory of the warp; `stack`, `room`: memory for stacks, and how
+    many bytes of it each thread has; `short`: a number that is set to 1 where these do not suffice."""
+
+    threads: int
+    thread: str
+    memory: str
+    stack: str
+    room: str
+    short: str
+
+    def own(self, w: Writer, pointer: str, dtype: str, shape: tuple[int, ...]) -> Memory:
+        """An array of this thread, among those of all threads that begin at a pointer."""
+        return Memory(w, self.first(w, pointer, dtype), dtype, shape, threads=self.threads)
+
+    def first(self, w: Writer, pointer: str, dtype: str) -> str:
+        """Where the numbers of this thread begin."""
+        return w.f.at(pointer, w.f.mul(self.thread, BYTES[stored(word(dtype))]))
+
+
 @dataclass
 class Gang:
-    """What code for the lanes of a gang is written with. `mask`: lanes that hold rows that matter; None: all."""
+    """What code for the lanes of a gang is written with. `mask`: lanes that hold rows that matter; None: all. `warp`:
+    it is a thread among others."""
 
     w: Writer
     signature: Signature
@@ -130,6 +155,12 @@ class Gang:
     scratch: int = 0
     behind: list[Callable[[], None]] = field(default_factory=list)
     """What is written behind the loop over all rows."""
+    warp: Warp | None = None
+
+    @property
+    def threads(self) -> int:
+        """How many threads have their scratch memory side by side."""
+        return 1 if self.warp is None else self.warp.threads
 
     def constant(self, value: np.ndarray) -> Tensor:
         """An array that the program holds, as an operand more."""
@@ -146,7 +177,10 @@ class Gang:
     def memory(self, dtype: str, count: int, shared: bool = False) -> str:
         """Scratch memory for so many numbers of each lane, or of all (`shared`), which holds anything at first."""
         begin = -(-self.scratch // 64) * 64
-        self.scratch = begin + BYTES[stored(dtype)] * count * (1 if shared else self.w.width)
+        self.scratch = begin + BYTES[stored(dtype)] * count * (1 if shared else self.w.width * self.threads)
+        if self.warp is not None:
+            assert not shared, "each row of a GPU has its own"
+            return self.warp.first(self.w, self.w.f.at(self.warp.memory, begin), dtype)
         return self.w.f.at(self.frame.result(len(self.signature.results)), begin)
 
 
@@ -187,11 +221,12 @@ def _handled(run: Callable[[Function, str, str, str], None]) -> tuple[Function, 
 
 
 class Rows:
-    """The loop over gangs: the rows from `begin` to `rows`."""
+    """The loop over gangs: the rows from `begin` to `rows`. `step`: rows from one gang to the next, where others run
+    those in between."""
 
-    def __init__(self, gang: Gang, begin: str, rows: str) -> None:
+    def __init__(self, gang: Gang, begin: str, rows: str, step: str | int | None = None) -> None:
         self.gang, self.w, self.f, self.begin, self.rows = gang, gang.w, gang.w.f, begin, rows
-        self.signature = gang.signature
+        self.signature, self.step = gang.signature, gang.w.width if step is None else step
 
     def run(self, body: Body) -> None:
         f, signature = self.f, self.signature
@@ -200,7 +235,7 @@ class Rows:
         out = [frame.result(k) for k in range(len(signature.results))]
         live = frame.argument(len(signature.operands)) if signature.masked else None
         sums = self.sums(out)
-        with f.loop(self.begin, self.rows, self.w.width) as first:
+        with f.loop(self.begin, self.rows, self.step) as first:
             self.all_of(body, arguments, sums, first, live)
         self.join(sums, out)
         for write in self.gang.behind:

@@ -150,6 +150,7 @@ class Tape:
     w: Writer
     turns: str
     allowed: Allowed
+    threads: int
     memory: list[tuple[str, str, tuple[int, ...], int]]
     """Of each that the loop carries: where its states begin, dtype, shape, and the bytes of a state."""
 
@@ -174,7 +175,7 @@ class Tape:
         """The memory of the state before a turn."""
         slot = self.slot(turn)
         return [
-            Memory(self.w, self.w.f.at(base, self.w.f.mul(slot, size)), dtype, shape)
+            Memory(self.w, self.w.f.at(base, self.w.f.mul(slot, size)), dtype, shape, threads=self.threads)
             for base, dtype, shape, size in self.memory
         ]
 
@@ -262,12 +263,12 @@ class _Reverse(Control):
         return [copied(self.w, v.get()) for v in carried]
 
     def tape(self, loop: While | For, carried: Sequence[Variable], allowed: Allowed) -> Tape:
-        found = Tape(self.w, self.w.f.slot(0), allowed, [])
+        found, side = Tape(self.w, self.w.f.slot(0), allowed, self.gang.threads, []), self.w.width * self.gang.threads
         for v in carried:
             dtype = word(v.dtype)
             many = math.prod(v.shape) * words(v.dtype)
             base = self.gang.memory(dtype, many * allowed.states * allowed.levels)
-            found.memory.append((base, v.dtype, v.shape, many * BYTES[stored(dtype)] * self.w.width))
+            found.memory.append((base, v.dtype, v.shape, many * BYTES[stored(dtype)] * side))
         self.tapes[id(loop)] = found
         return found
 

@@ -181,16 +181,18 @@ def zeros(w: Writer, dtype: str, shape: tuple[int, ...]) -> Tensor:
 @dataclass(frozen=True)
 class Memory:
     """Numbers behind a pointer, in the order of rows: `width` of each for the lanes of a gang; or one, for all lanes
-    (`shared`) or because there is one lane."""
+    (`shared`) or because there is one lane. `threads`: so many threads have theirs side by side, the pointer is to
+    those of one."""
 
     w: Writer
     pointer: str
     dtype: str
     shape: tuple[int, ...]
     shared: bool = False
+    threads: int = 1
 
     def place(self, index: Indices, number: int) -> tuple[str, int]:
-        many = 1 if self.shared else self.w.width
+        many = self.threads * (1 if self.shared else self.w.width)
         size = BYTES[stored(word(self.dtype))] * many
         first = add(self.w, multiply(self.w, flat(self.w, index, self.shape), words(self.dtype)), number)
         return self.w.f.let(f"getelementptr i8, ptr {self.pointer}, i64 {multiply(self.w, first, size)}"), size // many
