@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # Files with tests marked `xla`: to collect all others a second time takes longer than some of these tests.
 XLA_TESTS = $(shell grep -rl 'mark\.xla' tests --include='test_*.py')
 
-.PHONY: demo test test-long check static lint types imports bench bench-masks bench-trees bench-training bench-peers check-jax-latest format clean
+.PHONY: demo test test-long check static lint types imports bench bench-masks bench-trees bench-training bench-peers check-jax-latest check-tpu format clean
 
 # Compares three ways to run a tree-LSTM, then trains one for a minute: `make demo OUT=FOLDER` says where picture and
 # checkpoint go, SST=FOLDER takes the trees of the treebank there.
@@ -78,6 +78,10 @@ bench-peers: bench-trees bench-training
 		.venv-dynet/bin/python -m pip install --quiet dyNET38==2.2 numpy; fi
 	touch $@
 
+# Programs compiled ahead of time for TPUs that are not here, by libtpu.
+check-tpu: $(VENV)/.tpu
+	$(PYTEST) tests/api/test_targets.py
+
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -100,6 +104,10 @@ $(VENV)/.examples: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@ $(VENV)/.examples
+
+$(VENV)/.tpu: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[tpu]'
+	touch $@
 
 .venv-jax-latest/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv-jax-latest

@@ -19,6 +19,7 @@ from autobatch.errors import (
     ExampleError,
     Failure,
     PlanError,
+    TargetError,
     TypeConflictError,
     UnsupportedError,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "PlanError",
     "Ragged",
     "SparseRows",
+    "TargetError",
     "TypeConflictError",
     "UnsupportedError",
     "apply_updates",

@@ -58,6 +58,11 @@ class PlanError(Error):
     """A batch without a plan where one is needed, with a plan that its columns no longer fit, or too large to run."""
 
 
+class TargetError(Error):
+    """A machine to compile for that is not known, or for which nothing here compiles; a program of another machine that
+    is called here."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """What went wrong in one example: `kind` is the name of Python's exception, `index` the example in the batch."""

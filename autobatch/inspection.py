@@ -6,23 +6,21 @@ Where the examples are in groups by the shapes of their arrays, each group has a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import jax
+from collections.abc import Mapping, Sequence
+from typing import overload
 
 from autobatch.arguments import Bound
-from autobatch.errors import BatchError, PlanError
+from autobatch.compiled import Compiled, CompiledFor, Executable
+from autobatch.errors import BatchError
 from autobatch.handles import Call, NativeCompiled, NativeGroups
 from autobatch.prepared import Prepared
 from autobatch.runtime.columns import Ints
 from autobatch.runtime.shapes import distinguishing, group_title
 from autobatch.specialise import Program
+from autobatch.targets import Target
+from autobatch.targets import target as find_target
 
 STAGES = ("source", "example", "spmd", "adjoint", "fissioned", "backend")
-Run = Callable[[Any, Any, Any], Any]
-
 
 Parts = Sequence[tuple[Ints, Prepared]]
 """The groups of a call by the shapes of arrays: the numbers of their examples, and what runs."""
@@ -65,22 +63,37 @@ class Lowered:
             return str(self.compile_by_xla().executable.as_text()) if native is None else native.text
         return self._program.compiled.as_text(stage)
 
-    def compile(self) -> Compiled | NativeCompiled:
+    @overload
+    def compile(self, target: None = None) -> Compiled | NativeCompiled: ...
+
+    @overload
+    def compile(self, target: str) -> CompiledFor: ...
+
+    def compile(self, target: str | None = None) -> Compiled | NativeCompiled | CompiledFor:
         """The executable: a callable for calls of the same types and size class; of any size, where the back end is
-        llvm."""
+        llvm.
+
+        `target`: compile ahead of time for a machine that need not be here, by XLA whatever the back end: "tpu:v5e",
+        "cuda:h100", or "cpu", "tpu", "cuda" for the device of that kind that is here (`autobatch/targets.py`). Raises
+        TargetError where nothing here compiles for it."""
+        if target is not None:
+            return CompiledFor([self.executable_for(found := find_target(target))], found)
         if self._program.compiled.native is None:
             return self.compile_by_xla()
         return NativeCompiled(self._prepared, self._bound, self._call)
 
     def compile_by_xla(self) -> Compiled:
         """The executable of XLA."""
-        made = self._program.lowered(self._shared, self._tables, self._signature).compile()
-        return Compiled([Executable(self._program, self._signature, made)], self._call)
+        return Compiled([self.executable_for()], self._call)
+
+    def executable_for(self, target: Target | None = None) -> Executable:
+        """What XLA makes of the program, for this machine or another."""
+        lowered = self._program.lowered(self._shared, self._tables, self._signature, target)
+        return Executable(self._program, self._signature, lowered.compile() if target is None else target.made(lowered))
 
     def cost(self) -> dict[str, float]:
         """What XLA counts: "flops", "bytes accessed" and more. A loop whose length is data is counted as one turn."""
-        analysis = self.compile_by_xla().executable.cost_analysis()
-        return dict(analysis or {})
+        return self.compile_by_xla().cost_analysis() or {}
 
 
 class LoweredGroups:
@@ -102,8 +115,18 @@ class LoweredGroups:
         heads = [group_title(k, count, m, s) for k, (m, s) in enumerate(zip(self.members, self.shapes, strict=True))]
         return "\n\n".join(f"# {head}\n\n{text}" for head, text in zip(heads, texts, strict=True))
 
-    def compile(self) -> Compiled | NativeGroups:
-        """The executables of all groups: a callable for calls whose groups are of these types and size classes."""
+    @overload
+    def compile(self, target: None = None) -> Compiled | NativeGroups: ...
+
+    @overload
+    def compile(self, target: str) -> CompiledFor: ...
+
+    def compile(self, target: str | None = None) -> Compiled | NativeGroups | CompiledFor:
+        """The executables of all groups: a callable for calls whose groups are of these types and size classes.
+        `target`: see `Lowered.compile`."""
+        if target is not None:
+            found = find_target(target)
+            return CompiledFor([g.executable_for(found) for g in self.groups], found)
         programs = [g.program for g in self.groups]
         if all(p.compiled.native is not None for p in programs):
             return NativeGroups(programs, self._call)
@@ -111,45 +134,5 @@ class LoweredGroups:
 
     def cost(self) -> dict[str, float]:
         """What XLA counts, summed over the groups; see `Lowered.cost`."""
-        total: dict[str, float] = {}
-        for group in self.groups:
-            for name, amount in group.cost().items():
-                if not name.startswith("utilization"):
-                    total[name] = total.get(name, 0.0) + amount
-        return total
-
-
-@dataclass(frozen=True, eq=False)
-class Executable:
-    """What XLA has made of a program for one size class."""
-
-    program: Program
-    signature: Any
-    made: Any
-
-    def run(self, shared: Any, tables: Any, _: Any) -> Any:
-        held = jax.tree.map(jax.numpy.asarray, (list(shared), dict(tables)))
-        return self.made(*held)
-
-
-class Compiled:
-    """An executable of one size class; for groups of examples by shape, one for each group."""
-
-    def __init__(self, executables: Sequence[Executable], call: Call) -> None:
-        self.executables, self._call = tuple(executables), call
-
-    @property
-    def executable(self) -> Any:
-        """What JAX calls compiled, of the first group."""
-        return self.executables[0].made
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Like the function itself, but never compiles: PlanError for other types or another size class."""
-        return self._call(args, kwargs, lambda p: p.run(self._for(p.program, p.ready.signature)))
-
-    def _for(self, program: Program, signature: Any) -> Run:
-        for e in self.executables:
-            if e.program.compiled is program.compiled and e.signature == signature:
-                return e.run
-        held = " or ".join(f"{e.signature} of {e.program.fingerprint}" for e in self.executables)
-        raise PlanError(f"this executable is for {held}, not for the call's {signature}; call the function itself")
+        made = Compiled([g.executable_for() for g in self.groups], self._call)
+        return made.cost_analysis() or {}

@@ -41,6 +41,7 @@ from autobatch.runtime.spec import Number
 from autobatch.runtime.tables import Signature
 from autobatch.runtime.together import root_columns
 from autobatch.source import NOWHERE, Span
+from autobatch.targets import Target, made_for
 
 jax.tree_util.register_dataclass(ArrayResult, ("values",), ())
 jax.tree_util.register_dataclass(RaggedResult, ("values", "offsets"), ())
@@ -300,10 +301,15 @@ class Program:
         reference = Reference(self, shared, ready, examples)
         return self.compiled.interpret_later(shared, ready.tables, ready.signature, reference.evaluate)  # type: ignore[arg-type]
 
-    def lowered(self, shared: Sequence[Any], tables: Tables, signature: Hashable) -> Any:
-        """The executable as JAX lowers it."""
-        held = {n: t for n, t in tables.items() if n != FAILED}
-        return self._jit.lower(list(shared), held, signature, "reverse")
+    def lowered(
+        self, shared: Sequence[Any], tables: Tables, signature: Hashable, target: Target | None = None
+    ) -> jax.stages.Lowered:
+        """The executable as JAX lowers it, for this machine or another."""
+        given: Any = list(shared), {n: t for n, t in tables.items() if n != FAILED}
+        if target is None:
+            return self._jit.lower(*given, signature, "reverse")  # type: ignore[no-any-return]
+        with made_for(target.platform):
+            return self._jit.lower(*target.shapes(given), signature, "reverse")  # type: ignore[no-any-return]
 
     def reached(self, index: int) -> Span | None:
         """Where a batched argument reaches result `index`; None where it is the same for all examples."""

@@ -21,9 +21,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
+from autobatch import targets
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Region, While, regions
 from autobatch.ir.elementwise import MOVING
 from autobatch.ir.types import Array
@@ -81,7 +81,7 @@ def _narrower(rows: int, factor: int) -> int:
 
 
 def _is_measured() -> bool:
-    return jax.default_backend() == "cpu"
+    return targets.platform() == "cpu"
 
 
 def cost_of(region: Region) -> int:

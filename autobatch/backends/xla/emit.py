@@ -14,6 +14,7 @@ from typing import Any, Self, assert_never
 import jax
 import jax.numpy as jnp
 
+from autobatch import targets
 from autobatch.backends.protocol import data_column
 from autobatch.backends.xla.buffers import Buffers
 from autobatch.backends.xla.loops import LevelLoop
@@ -112,7 +113,8 @@ class Emission:
         signature: Signature,
     ) -> None:
         self.schedule, self.request, self.constants = program.schedule, program.request, program.constants
-        self.products, self.loops = program.products, program.loops
+        own = targets.has_machine_code()
+        self.products, self.loops = (program.products, program.loops) if own else ("xla", "xla")
         self.shared, self.tables, self.signature = shared, tables, signature
         self.places, _ = layout(program.request, signature)
         self.env: dict[Variable, Any] = {}
@@ -126,7 +128,7 @@ class Emission:
         self.makers = {r: e for s in stages for e in s.equations for r in results(e)}
         self.stage_of = {r: s for s in stages for e in s.equations for r in results(e)}
         self.matrices = Matrices(self.env, self.makers)
-        self.before = before_loops(self.schedule, self.lookups) if program.loops != "xla" else {}
+        self.before = before_loops(self.schedule, self.lookups) if self.loops != "xla" else {}
         parts = [(*b.waiting, *(e for t in b.tasks for e in t.equations)) for b in self.before.values()]
         self.later = {id(e) for equations in parts for e in equations}
 
