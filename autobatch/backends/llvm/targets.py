@@ -23,6 +23,11 @@ class Target:
     features: str
 
     @property
+    def registers(self) -> int:
+        """Of vectors."""
+        return 16 if self.bits < 512 and self.triple == _LINUX else 32
+
+    @property
     def lanes(self) -> int:
         """Numbers of 32 bits in a register."""
         return self.bits // 32
