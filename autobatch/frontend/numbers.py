@@ -18,8 +18,9 @@ from autobatch.frontend import values as v
 from autobatch.frontend.layouts import static_type
 from autobatch.frontend.needs import need
 from autobatch.frontend.numpy_arrays import kind_of
+from autobatch.frontend.recipes import trace_numbers
 from autobatch.frontend.state import State
-from autobatch.frontend.tracing import Untraceable, trace
+from autobatch.frontend.tracing import Untraceable
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Literal, Operand, Value
 from autobatch.ir.ops import Op, own
@@ -218,7 +219,7 @@ def unary(s: State, function: Callable[..., Any], value: v.Abstract) -> v.Leaf:
 def traced(s: State, function: Callable[..., Any], *args: v.Abstract) -> v.Leaf:
     """A function of numbers, traced; it must give one number."""
     try:
-        result = trace(s, function, args, {})
+        result = trace_numbers(s, function, args)
     except Untraceable as error:
         s.refuse(_first_line(error.error), "check the shapes and types of the operands")
     assert isinstance(result, v.Leaf)

@@ -6,7 +6,7 @@ import ast
 import inspect
 import linecache
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -92,10 +92,10 @@ def source_of(function: types.FunctionType, caller: Span = NOWHERE) -> FunctionS
             cure="write it in a file or a notebook cell; code made by exec or typed at a bare prompt has no text",
         )
     try:
-        tree = _parse(file, text)
+        _parse(file, text)
     except SyntaxError as error:
         raise _changed(function, file) from error
-    found = [n for n in _functions(tree) if _first_line(n) == code.co_firstlineno and _name(n) == code.co_name]
+    found = [n for n in _functions(file, text) if _first_line(n) == code.co_firstlineno and _name(n) == code.co_name]
     stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars]
     found = [n for n in found if _parameters(n) == parameters]
@@ -224,8 +224,10 @@ def _parse(file: str, text: str) -> ast.Module:
     return ast.parse(text, file)
 
 
-def _functions(tree: ast.Module) -> Iterator[FunctionNode | ast.AsyncFunctionDef]:
-    return (n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)))
+@lru_cache(maxsize=64)
+def _functions(file: str, text: str) -> Sequence[FunctionNode | ast.AsyncFunctionDef]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    return [n for n in ast.walk(_parse(file, text)) if isinstance(n, kinds)]
 
 
 def _first_line(node: FunctionNode | ast.AsyncFunctionDef) -> int:

@@ -122,6 +122,7 @@ class Memory:
     widened: set[tuple[Any, Any]] = field(default_factory=set)
     listed: dict[tuple[Any, Any], Layout] = field(default_factory=dict)
     traces: dict[Any, Any] = field(default_factory=dict)
+    recipes: dict[Any, Any] = field(default_factory=dict)
     sources: dict[Any, FunctionSource] = field(default_factory=dict)
     hidden: list[Value] = field(default_factory=list)
     free: dict[Any, FreeVariable] = field(default_factory=dict)

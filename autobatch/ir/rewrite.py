@@ -78,11 +78,13 @@ def copy_instruction(instruction: Instruction, env: dict[Value, Operand], fresh:
     """A copy of one instruction; see `copy_region`."""
 
     def sub(xs: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        return tuple(substitute(x, env) for x in xs)
+        return tuple([substitute(x, env) for x in xs])
 
     new: Instruction
     match instruction:
-        case Apply() | Call():
+        case Apply(results=results, op=op, operands=xs, span=span):
+            new = Apply(results, op, sub(xs), span)
+        case Call():
             new = replace(instruction, operands=sub(instruction.operands))
         case If(condition=condition, then=then, orelse=orelse):
             new = replace(
@@ -104,11 +106,13 @@ def copy_instruction(instruction: Instruction, env: dict[Value, Operand], fresh:
             new = replace(instruction, count=substitute(count, env), body=copy_region(body, env, fresh))
         case _:
             assert_never(instruction)
-    if fresh is not None:
-        results = fresh.like(instruction.results)
-        env.update(zip(instruction.results, results, strict=True))
-        new = replace(new, results=results)
-    return new
+    if fresh is None:
+        return new
+    results = fresh.like(instruction.results)
+    env.update(zip(instruction.results, results, strict=True))
+    if isinstance(new, Apply):  # nearly all of them
+        return Apply(results, new.op, new.operands, new.span)
+    return replace(new, results=results)
 
 
 def with_regions(instruction: Instruction, change: Callable[[Region], Region]) -> Instruction:
@@ -131,7 +135,9 @@ def with_operands(region: Region, put: Callable[[Operand], Operand]) -> Region:
 
     def each(i: Instruction) -> Instruction:
         match new := with_regions(i, lambda r: with_operands(r, put)):
-            case Apply(operands=xs) | Call(operands=xs):
+            case Apply(results=results, op=op, operands=xs, span=span):
+                return Apply(results, op, tuple(map(put, xs)), span)
+            case Call(operands=xs):
                 return replace(new, operands=tuple(map(put, xs)))
             case If(condition=condition):
                 return replace(new, condition=put(condition))

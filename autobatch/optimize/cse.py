@@ -28,6 +28,7 @@ def eliminate_common(module: Module) -> Module:
 def _region(region: Region, known: dict[Hashable, tuple[Value, ...]], env: dict[Value, Operand]) -> Region:
     """`known` are the operations of this region and of those around it, by key."""
     body: list[Instruction] = []
+    own: list[Hashable] = []
     for instruction in region.body:
         if isinstance(instruction, Apply):
             new = copy_instruction(instruction, env, None)
@@ -38,10 +39,13 @@ def _region(region: Region, known: dict[Hashable, tuple[Value, ...]], env: dict[
                 continue
             if key is not None:
                 known[key] = new.results
+                own.append(key)
             body.append(new)
         else:
-            inner = with_regions(instruction, lambda r: _region(r, dict(known), env))
+            inner = with_regions(instruction, lambda r: _region(r, known, env))
             body.append(copy_instruction(inner, env, None))
+    for key in own:
+        del known[key]  # what stands in a region is known in no other one beside it
     return Region(region.args, tuple(body), tuple(substitute(r, env) for r in region.results))
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import networkx as nx
 
-from autobatch.ir.core import Call, For, Function, If, Instruction, Map, Module, Operand, Region, Value, While
+from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Map, Module, Operand, Region, Value, While
 from autobatch.ir.rewrite import Fresh, calls, copy_region, substitute
 
 
@@ -92,5 +92,7 @@ def _nested(
             return replace(instruction, init=sub(init), condition=go(test), body=go(inner))
         case Map(count=n, body=inner):
             return replace(instruction, count=substitute(n, env), body=go(inner))
+        case Apply(results=results, op=op, operands=xs, span=span):
+            return Apply(results, op, sub(xs), span)
         case _:
             return replace(instruction, operands=sub(instruction.operands))

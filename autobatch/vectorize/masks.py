@@ -110,10 +110,10 @@ def mask_numeric_control(
     if any(isinstance(i, If) and i.condition in device for f in module.functions for i in walk(f.region)):
 
         def stands(branch: If) -> bool:
-            trial = _Masker(module, device, reads, turns, schema)
+            trial = _Masker(fresh, device, reads, turns, schema)
             return obstacle_in(trial.hoisted(with_regions(branch, trial.with_checks))[1]) is not None
 
-        reads = fallible(without_tests(module, device))
+        fresh, reads = Fresh(module), fallible(without_tests(module, device))
         later = depending_on(module, [module.shared[k] for k in unknown])
         whole, refused, found = speculate(
             module, device, reads, schema, obstacle_in, lambda b: b.condition not in later and stands(b)
@@ -121,7 +121,7 @@ def mask_numeric_control(
         if whole is not module:
             module, device, ahead = whole, on_device(whole), True
             in_front.update(found)
-    masker = _Masker(module, device, fallible(module), turns, schema)
+    masker = _Masker(Fresh(module), device, fallible(module), turns, schema)
     functions = tuple(replace(f, region=masker.region(masker.guard.region(f.region, {}))) for f in module.functions)
     return Masked(replace(module, functions=functions), {**masker.obstacles, **refused}, ahead, moved, in_front)
 
@@ -173,7 +173,7 @@ def take_gradients(
     if not has_gradients(module):
         return module, NOTHING
     device = numbers_of(module) if all_numbers else device_values(module, traced, numbers)
-    masker = _Masker(module, device, fallible(module), turns, schema)
+    masker = _Masker(Fresh(module), device, fallible(module), turns, schema)
     return close_gradients(module, masker.closed), masker.obstacles
 
 
@@ -186,10 +186,10 @@ class _Test(NamedTuple):
 
 class _Masker:
     def __init__(
-        self, module: Module, device: frozenset[Value], fallible: frozenset[Value], turns: Allowed, schema: Schema
+        self, fresh: Fresh, device: frozenset[Value], fallible: frozenset[Value], turns: Allowed, schema: Schema
     ) -> None:
         self.device, self.fallible, self.turns = set(device), set(fallible), turns
-        self.fresh, self.schema = Fresh(module), schema
+        self.fresh, self.schema = fresh, schema
         self.statuses = Statuses(self.fresh)
         self.guard = Guard(self.fresh, self.device)
         self.obstacles: dict[Span, Obstacle] = {}

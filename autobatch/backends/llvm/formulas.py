@@ -333,7 +333,13 @@ def called(name: str, formula: Formula) -> Callable[..., str]:
     def make(v: Vectors, *xs: str) -> str:
         lanes = "" if v.lanes == 1 else f"v{v.lanes}"
         symbol = f"@{name}.{lanes}f{v.bits_of_one}"
-        parameters = [f"%x{k}" for k in range(len(xs))]
+        if symbol not in v.f.called:
+            v.f.called.add(symbol)
+            define(v, symbol, len(xs))
+        return v.f.let(f"call {v.type} {symbol}({', '.join(f'{v.type} {x}' for x in xs)})")
+
+    def define(v: Vectors, symbol: str, count: int) -> None:
+        parameters = [f"%x{k}" for k in range(count)]
         heads = ", ".join(f"{v.type} {p}" for p in parameters)
         inner = Function(f"internal {v.type} {symbol}({heads}) nounwind")
         within = Vectors(inner, v.scalar, v.lanes)
@@ -341,7 +347,6 @@ def called(name: str, formula: Formula) -> Callable[..., str]:
         inner.do(f"ret {v.type} {found.text}")
         for declaration in (*inner.declarations, str(inner)):
             v.f.declare(declaration)
-        return v.f.let(f"call {v.type} {symbol}({', '.join(f'{v.type} {x}' for x in xs)})")
 
     return make
 

@@ -36,6 +36,13 @@ BUILD = {"reloc": "pic", "codemodel": "small"}
 """How the code reaches what belongs to it: as `link.py` expects."""
 
 
+LONG = 6000
+"""Lines of a text from which on LLVM runs few passes: those of its level 2 take four times as long on what is
+straight-line arithmetic in vectors, which they make no faster (benchmarks.startup: 5 % slower)."""
+IN_VECTORS = "llvm.loop.vectorize.enable"
+"""What a text holds that has loops for LLVM to make vectors of."""
+
+
 class RefusedError(Exception):
     """There is no machine code for that, and why; for which operation and for which line, where that is known."""
 
@@ -189,12 +196,27 @@ def _optimized(text: str, vectorize: bool, kind: Target | None) -> tuple[Any, An
     llvm, target = _llvm(), _machine(kind)
     parsed = llvm.parse_assembly(text)
     parsed.verify()
+    if text.count("\n") > LONG and IN_VECTORS not in text:
+        _shortly(llvm, parsed, target)
+        return target, parsed
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.slp_vectorization = False
     tuning.loop_unrolling = tuning.loop_vectorization = vectorize  # else it is written as wanted
     passes = llvm.create_pass_builder(target, tuning)
     passes.getModulePassManager().run(parsed, passes)
     return target, parsed
+
+
+def _shortly(llvm: Any, parsed: Any, target: Any) -> None:
+    """What a module of many instructions needs that is written in vectors already."""
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_simplify_cfg_pass()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_new_gvn_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_dead_code_elimination_pass()
+    passes.run(parsed, llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=2)))
 
 
 # ---- objects between runs of Python

@@ -17,6 +17,7 @@ class Function:
         self._slots: list[str] = []
         self.declarations: dict[str, None] = {}
         self.metadata: list[str] = []
+        self.called: set[str] = set()
         self._group: str | None = None
         self._lines: list[str] = []
         self._names = 0
