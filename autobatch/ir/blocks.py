@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from autobatch.ir.core import Apply, Operand, Value
+from autobatch.ir.core import Apply, Function, Operand, Value
 from autobatch.ir.types import BOOL, INT, Array
 from autobatch.source import NOWHERE, Span
 
@@ -99,7 +99,8 @@ class Site:
 class BlockProgram:
     """A function that ran by blocks, and all that it calls. `blocks[0]` is its entry. Operands of the operation set the
     registers `parameters`, then those of `captured`, which never change. `results` are registers. `forced`: the control
-    that no row can be laid out for; `functions`: the names of what became blocks. Two programs are equal if they are
+    that no row can be laid out for; `functions`: the names of what became blocks; `structured`: these functions before
+    that, the first one with the arguments `parameters` (`vectorize/structured.py`). Two programs are equal if they are
     one."""
 
     name: str
@@ -110,6 +111,7 @@ class BlockProgram:
     failures: tuple[Site, ...]
     forced: Span
     functions: tuple[str, ...] = ()
+    structured: tuple[Function, ...] = ()
 
     def __str__(self) -> str:
         return print_blocks(self)

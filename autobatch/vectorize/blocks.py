@@ -15,7 +15,7 @@ A parameter that every call hands on unchanged is captured: it is neither saved 
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, assert_never
 
@@ -43,6 +43,7 @@ from autobatch.ir.types import BOOL, INT, Array, Type
 from autobatch.source import Span
 from autobatch.vectorize.comprehensions import as_loop
 from autobatch.vectorize.indices import UNKNOWN, in_place, is_inside
+from autobatch.vectorize.structured import chosen, is_choice, structured
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class _Lowering:
         held = self.entry.region.args
         moving = [k for k, a in enumerate(held) if a not in self.same]
         results = tuple(self.returned(k, r.type) for k, r in enumerate(self.entry.region.results))
+        whole = structured(self.functions, self.module, self.operand, self.same.__contains__, self.fresh)
         program = BlockProgram(
             self.entry.name,
             tuple(held[k] for k in moving),
@@ -129,6 +131,7 @@ class _Lowering:
             tuple(self.failures),
             self.forced,
             tuple(f.name for f in self.functions),
+            whole,
         )
         return Lowered(with_saved_registers(program), (*moving, *self.captured))
 
@@ -233,8 +236,8 @@ class _Lowering:
                         draft.end = Jump(self.entries[instruction.callee].number)
                         return
                     draft = self.call(draft, instruction)
-                case If() if _is_choice(instruction):
-                    draft.body += self.chosen(instruction)
+                case If() if is_choice(instruction):
+                    draft.body += chosen(instruction, self.operand)
                 case If():
                     if last:
                         self.branch(draft, instruction, results, goal)
@@ -282,13 +285,6 @@ class _Lowering:
             self.start(arm)
             found = [yielded.get(x, x) if isinstance(x, Value) else x for x in results]
             self.region(arm, region.body, found, goal)
-
-    def chosen(self, branch: If) -> Iterator[Apply]:
-        """A branch between values that are there: no block for each."""
-        condition = self.operand(branch.condition)
-        for r, x, y in zip(branch.results, branch.then.results, branch.orelse.results, strict=True):
-            operands = (condition, self.operand(y), self.operand(x))
-            yield Apply((r,), Op("select_n", (), jax_compat.primitive("select_n")), operands, branch.span)
 
     def handed(self, call: Call) -> list[Move]:
         parameters = self.module.function(call.callee).region.args
@@ -356,17 +352,6 @@ def words(message: str) -> str:
     """A format string with words for the numbers that nobody knows here."""
     return "".join(
         text + (UNKNOWN if name is not None else "") for text, name, _, _ in string.Formatter().parse(message)
-    )
-
-
-def _is_choice(branch: If) -> bool:
-    """Does a branch compute nothing, and choose between values of one type?"""
-    if branch.then.body or branch.orelse.body or isinstance(branch.condition, Literal):
-        return False
-    pairs = zip(branch.results, branch.then.results, branch.orelse.results, strict=True)
-    return all(
-        isinstance(x, Value) and isinstance(y, Value) and isinstance(r.type, Array) and r.type == x.type == y.type
-        for r, x, y in pairs
     )
 
 

@@ -53,7 +53,7 @@ def library() -> Mapping[str, int]:
     library = ctypes.CDLL("libm.so.6")  # and with it the C library
     found = {}
     rounding = [f"{name}{of}" for name in ("fma", "floor", "ceil", "rint", "round", "roundeven") for of in ("", "f")]
-    for name in ("realloc", "free", "memcpy", "memmove", "memset", *rounding):
+    for name in ("malloc", "realloc", "free", "memcpy", "memmove", "memset", *rounding):
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         assert address is not None
         found[name] = address

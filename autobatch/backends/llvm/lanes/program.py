@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -156,11 +156,17 @@ class Gang:
     behind: list[Callable[[], None]] = field(default_factory=list)
     """What is written behind the loop over all rows."""
     warp: Warp | None = None
+    functions: list[str] = field(default_factory=list)
+    """The texts of functions that are called."""
 
     @property
     def threads(self) -> int:
         """How many threads have their scratch memory side by side."""
         return 1 if self.warp is None else self.warp.threads
+
+    def inside(self, w: Writer, frame: Frame) -> Gang:
+        """The same gang in a function that is called, without what is written behind its end."""
+        return replace(self, w=w, frame=frame, mask=None, behind=[])
 
     def constant(self, value: np.ndarray) -> Tensor:
         """An array that the program holds, as an operand more."""
@@ -212,7 +218,8 @@ def finished(f: Function, text: str, gang: Gang) -> Program:
     """The module of a function. RefusedError where its arrays do not fit on a stack."""
     if gang.w.reserved > ROOM:
         raise RefusedError(f"it needs {gang.w.reserved:,} bytes for its arrays, more than {ROOM:,}")
-    return Program("\n".join([*f.declarations, text, *f.metadata]), gang.constants, gang.scratch)
+    whole = [*f.declarations, *gang.functions, text, *f.metadata]
+    return Program("\n".join(whole), gang.constants, gang.scratch)
 
 
 def _handled(run: Callable[[Function, str, str, str], None]) -> tuple[Function, str]:

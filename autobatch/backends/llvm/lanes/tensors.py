@@ -181,7 +181,7 @@ def zeros(w: Writer, dtype: str, shape: tuple[int, ...]) -> Tensor:
 @dataclass(frozen=True)
 class Memory:
     """Numbers behind a pointer, in the order of rows: `width` of each for the lanes of a gang; or one, for all lanes
-    (`shared`) or because there is one lane. `threads`: so many threads have theirs side by side, the pointer is to
+    (`shared`) or because there is one lane. `threads`: so many threads or lanes have theirs side by side, the pointer is to
     those of one."""
 
     w: Writer
@@ -279,14 +279,14 @@ def apart(x: Tensor) -> Tensor:
 
 
 class Variable:
-    """An array that changes: in registers, or in memory."""
+    """An array that changes: in registers, or in memory. `shared`: few numbers, which are the same in all lanes."""
 
-    def __init__(self, w: Writer, dtype: str, shape: tuple[int, ...]) -> None:
+    def __init__(self, w: Writer, dtype: str, shape: tuple[int, ...], shared: bool = False) -> None:
         self.w, self.dtype, self.shape = w, dtype, shape
         size = math.prod(shape)
         self.memory = fresh(w, dtype, shape) if size > SMALL else None
         self.slots = (
-            [[w.slot(word(dtype)) for _ in range(words(dtype))] for _ in range(size)] if not self.memory else []
+            [[w.slot(word(dtype), shared) for _ in range(words(dtype))] for _ in range(size)] if not self.memory else []
         )
 
     def get(self) -> Tensor:

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.lanes.blocks import run_program
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import Environment, located, shape_of
 from autobatch.backends.llvm.lanes.pressure import most_at_once
@@ -28,6 +27,7 @@ from autobatch.backends.llvm.lanes.program import (
     Signature,
     finished,
 )
+from autobatch.backends.llvm.lanes.recursion import run_recursion
 from autobatch.backends.llvm.lanes.refill import Split, refilled
 from autobatch.backends.llvm.lanes.reverse import inner_gradient
 from autobatch.backends.llvm.lanes.tensors import Tensor, kept
@@ -73,7 +73,7 @@ class _Control(Control):
         try:
             if isinstance(instruction, Apply) and instruction.op.name == "blocks":
                 xs = [kept(self.w, self.read(x, env)) for x in instruction.operands]
-                return run_program(self.gang, instruction.op, xs)
+                return run_recursion(self.gang, instruction.op, xs, mask)
             return super().instruction(instruction, env, mask)
         except RefusedError as error:
             located(error, instruction)
@@ -117,8 +117,7 @@ def refusal(refused: RefusedError) -> UnsupportedError:
 
 def widths(whole: Whole) -> Iterator[int]:
     """Rows of a gang: as many as a vector has numbers of 32 bits, or one."""
-    recursive = any(isinstance(i, Apply) and i.op.name == "blocks" for i in walk(whole.region))
-    if not recursive and widest(whole.region, _varying(whole)) <= WIDEST:
+    if widest(whole.region, _varying(whole)) <= WIDEST:
         yield machine_code.host().target.lanes
     yield 1
 
@@ -128,7 +127,8 @@ def _wider(whole: Whole) -> Iterator[int]:
     other waits. Where twice the numbers are more than twice the registers it waits for memory instead. (Of Mandelbrot's
     loop it takes two thirds of the time, of noise, which holds 27 numbers at once, four fifths.)"""
     varying, target = _varying(whole), machine_code.host().target
-    if most_at_once(whole.region, varying) <= target.registers:
+    recursive = any(isinstance(i, Apply) and i.op.name == "blocks" for i in walk(whole.region))
+    if not recursive and most_at_once(whole.region, varying) <= target.registers:
         yield from (2 * n for n in widths(whole) if n > 1)
 
 

@@ -1,0 +1,316 @@
+"""Regions of a recursion under masks: straight code as blocks compute it, branches, loops; calls are `activations.py`.
+
+    m = mask & (x > 0)
+    if any(m): y = arm                 an arm that calls or loops runs only where a lane wants it
+    mask &= ~failed                    behind whatever checks, the lanes that have failed a check are gone
+
+What is computed between two instructions of control is computed as in a block: values that others read are rounded. A
+branch or a loop that all lanes share the test of is a jump, and what it yields stays one number.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from typing import assert_never
+
+from autobatch.backends.llvm.lanes.control import GUARDED, Control, cost
+from autobatch.backends.llvm.lanes.ops import Environment, shape_of
+from autobatch.backends.llvm.lanes.program import Gang
+from autobatch.backends.llvm.lanes.reverse import inner_gradient
+from autobatch.backends.llvm.lanes.tensors import (
+    Tensor,
+    Variable,
+    apart,
+    copied,
+    every,
+    kept,
+    registers,
+    scalar,
+    select,
+    set_all,
+    zeros,
+)
+from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Operand,
+    Region,
+    Value,
+    While,
+    walk,
+)
+from autobatch.ir.rewrite import free_values
+
+LEFT, LIMIT, FAILED = 0, 8, 16
+"""Where the state of a gang has the blocks that are left to it, the address that its stack must not go below, and the
+mask of lanes that have failed."""
+
+
+def bits(w: Writer, mask: Number) -> str:
+    """A mask as an integer."""
+    return w.f.let(f"bitcast {w.vector('i1')} {w.spread(mask).text} to i{w.width}")
+
+
+def lanes_of(w: Writer, bits: str) -> Number:
+    return Number(w.f.let(f"bitcast i{w.width} {bits} to {w.vector('i1')}"), "bool")
+
+
+class Regions(ABC):
+    """`uniform`: the values that all lanes share; `fails`: can a lane fail a check?"""
+
+    def __init__(self, gang: Gang, uniform: frozenset[Value], fails: bool) -> None:
+        self.gang, self.w, self.f, self.uniform, self.fails = gang, gang.w, gang.w.f, uniform, fails
+        self.control = Control(gang.w, gang.constant, partial(inner_gradient, gang))
+        self.given_up = self.f.name("given_up")
+
+    @abstractmethod
+    def called(self, call: Call, env: Environment, mask: Number, room: str) -> list[Tensor]:
+        """The results of a call. `room`: the entries that the stack has left behind it."""
+
+    def give_up(self, condition: str) -> None:
+        on = self.f.name("on")
+        self.f.branch(condition, self.given_up, on)
+        self.f.block(on, falls=False)
+
+    def charge(self, blocks: int) -> None:
+        """So many blocks are run, at most, by each lane."""
+        f = self.f
+        left = f.sub(f.load("i64", "%state", LEFT), blocks)
+        f.do(f"store i64 {left}, ptr {f.at('%state', LEFT)}")
+        self.give_up(f.let(f"icmp slt i64 {left}, 0"))
+
+    def alive(self, mask: Number) -> Number:
+        """The lanes of a mask that have not failed."""
+        if not self.fails:
+            return mask
+        failed = lanes_of(self.w, self.f.load(f"i{self.w.width}", "%state", FAILED))
+        return self.w.both(mask, self.w.negated(failed))
+
+    # ---- regions
+
+    def body(self, body: Sequence[Instruction], wanted: Sequence[Operand], env: Environment, mask: Number) -> Number:
+        """Runs instructions; `env` gets what the operands `wanted` and control read of it. The lanes that go on."""
+        at = 0
+        while at < len(body):
+            end = at
+            while end < len(body) and is_plain(body[end]):
+                end += 1
+            if end > at:
+                self.straight(body[at:end], (*body[end:],), wanted, env, mask)
+                at = end
+                continue
+            instruction = body[at]
+            env.update(zip(instruction.results, self.instruction(instruction, env, mask), strict=True))
+            mask = self.behind(instruction, env, mask)
+            at += 1
+        return mask
+
+    def straight(
+        self,
+        body: Sequence[Instruction],
+        rest: tuple[Instruction, ...],
+        wanted: Sequence[Operand],
+        env: Environment,
+        mask: Number,
+    ) -> None:
+        """What one block computes."""
+        made = {r for i in body for r in i.results}
+        live = tuple(v for v in free_values(Region((), rest, tuple(wanted))) if v in made)
+        self.control.region(Region((), tuple(body), live), (), env, mask)
+        for v in live:
+            env[v] = self.together(apart(kept(self.w, env[v]))) if v in self.uniform else apart(kept(self.w, env[v]))
+
+    def together(self, x: Tensor) -> Tensor:
+        """The numbers that all lanes share, as single ones."""
+        elements = [tuple(map(self.first, x.at(index))) for index in every(x.shape)]
+        return registers(self.w, x.dtype, x.shape, elements)
+
+    def first(self, x: Number) -> Number:
+        if x.shared:
+            return x
+        return Number(self.f.let(f"extractelement {self.w.type_of(x.dtype)} {x.text}, i32 0"), x.dtype, True)
+
+    def behind(self, instruction: Instruction, env: Environment, mask: Number) -> Number:
+        if isinstance(instruction, Apply):
+            return self.w.both(mask, self.control.read(instruction.operands[0], env).one())
+        return self.alive(mask)
+
+    def instruction(self, i: Instruction, env: Environment, mask: Number) -> list[Tensor]:
+        match i:
+            case Apply():
+                self.check(i, env, mask)
+                return []
+            case If():
+                return self.branch(i, env, mask)
+            case For(count=count):
+                if isinstance(count, Literal) or count in self.uniform:
+                    return self.counted(i, env, mask)
+                return self.uneven(i, env, mask)
+            case While():
+                return self.conditional(i, env, mask)
+            case Call():
+                return self.called(i, env, mask, self.f.sub("%room", 1))
+            case Map():
+                raise RefusedError("lists")
+            case _:
+                assert_never(i)
+
+    def check(self, i: Apply, env: Environment, mask: Number) -> None:
+        f, w = self.f, self.w
+        bad = bits(w, w.both(mask, w.negated(self.control.read(i.operands[0], env).one())))
+        place, of = f.at("%state", FAILED), f"i{w.width}"
+        found = f.let(f"or {of} {f.let(f'load {of}, ptr {place}')}, {bad}")
+        f.do(f"store {of} {found}, ptr {place}")
+
+    # ---- branches
+
+    def sides(self, condition: Number, mask: Number) -> tuple[Number, Number]:
+        return self.w.both(mask, condition), self.w.both(mask, self.w.negated(condition))
+
+    def is_guarded(self, region: Region) -> bool:
+        return cost(region) >= GUARDED or not all(map(is_plain, walk(region)))
+
+    def branch(self, branch: If, env: Environment, mask: Number) -> list[Tensor]:
+        w = self.w
+        condition = self.control.read(branch.condition, env).one()
+        if condition.shared:
+            found = self.variables(branch.results)
+            with self.f.when(condition.text) as otherwise:
+                set_all(w, found, self.region(branch.then, (), env, mask))
+                otherwise()
+                set_all(w, found, self.region(branch.orelse, (), env, mask))
+            return [copied(w, v.get()) for v in found]
+        arms = zip((branch.then, branch.orelse), self.sides(condition, mask), strict=True)
+        sides = [self.arm(region, env, inside, branch.results) for region, inside in arms]
+        return [kept(w, select(w, condition, x, y)) for x, y in zip(*sides, strict=True)]
+
+    def arm(self, region: Region, env: Environment, inside: Number, results: Sequence[Value]) -> list[Tensor]:
+        if not self.is_guarded(region):
+            return self.region(region, (), env, inside)
+        found = self.cleared(results)
+        with self.f.when(self.w.any(inside)):
+            set_all(self.w, found, self.region(region, (), env, inside))
+        return [copied(self.w, v.get()) for v in found]
+
+    def cleared(self, of: Sequence[Operand]) -> list[Variable]:
+        found = [Variable(self.w, *shape_of(x.type)) for x in of]
+        for v in found:
+            v.set(zeros(self.w, v.dtype, v.shape))
+        return found
+
+    def variables(self, of: Sequence[Value]) -> list[Variable]:
+        return [Variable(self.w, *shape_of(v.type), v in self.uniform) for v in of]
+
+    def region(self, region: Region, args: Sequence[Tensor], env: Environment, mask: Number) -> list[Tensor]:
+        inner = {**env, **dict(zip(region.args, args, strict=True))}
+        self.body(region.body, region.results, inner, mask)
+        return [self.control.read(x, inner) for x in region.results]
+
+    # ---- loops
+
+    def conditional(self, loop: While, env: Environment, mask: Number) -> list[Tensor]:
+        w = self.w
+        carried = self.variables(loop.body.args)
+        set_all(w, carried, [self.control.read(x, env) for x in loop.init])
+        goes_on = w.slot("bool")
+        active = self.alive(mask)
+
+        def more() -> str:
+            self.charge(blocks_of(loop.condition) + blocks_of(loop.body))
+            (test,) = self.region(loop.condition, [v.get() for v in carried], env, self.alive(active))
+            goes_on.set(w.both(self.alive(active), test.one()))
+            return w.any(goes_on.get())
+
+        with self.f.whilst(more):
+            self.turn(loop.body, [v.get() for v in carried], carried, env, goes_on.get())
+        return [copied(w, v.get()) for v in carried]
+
+    def turn(
+        self, body: Region, args: Sequence[Tensor], carried: Sequence[Variable], env: Environment, active: Number
+    ) -> None:
+        found = self.region(body, [copied(self.w, x) for x in args], env, active)
+        kinds = body.args[len(body.args) - len(carried) :]
+        held = [
+            x if a in self.uniform else select(self.w, active, x, v.get())
+            for a, x, v in zip(kinds, found, carried, strict=True)
+        ]
+        set_all(self.w, carried, held)
+
+    def counted(self, loop: For, env: Environment, mask: Number) -> list[Tensor]:
+        """All lanes have the same number of turns."""
+        f, w = self.f, self.w
+        carried = self.variables(loop.body.args[1:])
+        set_all(w, carried, [self.control.read(x, env) for x in loop.init])
+        if isinstance(loop.count, Literal) and isinstance(loop.count.value, int):
+            count, charged = str(max(0, loop.count.value)), True
+        else:
+            held = w.cast("sext", self.control.read(loop.count, env).one(), "int64")
+            count, charged = w.intrinsic("smax", held, w.constant(0, "int64")).text, False
+        with f.loop(0, count, 1) as index:
+            if not charged:
+                self.charge(1 + blocks_of(loop.body))
+            args = [self.index(loop, index), *(v.get() for v in carried)]
+            found = self.region(loop.body, [copied(w, x) for x in args], env, self.alive(mask))
+            set_all(w, carried, found)
+        return [copied(w, v.get()) for v in carried]
+
+    def uneven(self, loop: For, env: Environment, mask: Number) -> list[Tensor]:
+        """Each lane has its own number of turns."""
+        f, w = self.f, self.w
+        count = self.control.read(loop.count, env).one()
+        carried = self.variables(loop.body.args[1:])
+        set_all(w, carried, [self.control.read(x, env) for x in loop.init])
+        turn, goes_on = f.slot(0), w.slot("bool")
+
+        def more() -> str:
+            self.charge(1 + blocks_of(loop.body))
+            at = self.index(loop, f.get(turn)).one()
+            goes_on.set(w.both(self.alive(mask), w.instruction("icmp slt", at, count, "bool")))
+            return w.any(goes_on.get())
+
+        with f.whilst(more):
+            args = [self.index(loop, f.get(turn)), *(v.get() for v in carried)]
+            self.turn(loop.body, args, carried, env, goes_on.get())
+            f.set(turn, f.add(f.get(turn), 1))
+        return [copied(w, v.get()) for v in carried]
+
+    def index(self, loop: For, turn: str) -> Tensor:
+        dtype, _ = shape_of(loop.body.args[0].type)
+        whole = Number(turn, "int64", True)
+        return scalar(whole if dtype == "int64" else self.w.cast("trunc", whole, dtype))
+
+
+def is_plain(i: Instruction) -> bool:
+    """Does it compute numbers, and nothing else?"""
+    return isinstance(i, Apply) and i.op.name != "check"
+
+
+def blocks_of(region: Region) -> int:
+    """How many blocks a lane may run in a region, but for turns that are charged one by one."""
+    found = 1
+    for i in region.body:
+        match i:
+            case Apply():
+                found += int(not is_plain(i))
+            case If(then=then, orelse=orelse):
+                found += 1 + max(blocks_of(then), blocks_of(orelse))
+            case For(count=Literal(value=int() as count), body=body):
+                found += 2 + max(0, count) * (1 + blocks_of(body))
+            case For() | While():
+                found += 2
+            case Call():
+                found += 1
+            case Map():
+                raise AssertionError("a loop by now")
+            case _:
+                assert_never(i)
+    return found
