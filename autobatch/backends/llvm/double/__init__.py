@@ -7,6 +7,7 @@
     arcs           asin, acos, atan, atan2
     errors         erf, erfc, and the inverse of erf
     factorials     lgamma, digamma
+    zeros          both of them where they vanish below 0
     steps          cube roots, remainders, neighbours
 
 Polynomials without a comment were fitted by interpolation at Chebyshev's points, which is within little of the best
