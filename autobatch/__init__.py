@@ -23,6 +23,7 @@ from autobatch.errors import (
     TypeConflictError,
     UnsupportedError,
 )
+from autobatch.exported import Exported, load_exported
 from autobatch.grouped import load, pack
 from autobatch.host_memory import keep_memory
 from autobatch.loader import Loader
@@ -43,6 +44,7 @@ __all__ = [
     "CacheInfo",
     "Error",
     "ExampleError",
+    "Exported",
     "Failure",
     "Failures",
     "Loader",
@@ -60,6 +62,7 @@ __all__ = [
     "jvp",
     "keep_memory",
     "load",
+    "load_exported",
     "options",
     "pack",
     "per_example_grad",

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
@@ -27,7 +28,8 @@ from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, positio
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
 from autobatch.data import Known, fixed_by, gather
-from autobatch.errors import BatchError, SourceError, UnsupportedError
+from autobatch.errors import BatchError, SourceError
+from autobatch.exporting import PLATFORMS, Calling
 from autobatch.grouped import GroupedBatch, whole_arrays
 from autobatch.groups import Group
 from autobatch.inspection import Lowered, LoweredGroups, Parts, lowered
@@ -76,10 +78,10 @@ class Batched(Generic[P, R]):
         self.settings = settings
         self.planner: Batched[..., Any] = self  # what batches are planned for: methods of all instances are one
         self._receiver: tuple[Any, ...] = ()
-        self._signature = _signature(fun)
+        self._signature = plain.signature_of(fun)
         self._positions = positions_of(self._signature)
         self._is_method = False
-        if not _in_class(fun):
+        if not plain.is_in_class(fun):
             self._entries  # noqa: B018  wrong axes are refused here; those of a method at its first call
         unknown = settings.static - set(self._signature.parameters)
         if unknown:
@@ -134,7 +136,19 @@ class Batched(Generic[P, R]):
         """The program that this call would run, without running it: text of every stage, cost, executable. Where arrays
         differ in shape by example, those of each group (`.groups`)."""
         bound = self.bound(args, kwargs)
-        return lowered(self._prepare_apart(bound), self._call_compiled, bound)
+        calling = Calling(self.axes(), lambda: self._cache.static)
+        return lowered(self._prepare_apart(bound), self._call_compiled, bound, calling)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *args: Any,
+        platforms: str | Sequence[str] = PLATFORMS,
+        vjp_order: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        """`f.lower(*args, **kwargs).export(path)`: a file for processes without the source; see `Lowered.export`."""
+        self.lower(*args, **kwargs).export(path, platforms=platforms, vjp_order=vjp_order)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation | GroupedExplanation:
         """What the compiler does with each line for this call, and what the call costs: as text (`str`), as one HTML
@@ -375,22 +389,6 @@ def _leaves(form: Any) -> Iterator[Any]:
             yield from _leaves(child)
     else:
         yield form
-
-
-def _signature(fun: Callable[..., Any]) -> inspect.Signature:
-    try:
-        return inspect.signature(fun)
-    except ValueError:
-        raise UnsupportedError(
-            f"{getattr(fun, '__name__', fun)!s} does not tell its parameters",
-            cure="batch a function that calls it: `lambda x: ...`",
-        ) from None
-
-
-def _in_class(fun: Callable[..., Any]) -> bool:
-    """Was it written in the body of a class?"""
-    outer = getattr(fun, "__qualname__", "").rpartition(".")[0]
-    return bool(outer) and not outer.endswith("<locals>")
 
 
 def _rebuilt(fun: Callable[..., Any], settings: Settings) -> Batched[..., Any]:

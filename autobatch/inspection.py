@@ -6,12 +6,14 @@ Where the examples are in groups by the shapes of their arrays, each group has a
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from typing import overload
 
 from autobatch.arguments import Bound
 from autobatch.compiled import Compiled, CompiledFor, Executable
 from autobatch.errors import BatchError
+from autobatch.exporting import PLATFORMS, Calling, export
 from autobatch.handles import Call, NativeCompiled, NativeGroups
 from autobatch.prepared import Prepared
 from autobatch.runtime.columns import Ints
@@ -26,9 +28,9 @@ Parts = Sequence[tuple[Ints, Prepared]]
 """The groups of a call by the shapes of arrays: the numbers of their examples, and what runs."""
 
 
-def lowered(parts: Parts, call: Call, bound: Bound) -> Lowered | LoweredGroups:
+def lowered(parts: Parts, call: Call, bound: Bound, calling: Calling) -> Lowered | LoweredGroups:
     """The program of a call, whose arguments are `bound`, or those of its groups."""
-    found = [Lowered(p, call, bound) for _, p in parts]
+    found = [Lowered(p, call, bound, calling) for _, p in parts]
     return found[0] if len(found) == 1 else LoweredGroups(found, [m for m, _ in parts], shapes_of(parts), call)
 
 
@@ -40,7 +42,8 @@ def shapes_of(parts: Parts) -> list[dict[str, str]]:
 class Lowered:
     """A program for the types and the size class of one call."""
 
-    def __init__(self, prepared: Prepared, call: Call, bound: Bound) -> None:
+    def __init__(self, prepared: Prepared, call: Call, bound: Bound, calling: Calling) -> None:
+        self._calling = calling
         self._prepared, self._program, self._call, self._bound = prepared, prepared.program, call, bound
         self._shared, self._signature = prepared.shared, prepared.ready.signature
         self._tables = dict(prepared.ready.tables)
@@ -85,6 +88,19 @@ class Lowered:
     def compile_by_xla(self) -> Compiled:
         """The executable of XLA."""
         return Compiled([self.executable_for()], self._call)
+
+    def export(
+        self, path: str | os.PathLike[str], *, platforms: str | Sequence[str] = PLATFORMS, vjp_order: int = 0
+    ) -> None:
+        """Write the program to a file that `ab.load_exported` reads, in a process that needs no source of the function.
+
+        It is for batches of as many examples as this call has, or fewer, with as many rows as there is room for in its
+        size class; `f.explain` says how many. `platforms`: those of "cpu", "cuda", "rocm" and "tpu" that it can run on.
+        `vjp_order`: how often it can be differentiated in reverse (`jax.grad` by shared arguments).
+
+        What is static (strings, functions, what `static` names) and what the function has closed over is part of the
+        file. Raises BatchError where the result has a form that no file holds, as pytrees of the user's."""
+        export(path, self._prepared, self._bound, self._calling, platforms, vjp_order)
 
     def executable_for(self, target: Target | None = None) -> Executable:
         """What XLA makes of the program, for this machine or another."""
@@ -131,6 +147,15 @@ class LoweredGroups:
         if all(p.compiled.native is not None for p in programs):
             return NativeGroups(programs, self._call)
         return Compiled([e for g in self.groups for e in g.compile_by_xla().executables], self._call)
+
+    def export(
+        self, path: str | os.PathLike[str], *, platforms: str | Sequence[str] = PLATFORMS, vjp_order: int = 0
+    ) -> None:
+        """BatchError: a file has one program, and these are several."""
+        raise BatchError(
+            f"the examples are in {len(self.groups)} groups by the shapes of their arrays, each of which has a program "
+            "of its own; export f.lower(...) for the examples of one shape"
+        )
 
     def cost(self) -> dict[str, float]:
         """What XLA counts, summed over the groups; see `Lowered.cost`."""

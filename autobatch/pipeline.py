@@ -149,6 +149,11 @@ class Program:
     def schedule(self) -> Schedule:
         return self._made.schedule
 
+    @property
+    def request(self) -> TableRequest:
+        """The tables that a plan is turned into."""
+        return self._request
+
     @functools.cached_property
     def _request(self) -> TableRequest:
         return table_request(self.schedule, self.options.widths, _machine(self.schedule, self.options))

@@ -1,7 +1,8 @@
-"""Batched functions as plain Python: `f.example`, `f.loop` and `disable`."""
+"""Batched functions as plain Python: their parameters, `f.example`, `f.loop` and `disable`."""
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.arguments import Bound
-from autobatch.errors import ExampleError, Failure
+from autobatch.errors import ExampleError, Failure, UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.objects import stack
 from autobatch.results import Failures
@@ -105,3 +106,20 @@ def run_stacked(function: Callable[..., Any], bound: Bound, name: str, *, masks:
 def _unpacked(bound: Bound) -> Bound:
     """The same arguments with the objects of every batch, made once."""
     return bound.with_slots(lambda s: replace(s, kind="list", values=s.values.to_list()) if s.kind == "batch" else s)
+
+
+def signature_of(fun: Callable[..., Any]) -> inspect.Signature:
+    """The parameters of a function. Raises UnsupportedError for one that does not tell."""
+    try:
+        return inspect.signature(fun)
+    except ValueError:
+        raise UnsupportedError(
+            f"{getattr(fun, '__name__', fun)!s} does not tell its parameters",
+            cure="batch a function that calls it: `lambda x: ...`",
+        ) from None
+
+
+def is_in_class(fun: Callable[..., Any]) -> bool:
+    """Was it written in the body of a class?"""
+    outer = getattr(fun, "__qualname__", "").rpartition(".")[0]
+    return bool(outer) and not outer.endswith("<locals>")

@@ -82,6 +82,11 @@ class Specialisations:
         self._seen: tuple[_Seen, ...] = ()
         self._lock = threading.RLock()
 
+    @property
+    def static(self) -> frozenset[str]:
+        """The names of the shared integers that programs have to know."""
+        return self._static
+
     def _again(self, bound: Bound, examples: Examples, options: Options) -> tuple[Program, list[Any]] | None:
         """The program for a call that looks like one before it, and the call's shared leaves; made without a key."""
         form, held, x64 = bound.key, examples.looks, transfer.x64()

@@ -1,13 +1,12 @@
 """Packed data on disk: one `.npz` file, arrays as they are and a JSON text for the schema. No pickle.
 
 Classes and enums are stored as `module:qualified.name` and imported by that name when the file is loaded, as pickle
-would; no code of the file itself is run.
+would; no code of the file itself is run. A class that is not here may have a stand-in (`stand_ins.py`).
 """
 
 from __future__ import annotations
 
 import enum
-import importlib
 import json
 import os
 import zipfile
@@ -22,6 +21,7 @@ from autobatch.ir import jax_compat
 from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.schema import Class, Field, ListStore, Schema, Store
+from autobatch.runtime.stand_ins import class_of, name_of
 
 _FORMAT = "autobatch columns 2"
 AnyArray = np.ndarray[Any, Any]
@@ -108,7 +108,7 @@ def _schema_to_json(schema: Schema) -> dict[str, Any]:
         "stores": [
             {
                 "name": s.name,
-                "classes": [[c.name, c.kind, None if c.cls is None else _name_of(c.cls), c.keys] for c in s.classes],
+                "classes": [[c.name, c.kind, None if c.cls is None else name_of(c.cls), c.keys] for c in s.classes],
                 "fields": [
                     [f.name, _type_to_json(f.type), f.column, f.classes, f.optional, f.always_none, f.nullable, f.numpy]
                     for f in s.fields
@@ -125,7 +125,7 @@ def _schema_from_json(text: dict[str, Any], path: str) -> Schema:
     stores = []
     for s in text["stores"]:
         classes = [
-            Class(n, kind, None if c is None else _class_of(c, path), tuple(keys)) for n, kind, c, keys in s["classes"]
+            Class(n, kind, None if c is None else class_of(c, path), tuple(keys)) for n, kind, c, keys in s["classes"]
         ]
         fields = [Field(n, _type_from_json(t), column, tuple(ks), *flags) for n, t, column, ks, *flags in s["fields"]]
         stores.append(Store(s["name"], tuple(classes), tuple(fields)))
@@ -165,35 +165,15 @@ def _type_from_json(text: list[Any]) -> Type:
 
 def _words_to_json(words: tuple[Any, ...]) -> dict[str, Any]:
     if words and isinstance(words[0], enum.Enum):
-        return {"enum": _name_of(type(words[0])), "members": [w.name for w in words]}
+        return {"enum": name_of(type(words[0])), "members": [w.name for w in words]}
     return {"strings": words}
 
 
 def _words_from_json(text: dict[str, Any], path: str) -> tuple[Any, ...]:
     if "strings" in text:
         return tuple(text["strings"])
-    cls = _class_of(text["enum"], path)
+    cls = class_of(text["enum"], path)
     try:
         return tuple(cls[name] for name in text["members"])  # type: ignore[index]
     except KeyError as error:
         raise BatchError(f"{path}: the enum {text['enum']} has no member {error} any more") from None
-
-
-def _name_of(cls: type) -> str:
-    if "<locals>" in cls.__qualname__:
-        raise BatchError(f"{cls.__qualname__} is defined in a function, so no file can name it; move it to a module")
-    return f"{cls.__module__}:{cls.__qualname__}"
-
-
-def _class_of(name: str, path: str) -> type:
-    """The class with the name that `_name_of` gave it."""
-    module, _, qualname = name.partition(":")
-    try:
-        held: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            held = getattr(held, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise BatchError(f"{path} holds objects of class {name}, which cannot be imported: {error}") from None
-    if not isinstance(held, type):
-        raise BatchError(f"{path} holds objects of class {name}, which is no class any more")
-    return held
