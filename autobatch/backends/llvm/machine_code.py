@@ -26,6 +26,7 @@ import jax
 
 from autobatch.backends.llvm.ffi import HANDLER, INTERFACE, capsule
 from autobatch.backends.llvm.link import Code, LinkError, link
+from autobatch.backends.llvm.processor import defined
 from autobatch.backends.llvm.targets import BY_WIDTH, Target, of_flags
 from autobatch.options import user_cache_folder
 from autobatch.source import Span
@@ -109,7 +110,8 @@ def host() -> Host:
 
 def target_name(stem: str, text: str) -> str:
     """What XLA knows some code by."""
-    digest = hashlib.sha256("\n".join([text, host().identity, *BUILD.values()]).encode()).hexdigest()[:16]
+    whole = defined(text, host().target)
+    digest = hashlib.sha256("\n".join([whole, host().identity, *BUILD.values()]).encode()).hexdigest()[:16]
     return f"autobatch_{stem}_{digest}"
 
 
@@ -194,7 +196,7 @@ def _machine(target: Target | None) -> Any:
 
 def _optimized(text: str, vectorize: bool, kind: Target | None) -> tuple[Any, Any]:
     llvm, target = _llvm(), _machine(kind)
-    parsed = llvm.parse_assembly(text)
+    parsed = llvm.parse_assembly(defined(text, kind or host().target))
     parsed.verify()
     if text.count("\n") > LONG and IN_VECTORS not in text:
         _shortly(llvm, parsed, target)
@@ -210,6 +212,7 @@ def _optimized(text: str, vectorize: bool, kind: Target | None) -> tuple[Any, An
 def _shortly(llvm: Any, parsed: Any, target: Any) -> None:
     """What a module of many instructions needs that is written in vectors already."""
     passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
     passes.add_simplify_cfg_pass()
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()

@@ -11,7 +11,7 @@ import math
 from autobatch.backends.llvm.double.arcs import TAN_OF_EIGHTH
 from autobatch.backends.llvm.double.circle import angle, or_nan_of_infinity
 from autobatch.backends.llvm.double.exponentials import LN2, LOG2_E, or_nan
-from autobatch.backends.llvm.double.logarithms import or_special, power_or_special
+from autobatch.backends.llvm.double.logarithms import or_special
 from autobatch.backends.llvm.formulas import (
     INFINITY,
     NAN,
@@ -19,7 +19,6 @@ from autobatch.backends.llvm.formulas import (
     absolute,
     clamped,
     fma,
-    greatest,
     in_double,
     least,
     nearest,
@@ -81,10 +80,6 @@ def _log(x: Real) -> Real:
     m = ((above & 0x000FFFFFFFFFFFFF) + ROOT_OF_HALF).bits_as_float()
     s = (m - 1.0) / (m + 1.0)
     return fma(n, LN2[0], fma(n, LN2[1], s * polynomial(s * s, LOG_TERMS)))
-
-
-def _pow(x: Real, y: Real) -> Real:
-    return power_or_special(x, y, exp_of_double(y * _log(greatest(absolute(x), 1e-300))))
 
 
 def _expm1(x: Real) -> Real:
@@ -199,7 +194,6 @@ def _tan(x: Real) -> Real:
 exp2 = in_double(lambda x: or_nan(x, exp_of_double(x * LN2[0])))
 expm1 = in_double(_expm1)
 log1p = in_double(_log1p)
-pow = in_double(_pow)
 sinh = in_double(_sinh)
 cosh = in_double(_cosh)
 sin = in_double(_sin)

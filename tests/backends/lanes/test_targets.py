@@ -3,6 +3,7 @@
 import struct
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from autobatch.backends.llvm import machine_code, targets
@@ -57,6 +58,50 @@ def test_results_are_the_same_bits_on_every_kind_of_processor():
     xs, live = (rows(), rows(), rows(19)), jnp.arange(COUNT) % 7 != 2
     kinds = BY_WIDTH[BY_WIDTH.index(HOST.target) :]
     assert_same({k.name: compiled(numbers, xs, [True] * 3, 4, k)(xs, live) for k in kinds})
+
+
+def special(x, y):
+    """What a processor may have instructions for, of numbers that they treat differently."""
+    return jnp.exp(x), jnp.log(x), x**y, jnp.exp(y)
+
+
+def test_instructions_of_one_processor_give_the_bits_of_all():
+    """In vectors of 16 and 32 numbers, which AVX-512 has and others have not."""
+    ends = [
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        -1.0,
+        -1e-40,
+        1e-45,
+        1e-40,
+        2.0**-126,
+        1.0,
+        0.75,
+        1.5,
+        3e38,
+        88.8,
+        -103.9,
+    ]
+    numbers = np.concatenate([ends, np.random.default_rng(0).normal(size=16), [89.5, -87.4, 0.1, 1e9, -1e9]])
+    x, y = (a.ravel().astype(np.float32) for a in np.meshgrid(numbers, numbers))
+    live, kinds = jnp.ones(len(x), bool), BY_WIDTH[BY_WIDTH.index(HOST.target) :]
+    found = {
+        f"{k.name} {n}": compiled(special, (x, y), [True] * 2, n, k)((x, y), live) for k in kinds for n in (1, 16, 32)
+    }
+    assert_same(found)
+    assert not np.isnan(np.asarray(found[f"{HOST.target.name} 16"][1])[x > 0]).any()
+
+
+def test_a_text_that_asks_for_steps_gets_them():
+    made, _ = written(special, (rows(), rows()), [True] * 2, 16)
+    assert "declare <16 x float> @ab_scaled.v16f32" in made.text
+    for kind, instruction in ((AVX512, "vscalefps"), (AVX2, "vpslld")):
+        text = machine_code.assembly(made.text, True, kind)
+        assert instruction in text
+        assert "ab_scaled" not in text, "no call"
 
 
 def test_neon():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from autobatch.backends.llvm import functions, single, wide, wide_special
+from autobatch.backends.llvm import single, wide, wide_special
 from autobatch.backends.llvm.double import arcs, circle, errors, exponentials, factorials, logarithms, steps
 from autobatch.backends.llvm.formulas import Formula, called, in_double, inline
 from autobatch.backends.llvm.lanes.writer import Number, Writer
@@ -70,15 +70,15 @@ FLOATS: Mapping[str, Callable[..., Number]] = {
     "erf": _both("erf", wide_special.erf, errors.erf),
     "erf_inv": _both("erf_inv", wide_special.erf_inv, errors.inverse_of_erf),
     "erfc": _both("erfc", wide_special.erfc, errors.erfc),
-    "exp": of_floats("exp", {"float32": lambda v, x: functions.exp(v, x), "float64": _once("exp", exponentials.exp)}),
+    "exp": _short("exp", single.exp, exponentials.exp),
     "exp2": _both("exp2", wide.exp2, exponentials.exp2),
     "expm1": _both("expm1", wide.expm1, exponentials.expm1),
     "lgamma": _both("lgamma", wide_special.lgamma, factorials.lgamma),
-    "log": of_floats("log", {"float32": lambda v, x: functions.log(v, x), "float64": _once("log", logarithms.log)}),
+    "log": _short("log", single.log, logarithms.log),
     "log1p": _both("log1p", wide.log1p, logarithms.log1p),
     "logistic": _both("logistic", wide.logistic, exponentials.logistic),
     "nextafter": _both("nextafter", steps.neighbour, steps.neighbour),
-    "pow": _both("pow", wide.pow, logarithms.pow),
+    "pow": _both("pow", single.pow, logarithms.pow),
     "rem": _both("rem", steps.remainder, steps.remainder),
     "sin": _short("sin", single.sin, circle.sin),
     "sinh": _both("sinh", wide.sinh, exponentials.sinh),
