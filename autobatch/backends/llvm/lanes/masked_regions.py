@@ -177,7 +177,7 @@ class Regions(ABC):
         return self.w.both(mask, condition), self.w.both(mask, self.w.negated(condition))
 
     def is_guarded(self, region: Region) -> bool:
-        return cost(region) >= GUARDED or not all(map(is_plain, walk(region)))
+        return cost(region) >= GUARDED or not all(is_plain(i) or isinstance(i, If) for i in walk(region))
 
     def branch(self, branch: If, env: Environment, mask: Number) -> list[Tensor]:
         w = self.w
