@@ -18,14 +18,15 @@ import numpy as np
 
 from autobatch.autodiff.rules import inner_pullback
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.lanes.blocks import library, run_program
+from autobatch.backends.llvm.lanes.blocks import library
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Body, Gang, Operand, OverRows, Program, Result, Signature, program
+from autobatch.backends.llvm.lanes.recursion import run_recursion
 from autobatch.backends.llvm.lanes.refill import Split, refilled
 from autobatch.backends.llvm.lanes.reverse import inner_gradient, pulled_back
 from autobatch.backends.llvm.lanes.tensors import KEY, Tensor
-from autobatch.backends.llvm.lanes.widths import widest
+from autobatch.backends.llvm.lanes.widths import widest_of
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Value, While, walk
@@ -175,7 +176,7 @@ def _widths(op: Op, varying: Sequence[bool]) -> Iterator[int]:
     while op.name == "pullback":
         given = [number is None and next(rest) for number in op["rule"].numbers]
         op, rest = op["rule"].op, iter(given)
-    if op.name != "blocks" and widest(op["region"], list(rest)) <= WIDEST:
+    if widest_of(op, list(rest)) <= WIDEST:
         yield machine_code.host().target.lanes
     yield 1
 
@@ -193,7 +194,7 @@ def _signature(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Signature
 
     def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
         if op.name == "blocks":
-            return run_program(gang, op, xs)
+            return run_recursion(gang, op, xs, gang.mask)
         return Control(gang.w, gang.constant, partial(inner_gradient, gang)).region(op["region"], xs, {}, gang.mask)
 
     return Signature(operands, tuple(Result(*shape_of(t)) for t in types), masked), body

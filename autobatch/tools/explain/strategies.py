@@ -79,7 +79,10 @@ def strategies(program: Program, equations: Sequence[Equation], loops: str) -> t
 
 def _alone(equation: Compute, loops: str) -> str:
     """How a program of blocks runs, where that is machine code."""
-    return "; machine code, row after row" if gang(equation.op, _varying(equation), loops) else ""
+    width = gang(equation.op, _varying(equation), loops)
+    if width is None:
+        return ""
+    return "; machine code, row after row" if width == 1 else f"; machine code, gangs of {width} rows"
 
 
 def _varying(equation: Compute) -> list[bool]:

@@ -181,8 +181,8 @@ def zeros(w: Writer, dtype: str, shape: tuple[int, ...]) -> Tensor:
 @dataclass(frozen=True)
 class Memory:
     """Numbers behind a pointer, in the order of rows: `width` of each for the lanes of a gang; or one, for all lanes
-    (`shared`) or because there is one lane. `threads`: so many threads or lanes have theirs side by side, the pointer is to
-    those of one."""
+    (`shared`) or because there is one lane. `threads`: so many threads or lanes have theirs side by side, the pointer
+    is to those of one."""
 
     w: Writer
     pointer: str
