@@ -292,7 +292,7 @@ class Batched(Generic[P, R]):
 
     def _prepare_apart(self, bound: Bound) -> Parts:
         """As `prepare`, for each group of examples of one shape, with the numbers of its examples."""
-        by_shape = self._by_shape(self.prepare)
+        by_shape = self._by_shape(lambda part: self.prepare(part, runs=True))
         by_shape.apart = True
         return [(part.members, part.result) for part in by_shape.run(bound)]
 
@@ -321,7 +321,7 @@ class Batched(Generic[P, R]):
             return Request(key, args, kwargs, sharing, (*sharing.numpy, *examples.numpy), bound.orders)
 
         try:
-            program, leaves = self._cache.find(request, bound, self.planner, examples, chosen)
+            found = self._cache.find((backend, settings.on_error), request, bound, self.planner, examples, chosen)
         except SourceError as error:
             if ragged := ragged_names(examples.schema):
                 raise RaggedRefused(error, ragged, examples.width) from error
@@ -329,11 +329,12 @@ class Batched(Generic[P, R]):
                 raise
             return self._known.apart_from(examples, lambda: self.prepare(bound, runs=runs))
         self._known.learn(examples.schema, examples.width)
-        shared = program.shared(leaves)
-        operands = native.operands(program, examples, shared) if runs else None
+        shared = found[0].shared(found[1])
+        operands = native.operands(found[0], examples, shared) if runs else None
+        program = found[0] if operands is not None else found[0].by_xla.at(found[1])
         ready = NOTHING if operands is not None else examples.ready(program)
-        held = (self._name, program, examples, shared, ready, settings.out_axes, chosen.check_plans)
-        return Prepared(*held, operands, chosen.threads)
+        held = (program, examples, shared, ready, settings.out_axes, chosen.check_plans, operands, chosen.threads)
+        return Prepared(self._name, *held)
 
     def _call_compiled(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[Prepared], Any], runs: bool = False

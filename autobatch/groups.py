@@ -23,7 +23,7 @@ import numpy.typing as npt
 from autobatch import transfer
 from autobatch.cache import Bounded
 from autobatch.checks import checksum
-from autobatch.errors import Failure, PlanError
+from autobatch.errors import BatchError, Failure, PlanError
 from autobatch.options import Options
 from autobatch.runtime.columns import Columns, positions
 from autobatch.runtime.conform import conform
@@ -159,6 +159,7 @@ class Group:
         """Groups whose first component this is, by all their components (`joint.py`)."""
         self.epochs: dict[Any, Any] = {}
         """The capacities of the epochs of these examples, by batch size and schema (`epochs.py`)."""
+        self._read: dict[tuple[str, bool], np.ndarray[Any, Any]] = {}
         self._lock = threading.RLock()
         self.token = next(_numbers)
         _groups[self.token] = self
@@ -190,6 +191,22 @@ class Group:
     def vocabularies(self) -> Mapping[str, tuple[Any, ...]]:
         """The strings and enum members of the data set."""
         return self._columns.vocabularies if self._columns is not None else self.origin[0].vocabularies  # type: ignore[index]
+
+    def column(self, name: str) -> np.ndarray[Any, Any]:
+        """A column in the dtype that a device has for it; kept. BatchError where an int is too large."""
+        key = name, transfer.x64()
+        with self._lock:
+            if key not in self._read:
+                held = self.columns.arrays[name]
+                made = self._read[key] = transfer.canonical(held)
+                if made.dtype.kind == "i" and made is not held and (made != held).any():
+                    del self._read[key]
+                    wrong = int(held[made != held][0])
+                    raise BatchError(
+                        f"{name} holds the int {wrong}, which does not fit into the {made.dtype} of the device; "
+                        "use jax.enable_x64, or a float"
+                    )
+            return self._read[key]
 
     @property
     def nbytes(self) -> int:

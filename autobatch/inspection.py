@@ -45,8 +45,6 @@ class Lowered:
     def __init__(self, prepared: Prepared, call: Call, bound: Bound, calling: Calling) -> None:
         self._calling = calling
         self._prepared, self._program, self._call, self._bound = prepared, prepared.program, call, bound
-        self._shared, self._signature = prepared.shared, prepared.ready.signature
-        self._tables = dict(prepared.ready.tables)
 
     @property
     def program(self) -> Program:
@@ -100,12 +98,14 @@ class Lowered:
 
         What is static (strings, functions, what `static` names) and what the function has closed over is part of the
         file. Raises BatchError where the result has a form that no file holds, as pytrees of the user's."""
-        export(path, self._prepared, self._bound, self._calling, platforms, vjp_order)
+        export(path, self._prepared.with_tables(), self._bound, self._calling, platforms, vjp_order)
 
     def executable_for(self, target: Target | None = None) -> Executable:
         """What XLA makes of the program, for this machine or another."""
-        lowered = self._program.lowered(self._shared, self._tables, self._signature, target)
-        return Executable(self._program, self._signature, lowered.compile() if target is None else target.made(lowered))
+        planned = self._prepared.with_tables()
+        program, signature = planned.program, planned.ready.signature
+        lowered = program.lowered(planned.shared, dict(planned.ready.tables), signature, target)
+        return Executable(program, signature, lowered.compile() if target is None else target.made(lowered))
 
     def cost(self) -> dict[str, float]:
         """What XLA counts: "flops", "bytes accessed" and more. A loop whose length is data is counted as one turn."""

@@ -7,7 +7,7 @@ runs as XLA runs it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,18 +17,48 @@ import numpy as np
 from autobatch.backends.llvm.lanes.tensors import KEY
 from autobatch.backends.llvm.whole.running import Executable
 from autobatch.data import Examples, raw
-from autobatch.pipeline import ArrayResult
+from autobatch.groups import Tables
+from autobatch.ir.types import INT, Array, List, Ref
+from autobatch.pipeline import ArrayResult, Result, StructureResult
+from autobatch.runtime.schema import ColumnInput
 from autobatch.specialise import Program, parameters
 
 
 def operands(program: Program, examples: Examples, shared: Sequence[Any]) -> list[Any] | None:
-    """What the code reads: shared inputs, then batched ones. None where the call is not its own: the program is no
-    machine code, or JAX traces it."""
+    """What the code reads: shared inputs, what comes with the examples, then batched ones. None where the call is not
+    its own: the program is no machine code, or JAX traces it."""
     if program.compiled.native is None:
         return None
+    if examples.width and examples.leaves is not None and _traced(examples.leaves[0].columns.values()):
+        return None
     given = [raw(x) if hasattr(x, "dtype") else x for x in shared]
-    found = [*given, *_batched(program, examples)]
-    return None if any(isinstance(x, jax.core.Tracer) for x in found) else found
+    found = [*given, *_of_examples(program, examples), *_batched(program, examples)]
+    return None if _traced(found) else found
+
+
+def _traced(xs: Iterable[Any]) -> bool:
+    return any(isinstance(x, jax.core.Tracer) for x in xs)
+
+
+def _of_examples(program: Program, examples: Examples) -> Iterator[Any]:
+    """The columns that the program reads, and where strings stand in the vocabularies."""
+    assert program.compiled.native is not None
+    words = dict[str, dict[Any, int]]()
+    for x in program.compiled.native.inputs:
+        if isinstance(x, ColumnInput):
+            yield _column(examples, x.name)
+            continue
+        if x.vocabulary not in words:
+            known = program.extended(_vocabularies(examples))
+            words[x.vocabulary] = {w: k for k, w in enumerate(known[x.vocabulary])}
+        yield np.int32(words[x.vocabulary].get(x.value, -1))
+
+
+def _column(examples: Examples, name: str) -> Any:
+    """A column of the examples, as a leaf or as it lies on the host."""
+    if examples.leaves is not None and examples.group is None:
+        return examples.leaves[0].columns[name]
+    return examples.on_host().column(name)
 
 
 def _batched(program: Program, examples: Examples) -> Iterator[Any]:
@@ -38,13 +68,8 @@ def _batched(program: Program, examples: Examples) -> Iterator[Any]:
         if component.array:
             yield raw(examples.arrays[k])
             continue
-        columns: Mapping[str, Any]
-        if examples.leaves is not None and examples.group is None:
-            columns = examples.leaves[0].columns
-        else:
-            columns = examples.on_host().columns.arrays
         for table in range(position, position + 1 + component.optional):
-            yield columns[packed[f"#argument{table}"]][: examples.count]
+            yield _column(examples, packed[f"#argument{table}"])[: examples.count]
 
 
 def run(program: Program, given: Sequence[Any], rows: int, threads: int | None) -> tuple[list[Any], bool]:
@@ -55,7 +80,9 @@ def run(program: Program, given: Sequence[Any], rows: int, threads: int | None) 
 
 def places(program: Program, slots: Sequence[int]) -> list[int]:
     """Where batched leaves are among the parameters of the entry."""
-    found = [position for position, _ in parameters(program.components)]
+    assert program.compiled.native is not None
+    before = len(program.compiled.native.inputs)
+    found = [before + position for position, _ in parameters(program.components)]
     return [found[k] for k in slots]
 
 
@@ -70,11 +97,30 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def results(program: Program, arrays: Sequence[Any]) -> list[ArrayResult]:
-    """What the program has computed, as XLA would have given it."""
+def results(program: Program, arrays: Sequence[Any], failed: Any = None) -> list[Result]:
+    """What the program has computed, as XLA would have given it. `failed`: examples whose results are blank."""
     assert program.compiled.native is not None
     dtypes = [r.dtype for r in program.compiled.native.results]
-    return [ArrayResult(_typed(x, d)) for x, d in zip(arrays, dtypes, strict=True)]
+    kinds = program.kinds
+    made: list[Result] = []
+    for k, (x, dtype) in enumerate(zip(arrays, dtypes, strict=True)):
+        kind = kinds[k] if k < len(kinds) else INT
+        if failed is not None:
+            x[failed] = -1 if isinstance(kind, Ref | List) else 0
+        if isinstance(kind, Array):
+            made.append(ArrayResult(_typed(x, dtype)))
+        else:
+            made.append(StructureResult(np.asarray(x, np.int32), kind))
+    return made
+
+
+def words(program: Program, examples: Examples) -> Tables:
+    """The vocabularies of strings and members of enums among the results."""
+    return program.words(_vocabularies(examples)) if program.returned_words else {}
+
+
+def _vocabularies(examples: Examples) -> Mapping[str, tuple[Any, ...]]:
+    return examples.on_host().vocabularies if examples.width else {}
 
 
 def _typed(x: Any, dtype: str) -> Any:

@@ -62,6 +62,8 @@ from autobatch.runtime.spec import Number, PlanSpec
 from autobatch.runtime.tables import Signature, TableRequest
 from autobatch.vectorize.divisors import check_divisors
 from autobatch.vectorize.frames import build_system
+from autobatch.vectorize.made_lists import without_made_lists
+from autobatch.vectorize.rows import has_structure, structure_as_rows
 from autobatch.vectorize.specialise import in_recurrences, specialise
 from autobatch.vectorize.uniform_loops import Turns
 from autobatch.vectorize.unread import check_unread
@@ -109,9 +111,9 @@ class Program:
     """One specialisation of a batched function: compiled for types, planned for data sets, run for size classes.
 
     `native`: the whole function as machine code, where that is the back end; then the schedule is made when something
-    else than a call asks for it. `masks`: are examples that fail cut off from the others, and from derivatives?
-    `sites`: what examples can fail with on the device; the result behind those of the function says which, from 1, and
-    0 where they do not."""
+    else than a call asks for it. `by_xla`: the program that XLA runs in its place, where the host knows structure.
+    `masks`: are examples that fail cut off from the others, and from derivatives? `sites`: what examples can fail with
+    on the device; the result behind those of the function says which, from 1, and 0 where they do not."""
 
     def __init__(
         self,
@@ -122,9 +124,11 @@ class Program:
         whole: Whole,
         made: Callable[[], Scheduled],
         native: WholeProgram | None = None,
+        by_xla: Callable[[], Program] | None = None,
     ) -> None:
         self.lowered, self.options, self.masks, self.sites = lowered, options, masks, whole.sites
         self.native, self._schema, self._cut, self._make = native, schema, whole.cut, made
+        self.by_xla = by_xla
         self.in_front = whole.found.in_front
         """The loops and calls that run ahead of a branch on computed numbers, with the branch that they stand in."""
         self._fitting = set[tuple[int, ...]]()
@@ -420,11 +424,34 @@ def compile(
         found = control(module, asked)
         made = _scheduled(found, asked)
         return Program(lowered, schema, options, masks, found.whole, lambda: made)
-    asked = Asked(passes, schema, options, traced, integers.on_device(), masks)
-    whole, known = whole_of(module, asked)
-    native = WholeProgram(whole.module, bool(whole.sites))
-    later = lambda: _scheduled(known or control(module, asked), asked)
-    return Program(lowered, schema, options, masks, whole, later, native)
+    return _native(lowered, module, Asked(passes, schema, options, traced, integers, masks))
+
+
+def _native(lowered: Lowered, module: Module, asked: Asked) -> Program:
+    """A program that is machine code as a whole."""
+    schema, options, masks = asked.schema, asked.options, asked.masks
+    alone = replace(asked, integers=asked.integers.on_device())
+    on_device = without_made_lists(module, schema)
+    if not has_structure(module):
+        whole, known = whole_of(on_device, alone)
+        native = WholeProgram(whole.module, bool(whole.sites))
+        later = lambda: _scheduled(known or control(module, alone), alone)
+        return Program(lowered, schema, options, masks, whole, later, native)
+    rows, inputs = structure_as_rows(on_device, schema)
+    batched = range(len(rows.functions[0].region.args))
+    alone = replace(alone, traced={k: asked.traced.get(k, "an argument") for k in batched})
+    whole, _ = whole_of(asked.passes.after("rows", rows), alone)
+    native = WholeProgram(whole.module, bool(whole.sites), inputs)
+
+    @functools.cache
+    def by_xla() -> Program:
+        chosen = replace(options, backend="xla")
+        planned = replace(asked, options=chosen, passes=Passes(chosen))
+        found = control(module, planned)
+        made = _scheduled(found, planned)
+        return Program(lowered, schema, chosen, masks, found.whole, lambda: made)
+
+    return Program(lowered, schema, options, masks, whole, lambda: by_xla()._made, native, by_xla)
 
 
 def _scheduled(found: Control, asked: Asked) -> Scheduled:

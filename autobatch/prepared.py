@@ -66,9 +66,7 @@ class Prepared:
             failures, failed = failures_of(program.compiled.sites, arrays[-1]), arrays[-1] != 0
             if not program.masks:
                 raise ExampleError(failures)
-            for x in arrays:
-                x[failed] = 0
-        computed = native.results(program, arrays)
+        computed = native.results(program, arrays, failed if wrong else None)
         outcome = Outcome(
             self.function,
             examples.count,
@@ -76,7 +74,7 @@ class Prepared:
             examples.schema,
             examples.host_or_leaves,
             (*examples.enums, *program.enums),
-            {},
+            native.words(program, examples),
             program.reached,
         )
         result = native.as_given(results.build(program.result, outcome, self.out_axes), operands)
@@ -104,7 +102,10 @@ class Prepared:
 
     def with_tables(self) -> Prepared:
         """The same call as XLA runs it."""
-        return replace(self, ready=self.examples.ready(self.program), operands=None)
+        if self.operands is None:
+            return self
+        program = self.program.by_xla.at(self.shared)
+        return replace(self, program=program, ready=self.examples.ready(program), operands=None)
 
     @property
     def tables(self) -> dict[str, Any]:

@@ -60,10 +60,16 @@ Requests = Callable[[frozenset[str]], Request]
 """A call, by the names of the shared integers that are static in it."""
 
 
+Way = tuple[str, str]
+"""A back end, and what `on_error` is: functions that differ in them share their programs."""
+
+
 @dataclass(frozen=True)
 class _Seen:
-    """A call that found a program. `form` and `shared` say how its arguments looked."""
+    """A call that found a program, by a back end and a way with errors. `form` and `shared` say how its arguments
+    looked."""
 
+    way: Way
     form: Any
     examples: tuple[Any, ...]
     options: Options
@@ -87,11 +93,12 @@ class Specialisations:
         """The names of the shared integers that programs have to know."""
         return self._static
 
-    def _again(self, bound: Bound, examples: Examples, options: Options) -> tuple[Program, list[Any]] | None:
+    def _again(self, way: Way, bound: Bound, examples: Examples, options: Options) -> tuple[Program, list[Any]] | None:
         """The program for a call that looks like one before it, and the call's shared leaves; made without a key."""
         form, held, x64 = bound.key, examples.looks, transfer.x64()
         for seen in self._seen:
-            if seen.options is options and seen.x64 == x64 and seen.form == form and seen.examples == held:
+            same = seen.options is options and seen.x64 == x64 and seen.way == way
+            if same and seen.form == form and seen.examples == held:
                 leaves = all_match(seen.shared, [raw.value for raw in bound.shared])
                 if leaves is not None and seen.program.is_current() and _same_orders(seen.program, bound):
                     return seen.program, leaves
@@ -104,7 +111,15 @@ class Specialisations:
         if len(known) < len(shared) or sum(map(size_of, known)) != leaves or found.deciding:
             return  # more than numbers, a container that stands twice, or integers that decide structure
         self._seen = (
-            _Seen(bound.key, examples.looks, options, transfer.x64(), known, found),
+            _Seen(
+                (found.key.backend, found.key.on_error),
+                bound.key,
+                examples.looks,
+                options,
+                transfer.x64(),
+                known,
+                found,
+            ),
             *self._seen[: RECENT - 1],
         )
 
@@ -115,11 +130,11 @@ class Specialisations:
         self._seen = ()
 
     def find(
-        self, request: Requests, bound: Bound, planner: Planner, examples: Examples, options: Options
+        self, way: Way, request: Requests, bound: Bound, planner: Planner, examples: Examples, options: Options
     ) -> tuple[Program, list[Any]]:
         """The program for a call, for the values of its integers that decide structure; and the call's shared leaves.
         Where there is none, it is compiled, and the log says why."""
-        if (found := self._again(bound, examples, options)) is not None:
+        if (found := self._again(way, bound, examples, options)) is not None:
             return found
         with self._lock:
             self._programs.size = options.cache_size
@@ -170,7 +185,7 @@ class Specialisations:
     def for_group(self, group: Group) -> tuple[Program, ...]:
         """The programs, at most four, that take such packed examples, and beside them nothing that the host reads."""
         with self._lock:
-            programs = [p for _, held in self._programs.items() for p in held]
+            programs = [p.by_xla for _, held in self._programs.items() for p in held]
         fit = [
             planned
             for p in programs

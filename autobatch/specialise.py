@@ -8,6 +8,7 @@ guard, and a guard that does not hold compiles anew.
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import types
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -97,8 +98,11 @@ class Program:
         self._guarded = [(*_place(g), g) for g in self.guards]
         self._arrays = tuple(sorted({f.shared: f for f in free if f.shared is not None}.items()))
         self._constants = _constant_words(compiled.lowered.module)
-        outputs = () if compiled.native is not None else compiled.spec.outputs
-        self._returned = tuple(sorted({v for t in outputs for v in _vocabularies(t.value.type)}))
+        self.kinds = tuple(r.type for r in compiled.lowered.module.functions[0].region.results)
+        """The types of the results of the function."""
+        outputs = self.kinds if compiled.native is not None else [t.value.type for t in compiled.spec.outputs]
+        self.returned_words = tuple(sorted({v for kind in outputs for v in _vocabularies(kind)}))
+        """The vocabularies of its results."""
         self._array_tables: Bounded[int, Ready] = Bounded(32)
         self._jit: Any = jax.jit(
             lambda shared, tables, signature, mode: compiled.run(shared, tables, signature, mode), static_argnums=(2, 3)
@@ -125,6 +129,14 @@ class Program:
     def in_use(self) -> list[Program]:
         """This program for all that its calls decided, the last call first."""
         return [made for _, made in self._at.items()]
+
+    @functools.cached_property
+    def by_xla(self) -> Program:
+        """This program as XLA runs it, with plans: another one where machine code reads structure itself."""
+        if self.compiled.by_xla is None:
+            return self
+        held = (self.name, self.planner, self.key, self.compiled.by_xla(), self.components, self._most)
+        return Program(*held, self._numpy, self.orders)
 
     @property
     def result(self) -> Any:
@@ -170,7 +182,7 @@ class Program:
 
     # -- strings and enum members
 
-    def _extended(self, vocabularies: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    def extended(self, vocabularies: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
         """Vocabularies with the constants of the program behind the words of the data."""
         made = dict(vocabularies)
         for name, words in self._constants.items():
@@ -180,10 +192,10 @@ class Program:
 
     def words(self, vocabularies: Mapping[str, tuple[Any, ...]]) -> Tables:
         """The vocabularies that strings and enum members of the result are counted in, as leaves."""
-        if not self._returned:
+        if not self.returned_words:
             return {}
-        made = self._extended(vocabularies)
-        return {transfer.VOCABULARY + name: transfer.encode(made.get(name, ())) for name in self._returned}
+        made = self.extended(vocabularies)
+        return {transfer.VOCABULARY + name: transfer.encode(made.get(name, ())) for name in self.returned_words}
 
     @property
     def enums(self) -> tuple[tuple[str, type], ...]:
@@ -229,7 +241,7 @@ class Program:
             values = np.asarray(raw(arrays[k])) if k in arrays else zeros(component.type, count)
             whole.append(array_columns(component.type, values, like))
         self.made.plans += 1
-        parts = [replace(c, vocabularies=self._extended(c.vocabularies)) for c in whole]
+        parts = [replace(c, vocabularies=self.extended(c.vocabularies)) for c in whole]
         return self.compiled.plan(parts, self.planner.options().max_rows, self.numbers, patient=self.masks)
 
     def bind(self, plan: Any, at_least: Sequence[Any] = ()) -> tuple[Tables, Hashable]:

@@ -91,6 +91,10 @@ OWN: dict[str, OwnOp] = {
         fails=True,
     ),
     "stack": OwnOp("stack(list): an array with a leading axis; not for ragged results", host=False),
+    "take_row": OwnOp(
+        "take_row(column, int): a row of an array that has as many rows as the examples have; the row is there",
+        host=False,
+    ),
     # Python's arithmetic on numbers, where it differs from JAX's primitives; broadcasts scalars with arrays
     "floordiv": OwnOp(
         "floordiv(x, y): floor; a structural zero divisor fails with ZeroDivisionError", host=False, fails=True

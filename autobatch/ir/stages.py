@@ -7,7 +7,7 @@ A `Stage` lists its instructions and the type rules of its own operations; JAX p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -196,6 +196,13 @@ def _masked(apply: Apply) -> tuple[Type, ...]:
     return tuple(x.type for x in apply.op["region"].results)
 
 
+def _row(apply: Apply) -> tuple[Type, ...]:
+    column = apply.operands[0].type
+    if not isinstance(column, Array) or not column.shape:
+        raise RuleError(f"{column} is no array with rows")
+    return (replace(column, shape=column.shape[1:]),)
+
+
 def _like_seeds(apply: Apply) -> tuple[Type, ...]:
     return tuple(_derivative(x.type) for x in apply.operands[1:])
 
@@ -244,6 +251,7 @@ OWN_RULES: Mapping[str, Rule] = {
     "undefined": Rule((), lambda apply: (apply.op["type"],), frozenset({"type"})),
     "reduce": Rule(("a list",), _reduced, frozenset({"kind"}), optional=frozenset({"ties"})),
     "stack": Rule(("a list",), _stacked),
+    "take_row": Rule(("an array", "an int"), _row),
     "floordiv": _PAIR,
     "mod": _PAIR,
     "truediv": _PAIR,

@@ -72,6 +72,10 @@ class Made:
         return "made<>"
 
 
+ROWS = (1 << 31) - 1
+"""The length of the first axis of a column that is handed to machine code: as many rows as the examples have, at most
+so many. The text of a program says no more of it."""
+
 Type = Array | Tag | Ref | List | Made
 """The closed set of types."""
 

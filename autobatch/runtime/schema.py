@@ -9,7 +9,7 @@ A list is a row of a *list store*: `offsets` into `values`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, assert_never
+from typing import Any, Literal, assert_never
 
 from autobatch.ir.core import Apply
 from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
@@ -89,6 +89,21 @@ class Schema:
     def __str__(self) -> str:
         """The type of one example, as an annotation would say it: `Node`, `list[int]`, `tuple[Tree, float]`."""
         return _words(self, self.root) + (" | None" if self.root_optional else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnInput:
+    """A shared input of a program that is a column of the examples."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WordInput:
+    """A shared input that is the position of a string or of a member of an enum in its vocabulary, -1 for none."""
+
+    vocabulary: str
+    value: Any
 
 
 def without_numpy(schema: Schema) -> Schema:

@@ -117,6 +117,9 @@ class _Reducing:
         type = reduction.results[0].type
         assert isinstance(type, Array)
         value = _START.get(reduction.op["kind"], 0) if reduction.op.name == "reduce" else 0
+        if type.is_scalar and not type.dtype.startswith("complex"):
+            of = bool if type.is_bool else int if type.is_integer else float
+            return Literal(of(value), type)
         made = self.traced(
             lambda: jnp.full(type.shape, value, jax_compat.device_dtype(type)), (), reduction.span, before
         )
@@ -133,13 +136,14 @@ class _Reducing:
                 reduction.span,
             )
         if reduction.op.name == "length":
-            return self.traced(lambda a, k: a + jnp.asarray(k, a.dtype), (held, keep), reduction.span)
+            return self.traced(lambda a, k: a + k, (held, keep), reduction.span)
         kind = reduction.op["kind"]
 
         def fold(a: Any, x: Any, some: Any, keep: Any) -> Any:
             whole = _COMBINE[kind](a, x)
             whole = whole if kind in _START else jnp.where(some, whole, x)
-            return jnp.where(keep, whole, a).astype(a.dtype)
+            chosen = jnp.where(keep, whole, a)
+            return chosen if chosen.dtype == a.dtype else chosen.astype(a.dtype)
 
         return self.traced(fold, (held, x, some, keep), reduction.span)
 

@@ -22,10 +22,10 @@ import numpy as np
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.bounds import outside
 from autobatch.ir.core import Apply, For, Instruction, Literal, Module, Operand, Region, Value, While
+from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import Fresh, region_values, with_regions
-from autobatch.ir.types import INT, Array
+from autobatch.ir.types import BOOL, INT, Array
 from autobatch.vectorize.divisors import checks_of, divides_python_numbers
-from autobatch.vectorize.indices import in_place
 from autobatch.vectorize.turn_bounds import is_bounds, steps_to
 
 
@@ -62,12 +62,11 @@ def _counted(loop: For, fresh: Fresh) -> While:
     """A loop of a number of turns that is computed, as one that this number ends."""
     final, tested = fresh.value(INT), fresh.value(INT)
     turn, carried = loop.body.args[0], fresh.like(loop.body.args[1:])
-    less: list[Apply] = []
-    (more,) = in_place(lambda k, n: k < n, (tested, loop.count), fresh, less.append, loop.span)
-    step: list[Apply] = []
-    (following,) = in_place(lambda k: k + 1, (turn,), fresh, step.append, loop.span)
-    test = Region((tested, *carried), tuple(less), (more,))
-    body = Region(loop.body.args, (*loop.body.body, *step), (following, *loop.body.results))
+    more, following = fresh.value(BOOL), fresh.value(INT)
+    less = Apply((more,), Op("lt", (), jax.lax.lt_p), (tested, loop.count), loop.span)
+    step = Apply((following,), Op("add", (), jax.lax.add_p), (turn, Literal(1, INT)), loop.span)
+    test = Region((tested, *carried), (less,), (more,))
+    body = Region(loop.body.args, (*loop.body.body, step), (following, *loop.body.results))
     return While((final, *loop.results), (Literal(0, INT), *loop.init), test, body, loop.span)
 
 

@@ -229,6 +229,12 @@ CASES = {
         "the region of gradient_of yields one number",
     ),
     "seed": ("%1: float32[] = seed(%0)", "%0: float32*[]", "return", "seed gives (float32*[])"),
+    "take_row": (
+        "%2: int32[] = take_row(%0, %1)",
+        "%0: float32[5x2], %1: int32*[]",
+        "return",
+        "take_row gives (float32[2]), not (int32[])",
+    ),
     "within": (
         "%1: float32*[] = within[site=1, states=2, turns=2](%0)",
         "%0: float32*[]",

@@ -139,11 +139,12 @@ def explain_parts(name: str, backend: Backend, parts: Parts) -> Explanation | Gr
 
 
 def _explained(name: str, backend: Backend, prepared: Prepared) -> Explanation:
-    ready, program = prepared.ready, prepared.program
+    planned, native = prepared.with_tables(), prepared.program.compiled.native
+    ready, program = planned.ready, planned.program
     signature: Any = ready.signature
     if isinstance(ready.tables[INTEGERS], jax.core.Tracer):
         raise BatchError(f"{name}.explain reads the numbers of the call's plan: call it outside jax.jit")
-    if (native := program.compiled.native) is not None:
+    if native is not None:
         many = f"{native.width} examples at once" if native.width > 1 else "one example after another"
         words = f"{backend.why}; one function of machine code, {many}; rows and tables are those of xla under jax.jit"
         backend = replace(backend, why=words)

@@ -3,7 +3,8 @@
     %places = getelementptr float, ptr %array, <16 x i32> %index        one array for all lanes
     %found = call <16 x float> @llvm.masked.gather(%places, ...)
 
-Places are in range in every lane, so reads have no mask. They stay 32 bits wide as long as the array allows: a gather
+Places are in range in every lane, so reads have no mask; rows of columns are so in the lanes that are there. Places
+stay 32 bits wide as long as the array allows: a gather
 by 64 bits is two.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autobatch.backends.llvm.lanes.tensors import Element, Memory, word, words
+from autobatch.backends.llvm.lanes.tensors import Element, Indices, Memory, Tensor, add, flat, multiply, word, words
 from autobatch.backends.llvm.lanes.writer import BYTES, Number, Writer, stored
 
 Places = Sequence[int | str | Number]
@@ -25,6 +26,29 @@ WIDE = 1 << 31
 def gathered(w: Writer, memory: Memory, places: Places) -> Element:
     """What each lane finds at its place."""
     return tuple(_gather(w, memory, _addresses(w, memory, places, k)) for k in range(words(memory.dtype)))
+
+
+def taken(w: Writer, column: Memory, row: Number, mask: Number | None) -> Tensor:
+    """A row of a column. Rows are in range in the lanes of a mask."""
+    shape, count = column.shape[1:], math.prod(column.shape[1:]) * words(column.dtype)
+    if row.shared or w.width == 1:
+        of = stored(word(column.dtype))
+        wide = row.text if row.bits == 64 else w.f.let(f"sext {row.element} {row.text} to i64")
+        place = w.f.let(f"getelementptr {of}, ptr {column.pointer}, i64 {wide if count == 1 else w.f.mul(wide, count)}")
+        return Memory(w, place, column.dtype, shape, shared=True).final
+    first = _times(w, row, count)
+
+    def at(index: Indices) -> Element:
+        return tuple(one(index, k) for k in range(words(column.dtype)))
+
+    def one(index: Indices, number: int) -> Number:
+        place = add(w, multiply(w, flat(w, index, shape), words(column.dtype)), number)
+        rows = first if place == 0 else _plus(w, first, _index(w, place, row.dtype))
+        of = stored(word(column.dtype))
+        found = w.f.let(f"getelementptr {of}, ptr {column.pointer}, {w.type_of(row.dtype)} {w.spread(rows).text}")
+        return _gather(w, column, found, mask)
+
+    return Tensor(column.dtype, shape, at)
 
 
 def scattered(w: Writer, memory: Memory, places: Places, element: Element, where: Number | None) -> None:
@@ -72,13 +96,15 @@ def _times(w: Writer, a: Number, by: int) -> Number:
     return a if by == 1 or a.text == "0" else w.instruction("mul", a, w.constant(by, a.dtype))
 
 
-def _gather(w: Writer, memory: Memory, addresses: str) -> Number:
+def _gather(w: Writer, memory: Memory, addresses: str, mask: Number | None = None) -> Number:
+    """What stands at addresses; in the lanes of a mask, zeros in the others."""
     dtype = word(memory.dtype)
     of, vector, pointers, lanes = stored(dtype), w.vector(stored(dtype)), w.vector("ptr"), w.vector("i1")
     name = f"@llvm.masked.gather.{_suffix(w, of)}"
     w.f.declare(f"declare {vector} {name}({pointers}, i32, {lanes}, {vector})")
-    all_lanes = w.spread(w.constant(True, "bool")).text
-    operands = f"{pointers} {addresses}, i32 {BYTES[of]}, {lanes} {all_lanes}, {vector} poison"
+    where = w.spread(mask or w.constant(True, "bool")).text
+    otherwise = "poison" if mask is None else "zeroinitializer"
+    operands = f"{pointers} {addresses}, i32 {BYTES[of]}, {lanes} {where}, {vector} {otherwise}"
     found = w.f.let(f"call {vector} {name}({operands})")
     if dtype == "bool":
         found = w.f.let(f"trunc {vector} {found} to {lanes}")

@@ -12,6 +12,7 @@ from autobatch.backends.llvm.lanes.bits import BITS
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, COSTLY, convert
 from autobatch.backends.llvm.lanes.complexes import COMPLEX_RULES
 from autobatch.backends.llvm.lanes.expand import Equations, expanded
+from autobatch.backends.llvm.lanes.gathers import taken
 from autobatch.backends.llvm.lanes.halves import in_single
 from autobatch.backends.llvm.lanes.indexing import INDEXING
 from autobatch.backends.llvm.lanes.inner import INNER
@@ -209,6 +210,10 @@ class Leaves:
 
     def lowered(self, op: Op, xs: Sequence[Tensor], operands: Sequence[Type], results: Sequence[Type]) -> list[Tensor]:
         shapes = [shape_of(t) for t in results]
+        if op.name == "take_row" and not op.is_jax:
+            column, row = xs
+            assert column.memory is not None
+            return [kept(self.w, taken(self.w, column.memory, row.one(), self.mask))]
         if op.name in INNER:
             return INNER[op.name](self, op, xs, shapes)
         if op.name in LOWER:

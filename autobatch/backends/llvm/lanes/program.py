@@ -39,6 +39,7 @@ from autobatch.backends.llvm.lanes.tensors import (
 from autobatch.backends.llvm.lanes.writer import BYTES, Number, Writer, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function, broadcast
+from autobatch.ir.types import ROWS
 
 PARTS = 16
 """Sums that a sum over rows consists of: as many as the widest gang has lanes, on every machine."""
@@ -60,6 +61,11 @@ class Operand:
     dtype: str
     shape: tuple[int, ...]
     varies: bool
+
+    @property
+    def is_column(self) -> bool:
+        """Has it as many rows as the call gives it?"""
+        return not self.varies and self.shape[:1] == (ROWS,)
 
 
 @dataclass(frozen=True)

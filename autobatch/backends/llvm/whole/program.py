@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 
 from autobatch.backends.llvm.whole.code import write
 from autobatch.backends.llvm.whole.gradient import write_gradient
@@ -11,15 +12,17 @@ from autobatch.backends.llvm.whole.region import whole_function
 from autobatch.backends.llvm.whole.running import Executable
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import Module
+from autobatch.runtime.schema import ColumnInput, WordInput
 
 logger = logging.getLogger("autobatch")
 
 
 class WholeProgram(Executable):
-    """The entry of a module. `sites`: its last result says what an example has failed with."""
+    """The entry of a module. `sites`: its last result says what an example has failed with. `inputs`: what its last
+    shared inputs are, those that come with the examples."""
 
-    def __init__(self, module: Module, sites: bool) -> None:
-        self.whole, self.sites = whole_function(module), sites
+    def __init__(self, module: Module, sites: bool, inputs: Sequence[ColumnInput | WordInput] = ()) -> None:
+        self.whole, self.sites, self.inputs = whole_function(module), sites, tuple(inputs)
         super().__init__(write(self.whole, sites))
         self._gradients: dict[tuple[int, tuple[int, ...]], Executable | None] = {}
         self._lock = threading.Lock()
@@ -30,6 +33,8 @@ class WholeProgram(Executable):
         with self._lock:
             if (output, wrt) not in self._gradients:
                 try:
+                    if self.inputs:
+                        raise UnsupportedError("a derivative of a function of structure, which XLA computes")
                     made = Executable(write_gradient(self.whole, self.sites, output, wrt))
                 except UnsupportedError as error:
                     logger.info("a derivative by XLA: %s", error)

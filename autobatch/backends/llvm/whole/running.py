@@ -126,8 +126,21 @@ def as_read(x: Any, operand: Operand, rows: int) -> Any:
     dtype, shape = words_dtype(operand), words_shape(operand)
     whole = (rows, *shape) if operand.varies else shape
     held = np.asarray(x)
+    if operand.is_column:
+        return _as_column(held, dtype, shape[1:])
     if held.shape != whole:
         raise BatchError(f"an array of shape {held.shape} where {whole} was compiled for")
     if held.dtype != dtype:
         held = held.astype(dtype)
     return np.require(held, requirements=("C", "A")) if math.prod(whole) else held
+
+
+def _as_column(held: np.ndarray[Any, Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """A column as the code reads it; it has a first and a second row."""
+    if held.shape[1:] != shape:
+        raise BatchError(f"a column of arrays of shape {held.shape[1:]} where {shape} was compiled for")
+    if held.size >= 1 << 31:
+        raise BatchError(f"a column of {held.size:,} numbers, and places in it have 31 bits: call with fewer examples")
+    if len(held) < 2:
+        held = np.concatenate([held, np.zeros((2 - len(held), *shape), held.dtype)])
+    return np.require(held.astype(dtype, copy=False), requirements=("C", "A"))

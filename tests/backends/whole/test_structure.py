@@ -1,0 +1,235 @@
+"""`backend="llvm"`: lists, objects, trees and strings as arguments, which machine code reads itself."""
+
+import enum
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import autobatch as ab
+from autobatch.testing import check_equivalence
+from tests.properties import strategies as draws
+from tests.properties.test_equivalence import CASES, SIZE, check
+
+REFUSED = {
+    "child_reduction": "a list that a recursion makes",
+    "filtered": "a list that a recursion makes",
+    "joined": "a loop over a list that a loop has made",
+    "messages": "a list of lists",
+    "message_rounds": "a list of lists",
+    "ragged_results": "a list as a result",
+    "rounding": "a list as a result",
+}
+"""Of the programs that all back ends are compared by, those that machine code does not know, and why."""
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.name not in REFUSED], ids=lambda c: c.name)
+@settings(max_examples=1)
+@given(data=st.data())
+def test_equals_plain_python(case, data):
+    f = case.function.with_settings(backend="llvm")
+    with jax.enable_x64(True):
+        check(f, *case.arguments(tuple(data.draw(draws.batches(d, SIZE)) for d in case.drawn)))
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.name in REFUSED], ids=lambda c: c.name)
+@settings(max_examples=1)
+@given(data=st.data())
+def test_what_it_does_not_know_is_refused_with_its_line(case, data):
+    f = case.function.with_settings(backend="llvm")
+    batch = tuple(data.draw(draws.batches(d, 2)) for d in case.drawn)
+    with pytest.raises(ab.UnsupportedError, match=r"functions.py:\d+"):
+        f(*case.arguments(batch))
+
+
+class Kind(enum.Enum):
+    SUM = 1
+    LARGEST = 2
+
+
+@dataclass
+class Point:
+    x: float
+    v: np.ndarray
+    n: int = 0
+    y: float | None = None
+    name: str = "a"
+    kind: Kind = Kind.SUM
+    more: list["Point"] = field(default_factory=list)
+
+
+floats = st.floats(-4, 4, width=32)
+points = st.deferred(
+    lambda: st.builds(
+        Point,
+        floats,
+        st.lists(floats, min_size=3, max_size=3).map(lambda v: np.array(v, np.float32)),
+        st.integers(-3, 3),
+        st.none() | floats,
+        st.sampled_from("abc"),
+        st.sampled_from(Kind),
+        st.lists(points, max_size=2),
+    )
+)
+
+
+def added(xs):
+    return sum(xs)
+
+
+def weighed(w, xs):
+    total = 0.0
+    for i, x in enumerate(xs):
+        if x > 0:
+            total += x * w + i
+    return total
+
+
+def at_places(xs, k):
+    return xs[k] + xs[-1]
+
+
+def rows(vs):
+    total = jnp.zeros(3)
+    for v in vs:
+        total = total + v * v[0]
+    return total
+
+
+def fields(p):
+    if p.y is not None and p.name == "b":
+        return p.y * p.v.sum() + len(p.more)
+    return p.x + p.n
+
+
+def below(p):
+    if p.kind is Kind.SUM:
+        return p.x + sum(below(q) for q in p.more)
+    return p.x if not p.more else max(below(q) for q in p.more)
+
+
+def largest(p):
+    return max(q.x for q in p.more) + p.more[0].v @ p.v
+
+
+def again(xs):
+    doubled = [2 * x for x in xs]
+    total = 0.0
+    for d, x in zip(doubled, xs, strict=True):
+        total = total + d * x
+    return total + len(doubled)
+
+
+FULL = Point(1.0, np.ones(3, np.float32), 2, 0.5, "b", Kind.LARGEST, [Point(0.25, np.zeros(3, np.float32), name="c")])
+"""An example that shows all that the others may have, so that each draw is of the same types."""
+
+
+class TestPrograms:
+    @pytest.mark.parametrize(("f", "shared"), [(added, ()), (weighed, (0.5,)), (again, ())])
+    @settings(max_examples=4)
+    @given(xs=st.lists(st.lists(floats, max_size=5), min_size=4, max_size=4))
+    def test_lists_of_numbers(self, f, shared, xs):
+        check_equivalence(f, [[1.0], *xs], shared, backends=("llvm",), grads=False, jit=False)
+
+    @settings(max_examples=4)
+    @given(st.lists(st.tuples(st.lists(floats, max_size=4), st.integers(-5, 5)), min_size=6, max_size=6))
+    def test_indices(self, examples):
+        f = ab.batched(at_places, in_axes=(0, 0))
+        check_equivalence(f, [([1.0], 0), *examples], backends=("llvm",), grads=False, jit=False)
+
+    @pytest.mark.parametrize("f", [fields, below, largest])
+    @settings(max_examples=4)
+    @given(examples=st.lists(points, min_size=5, max_size=5))
+    def test_objects(self, f, examples):
+        check_equivalence(f, [FULL, *examples], backends=("llvm",), grads=False, jit=False)
+
+    def test_arrays_of_lists(self):
+        rng = np.random.default_rng(0)
+        examples = [list(rng.normal(size=(n, 3)).astype(np.float32)) for n in (3, 1, 2, 7, 1)]
+        check_equivalence(rows, examples, backends=("llvm",), grads=False, jit=False)
+
+    def test_derivatives_and_jit_run_as_xla_runs_them(self):
+        examples = [[1.0, 2.0], [], [3.0, -1.0]]
+        check_equivalence(weighed, examples, (0.5,), backends=("llvm",))
+
+    def test_64_bits(self):
+        with jax.enable_x64(True):
+            f = ab.batched(weighed, in_axes=(None, 0), backend="llvm")
+            found = f(0.5, [[1.0, 2.0**-40], [3.0]])
+            assert found.dtype == np.float64
+            assert found.tolist() == [0.5 + (2.0**-41 + 1), 1.5]
+
+
+class TestBadInput:
+    def test_an_index_says_which_example_and_where(self):
+        f = ab.batched(at_places, backend="llvm")
+        with pytest.raises(ab.ExampleError, match=r"example 1 at .*test_structure.py:\d+:\d+: IndexError: list index"):
+            f([[1.0], [1.0, 2.0]], [0, 2])
+
+    def test_none_has_no_fields(self):
+        def of_right(p, right):
+            return p.x + right.x
+
+        p = Point(1.0, np.zeros(3, np.float32))
+        f = ab.batched(of_right, backend="llvm", on_error="mask")
+        found, failures = f([p, p], [p, None])
+        assert found.tolist() == [2.0, 0.0]
+        assert [(e.index, e.kind) for e in failures] == [(1, "AttributeError")]
+
+    def test_ints_that_the_device_cannot_hold(self):
+        def counted(p):
+            return p.n + 1
+
+        batch = [Point(1.0, np.zeros(3, np.float32), n=1 << 40)]
+        with pytest.raises(ab.BatchError, match=r"Point\.n holds the int 1099511627776"):
+            ab.batched(counted, backend="llvm")(batch)
+
+    def test_no_examples(self):
+        f = ab.batched(added, backend="llvm")
+        f([[1.0]])
+        assert f([]).shape == (0,)
+
+
+def test_functions_that_share_programs_fail_in_their_own_way():
+    f = ab.batched(at_places, backend="llvm", on_error="mask")
+    (values, _), strict = f([[1.0, 2.0]], [0]), f.with_settings(on_error="raise")
+    assert strict([[1.0, 2.0]], [0]).tolist() == values.tolist() == [3.0]
+
+
+class TestBatches:
+    def test_a_batch_and_a_minibatch_of_it(self):
+        examples = [[float(k)] * (k % 4) for k in range(40)]
+        f = ab.batched(added, backend="llvm")
+        batch = ab.pack(examples)
+        wanted = [sum(x) for x in examples]
+        np.testing.assert_allclose(f(batch), wanted)
+        np.testing.assert_allclose(f(batch[5:30:3]), wanted[5:30:3])
+
+    def test_batches_of_any_size_give_the_same_bits(self):
+        rng = np.random.default_rng(3)
+        examples = [rng.normal(size=n).tolist() for n in rng.integers(0, 9, 100)]
+        f = ab.batched(weighed, in_axes=(None, 0), backend="llvm")
+        whole = f(0.3, examples)
+        for n in (1, 7, 16, 33):
+            np.testing.assert_array_equal(f(0.3, examples[:n]), whole[:n])
+
+    def test_a_node_as_a_result(self):
+        def last(p):
+            return p.more[-1] if p.more else p
+
+        inner = Point(2.0, np.ones(3, np.float32))
+        outer = Point(1.0, np.zeros(3, np.float32), more=[inner])
+        found = ab.unbatch(ab.batched(last, backend="llvm")([outer, inner]))
+        assert [q.x for q in found] == [2.0, 2.0]
+
+    def test_a_string_as_a_result(self):
+        def named(p):
+            return p.name if p.x > 0 else "none"
+
+        make = lambda x, name: Point(x, np.zeros(3, np.float32), name=name)
+        found = ab.batched(named, backend="llvm")([make(1.0, "b"), make(-1.0, "c"), make(2.0, "a")])
+        assert ab.unbatch(found) == ["b", "none", "a"]
