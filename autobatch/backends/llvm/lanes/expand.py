@@ -3,17 +3,19 @@
 floordiv(%0, %1)          ->  div, sign, ne, rem, ... : the jaxpr of `jnp.floor_divide`
 pullback[mul](%0, %1, %2) ->  mul(%2, %1)
 custom_jvp_call[f](%0)    ->  the equations of f
+cholesky(%0)              ->  what `matrices.py` writes with others
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
 
 import jax
 
+from autobatch.backends.llvm.lanes.matrices import MATRICES, REFUSED
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Literal, Operand, Value
@@ -22,6 +24,9 @@ from autobatch.ir.types import Array
 from autobatch.source import NOWHERE
 
 _HOLDERS = ("custom_jvp_call", "custom_vjp_call")
+
+WRITTEN: Mapping[str, Callable[..., Any]] = {**MATRICES}
+"""By the name of JAX's primitive: `written(op, *operands)`, to be traced."""
 
 
 class Equations(NamedTuple):
@@ -50,9 +55,11 @@ def _expanded(op: Op, operands: tuple[Array, ...], results: tuple[Array, ...], x
 
 
 def _expand(op: Op, operands: Sequence[Array], results: Sequence[Array]) -> Equations:
-    if op.is_jax and op.name not in _HOLDERS:
-        raise RefusedError(f"{op.name} is not known to it")
-    if op.is_jax:
+    if op.is_jax and op.name not in (*_HOLDERS, *WRITTEN):
+        raise RefusedError(f"it has no {REFUSED[op.name]}" if op.name in REFUSED else f"{op.name} is not known to it")
+    if op.name in WRITTEN:
+        closed, _ = jax_compat.trace(lambda *xs: WRITTEN[op.name](op, *xs), *operands)
+    elif op.is_jax:
         closed = op["call_jaxpr"]
     else:
         closed, _ = jax_compat.trace(lambda *xs: leaf.evaluate(op, results, *xs), *operands)

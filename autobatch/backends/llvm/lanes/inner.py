@@ -117,6 +117,8 @@ def branches(leaves: Leaves, op: Op, xs: Sequence[Tensor], results: Shapes) -> l
     w, mask = leaves.w, leaves.mask
     which, held = xs[0].one(), [kept(w, x) for x in xs[1:]]
     arms = [_equations(closed) for closed in op["branches"]]
+    if which.text.isdigit():  # it is known
+        return leaves.expansion(arms[int(which.text)], held)
     number = w.cast("zext", which, "int32") if which.dtype == "bool" else which
     one_for_all = number.shared or w.width == 1
     found: list[Tensor] | None = None

@@ -6,7 +6,21 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
-from autobatch.backends.llvm.lanes.tensors import Element, Index, Indices, Tensor, add, flat, multiply, unflat, word
+from autobatch.backends.llvm.lanes.tensors import (
+    SMALL,
+    Element,
+    Index,
+    Indices,
+    Tensor,
+    add,
+    constant,
+    flat,
+    fresh,
+    multiply,
+    over,
+    unflat,
+    word,
+)
 from autobatch.backends.llvm.lanes.writer import Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
@@ -84,9 +98,29 @@ def split(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tens
     return [moved(begin, shape) for begin, (_, shape) in zip(starts, results, strict=False)]
 
 
+FEW = 3
+"""Arrays side by side among which it is chosen at an index that is not known."""
+
+
+def _written(w: Writer, xs: Sequence[Tensor], dtype: str, shape: tuple[int, ...], begin: Sequence[Indices]) -> Tensor:
+    """Many arrays as one, each written where it begins: a choice among all at each index would be as many for each
+    number."""
+    memory = fresh(w, dtype, shape)
+    for x, first in zip(xs, begin, strict=True):
+
+        def write(index: Indices, x: Tensor = x, first: Indices = first) -> None:
+            memory.write(tuple(add(w, i, k) for i, k in zip(index, first, strict=True)), x.at(index))
+
+        over(w, x.shape, write, parallel=True)
+    return memory.final
+
+
 def concatenate(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     axis, (dtype, shape) = op["dimension"], results[0]
     ends = list(accumulate(x.shape[axis] for x in xs))
+    if len(xs) > FEW and math.prod(shape) > SMALL:
+        begin = [tuple(n if k == axis else 0 for k in range(len(shape))) for n in (0, *ends[:-1])]
+        return [_written(w, xs, dtype, shape, begin)]
 
     def at(index: Indices) -> Element:
         place, begin = index[axis], 0
@@ -125,6 +159,10 @@ def stack(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tens
     """Arrays side by side along a new axis."""
     axis, (dtype, shape) = op["axis"], results[0]
     axis = axis % len(shape)
+    if len(xs) > FEW and math.prod(shape) > SMALL:
+        thin = [_moved(x, (*shape[:axis], 1, *shape[axis + 1 :]), lambda i: (*i[:axis], *i[axis + 1 :])) for x in xs]
+        begin = [tuple(n if k == axis else 0 for k in range(len(shape))) for n in range(len(xs))]
+        return [_written(w, thin, dtype, shape, begin)]
 
     def at(index: Indices) -> Element:
         place, rest = index[axis], (*index[:axis], *index[axis + 1 :])
@@ -137,6 +175,25 @@ def stack(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tens
         return found
 
     return [Tensor(dtype, shape, at)]
+
+
+def platform_index(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    """Which of some branches is meant for a processor: JAX lets libraries write one for each kind of device."""
+    names = op["platforms"]
+    found = next(k for k, name in enumerate(names) if name is None or "cpu" in name)
+    return [constant(w, found, *results[0])]
+
+
+def tile(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    """The array again and again, along each axis."""
+    (x,), ((_, shape),) = xs, results
+
+    def within(place: Index, size: int) -> Index:
+        if isinstance(place, int) or size == 1:
+            return place % size if isinstance(place, int) else 0
+        return w.f.let(f"urem i64 {place}, {size}")
+
+    return [_moved(x, shape, lambda index: tuple(map(within, index, x.shape)))]
 
 
 def unstack(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
@@ -207,12 +264,14 @@ MOVES: Mapping[str, Callable[..., list[Tensor]]] = {
     "concatenate": concatenate,
     "iota": iota,
     "pad": pad,
+    "platform_index": platform_index,
     "reshape": reshape,
     "rev": reverse,
     "slice": part,
     "split": split,
     "squeeze": reshape,
     "stack": stack,
+    "tile": tile,
     "transpose": transpose,
     "unstack": unstack,
 }
