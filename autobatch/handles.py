@@ -9,8 +9,10 @@ A handle takes batches of any size. `autobatch/backends/llvm/whole/trampoline.py
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,6 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.arguments import Bound, Raw, Slot
+from autobatch.backends.llvm.whole.objects import object_of, target_of
+from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.backends.llvm.whole.running import CHUNK, fits
 from autobatch.backends.llvm.whole.trampoline import arrays_for, trampoline
 from autobatch.errors import ExampleError, PlanError
@@ -80,6 +84,38 @@ class NativeCompiled(NativeGroups):
         if self._direct is None or kwargs:
             return super().__call__(*args, **kwargs)
         return self._direct(*args)
+
+    def operands(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """What the code reads for a call, in its order: shared values, then columns of the examples."""
+        found: list[Any] = self._by_function(args, kwargs, lambda prepared: prepared.operands, runs=True)
+        return found
+
+    def export_object(
+        self, path: str | os.PathLike[str], *, target: str = "x86-64-v3", name: str | None = None
+    ) -> None:
+        """Write the machine code as an object file for programs in C, `path`, and its header beside it (`.h`). They
+        need neither Python nor JAX, and compute the same bits; link with `-lm`.
+
+        `target`: the least that the processor has, "x86-64" (SSE2), "x86-64-v3" (AVX2), "x86-64-v4" (AVX-512) or
+        "aarch64" (NEON). `name`: of the function, which is that of the file. Arrays that the function has closed over
+        are in the object. Raises TargetError for other targets and names.
+
+        >>> import tempfile
+        >>> import autobatch as ab
+        >>> double = ab.batched(lambda x: 2 * x, backend="llvm")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     double.lower(np.ones(3)).compile().export_object(f"{folder}/doubled.o")
+        ...     print([line for line in open(f"{folder}/doubled.h") if "doubled(" in line])
+        ['int64_t doubled(\\n']
+        """
+        file = Path(path)
+        native, program = self.executable, self.program
+        assert isinstance(native, WholeProgram)
+        shared = program.shared([None] * (native.whole.shared - program.hidden))
+        held = {k: x for k, x in enumerate(shared) if x is not None}
+        made = object_of(native.whole, native.sites, name or file.stem, target_of(target), held)
+        file.write_bytes(made.code)
+        file.with_suffix(".h").write_text(made.header, encoding="utf-8")
 
     def indirectly(self, args: tuple[Any, ...]) -> Any:
         """A call that the machine code cannot take as it is."""

@@ -1,7 +1,8 @@
 """Programs for one example against the same kernels by NumPy, numba, `jit(vmap)`, gcc and ispc, on one core.
 
 `python -m benchmarks.simd [--only mandelbrot,ode] [--peers numpy,ispc] [--ispc FILE] [--numba PYTHON] [--json FILE]
-[--backend NAME] [--size 1.0] [--rounds 7]`. `get_ispc.sh` fetches ispc; what is not there is not measured.
+[--backend NAME] [--size 1.0] [--rounds 7] [--callgrind]`. `get_ispc.sh` fetches ispc; what is not there is not
+measured.
 benchmarks/README.md has the method.
 """
 
@@ -25,6 +26,7 @@ import jax
 import numpy as np
 
 import autobatch as ab
+from benchmarks.simd import callgrind
 from benchmarks.simd.kernels import KERNELS, Kernel
 from benchmarks.simd.peers import MissingError, Numba, Plain, compiled_c, compiled_ispc, numba, processor_time
 
@@ -202,6 +204,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--backend", default="auto", help="that of autobatch: llvm, or others inside of jax.jit")
     parser.add_argument("--size", type=float, default=1.0, help="how many examples, 1 is a few milliseconds of ispc's")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--callgrind", action="store_true", help="count instructions instead, with AVX2")
     parser.add_argument("--json", type=Path, help="write the report there")
     options = parser.parse_args()
     options.only, options.peers = options.only.split(","), options.peers.split(",")
@@ -211,8 +214,22 @@ def arguments() -> argparse.Namespace:
     return options
 
 
+def counted(options: argparse.Namespace) -> int:
+    """Instructions instead of times."""
+    try:
+        found = callgrind.main(options)
+    except MissingError as error:
+        print(f"nothing is counted: {error}")
+        return 0
+    if options.json:
+        options.json.write_text(json.dumps({"instructions": found}, indent=1), encoding="utf-8")
+    return 0 if all(r["agrees"] for r in found.values()) else 1
+
+
 def main() -> int:
     options = arguments()
+    if options.callgrind:
+        return counted(options)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # before there are threads
     ab.keep_memory()  # else each large result is fresh pages, which competitors that write into one array do not pay
     found: dict[str, Any] = {}

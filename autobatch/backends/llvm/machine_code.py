@@ -15,7 +15,9 @@ import platform
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,7 +29,7 @@ import jax
 from autobatch.backends.llvm.ffi import HANDLER, INTERFACE, capsule
 from autobatch.backends.llvm.link import Code, LinkError, link
 from autobatch.backends.llvm.processor import defined
-from autobatch.backends.llvm.targets import BY_WIDTH, Target, of_flags
+from autobatch.backends.llvm.targets import AVX2, BY_WIDTH, GATHERS, Target, of_flags
 from autobatch.options import user_cache_folder
 from autobatch.source import Span
 
@@ -92,9 +94,27 @@ def _llvm() -> Any:
     return llvm
 
 
-@cache
+_asked: ContextVar[Host | None] = ContextVar("written for", default=None)
+
+
+@contextmanager
+def written_for(target: Target) -> Iterator[None]:
+    """Inside, texts are written for another kind of processor than the one that we run on."""
+    token = _asked.set(Host(target.name, target))
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
 def host() -> Host:
-    """The processor that we run on; UnavailableError where there is no code for it."""
+    """The processor that code is written for, the one that we run on; UnavailableError where there is no code for
+    it."""
+    return _asked.get() or _own_host()
+
+
+@cache
+def _own_host() -> Host:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise UnavailableError(f"it is for Linux on x86-64, not for {sys.platform} on {platform.machine()}")
     try:
@@ -185,6 +205,8 @@ def _machine(target: Target | None) -> Any:
     llvm = _llvm()
     if target is None:
         features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
+        if host().target is AVX2:
+            features += f",{GATHERS}"
         return llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=features, opt=3, **BUILD
         )

@@ -34,7 +34,10 @@ class Target:
 
 
 _LINUX = "x86_64-unknown-linux-gnu"
-_FUSED = "+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt"
+GATHERS = "+fast-gather"
+"""Without it, LLVM writes the gathers of AVX2 as a branch and a load for each lane: twice the instructions of walks of
+trees and of noise (`python -m benchmarks.simd --callgrind`)."""
+_FUSED = f"+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,{GATHERS}"
 
 AVX512 = Target(
     "AVX-512",
@@ -52,6 +55,10 @@ NEON = Target("NEON", 128, frozenset({"asimd"}), "aarch64-unknown-linux-gnu", "g
 
 BY_WIDTH = (AVX512, AVX2, SSE2)
 """Of x86-64, the widest first."""
+
+
+BY_LEVEL = {"x86-64": SSE2, "x86-64-v3": AVX2, "x86-64-v4": AVX512, "aarch64": NEON}
+"""By the names that compilers have for the least that a processor has."""
 
 
 def of_flags(flags: Set[str]) -> Target | None:
