@@ -24,7 +24,7 @@ from autobatch.backends.llvm.whole.objects import object_of, target_of
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.backends.llvm.whole.running import CHUNK, fits
 from autobatch.backends.llvm.whole.trampoline import arrays_for, trampoline
-from autobatch.errors import ExampleError, PlanError
+from autobatch.errors import ExampleError, PlanError, TargetError
 from autobatch.ir.template import Container, Output, Template
 from autobatch.ir.types import Array
 from autobatch.native import processors
@@ -98,7 +98,7 @@ class NativeCompiled(NativeGroups):
 
         `target`: the least that the processor has, "x86-64" (SSE2), "x86-64-v3" (AVX2), "x86-64-v4" (AVX-512) or
         "aarch64" (NEON). `name`: of the function, which is that of the file. Arrays that the function has closed over
-        are in the object. Raises TargetError for other targets and names.
+        are in the object. Raises TargetError for other targets and names, and for functions of objects and lists.
 
         >>> import tempfile
         >>> import autobatch as ab
@@ -111,6 +111,8 @@ class NativeCompiled(NativeGroups):
         file = Path(path)
         native, program = self.executable, self.program
         assert isinstance(native, WholeProgram)
+        if native.inputs:
+            raise TargetError(f"{program.name} takes objects or lists: a program in C has none that it could hand over")
         shared = program.shared([None] * (native.whole.shared - program.hidden))
         held = {k: x for k, x in enumerate(shared) if x is not None}
         made = object_of(native.whole, native.sites, name or file.stem, target_of(target), held)

@@ -127,3 +127,9 @@ def test_instructions_are_counted(tmp_path):
         pytest.skip(str(error))
     assert report["agrees"] and set(report["instructions"]) == {"gcc", "ours"}
     assert report["instructions"]["gcc"] > report["instructions"]["ours"] > kernel.count
+
+
+def test_functions_of_structure_have_no_object(tmp_path):
+    total = ab.batched(lambda words: sum(w * 2.0 for w in words), backend="llvm")
+    with pytest.raises(ab.TargetError, match="takes objects or lists"):
+        total.lower([[1.0], [2.0, 3.0]]).compile().export_object(tmp_path / "total.o")
