@@ -36,8 +36,7 @@ def call_option(price: float, strike: float, years: float, rate: float, volatili
 
 @ab.batched
 def binomial_option(price: float, strike: float, years: float, rate: float, volatility: float) -> Any:
-    """The same by a tree of `STEPS` steps: values at the end, brought back step by step. (Behind `left` nodes values
-    are of no use; they are computed, so that arrays keep their size.)"""
+    """The same by a tree of `STEPS` steps: values at the end, brought back step by step, one fewer each time."""
     step = years / STEPS
     up = exp(volatility * sqrt(step))
     growth = exp(rate * step)
@@ -47,5 +46,5 @@ def binomial_option(price: float, strike: float, years: float, rate: float, vola
     k = jnp.arange(STEPS + 1.0)
     values = jnp.maximum(0.0, price * up ** (2.0 * k - STEPS) - strike)
     for _ in range(STEPS):
-        values = down * values + rises * jnp.append(values[1:], 0.0)
+        values = down * values[:-1] + rises * values[1:]
     return values[0]

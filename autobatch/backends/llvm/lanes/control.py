@@ -13,14 +13,20 @@ With one lane all of this is jumps.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 
+from autobatch.backends.llvm.lanes.lifetimes import Lifetimes, values_read
 from autobatch.backends.llvm.lanes.ops import Environment, Leaves, shape_of
 from autobatch.backends.llvm.lanes.tensors import (
+    SMALL,
+    Given,
+    Memory,
     Tensor,
     Variable,
     copied,
     kept,
+    registers,
     scalar,
     select,
     set_all,
@@ -48,6 +54,9 @@ from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import Type
 
+CHANGING = ("dynamic_update_slice", "scatter", "scatter-add", "scatter-max", "scatter-min", "scatter-mul")
+"""Operations whose result is their first operand, but for some numbers."""
+
 GUARDED = 10
 """Operations from which on an arm stands behind `any` of its mask."""
 
@@ -57,28 +66,65 @@ Derivatives = Callable[[Op, Sequence[Tensor], Number | None], list[Tensor]]
 
 
 class Control(Leaves):
-    """Runs regions. A mask of None means all lanes. `derivatives`: those that are taken inside of them."""
+    """Runs regions. A mask of None means all lanes. `derivatives`: those that are taken inside of them. `lifetimes`:
+    memory is used again, so nobody reads what an environment has when its region is done."""
 
-    def __init__(self, w: Writer, constants: Callable[[Any], Tensor], derivatives: Derivatives) -> None:
+    def __init__(
+        self,
+        w: Writer,
+        constants: Callable[[Any], Tensor],
+        derivatives: Derivatives,
+        lifetimes: Lifetimes | None = None,
+    ) -> None:
         super().__init__(w, constants)
-        self.derivatives = derivatives
+        self.derivatives, self.lifetimes = derivatives, lifetimes
 
     def lowered(self, op: Op, xs: Sequence[Tensor], operands: Sequence[Type], results: Sequence[Type]) -> list[Tensor]:
         if op.name == "gradient_of":
             return self.derivatives(op, [kept(self.w, x) for x in xs], None)
         return super().lowered(op, xs, operands, results)
 
-    def region(self, region: Region, args: Sequence[Tensor], env: Environment, mask: Number | None) -> list[Tensor]:
-        """What a region yields. `env` gets what is computed in it."""
+    def region(
+        self, region: Region, args: Sequence[Tensor], env: Environment, mask: Number | None, lasting: bool = False
+    ) -> list[Tensor]:
+        """What a region yields. `env` gets what is computed in it. `lasting`: arguments are needed behind it."""
         env.update(zip(region.args, args, strict=True))
-        uses = reads(region)
-        for instruction in region.body:
+        uses, times = reads(region), self.lifetimes
+        if times is not None:
+            times.enter(region, args, lasting)
+        for k, instruction in enumerate(region.body):
+            if times is not None:
+                times.scopes[-1].now = k
             if isinstance(instruction, Apply) and instruction.op.name not in ("masked", "blocks", "gradient_of"):
                 self.mask = mask
                 self.apply(instruction, env, uses)
             else:
                 env.update(zip(instruction.results, self.instruction(instruction, env, mask), strict=True))
-        return [self.read(x, env) for x in region.results]
+            if times is not None:
+                self.reuse(times, instruction, env)
+        found = [self.read(x, env) for x in region.results]
+        if times is not None:
+            times.leave()
+        return found
+
+    def reuse(self, times: Lifetimes, i: Instruction, env: Environment) -> None:
+        """Behind an instruction: memory that nobody reads again is free. A single number is read at once: what is
+        laid out behind it may change."""
+        for r in i.results:
+            if r in env and env[r].size == 1 and times.of(values_read(i)):
+                x = env[r]
+                env[r] = registers(self.w, x.dtype, x.shape, [x.at((0,) * len(x.shape))])
+        times.results(i, {r: env[r] for r in i.results if r in env})
+        for place in times.ended():
+            self.w.release(place)
+
+    def operands(self, i: Apply, env: Environment, arrays: Sequence[Any]) -> list[Tensor]:
+        found, times = super().operands(i, env, arrays), self.lifetimes
+        if times is None or i.op.name not in CHANGING or not times.scopes[-1].is_written(i):
+            return found
+        if times.may_change(found[0], i.operands[1:]):
+            found[0] = replace(found[0], given=Given(self.mask))
+        return found
 
     def instruction(self, instruction: Instruction, env: Environment, mask: Number | None) -> list[Tensor]:
         match instruction:
@@ -87,7 +133,11 @@ class Control(Leaves):
                     raise RefusedError("a program of blocks inside another operation")
                 if op.name == "gradient_of":
                     return self.derivatives(op, [kept(self.w, self.read(x, env)) for x in xs], mask)
-                return self.region(op["region"], [kept(self.w, self.read(x, env)) for x in xs], {}, mask)
+                args = [kept(self.w, self.read(x, env)) for x in xs]
+                if self.lifetimes is not None:
+                    for v, x in zip(op["region"].args, xs, strict=True):
+                        self.lifetimes.reads[v] = self.lifetimes.of((x,))
+                return self.region(op["region"], args, {}, mask, lasting=True)
             case If():
                 return self.branch(instruction, env, mask)
             case While():
@@ -104,6 +154,8 @@ class Control(Leaves):
         for x in dict.fromkeys(v for region in inside for v in free_values(region)):
             if x in env:
                 env[x] = kept(self.w, env[x])
+                if self.lifetimes is not None:
+                    self.lifetimes.made(x, env[x], self.lifetimes.of((x,)))
 
     def variables(self, of: Sequence[Operand]) -> list[Variable]:
         return [Variable(self.w, *shape_of(x.type)) for x in of]
@@ -139,27 +191,48 @@ class Control(Leaves):
     # ---- loops
 
     def conditional(self, loop: While, env: Environment, mask: Number | None) -> list[Tensor]:
-        carried = self.started(loop, env)
+        carried = self.started(loop, env, mask)
         turn, goes_on = self.w.f.slot(0), self.w.slot("bool")
         with self.w.f.whilst(lambda: self.more(loop, carried, env, mask, goes_on, self.w.f.get(turn))):
             self.turn(loop.body, [v.get() for v in carried], carried, env, self.lanes(goes_on))
             self.w.f.set(turn, self.w.f.add(self.w.f.get(turn), 1))
         return self.ended(loop, carried, goes_on)
 
-    def started(self, loop: While | For, env: Environment) -> list[Variable]:
+    def started(self, loop: While | For, env: Environment, mask: Number | None = None) -> list[Variable]:
         """The variables that a loop carries, before its first turn."""
         body = loop.body
         self.hold([body, *([loop.condition] if isinstance(loop, While) else [])], env)
         of = body.args[1:] if isinstance(loop, For) else body.args
-        carried = self.variables(of)
-        set_all(self.w, carried, [self.read(x, env) for x in loop.init])
+        held = [self.read(x, env) for x in loop.init]
+        memory = [self.taken(loop, k, x, mask) for k, x in enumerate(held)]
+        carried = [Variable(self.w, *shape_of(v.type), memory=m) for v, m in zip(of, memory, strict=True)]
+        set_all(self.w, carried, held)
+        if self.lifetimes is not None:
+            self.lifetimes.carried.update(places(carried))
         return carried
+
+    def taken(self, loop: While | For, number: int, x: Tensor, mask: Number | None) -> Memory | None:
+        """The memory of what a loop begins with, where nobody else reads that. (A loop whose turns are counted sets its
+        variables in all lanes.)"""
+        times = self.lifetimes
+        if times is None or x.size <= SMALL or (isinstance(loop, For) and mask is not None):
+            return None
+        inside = regions(loop)
+        others = [v for k, v in enumerate(loop.init) if k != number] + [v for r in inside for v in free_values(r)]
+        return x.memory if times.may_change(x, others) else None
+
+    def out(self, carried: Sequence[Variable]) -> list[Tensor]:
+        """What a loop has computed."""
+        if self.lifetimes is None:
+            return [copied(self.w, v.get()) for v in carried]
+        self.lifetimes.carried.subtract(places(carried))
+        return [v.get() if v.memory is not None else copied(self.w, v.get()) for v in carried]
 
     def more(
         self, loop: While, carried: Sequence[Variable], env: Environment, mask: Number | None, goes_on: Slot, turn: str
     ) -> str:
         """Does a lane go on, which is what `goes_on` is set to, and may there be another turn? An `i1`."""
-        (test,) = self.region(loop.condition, [v.get() for v in carried], dict(env), mask)
+        (test,) = self.region(loop.condition, [v.get() for v in carried], dict(env), mask, lasting=True)
         active = test.one() if mask is None else self.w.both(mask, test.one())
         goes_on.set(active)
         some = self.w.any(goes_on.get())
@@ -178,11 +251,12 @@ class Control(Leaves):
     ) -> None:
         found = self.region(body, args, dict(env), active)
         if active is not None:
-            found = [select(self.w, active, x, v.get()) for x, v in zip(found, carried, strict=True)]
+            pairs = zip(found, carried, strict=True)  # what has been changed in place has been so in these lanes alone
+            found = [x if v.has(x) else select(self.w, active, x, v.get()) for x, v in pairs]
         set_all(self.w, carried, found)
 
     def ended(self, loop: While, carried: Sequence[Variable], goes_on: Slot) -> list[Tensor]:
-        found = [copied(self.w, v.get()) for v in carried]
+        found = self.out(carried)
         limit = limit_of(loop)
         if limit is not None:
             late = scalar(self.w.constant(limit.site, found[-1].dtype))
@@ -190,16 +264,21 @@ class Control(Leaves):
         return found
 
     def counted(self, loop: For, env: Environment, mask: Number | None) -> list[Tensor]:
-        carried = self.started(loop, env)
+        carried = self.started(loop, env, mask)
         with self.w.loop(turns(loop)) as index:
             at = self.index(loop, index)
             set_all(self.w, carried, self.region(loop.body, [at, *(v.get() for v in carried)], dict(env), mask))
-        return [copied(self.w, v.get()) for v in carried]
+        return self.out(carried)
 
     def index(self, loop: For, turn: str) -> Tensor:
         dtype, _ = shape_of(loop.body.args[0].type)
         whole = Number(turn, "int64", True)
         return scalar(whole if dtype == "int64" else self.w.cast("trunc", whole, dtype))
+
+
+def places(variables: Sequence[Variable]) -> set[str]:
+    """Where variables lie that are in memory."""
+    return {v.memory.pointer for v in variables if v.memory is not None}
 
 
 def turns(loop: For) -> int:

@@ -124,7 +124,9 @@ class _Into:
     def __init__(self, w: Writer, x: Tensor) -> None:
         self.w, self.x = w, x
         self.memory = None
-        if w.width == 1 or x.size > SMALL:
+        if x.given is not None and x.memory is not None:
+            self.memory = x.memory
+        elif w.width == 1 or x.size > SMALL:
             self.memory = fresh(w, x.dtype, x.shape)
             self.memory.fill(x)
         else:
@@ -136,6 +138,8 @@ class _Into:
 
     def update(self, places: Sequence[Place], make: Callable[[Element], Element], where: Number | None) -> None:
         w = self.w
+        if self.x.given is not None and self.x.given.mask is not None:
+            where = self.x.given.mask if where is None else w.both(self.x.given.mask, where)
         if self.memory is not None:
             if any(isinstance(p, Number) for p in places):
                 scattered(w, self.memory, places, make(gathered(w, self.memory, places)), where)
@@ -164,7 +168,7 @@ class _Into:
     @property
     def tensor(self) -> Tensor:
         if self.memory is not None:
-            return self.memory.final
+            return self.memory.tensor if self.x.given is not None else self.memory.final
         return registers(self.w, self.x.dtype, self.x.shape, list(self.elements.values()))
 
 

@@ -196,7 +196,7 @@ class Leaves:
     def apply(self, i: Apply, env: Environment, uses: dict[Value, int], arrays: Sequence[Any] = ()) -> None:
         if not any(uses.get(r) for r in i.results):
             return
-        xs = [self.read(x, env, arrays) for x in i.operands]
+        xs = self.operands(i, env, arrays)
         try:
             found = self.lowered(i.op, xs, [x.type for x in i.operands], [r.type for r in i.results])
         except RefusedError as error:
@@ -207,6 +207,9 @@ class Leaves:
             env[r] = kept(self.w, x) if (again and x.size > 1) or x.size == 1 else x
             if uses.get(r, 0) > 1:
                 env[r] = apart(env[r])
+
+    def operands(self, i: Apply, env: Environment, arrays: Sequence[Any]) -> list[Tensor]:
+        return [self.read(x, env, arrays) for x in i.operands]
 
     def lowered(self, op: Op, xs: Sequence[Tensor], operands: Sequence[Type], results: Sequence[Type]) -> list[Tensor]:
         shapes = [shape_of(t) for t in results]

@@ -30,6 +30,13 @@ KEY = "key<fry>"
 
 
 @dataclass(frozen=True)
+class Given:
+    """The right to change an array where it lies, in the lanes of a mask; None: in all."""
+
+    mask: Number | None
+
+
+@dataclass(frozen=True)
 class Tensor:
     """`held`: to read a number again costs no more than a load; `fixed`: it is always the same number."""
 
@@ -42,6 +49,8 @@ class Tensor:
     """The memory whose numbers these are, where it is one that may be written to again."""
     memory: Memory | None = None
     """The memory in which they lie, in any case."""
+    given: Given | None = None
+    """Whoever gets this may write to that memory."""
 
     @property
     def size(self) -> int:
@@ -182,7 +191,7 @@ def zeros(w: Writer, dtype: str, shape: tuple[int, ...]) -> Tensor:
 class Memory:
     """Numbers behind a pointer, in the order of rows: `width` of each for the lanes of a gang; or one, for all lanes
     (`shared`) or because there is one lane. `threads`: so many threads or lanes have theirs side by side, the pointer
-    is to those of one."""
+    is to those of one. `own`: it is no argument and no constant, but was reserved for this."""
 
     w: Writer
     pointer: str
@@ -190,6 +199,7 @@ class Memory:
     shape: tuple[int, ...]
     shared: bool = False
     threads: int = 1
+    own: bool = False
 
     def place(self, index: Indices, number: int) -> tuple[str, int]:
         many = self.threads * (1 if self.shared else self.w.width)
@@ -245,7 +255,7 @@ class Memory:
 
 def fresh(w: Writer, dtype: str, shape: tuple[int, ...]) -> Memory:
     """Memory that nobody has."""
-    return Memory(w, w.reserve(word(dtype), max(1, math.prod(shape)) * words(dtype)), dtype, shape)
+    return Memory(w, w.reserve(word(dtype), max(1, math.prod(shape)) * words(dtype)), dtype, shape, own=True)
 
 
 def kept(w: Writer, x: Tensor) -> Tensor:
@@ -281,10 +291,13 @@ def apart(x: Tensor) -> Tensor:
 class Variable:
     """An array that changes: in registers, or in memory. `shared`: few numbers, which are the same in all lanes."""
 
-    def __init__(self, w: Writer, dtype: str, shape: tuple[int, ...], shared: bool = False) -> None:
+    def __init__(
+        self, w: Writer, dtype: str, shape: tuple[int, ...], shared: bool = False, memory: Memory | None = None
+    ) -> None:
+        """`memory`: where the array lies already."""
         self.w, self.dtype, self.shape = w, dtype, shape
         size = math.prod(shape)
-        self.memory = fresh(w, dtype, shape) if size > SMALL else None
+        self.memory = memory or (fresh(w, dtype, shape) if size > SMALL else None)
         self.slots = (
             [[w.slot(word(dtype), shared) for _ in range(words(dtype))] for _ in range(size)] if not self.memory else []
         )
@@ -295,9 +308,14 @@ class Variable:
             return self.memory.tensor
         return registers(self.w, self.dtype, self.shape, [tuple(s.get() for s in each) for each in self.slots])
 
+    def has(self, x: Tensor) -> bool:
+        """Is an array where this one lies?"""
+        return self.memory is not None and x.memory == self.memory
+
     def set(self, x: Tensor) -> None:
         if self.memory is not None:
-            self.memory.fill(x)
+            if not self.has(x):
+                self.memory.fill(x)
             return
         found = [x.at(index) for index in every(self.shape)]
         for slots, element in zip(self.slots, found, strict=True):
@@ -323,5 +341,6 @@ def set_all(w: Writer, variables: Sequence[Variable], xs: Sequence[Tensor]) -> N
             return x
         return copied(w, x)
 
-    for variable, x in zip(variables, list(map(safe, xs)), strict=True):
+    pairs = zip(variables, xs, strict=True)
+    for variable, x in [(v, x if v.has(x) else safe(x)) for v, x in pairs]:
         variable.set(x)

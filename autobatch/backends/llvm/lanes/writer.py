@@ -80,6 +80,8 @@ class Writer:
     def __init__(self, f: Function, width: int) -> None:
         self.f, self.width = f, width
         self.reserved = 0
+        self.sizes: dict[str, int] = {}
+        self.released: list[str] = []
 
     # ---- types and constants
 
@@ -219,9 +221,20 @@ class Writer:
 
     def reserve(self, dtype: str, count: int) -> str:
         """Memory for so many numbers of each lane, for as long as the function runs."""
-        element = stored(dtype)
-        self.reserved += BYTES[element] * count * self.width
-        return self.f.array_slot(element, count * self.width)
+        bytes = BYTES[stored(dtype)] * count * self.width
+        fits = [place for place in self.released if self.sizes[place] >= bytes]
+        if fits:
+            place = min(fits, key=self.sizes.__getitem__)
+            self.released.remove(place)
+            return place
+        self.reserved += bytes
+        place = self.f.array_slot(stored(dtype), count * self.width)
+        self.sizes[place] = bytes
+        return place
+
+    def release(self, place: str) -> None:
+        """Memory that was reserved is not needed any more: who reserves next gets it."""
+        self.released.append(place)
 
     def loop(self, count: int, parallel: bool = False) -> AbstractContextManager[str]:
         """A loop over the numbers of an array, of which LLVM makes vectors where there is one lane. `parallel`: no turn

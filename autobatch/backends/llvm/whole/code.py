@@ -15,6 +15,7 @@ from typing import Any
 
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes.control import Control
+from autobatch.backends.llvm.lanes.lifetimes import Lifetimes
 from autobatch.backends.llvm.lanes.ops import Environment, located, shape_of
 from autobatch.backends.llvm.lanes.pressure import most_at_once
 from autobatch.backends.llvm.lanes.program import (
@@ -62,8 +63,8 @@ class Direct:
 class _Control(Control):
     """Runs the region of a whole function: recursion is a program of blocks among other operations."""
 
-    def __init__(self, gang: Gang, arrays: Sequence[Any]) -> None:
-        super().__init__(gang.w, gang.constant, partial(inner_gradient, gang))
+    def __init__(self, gang: Gang, arrays: Sequence[Any], lifetimes: Lifetimes | None = None) -> None:
+        super().__init__(gang.w, gang.constant, partial(inner_gradient, gang), lifetimes)
         self.gang, self.arrays = gang, arrays
 
     def read(self, x: Read, env: Environment, arrays: Sequence[Any] = ()) -> Tensor:
@@ -160,7 +161,7 @@ def headed(f: Function, gang: Gang) -> None:
 
 def _body(whole: Whole, sites: bool, failed: str) -> Body:
     def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
-        found = _Control(gang, whole.constants).region(whole.region, xs, {}, gang.mask)
+        found = _Control(gang, whole.constants, Lifetimes()).region(whole.region, xs, {}, gang.mask)
         if sites:
             found[-1] = kept(gang.w, found[-1])
             _notice(gang.w, failed, found, gang.mask)

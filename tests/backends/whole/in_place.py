@@ -1,0 +1,65 @@
+"""Programs that change arrays, as text: drawn statement by statement."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+SIZE = 20
+HEAD = """import jax.numpy as jnp
+
+
+def changed(a, b, x, k):
+    s, n = x, 0
+"""
+
+
+def program(seed: int) -> str:
+    """A function `changed(a, b, x, k)` of two arrays of `SIZE` numbers, a number and an index."""
+    lines = list(_block(random.Random(seed), depth=0, loops="m"))
+    return HEAD + "".join(f"    {line}\n" for line in lines) + "    return a, b, s\n"
+
+
+def _block(draw: random.Random, depth: int, loops: str) -> Iterator[str]:
+    for _ in range(draw.randint(2, 5)):
+        kind = draw.random()
+        if depth < 2 and kind < 0.15:
+            yield f"for {loops} in range({draw.randint(2, 4)}):"
+            yield from _indented(draw, depth, loops)
+        elif depth < 2 and kind < 0.3:
+            count = f"n{depth}"
+            yield f"{count} = 0"
+            yield f"while {count} < k % {draw.randint(2, 5)} + 1:"
+            yield f"    {count} += 1"
+            yield from _indented(draw, depth, loops)
+        elif depth < 2 and kind < 0.4:
+            yield f"if s > {draw.randint(-2, 2)}:"
+            yield from _indented(draw, depth, loops)
+        else:
+            yield _statement(draw)
+
+
+def _indented(draw: random.Random, depth: int, loops: str) -> Iterator[str]:
+    yield from (f"    {line}" for line in _block(draw, depth + 1, loops + "m"))
+
+
+def _statement(draw: random.Random) -> str:
+    to, of = draw.choice("ab"), draw.choice("ab")
+    place = draw.choice([str(draw.randrange(SIZE)), "k", f"(k + {draw.randrange(SIZE)}) % {SIZE}"])
+    low, other, n = draw.randrange(8), draw.randrange(8), draw.randint(2, 12)
+    return draw.choice(
+        [
+            f"{to} = {of}.at[{place}].set(s)",
+            f"{to} = {of}.at[{place}].add(0.5 * {to}[k])",
+            f"{to} = {of}.at[{low}:{low + n}].set({to}[{other}:{other + n}])",
+            f"{to} = {of}.at[{low}:{low + n}].set({of}[{other}:{other + n}])",
+            f"{to} = {to}.at[{place}].set({to}[{low}] + {of}[k])",
+            f"{to} = 0.5 * {of}[::-1] + 0.25 * {to}",
+            f"{to} = jnp.roll({of}, {low})",
+            "a, b = b, a",
+            f"a, b = b.at[{place}].set(s), a.at[{low}].set(b[{other}])",
+            f"s = {of}[{place}] - 0.5 * s",
+            f"s = ({to} * {of}).sum() / {SIZE} - {of}[0]",
+            f"s = jnp.minimum(jnp.maximum(s, -4.0), 4.0) + {of}[{low}]",
+        ]
+    )
