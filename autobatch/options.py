@@ -181,8 +181,8 @@ class Options:
 
     backend: str = field(default="auto", metadata=_spec(_backend, compiles=True))
     """What runs the program: `interpret` (the reference, slow), `xla`, `llvm` (one function of machine code over the
-    batch, for programs of numbers, small arrays and recursion on numbers, whose integers all have the width of the
-    device's and wrap as they do), or `auto`, which is `xla`.
+    batch, for programs of numbers, small arrays, recursion, and lists, objects and trees that they read; integers all
+    have the width of the device's and wrap as they do), or `auto`, which is `xla`.
     The argument `backend` of `batched` is the same option."""
 
     max_rows: int = field(default=50_000_000, metadata=_spec(_count))

@@ -27,8 +27,12 @@ REFUSED = {
 """Of the programs that all back ends are compared by, those that machine code does not know, and why."""
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.name not in REFUSED], ids=lambda c: c.name)
-@settings(max_examples=1)
+QUICK = ("child_sum", "evaluate", "lists_decide", "kept_nodes", "mutual", "searched", "table_keys", "two_trees")
+KNOWN = [c if c.name in QUICK else pytest.param(c, marks=pytest.mark.long) for c in CASES if c.name not in REFUSED]
+
+
+@pytest.mark.parametrize("case", KNOWN, ids=lambda c: c.name)
+@settings(max_examples=2)
 @given(data=st.data())
 def test_equals_plain_python(case, data):
     f = case.function.with_settings(backend="llvm")
@@ -198,6 +202,55 @@ def test_functions_that_share_programs_fail_in_their_own_way():
     f = ab.batched(at_places, backend="llvm", on_error="mask")
     (values, _), strict = f([[1.0, 2.0]], [0]), f.with_settings(on_error="raise")
     assert strict([[1.0, 2.0]], [0]).tolist() == values.tolist() == [3.0]
+
+
+@dataclass
+class Chain:
+    value: float
+    next: "Chain | None" = None
+
+
+def total(c):
+    return c.value if c.next is None else c.value + total(c.next)
+
+
+def checked(c):
+    if c.value < 0:
+        raise ValueError("negative")
+    return c.value if c.next is None else checked(c.next)
+
+
+def chained(*values):
+    made = None
+    for v in reversed(values):
+        made = Chain(v, made)
+    return made
+
+
+class TestRecursion:
+    """A recursion over what each example has for itself runs row after row, on the native stack as far as that goes."""
+
+    def test_one_row_after_another(self):
+        deep, flat = [chained(1.0), chained(2.0, 3.0)], [[1.0], [2.0, 3.0]]
+        assert ab.batched(total, backend="llvm").lower(deep).compile().executable.width == 1
+        assert ab.batched(added, backend="llvm").lower(flat).compile().executable.width > 1
+
+    def test_deeper_than_the_native_stack(self):
+        f = ab.batched(total, backend="llvm", options={"max_depth": 200_000})
+        found = f([chained(1.0, 2.0), chained(*[1.0] * 60_000), chained(4.0)])
+        assert found.tolist() == [3.0, 60_000.0, 4.0]
+
+    def test_deeper_than_allowed(self):
+        f = ab.batched(total, backend="llvm", options={"max_depth": 50}, on_error="mask")
+        found, failures = f([chained(*[1.0] * 40), chained(*[1.0] * 60)])
+        assert found.tolist() == [40.0, 0.0]
+        assert [(e.index, e.kind) for e in failures] == [(1, "RecursionError")]
+
+    def test_what_a_row_fails_with_inside(self):
+        f = ab.batched(checked, backend="llvm", on_error="mask")
+        found, failures = f([chained(1.0, 2.0), chained(1.0, -2.0, 3.0), chained(5.0)])
+        assert found.tolist() == [2.0, 0.0, 5.0]
+        assert [(e.index, e.kind, str(e.message)) for e in failures] == [(1, "ValueError", "negative")]
 
 
 class TestBatches:

@@ -54,7 +54,8 @@ class Activations:
         self.functions = {f.name: f for f in functions}
         first = len(gang.functions)
         self.names = {f.name: f"@activation{first + k}" for k, f in enumerate(functions)}
-        self.fails = any(isinstance(i, Apply) and i.op.name == "check" for f in functions for i in walk(f.region))
+        checks = any(isinstance(i, Apply) and i.op.name == "check" for f in functions for i in walk(f.region))
+        self.fails = checks and gang.w.width > 1
 
     def write(self) -> None:
         self.gang.functions += [_Activation(self, f).text() for f in self.functions.values()]
@@ -194,7 +195,7 @@ class _Activation(Regions):
         new = [self.control.read(x, env) for x in call.operands]
         held = []
         for v, x, a in zip(self.arguments, new, self.function.region.args, strict=True):
-            held.append(x if a in self.uniform else select(w, mask, x, v.get()))
+            held.append(x if a in self.uniform or w.width == 1 else select(w, mask, x, v.get()))
         set_all(w, self.arguments, held)
         self.again.set(w.instruction("or", self.again.get(), mask))
 
@@ -205,7 +206,7 @@ class _Activation(Regions):
         def arm(region: Region, inside: Number) -> None:
             self.returning(region.body, yielded(branch, region, results), dict(env), inside)
 
-        if condition.shared:
+        if condition.shared or self.w.width == 1:
             with self.f.when(condition.text) as otherwise:
                 arm(branch.then, mask)
                 otherwise()
@@ -220,7 +221,7 @@ class _Activation(Regions):
 
     def returned(self, xs: Sequence[Tensor], mask: Number) -> None:
         for v, x in zip(self.returns, xs, strict=True):
-            v.set(kept(self.w, select(self.w, mask, x, v.get())))
+            v.set(kept(self.w, x if self.w.width == 1 else select(self.w, mask, x, v.get())))
 
     # ---- calls
 

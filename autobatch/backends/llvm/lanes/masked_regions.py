@@ -4,7 +4,7 @@
     if any(m): y = arm                 an arm that calls or loops runs only where a lane wants it
     mask &= ~failed                    behind whatever checks, the lanes that have failed a check are gone
 
-What is computed between two instructions of control is computed as in a block: values that others read are rounded. A
+With one lane a branch is a jump, and a row that fails a check is given up. What is computed between two instructions of control is computed as in a block: values that others read are rounded. A
 branch or a loop that all lanes share the test of is a jump, and what it yields stays one number.
 """
 
@@ -141,7 +141,8 @@ class Regions(ABC):
 
     def behind(self, instruction: Instruction, env: Environment, mask: Number) -> Number:
         if isinstance(instruction, Apply):
-            return self.w.both(mask, self.control.read(instruction.operands[0], env).one())
+            alone = self.w.width == 1
+            return mask if alone else self.w.both(mask, self.control.read(instruction.operands[0], env).one())
         return self.alive(mask)
 
     def instruction(self, i: Instruction, env: Environment, mask: Number) -> list[Tensor]:
@@ -166,7 +167,11 @@ class Regions(ABC):
 
     def check(self, i: Apply, env: Environment, mask: Number) -> None:
         f, w = self.f, self.w
-        bad = bits(w, w.both(mask, w.negated(self.control.read(i.operands[0], env).one())))
+        wrong = w.negated(self.control.read(i.operands[0], env).one())
+        if w.width == 1:  # a row alone is given up as soon as it fails
+            self.give_up(wrong.text)
+            return
+        bad = bits(w, w.both(mask, wrong))
         place, of = f.at("%state", FAILED), f"i{w.width}"
         found = f.let(f"or {of} {f.let(f'load {of}, ptr {place}')}, {bad}")
         f.do(f"store {of} {found}, ptr {place}")
@@ -182,7 +187,7 @@ class Regions(ABC):
     def branch(self, branch: If, env: Environment, mask: Number) -> list[Tensor]:
         w = self.w
         condition = self.control.read(branch.condition, env).one()
-        if condition.shared:
+        if condition.shared or w.width == 1:
             found = self.variables(branch.results)
             with self.f.when(condition.text) as otherwise:
                 set_all(w, found, self.region(branch.then, (), env, mask))

@@ -41,7 +41,8 @@ STACK = 1 << 19
 
 def run_recursion(gang: Gang, op: Op, xs: Sequence[Tensor], mask: Number | None) -> list[Tensor]:
     """The results of an operation `blocks` for the lanes of a mask, then their statuses."""
-    if gang.w.width == 1:
+    large = any(is_large(x.type) for f in op["program"].structured for x in f.region.results)
+    if gang.w.width == 1 and (gang.warp is not None or large):
         return run_program(gang, op, xs)
     return _Recursion(gang, op, xs, mask).run()
 
@@ -94,11 +95,14 @@ class _Recursion:
             memory = fresh(w, v.dtype, v.shape)
             memory.fill(v.get())
             places.append(memory)
-        with f.loop(0, w.width, 1) as lane:
-            shifted = f.let(f"lshr i{w.width} {again}, {f.let(f'trunc i64 {lane} to i{w.width}')}")
-            with f.when(f.let(f"trunc i{w.width} {shifted} to i1")):
-                pointers = ", ".join(f"ptr {m.pointer}" for m in places)
-                f.do(f"call void {row}(ptr {table}, i64 {lane}, {pointers})")
+        pointers = ", ".join(f"ptr {m.pointer}" for m in places)
+        if w.width == 1:
+            f.do(f"call void {row}(ptr {table}, i64 0, {pointers})")
+        else:
+            with f.loop(0, w.width, 1) as lane:
+                shifted = f.let(f"lshr i{w.width} {again}, {f.let(f'trunc i64 {lane} to i{w.width}')}")
+                with f.when(f.let(f"trunc i{w.width} {shifted} to i1")):
+                    f.do(f"call void {row}(ptr {table}, i64 {lane}, {pointers})")
         set_all(w, found, [m.tensor for m in places])
 
     def row(self) -> str:

@@ -118,7 +118,7 @@ def refusal(refused: RefusedError) -> UnsupportedError:
 
 def widths(whole: Whole) -> Iterator[int]:
     """Rows of a gang: as many as a vector has numbers of 32 bits, or one."""
-    if widest(whole.region, _varying(whole)) <= WIDEST:
+    if widest(whole.region, _varying(whole)) <= WIDEST and not whole.walks_examples:
         yield machine_code.host().target.lanes
     yield 1
 

@@ -22,7 +22,7 @@ class WholeProgram(Executable):
     shared inputs are, those that come with the examples."""
 
     def __init__(self, module: Module, sites: bool, inputs: Sequence[ColumnInput | WordInput] = ()) -> None:
-        self.whole, self.sites, self.inputs = whole_function(module), sites, tuple(inputs)
+        self.whole, self.sites, self.inputs = whole_function(module, inputs), sites, tuple(inputs)
         super().__init__(write(self.whole, sites))
         self._gradients: dict[tuple[int, tuple[int, ...]], Executable | None] = {}
         self._lock = threading.Lock()

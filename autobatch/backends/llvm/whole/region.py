@@ -10,14 +10,17 @@ programs of blocks. No host has looked at any number: whatever a batched number 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autobatch.errors import UnsupportedError
-from autobatch.ir.core import Apply, Call, For, Map, Module, Region, Value, walk
+from autobatch.ir.blocks import BlockProgram
+from autobatch.ir.core import Apply, Call, For, Instruction, Map, Module, Region, Value, walk
 from autobatch.ir.ops import OWN
 from autobatch.ir.printer import print_module
 from autobatch.ir.types import Array, Type
+from autobatch.runtime.schema import ColumnInput, WordInput
 from autobatch.source import Span
 
 CURE = "use backend='xla', which computes rows of structure and products of matrices"
@@ -29,11 +32,12 @@ WIDEST = 4096
 @dataclass(frozen=True)
 class Whole:
     """`region` takes the shared inputs of the module, then the batched ones. `constants`: arrays that its literals
-    name."""
+    name. `columns`: those of the shared inputs that hold what each example has for itself."""
 
     region: Region
     shared: int
     constants: tuple[Any, ...]
+    columns: frozenset[Value] = frozenset()
 
     def __str__(self) -> str:
         """The region as a function."""
@@ -42,8 +46,25 @@ class Whole:
     text: str = ""
 
 
-def whole_function(module: Module) -> Whole:
-    """The region of a module's entry. UnsupportedError where it holds what is no arithmetic on numbers and small
+    @property
+    def walks_examples(self) -> bool:
+        """Does a recursion walk over what each example has for itself? Then its calls depend on that alone, and lanes
+        of a gang would hardly ever be in one place: a row by itself takes a quarter of the time, of expression trees
+        with ten operations."""
+        return any(map(self._walks, walk(self.region)))
+
+    def _walks(self, i: Instruction) -> bool:
+        if not isinstance(i, Apply) or i.op.name != "blocks":
+            return False
+        program: BlockProgram = i.op["program"]
+        inputs = (*program.parameters, *program.captured)
+        held = {v for v, x in zip(inputs, i.operands, strict=True) if x in self.columns}
+        inside = (j for f in program.structured for j in walk(f.region))
+        return any(isinstance(j, Apply) and j.op.name == "take_row" and j.operands[0] in held for j in inside)
+
+
+def whole_function(module: Module, inputs: Sequence[ColumnInput | WordInput] = ()) -> Whole:
+    """The region of a module's entry, whose last shared inputs are `inputs`. UnsupportedError where it holds what is no arithmetic on numbers and small
     arrays: the operation, its line, and what to do."""
     entry = module.functions[0]
     for value in (*module.shared, *entry.region.args):
@@ -67,7 +88,9 @@ def whole_function(module: Module) -> Whole:
     for k, x in enumerate(entry.region.results):
         _check_type(x.type, entry.span, f"result {k}")
     region = Region((*module.shared, *entry.region.args), entry.region.body, entry.region.results)
-    return Whole(region, len(module.shared), module.constants, print_module(module))
+    last = module.shared[len(module.shared) - len(inputs) :]
+    columns = frozenset(v for v, x in zip(last, inputs, strict=True) if isinstance(x, ColumnInput))
+    return Whole(region, len(module.shared), module.constants, columns, print_module(module))
 
 
 def _check_type(type: Type, span: Span, what: str, of_all: bool = False) -> None:
