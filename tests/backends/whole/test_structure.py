@@ -157,8 +157,13 @@ class TestPrograms:
         check_equivalence(rows, examples, backends=("llvm",), grads=False, jit=False)
 
     def test_derivatives_and_jit_run_as_xla_runs_them(self):
-        examples = [[1.0, 2.0], [], [3.0, -1.0]]
-        check_equivalence(weighed, examples, (0.5,), backends=("llvm",))
+        f = ab.batched(weighed, in_axes=(None, 0), backend="llvm")
+        batch = f.pack([[1.0, 2.0], [], [3.0, -1.0]])
+        np.testing.assert_allclose(f(0.5, batch), [2.5, 0, 1.5])
+        np.testing.assert_allclose(jax.jit(f)(0.5, batch), [2.5, 0, 1.5])
+        of_w, of_batch = ab.grad(f, argnums=(0, 1))(0.5, batch)
+        assert float(of_w) == 6.0
+        assert ab.unbatch(of_batch) == [[0.5, 0.5], [], [0.5, 0.0]]
 
     def test_64_bits(self):
         with jax.enable_x64(True):

@@ -45,7 +45,6 @@ class Whole:
 
     text: str = ""
 
-
     @property
     def walks_examples(self) -> bool:
         """Does a recursion walk over what each example has for itself? Then its calls depend on that alone, and lanes
