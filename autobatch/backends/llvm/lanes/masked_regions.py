@@ -4,8 +4,9 @@
     if any(m): y = arm                 an arm that calls or loops runs only where a lane wants it
     mask &= ~failed                    behind whatever checks, the lanes that have failed a check are gone
 
-With one lane a branch is a jump, and a row that fails a check is given up. What is computed between two instructions of control is computed as in a block: values that others read are rounded. A
-branch or a loop that all lanes share the test of is a jump, and what it yields stays one number.
+What is computed between two instructions of control is computed as in a block: values that others read are rounded. A
+branch or a loop that all lanes share the test of is a jump, and what it yields stays one number. With one lane every
+branch is a jump, and a row that fails a check is given up.
 """
 
 from __future__ import annotations

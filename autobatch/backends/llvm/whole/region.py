@@ -63,8 +63,8 @@ class Whole:
 
 
 def whole_function(module: Module, inputs: Sequence[ColumnInput | WordInput] = ()) -> Whole:
-    """The region of a module's entry, whose last shared inputs are `inputs`. UnsupportedError where it holds what is no arithmetic on numbers and small
-    arrays: the operation, its line, and what to do."""
+    """The region of a module's entry, whose last shared inputs are `inputs`. UnsupportedError where it holds what is no
+    arithmetic on numbers and small arrays: the operation, its line, and what to do."""
     entry = module.functions[0]
     for value in (*module.shared, *entry.region.args):
         what = f"the argument {value.hint}" if value.hint else "an argument"
