@@ -306,8 +306,9 @@ class Batched(Generic[P, R]):
         _, backend = self._backend(chosen)
 
         def request(static: frozenset[str]) -> Request:
-            sharing = Sharing(self._name, static)
+            sharing = Sharing(self._name, static, len(examples.components))
             args, kwargs = bound.rebuild(examples.input, sharing.raw)
+            examples.packed = sharing.packed
             key = Key(
                 axes=repr(settings.in_axes),
                 arguments=(bound.key, tuple(sharing.keys), examples.components),

@@ -76,6 +76,8 @@ class Examples:
     group: Group | None = None
     leaves: tuple[Leaves, Form] | None = None
     checks: tuple[Check, ...] = ()
+    packed: Sequence[Group] = ()
+    """Objects that all examples share, where machine code reads their columns."""
 
     @property
     def width(self) -> int:

@@ -46,7 +46,7 @@ def _of_examples(program: Program, examples: Examples) -> Iterator[Any]:
     words = dict[str, dict[Any, int]]()
     for x in program.compiled.native.inputs:
         if isinstance(x, ColumnInput):
-            yield _column(examples, x.name)
+            yield _column(examples, x.name) if x.shared is None else examples.packed[x.shared].column(x.name)
             continue
         if x.vocabulary not in words:
             known = program.extended(_vocabularies(examples))

@@ -28,7 +28,7 @@ from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
 from autobatch.backends.xla.native.eligible import all_by_kernel
 from autobatch.control import Asked, Control, Passes, Whole, control, whole_of
-from autobatch.errors import ExampleError, Failure
+from autobatch.errors import ExampleError, Failure, UnsupportedError
 from autobatch.frontend import Lowered, lower
 from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
@@ -56,7 +56,7 @@ from autobatch.runtime.endless import HOPELESS, Watch, host_limits
 from autobatch.runtime.failures import first_failures
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import element_type
-from autobatch.runtime.schema import Schema, columns_read
+from autobatch.runtime.schema import ColumnInput, Schema, columns_read
 from autobatch.runtime.size_classes import SizeClasses, Usual
 from autobatch.runtime.spec import Number, PlanSpec
 from autobatch.runtime.tables import Signature, TableRequest
@@ -445,6 +445,13 @@ def _native(lowered: Lowered, module: Module, asked: Asked) -> Program:
 
     @functools.cache
     def by_xla() -> Program:
+        if any(isinstance(x, ColumnInput) and x.shared is not None for x in inputs):
+            raise UnsupportedError(
+                "under transformations of JAX this program runs by XLA, and there is none of it: it walks over objects "
+                "that all examples share, more of them than are compiled one by one",
+                module.functions[0].span,
+                "call it outside jax.jit, without derivatives; or give the objects as arrays",
+            )
         chosen = replace(options, backend="xla")
         planned = replace(asked, options=chosen, passes=Passes(chosen))
         found = control(module, planned)

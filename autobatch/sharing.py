@@ -19,10 +19,13 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.arguments import Raw, describe, is_array, one_level, order_of
-from autobatch.errors import BatchError
+from autobatch.errors import BatchError, Error
+from autobatch.groups import Group
 from autobatch.ir import jax_compat
 from autobatch.ir.template import Input, Integers, is_numpy
-from autobatch.ir.types import BOOL, Array
+from autobatch.ir.types import BOOL, Array, List, Ref
+from autobatch.packing import pack_fresh
+from autobatch.runtime.schema import moved, shared_store
 
 PLAIN = (
     str,
@@ -35,6 +38,24 @@ PLAIN = (
     types.ModuleType,
 )
 """What is static whatever it holds."""
+
+
+COLUMNS = "columns of "
+"""What stands before the name of an argument that is packed into columns."""
+
+
+def has_columns(value: Any) -> bool:
+    """Can a shared value be packed into columns: is it an object of a class of the user's, or a list of such,
+    without strings?"""
+    if isinstance(value, (*PLAIN, dict, tuple, int, float, complex, types.MethodType)) or is_array(value):
+        return False
+    if not isinstance(value, list) and not _attributes(value):
+        return False
+    try:
+        held = pack_fresh([value])
+    except Error:
+        return False
+    return isinstance(held.schema.root, Ref | List) and not held.vocabularies
 
 
 class ByIdentity:
@@ -58,11 +79,15 @@ class ByIdentity:
 @dataclass
 class Sharing:
     """Collects the run-time leaves of shared values: `leaves`, their `types` and `names`, in the order of
-    `Input.index`. `static`: names of integers that are no leaves. `dicts`: by name, as the compiler gets them; leaves
-    and keys have no trace of the order of a dict's keys, so that one program is found for all."""
+    `Input.index`. `static`: names of integers that are no leaves, and, behind `COLUMNS`, of arguments that are packed
+    into columns: those are in `packed`, and inputs as batched ones are, from number `first`. `dicts`: by name, as the
+    compiler gets them; leaves and keys have no trace of the order of a dict's keys, so that one program is found for
+    all."""
 
     function: str
     static: frozenset[str] = frozenset()
+    first: int = 0
+    packed: list[Group] = field(default_factory=list)
     leaves: list[Any] = field(default_factory=list)
     types: list[Array] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -91,10 +116,18 @@ class Sharing:
         """The shared value with `Input` leaves; its static part goes into `keys`."""
         if form.static:
             made, key = form.value, _static_key(form.value, form.name, self.function)
+        elif COLUMNS + form.name in self.static:
+            made, key = self.columns(form.value)
         else:
             made, key = self.share(form.value, form.name)
         self.keys.append(key)
         return made
+
+    def columns(self, value: Any) -> tuple[Input, Any]:
+        """Objects that all examples share as columns, for machine code that reads structure itself."""
+        held, number = Group(pack_fresh([value])), len(self.packed)
+        self.packed.append(held)
+        return Input(self.first + number, moved(held.schema.root, shared_store(number))), ("columns", held.schema)
 
     def share(self, value: Any, name: str) -> tuple[Any, Any]:
         """The value with `Input` leaves in the place of its arrays and numbers, and a key of the rest."""

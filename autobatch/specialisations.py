@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +25,8 @@ from autobatch.ir.types import Array
 from autobatch.options import Options
 from autobatch.pipeline import compile as compile_program
 from autobatch.recognise import Pattern, all_match, pattern_of, size_of
-from autobatch.sharing import Sharing
+from autobatch.runtime.schema import with_shared
+from autobatch.sharing import COLUMNS, Sharing, has_columns
 from autobatch.specialise import Program, parameters, read
 
 TRIED_ONE_BY_ONE = 8
@@ -142,11 +144,12 @@ class Specialisations:
             program = self._held(asked)
             if program is None:
                 self._log(asked)
-                asked, program = self._settled(request, _Compiler(self.name, planner, examples, options))
+                asked, program = self._settled(request, _Compiler(self.name, planner, examples, options), bound)
                 self._forget()
                 self._programs.put(asked.key, [program, *(self._programs.get(asked.key) or [])[:7]])
             leaves = asked.sharing.leaves
-            self._remember(bound, examples, options, program, len(leaves))
+            if not asked.sharing.packed:
+                self._remember(bound, examples, options, program, len(leaves))
             return program.at(leaves), leaves
 
     def _held(self, asked: Request) -> Program | None:
@@ -161,8 +164,9 @@ class Specialisations:
                 return program
         return None
 
-    def _settled(self, request: Requests, compiler: _Compiler) -> tuple[Request, Program]:
-        """A program with as few static integers as the function can do with."""
+    def _settled(self, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
+        """A program with as few static integers as the function can do with; where machine code takes no more static
+        arguments, with objects that all examples share as columns."""
         static = self._static
         while True:
             asked = request(static)
@@ -172,6 +176,12 @@ class Specialisations:
             except Needed as needed:
                 static |= {asked.sharing.names[k] for k in needed.numbers}
             except SourceError:
+                if columns := _columns_of(asked, bound) - static:
+                    with suppress(SourceError):
+                        asked = request(static | columns)
+                        made = self._held(asked) or compiler.compile(asked)
+                        static |= columns
+                        break
                 if not asked.integers:
                     raise
                 asked, made = _fewest(request, compiler, static, asked.integers)
@@ -185,7 +195,7 @@ class Specialisations:
     def for_group(self, group: Group) -> tuple[Program, ...]:
         """The programs, at most four, that take such packed examples, and beside them nothing that the host reads."""
         with self._lock:
-            programs = [p.by_xla for _, held in self._programs.items() for p in held]
+            programs = [p.by_xla for _, held in self._programs.items() for p in held if p.has_plans]
         fit = [
             planned
             for p in programs
@@ -245,7 +255,7 @@ class _Compiler:
             fun,
             asked.args,
             asked.kwargs,
-            self.examples.schema,
+            with_shared(self.examples.schema, [c.schema for c in sharing.packed]),
             sharing.types,
             replace(self.options, backend=asked.key.backend),
             traced,
@@ -261,6 +271,13 @@ class _Compiler:
     def _is_number(self, component: Component, asked: Request) -> bool:
         """Is it a number that no host looks at, as the back end wants it?"""
         return asked.key.backend == "llvm" and isinstance(component.type, Array) and not component.optional
+
+
+def _columns_of(asked: Request, bound: Bound) -> frozenset[str]:
+    """The shared arguments that may be columns, as `Sharing.static` names them."""
+    if asked.key.backend != "llvm":
+        return frozenset()
+    return frozenset(COLUMNS + raw.name for raw in bound.shared if not raw.static and has_columns(raw.value))
 
 
 def _fewest(

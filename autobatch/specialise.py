@@ -37,7 +37,7 @@ from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.ready import Ready
 from autobatch.reference import Reference
 from autobatch.runtime.columns import Columns
-from autobatch.runtime.schema import Schema
+from autobatch.runtime.schema import ColumnInput, Schema
 from autobatch.runtime.spec import Number
 from autobatch.runtime.tables import Signature
 from autobatch.runtime.together import root_columns
@@ -129,6 +129,12 @@ class Program:
     def in_use(self) -> list[Program]:
         """This program for all that its calls decided, the last call first."""
         return [made for _, made in self._at.items()]
+
+    @property
+    def has_plans(self) -> bool:
+        """Can the host plan it? Not where machine code reads objects that all examples share."""
+        native = self.compiled.native
+        return native is None or all(not isinstance(x, ColumnInput) or x.shared is None for x in native.inputs)
 
     @functools.cached_property
     def by_xla(self) -> Program:

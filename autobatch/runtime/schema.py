@@ -8,6 +8,7 @@ A list is a row of a *list store*: `offsets` into `values`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, assert_never
 
@@ -93,9 +94,11 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class ColumnInput:
-    """A shared input of a program that is a column of the examples."""
+    """A shared input of a program that is a column of the examples; or of what the examples share, number `shared` of
+    that."""
 
     name: str
+    shared: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,41 @@ class WordInput:
 
     vocabulary: str
     value: Any
+
+
+def shared_store(number: int) -> str:
+    """What the names of stores begin with that examples share."""
+    return f"shared{number}:"
+
+
+def input_of(column: str) -> ColumnInput:
+    """The input that a column is, by its name in a schema `with_shared` stores."""
+    first, colon, rest = column.partition(":")
+    number = first.removeprefix("shared")
+    return ColumnInput(rest, int(number)) if colon and number.isdecimal() else ColumnInput(column)
+
+
+def with_shared(schema: Schema, shared: Sequence[Schema]) -> Schema:
+    """A schema with the stores of objects that all examples share, under names of their own."""
+    stores, lists = list(schema.stores), list(schema.lists)
+    for number, other in enumerate(shared):
+        begin = shared_store(number)
+        for s in other.stores:
+            fields = (replace(f, type=moved(f.type, begin), column=begin + f.column) for f in s.fields)
+            stores.append(Store(begin + s.name, s.classes, tuple(fields)))
+        lists += [replace(s, name=begin + s.name, elem=moved(s.elem, begin)) for s in other.lists]
+    return replace(schema, stores=tuple(stores), lists=tuple(lists))
+
+
+def moved(type: Type, begin: str) -> Type:
+    """A type whose stores have other names."""
+    match type:
+        case Ref(store=store):
+            return Ref(begin + store)
+        case List(elem=elem, store=store):
+            return List(moved(elem, begin), None if store is None else begin + store)
+        case _:
+            return type
 
 
 def without_numpy(schema: Schema) -> Schema:

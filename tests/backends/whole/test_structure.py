@@ -258,6 +258,72 @@ class TestRecursion:
         assert [(e.index, e.kind, str(e.message)) for e in failures] == [(1, "ValueError", "negative")]
 
 
+@dataclass
+class Ball:
+    x: float
+    radius: float
+    left: "Ball | None" = None
+    right: "Ball | None" = None
+
+
+def balls(depth, x=0.0):
+    if depth == 0:
+        return Ball(x, 0.125)
+    wide = 2.0**-depth
+    below = balls(depth - 1, x - wide), balls(depth - 1, x + wide)
+    return Ball(x, 2.0, *below)
+
+
+def nearest(ball, best, x):
+    far = abs(ball.x - x) - ball.radius
+    if far >= best:
+        return best
+    if ball.left is None:
+        return far
+    return nearest(ball.right, nearest(ball.left, best, x), x)
+
+
+class TestShared:
+    """Objects that all examples share, more of them than are compiled one by one."""
+
+    x = np.linspace(-3, 3, 50).astype(np.float32)
+    far = np.full(50, 1e9, np.float32)
+
+    def test_a_tree(self):
+        f = ab.batched(nearest, in_axes=(None, 0, 0), backend="llvm")
+        tree = balls(6)
+        found = f(tree, self.far, self.x)
+        np.testing.assert_allclose(found, f.loop(tree, self.far, self.x), rtol=1e-6)
+        assert f.lower(tree, self.far, self.x).compile().executable.width > 1
+        assert f.cache_info().specialisations == 1
+        tree.left.right.radius = tree.left.radius = tree.radius = 9.0  # what it holds is read in each call
+        tree.left.right.left.x = tree.left.right.right.x = 0.25
+        np.testing.assert_allclose(f(tree, self.far, self.x), f.loop(tree, self.far, self.x), rtol=1e-6)
+        np.testing.assert_allclose(f(balls(7), self.far, self.x), f.loop(balls(7), self.far, self.x), rtol=1e-6)
+
+    def test_beside_trees_of_the_examples(self):
+        def both(tree, best, p):
+            return nearest(tree, best, p.x) + below(p)
+
+        f = ab.batched(both, in_axes=(None, 0, 0), backend="llvm")
+        batch = [FULL, Point(0.5, np.ones(3, np.float32)), Point(-2.0, np.ones(3, np.float32))]
+        found = f(balls(6), self.far[:3], batch)
+        np.testing.assert_allclose(found, f.loop(balls(6), self.far[:3], batch), rtol=1e-6)
+
+    def test_derivatives_and_jit_are_refused(self):
+        f = ab.batched(nearest, in_axes=(None, 0, 0), backend="llvm")
+        with pytest.raises(ab.UnsupportedError, match="that all examples share(.|\n)*outside jax.jit"):
+            ab.grad(f, argnums=1)(balls(6), self.far, self.x)
+
+    def test_none_in_it_has_no_fields(self):
+        def off(ball, x):
+            return ball.x - x if x > 0 else off(ball.left, x + 1)
+
+        f = ab.batched(off, in_axes=(None, 0), backend="llvm")
+        with pytest.raises(ab.ExampleError, match="example 1 at .*AttributeError: 'NoneType'"):
+            f(balls(6), np.array([1.0, -9.0], np.float32))
+
+
 class TestBatches:
     def test_a_batch_and_a_minibatch_of_it(self):
         examples = [[float(k)] * (k % 4) for k in range(40)]

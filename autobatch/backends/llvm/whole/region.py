@@ -88,7 +88,7 @@ def whole_function(module: Module, inputs: Sequence[ColumnInput | WordInput] = (
         _check_type(x.type, entry.span, f"result {k}")
     region = Region((*module.shared, *entry.region.args), entry.region.body, entry.region.results)
     last = module.shared[len(module.shared) - len(inputs) :]
-    columns = frozenset(v for v, x in zip(last, inputs, strict=True) if isinstance(x, ColumnInput))
+    columns = frozenset(v for v, x in zip(last, inputs, strict=True) if isinstance(x, ColumnInput) and x.shared is None)
     return Whole(region, len(module.shared), module.constants, columns, print_module(module))
 
 
