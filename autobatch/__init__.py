@@ -12,6 +12,7 @@ from autobatch.api import Batched, batched
 from autobatch.arguments import stacked
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo
+from autobatch.compiled import lower
 from autobatch.derivatives import grad, hvp, jvp, per_example_grad, value_and_grad, vjp
 from autobatch.errors import (
     BatchError,
@@ -63,6 +64,7 @@ __all__ = [
     "keep_memory",
     "load",
     "load_exported",
+    "lower",
     "options",
     "pack",
     "per_example_grad",

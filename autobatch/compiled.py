@@ -1,5 +1,5 @@
 """What XLA has made of a call's programs: an executable for each group of examples by shape, what it costs, and what
-memory it takes. Names are those of `jax.stages.Compiled`."""
+memory it takes; `ab.lower`, the same of functions that call batched ones. Names are those of `jax.stages.Compiled`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import jax
 from autobatch.errors import PlanError, TargetError
 from autobatch.handles import Call
 from autobatch.specialise import Program
-from autobatch.targets import Target
+from autobatch.targets import Target, made_for
+from autobatch.targets import target as find_target
 
 Run = Callable[[Any, Any, Any], Any]
 
@@ -47,9 +48,22 @@ class Executable:
     signature: Any
     made: jax.stages.Compiled
 
+    @property
+    def title(self) -> str:
+        words = f"{self.signature.batch} examples, capacities {', '.join(map(str, self.signature.capacity))}"
+        return f"{self.program.fingerprint}, size class: {words}"
+
     def run(self, shared: Any, tables: Any, _: Any) -> Any:
         held = jax.tree.map(jax.numpy.asarray, (list(shared), dict(tables)))
         return self.made(*held)
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """What XLA has made of a function of the user that calls batched ones."""
+
+    title: str
+    made: jax.stages.Compiled
 
 
 class Analysed:
@@ -57,7 +71,7 @@ class Analysed:
 
     machine = "this machine"
 
-    def __init__(self, executables: Sequence[Executable]) -> None:
+    def __init__(self, executables: Sequence[Executable | Whole]) -> None:
         self.executables = tuple(executables)
 
     @property
@@ -99,10 +113,7 @@ class Analysed:
 
     @cached_property
     def _page(self) -> str:
-        lines = []
-        for e in self.executables:
-            words = f"size class: {e.signature.batch} examples, capacities {', '.join(map(str, e.signature.capacity))}"
-            lines.append(f"{e.program.fingerprint} for {self.machine}, by XLA; {words}")
+        lines = [f"for {self.machine}, by XLA: {e.title}" for e in self.executables]
         lines += ["", *_costs(self.cost_analysis()), *_memory(self.memory_analysis())]
         return "\n".join(lines)
 
@@ -133,17 +144,17 @@ class Compiled(Analysed):
 
     def __init__(self, executables: Sequence[Executable], call: Call) -> None:
         super().__init__(executables)
-        self._call = call
+        self._own, self._call = tuple(executables), call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Like the function itself, but never compiles: PlanError for other types or another size class."""
         return self._call(args, kwargs, lambda p: p.run(self._for(p.program, p.ready.signature)))
 
     def _for(self, program: Program, signature: Any) -> Run:
-        for e in self.executables:
+        for e in self._own:
             if e.program.compiled is program.compiled and e.signature == signature:
                 return e.run
-        held = " or ".join(f"{e.signature} of {e.program.fingerprint}" for e in self.executables)
+        held = " or ".join(f"{e.signature} of {e.program.fingerprint}" for e in self._own)
         raise PlanError(f"this executable is for {held}, not for the call's {signature}; call the function itself")
 
 
@@ -151,7 +162,7 @@ class CompiledFor(Analysed):
     """Executables for a machine that need not be here: what they cost there (`str` is a page), their text, and JAX's
     own `executable`."""
 
-    def __init__(self, executables: Sequence[Executable], target: Target) -> None:
+    def __init__(self, executables: Sequence[Executable | Whole], target: Target) -> None:
         super().__init__(executables)
         self.target = target.name
         self.machine = f"{target.name} ({target.device.device_kind})"
@@ -162,3 +173,33 @@ class CompiledFor(Analysed):
             f"this executable is for {self.machine}, and was compiled ahead of time, to be looked at; on a machine "
             "that has one, call the function itself, or what f.export wrote"
         )
+
+
+class LoweredFunction:
+    """A call of any function that JAX can trace, to be compiled for a machine that need not be here."""
+
+    def __init__(self, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._fun, self._given = fun, (args, kwargs)
+
+    def compile(self, target: str) -> CompiledFor:
+        """What XLA makes of it for a `target`, as `f.lower(...).compile(target)` takes them. Raises TargetError."""
+        found = find_target(target)
+        args, kwargs = found.shapes(self._given)
+        with made_for(found.platform):
+            lowered = jax.jit(self._fun).lower(*args, **kwargs)
+        return CompiledFor([Whole(getattr(self._fun, "__name__", "a function"), found.made(lowered))], found)
+
+
+def lower(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> LoweredFunction:
+    """A call of a function in which batched functions are called: a gradient, a step of training. Its arguments are
+    pytrees of arrays and of batches that are planned for these functions.
+
+    >>> import autobatch as ab
+    >>> import numpy as np
+    >>> square = ab.batched(lambda w, x: (w * x) ** 2, in_axes=(None, 0))
+    >>> step = jax.grad(lambda w, x: square(w, x).mean())
+    >>> made = lower(step, np.float32(1.0), np.ones(8, np.float32)).compile("cpu")
+    >>> made.memory_analysis().argument_size_in_bytes
+    36
+    """
+    return LoweredFunction(fun, args, kwargs)

@@ -11,8 +11,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NoReturn, assert_never
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +23,8 @@ from autobatch.arguments import Bound, Entries, Raw, Slot, bind, form_key, order
 from autobatch.artifact import Description
 from autobatch.batch import Batch
 from autobatch.cache import Key
-from autobatch.data import FAILED, Component, Examples, Known, gather
-from autobatch.errors import BatchError, ExampleError, PlanError, TargetError
+from autobatch.data import Component, Examples, Known, gather
+from autobatch.errors import BatchError, PlanError, TargetError
 from autobatch.exporting import portable
 from autobatch.frontend import Lowered
 from autobatch.groups import Group
@@ -73,7 +72,7 @@ class _Planning(pipeline.Program):
 
     def _capacities(self, counts: Mapping[int, int], usual: Usual | None) -> tuple[int, ...]:
         room = self._signature.capacity
-        for space, (rows, most) in enumerate(zip((counts[s] for s in sorted(counts)), room, strict=True)):
+        for (space, rows), most in zip(sorted(counts.items()), room, strict=True):
             if rows > most:
                 what = next((s.name for s in self._held.spaces if s.index == space), f"space {space}")
                 raise PlanError(
@@ -168,7 +167,8 @@ class Exported:
                 f"{d.name} was exported for batches of at most {self.count} examples, and {live} were given; "
                 + ("cut the batch" if live else "there is nothing to compute")
             )
-        bound = self._filled(bound)
+        if live < self.count and d.made:
+            raise BatchError(f"{d.name} makes objects, so its exported program takes {self.count} examples, no fewer")
         examples = gather(d.name, bound.slots, self._known, lambda slot: None, self, grow=False)
         shared = self._shared(bound, examples)
         self._check(examples)
@@ -176,45 +176,26 @@ class Exported:
         return self._result(prepared, live)
 
     def _result(self, prepared: Prepared, live: int) -> Any:
-        """Run, for the first `live` examples; the others are copies of the first one."""
-        ready = prepared.ready
-        failures = tuple(f for f in ready.failures if f.index < live)
-        if failures and not self._d.masks:
-            raise ExampleError(failures)
-        leaves = self._run([jnp.asarray(x) for x in prepared.shared], prepared.tables)
+        """Run, for `live` examples."""
+        prepared.refuse_failures()
+        leaves = self._run([jnp.asarray(x) for x in prepared.shared], self._sized(prepared.tables))
         computed = list(jax.tree.map(lambda k: leaves[k], self._d.results))
         if live < self.count:
             computed = [_cut(x, live) for x in computed]
-        held = {n: t[:live] if n == FAILED else t for n, t in ready.tables.items()}
-        stale = prepared.stale()
-        prepared.ready = replace(ready, failures=failures, tables=held)
-        prepared.examples = replace(prepared.examples, count=live)
-        return prepared.assemble(computed, stale)
+        return prepared.assemble(computed, prepared.stale())
 
-    def _filled(self, bound: Bound) -> Bound:
-        """As many examples as the program has: copies of the first one behind them."""
-        missing = self.count - bound.size
-        if not missing:
-            return bound
-        if self._d.made:
-            raise BatchError(
-                f"{self._d.name} makes objects, so its exported program takes {self.count} examples and no fewer"
-            )
-
-        def filled(slot: Slot) -> Slot:
-            match slot.kind:
-                case "list":
-                    return replace(slot, values=[*slot.values, *slot.values[:1] * missing])
-                case "batch":
-                    return replace(slot, values=slot.values[[*range(bound.size), *[0] * missing]])
-                case "array":
-                    rows = slot.leading()
-                    xp: Any = np if isinstance(rows, np.ndarray) else jnp
-                    return replace(slot, axis=0, values=xp.concatenate([rows, xp.repeat(rows[:1], missing, axis=0)]))
-                case _:
-                    assert_never(slot.kind)
-
-        return bound.with_slots(filled)
+    def _sized(self, tables: Mapping[str, Any]) -> dict[str, Any]:
+        """Tables of fewer examples with as many entries as the program reads: nobody reads what it computes of those
+        that are added."""
+        shapes = jax.tree.unflatten(self.exported.in_tree, self.exported.in_avals)[0][1]
+        made = dict(tables)
+        for name, aval in shapes.items():
+            held, missing = made[name], aval.shape[0] - made[name].shape[0]
+            if missing:
+                last = held[-1:] if held.shape[0] else np.zeros((1, *held.shape[1:]), held.dtype)
+                xp: Any = np if isinstance(held, np.ndarray) else jnp
+                made[name] = xp.concatenate([held, xp.repeat(last, missing, axis=0)])
+        return made
 
     def _shared(self, bound: Bound, examples: Examples) -> list[Any]:
         """The shared leaves of a call, with those that are part of the file; refuses what it was not exported for."""
@@ -287,7 +268,7 @@ class Exported:
     def specialisations_for(self, group: Group) -> tuple[Program, ...]:
         """Its program, for examples of its types."""
         fits = group.schema == self._d.schema and group.width == self._width
-        fits = fits and not any(c.array for c in self._d.components) and group.count == self.count
+        fits = fits and not any(c.array for c in self._d.components) and group.count <= self.count
         return (self._program,) if fits else ()
 
     def regrouped(self, batch: Batch) -> Batch:

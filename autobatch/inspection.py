@@ -146,7 +146,7 @@ class LoweredGroups:
         programs = [g.program for g in self.groups]
         if all(p.compiled.native is not None for p in programs):
             return NativeGroups(programs, self._call)
-        return Compiled([e for g in self.groups for e in g.compile_by_xla().executables], self._call)
+        return Compiled([g.executable_for() for g in self.groups], self._call)
 
     def export(
         self, path: str | os.PathLike[str], *, platforms: str | Sequence[str] = PLATFORMS, vjp_order: int = 0

@@ -186,6 +186,8 @@ def test_other_examples_are_packed_and_planned_where_it_is_loaded(tmp_path):
     np.testing.assert_allclose(loaded(W + 1, others), energy(W + 1, others), rtol=1e-5)
     packed = loaded.pack(others)
     np.testing.assert_allclose(loaded(W, packed), energy(W, others), rtol=1e-5)
+    small = exported(tmp_path, energy, (W, [tree(4), *[Node(1.0, [])] * 7]))
+    np.testing.assert_allclose(small(W, [tree(4)]), energy(W, [tree(4)]), rtol=1e-5)
     np.testing.assert_allclose(loaded(W, packed[[2, 0]]), energy(W, others)[jnp.array([2, 0])], rtol=1e-5)
 
 
@@ -199,6 +201,8 @@ def test_it_can_be_differentiated_as_often_as_was_asked_for(tmp_path):
     gradient = jax.grad(lambda w: loaded(w, packed).sum())
     np.testing.assert_allclose(gradient(0.5), ab.grad(total)(0.5, TREES), rtol=1e-5)
     np.testing.assert_allclose(jax.jit(gradient)(0.5), gradient(0.5), rtol=1e-6)
+    few = loaded.pack(TREES[:3])
+    np.testing.assert_allclose(jax.jit(loaded)(0.5, few), total(0.5, TREES[:3]), rtol=1e-5)
     with pytest.raises(ValueError, match="No VJP is available"):
         jax.grad(gradient)(0.5)
 
@@ -225,7 +229,7 @@ def test_examples_that_fail_are_named_where_it_is_loaded(tmp_path):
     loaded = exported(tmp_path, first, ([[1.0], [2.0, 3.0]],))
     with pytest.raises(ab.ExampleError, match="example 0 at .*IndexError") as error:
         loaded([[]])
-    assert error.value.count == 1  # the copies that fill the batch are nobody's examples
+    assert error.value.count == 1
 
 
 def test_calls_that_it_was_not_exported_for_are_refused(tmp_path):

@@ -99,6 +99,31 @@ def test_groups_by_shape_are_compiled_each():
     assert made.cost_analysis()["flops"] == sum(e.made.cost_analysis()["flops"] for e in made.executables)
 
 
+def steps():
+    """Gradients of all kinds of programs, with a batch of trees as an argument."""
+    data, w = ab.pack([tree(3), tree(4)]).plan(energy), 0.1 * jnp.ones((32, 32))
+    energy(w, data)
+    loss = lambda w, data: energy(w, data).mean()
+    yield ab.lower(jax.value_and_grad(loss), w, data)
+    for f in (root, fibonacci):
+        yield ab.lower(jax.grad(lambda x, f=f: f(x).sum()), NUMBERS)
+
+
+@pytest.mark.tpu
+@needs_libtpu
+def test_gradients_are_compiled_for_a_tpu():
+    for step in steps():
+        made = step.compile("tpu:v5e")
+        assert "autobatch" not in "".join(x for x in made.as_text().splitlines() if "custom_call_target" in x)
+        assert made.memory_analysis().total > 0
+
+
+@needs_plugin
+def test_gradients_are_compiled_for_a_gpu():
+    for step in steps():
+        assert step.compile("cuda:h100").memory_analysis().total > 0
+
+
 @pytest.mark.tpu
 @needs_libtpu
 def test_two_processes_compile_at_once():
