@@ -98,9 +98,10 @@ class Exported:
                 "such programs readable for six months: export it again"
             ) from error
         self._run: Any = jax.jit(self.exported.call)
+        self._planner = _Planner(self)
         compiled = _Planning(d)
         key = Key("", (), d.arguments.types, d.schema, "xla", "mask" if d.masks else "raise", None, d.x64)
-        self._program = Program(d.name, self, key, compiled, d.components, 1)
+        self._program = Program(d.name, self._planner, key, compiled, d.components, 1)
         self._program.numbers = d.numbers
         self._known = Known()
         self._known.learn(d.schema, self._width)
@@ -142,15 +143,15 @@ class Exported:
     # -- calls
 
     def pack(self, *examples: Sequence[Any]) -> Batch:
-        """Packed arguments as a batch, one list of examples each: objects of `classes`, or what stands for them. With
-        several arguments the result's `args` are handed on."""
+        """Packed arguments as a batch that is planned for this, one list of examples each: objects of `classes`, or
+        what stands for them. With several arguments the result's `args` are handed on."""
         if len(examples) != self._width:
             raise BatchError(f"{self._d.name}.pack takes {self._width} lists of examples; {len(examples)} were given")
         slots = [Slot(k, f"argument {k}", "list", list(held)) for k, held in enumerate(examples)]
-        found = gather(self._d.name, slots, self._known, lambda slot: None, self, grow=False)
+        found = gather(self._d.name, slots, self._known, lambda slot: None, self._planner, grow=False)
         if found.schema != self._d.schema:
             self._refuse("the examples", str(self._d.schema), str(found.schema))
-        return Batch(found.on_host())
+        return Batch(found.on_host()).plan(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the function, as the function itself returns it.
@@ -169,7 +170,7 @@ class Exported:
             )
         if live < self.count and d.made:
             raise BatchError(f"{d.name} makes objects, so its exported program takes {self.count} examples, no fewer")
-        examples = gather(d.name, bound.slots, self._known, lambda slot: None, self, grow=False)
+        examples = gather(d.name, bound.slots, self._known, lambda slot: None, self._planner, grow=False)
         shared = self._shared(bound, examples)
         self._check(examples)
         prepared = Prepared(d.name, self._program, examples, shared, examples.ready(self._program), d.out_axes, True)
@@ -254,16 +255,9 @@ class Exported:
     # -- as what batches are planned for
 
     @property
-    def __wrapped__(self) -> Callable[..., Any]:
-        raise BatchError(f"{self._d.name} is an exported program: the source of its function is not here")
-
-    @property
-    def planner(self) -> Exported:
-        return self
-
-    def options(self) -> Options:
-        """The options that a call sees here and now."""
-        return current()
+    def planner(self) -> _Planner:
+        """What batches are planned for."""
+        return self._planner
 
     def specialisations_for(self, group: Group) -> tuple[Program, ...]:
         """Its program, for examples of its types."""
@@ -271,13 +265,31 @@ class Exported:
         fits = fits and not any(c.array for c in self._d.components) and group.count <= self.count
         return (self._program,) if fits else ()
 
-    def regrouped(self, batch: Batch) -> Batch:
-        """The batch itself: an exported program is of one shape."""
-        return batch
-
     @property
     def _width(self) -> int:
         return sum(not c.array for c in self._d.components)
+
+
+class _Planner:
+    """An exported program as the function that batches are planned for."""
+
+    def __init__(self, of: Exported) -> None:
+        self._of = of
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        raise BatchError(f"{self._of.__name__} is an exported program: the source of its function is not here")
+
+    def options(self) -> Options:
+        """The options that a call sees here and now."""
+        return current()
+
+    def specialisations_for(self, group: Group) -> tuple[Program, ...]:
+        return self._of.specialisations_for(group)
+
+    def regrouped(self, batch: Batch) -> Batch:
+        """The batch itself: an exported program is of one shape."""
+        return batch
 
 
 def _merged(given: Sequence[int], leaves: Sequence[Any], kept: Sequence[Any]) -> list[Any]:
