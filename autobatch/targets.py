@@ -83,15 +83,16 @@ class Target:
 
 
 TPUS = {
-    "v2": "v2:1x1",
-    "v3": "v3:1x1",
-    "v4": "v4:1x1x1",
-    "v5e": "v5e:1x1",
-    "v5p": "v5p:1x1x1",
-    "v6e": "v6e:1x1",
-    "v7x": "tpu7x:1x1x1",
+    "v2": "v2:2x2",
+    "v3": "v3:2x2",
+    "v4": "v4:2x2x1",
+    "v5e": "v5e:2x2",
+    "v5p": "v5p:2x2x1",
+    "v6e": "v6e:2x2",
+    "v7x": "tpu7x:2x2x1",
 }
-"""Generations of TPUs, and the least topology of each, as libtpu calls it."""
+"""Generations of TPUs, and the least topology of each that all versions of libtpu know: the chips of one host, of which
+a program takes one core."""
 
 
 @dataclass(frozen=True)
