@@ -63,8 +63,8 @@ def report_words(words: Sequence[str], failed: Any) -> Any:
 
 
 def _where_any(what: str, numbers: Any) -> Any:
-    if targets.is_portable():
-        return numbers  # a file holds neither callbacks nor addresses: the rows that failed are NaN
+    if not targets.is_for_here():
+        return numbers  # nothing of this process is there to be called: the rows that failed are NaN
 
     def report(numbers: Any) -> Any:
         (found,) = _report.bind(numbers, what=what)

@@ -43,14 +43,9 @@ def platform() -> str:
     return made or jax.default_backend()
 
 
-def has_machine_code() -> bool:
-    """May a program that is traced now call machine code of ours?"""
+def is_for_here() -> bool:
+    """Will a program that is traced now run in this process, so that it may call machine code of ours, and Python?"""
     return _made_for.value in (None, "cpu")
-
-
-def is_portable() -> bool:
-    """Is a program that is traced now for several platforms?"""
-    return bool(_made_for.value == PORTABLE)
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class Emission:
         signature: Signature,
     ) -> None:
         self.schedule, self.request, self.constants = program.schedule, program.request, program.constants
-        own = targets.has_machine_code()
+        own = targets.is_for_here()
         self.products, self.loops = (program.products, program.loops) if own else ("xla", "xla")
         self.shared, self.tables, self.signature = shared, tables, signature
         self.places, _ = layout(program.request, signature)
