@@ -306,7 +306,7 @@ class Batched(Generic[P, R]):
         _, backend = self._backend(chosen)
 
         def request(static: frozenset[str]) -> Request:
-            sharing = Sharing(self._name, static, len(examples.components))
+            sharing = Sharing(self._name, static, len(examples.components), self._cache.columns)
             args, kwargs = bound.rebuild(examples.input, sharing.raw)
             examples.packed = sharing.packed
             key = Key(

@@ -19,6 +19,7 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.arguments import Raw, describe, is_array, one_level, order_of
+from autobatch.cache import Bounded
 from autobatch.errors import BatchError, Error
 from autobatch.groups import Group
 from autobatch.ir import jax_compat
@@ -26,6 +27,7 @@ from autobatch.ir.template import Input, Integers, is_numpy
 from autobatch.ir.types import BOOL, Array, List, Ref
 from autobatch.packing import pack_fresh
 from autobatch.runtime.schema import moved, shared_store
+from autobatch.runtime.snapshot import Snapshot
 
 PLAIN = (
     str,
@@ -80,13 +82,14 @@ class ByIdentity:
 class Sharing:
     """Collects the run-time leaves of shared values: `leaves`, their `types` and `names`, in the order of
     `Input.index`. `static`: names of integers that are no leaves, and, behind `COLUMNS`, of arguments that are packed
-    into columns: those are in `packed`, and inputs as batched ones are, from number `first`. `dicts`: by name, as the
-    compiler gets them; leaves and keys have no trace of the order of a dict's keys, so that one program is found for
-    all."""
+    into columns: those are in `packed`, and inputs as batched ones are, from number `first`; `kept`: those of calls
+    before. `dicts`: by name, as the compiler gets them; leaves and keys have no trace of the order of a dict's keys, so
+    that one program is found for all."""
 
     function: str
     static: frozenset[str] = frozenset()
     first: int = 0
+    kept: Bounded[int, tuple[Snapshot, Group]] | None = None
     packed: list[Group] = field(default_factory=list)
     leaves: list[Any] = field(default_factory=list)
     types: list[Array] = field(default_factory=list)
@@ -125,9 +128,19 @@ class Sharing:
 
     def columns(self, value: Any) -> tuple[Input, Any]:
         """Objects that all examples share as columns, for machine code that reads structure itself."""
-        held, number = Group(pack_fresh([value])), len(self.packed)
+        held, number = self._packed(value), len(self.packed)
         self.packed.append(held)
         return Input(self.first + number, moved(held.schema.root, shared_store(number))), ("columns", held.schema)
+
+    def _packed(self, value: Any) -> Group:
+        """The columns of an object; those of a call before, while it holds what it held then."""
+        known = None if self.kept is None else self.kept.get(id(value))
+        if known is not None and known[0].holds():
+            return known[1]
+        made = Group(pack_fresh([value]))
+        if self.kept is not None and (snapshot := Snapshot.of(value)) is not None:
+            self.kept.put(id(value), (snapshot, made))
+        return made
 
     def share(self, value: Any, name: str) -> tuple[Any, Any]:
         """The value with `Input` leaves in the place of its arrays and numbers, and a key of the rest."""

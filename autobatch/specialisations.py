@@ -26,6 +26,7 @@ from autobatch.options import Options
 from autobatch.pipeline import compile as compile_program
 from autobatch.recognise import Pattern, all_match, pattern_of, size_of
 from autobatch.runtime.schema import with_shared
+from autobatch.runtime.snapshot import Snapshot
 from autobatch.sharing import COLUMNS, Sharing, has_columns
 from autobatch.specialise import Program, parameters, read
 
@@ -87,6 +88,8 @@ class Specialisations:
         self.name = name
         self._programs: Bounded[Key, list[Program]] = Bounded(128)
         self._static: frozenset[str] = frozenset()
+        self.columns: Bounded[int, tuple[Snapshot, Group]] = Bounded(4)
+        """Objects that all examples share, as columns, by identity."""
         self._seen: tuple[_Seen, ...] = ()
         self._lock = threading.RLock()
 

@@ -301,6 +301,15 @@ class TestShared:
         np.testing.assert_allclose(f(tree, self.far, self.x), f.loop(tree, self.far, self.x), rtol=1e-6)
         np.testing.assert_allclose(f(balls(7), self.far, self.x), f.loop(balls(7), self.far, self.x), rtol=1e-6)
 
+    def test_what_was_packed_is_packed_again_when_it_has_changed(self):
+        f = ab.batched(nearest, in_axes=(None, 0, 0), backend="llvm")
+        tree = balls(6)
+        leaf = tree.left.left
+        for name, value in (("radius", 9.0), ("left", balls(3, -2.0)), ("x", leaf.x)):
+            setattr(leaf, name, value)
+            for _ in range(2):
+                np.testing.assert_allclose(f(tree, self.far, self.x), f.loop(tree, self.far, self.x), rtol=1e-6)
+
     def test_beside_trees_of_the_examples(self):
         def both(tree, best, p):
             return nearest(tree, best, p.x) + below(p)
