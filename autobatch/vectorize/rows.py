@@ -47,6 +47,7 @@ from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.rewrite import Fresh, calls, region_values
 from autobatch.ir.types import BOOL, INT, ROWS, Array, List, Made, Ref, Tag, Type
 from autobatch.runtime.schema import ColumnInput, Schema, WordInput, field_column, input_of
+from autobatch.vectorize.indices import UNKNOWN
 from autobatch.vectorize.read_checks import ReadChecks
 
 CURE = "use backend='xla', which knows structure before it computes"
@@ -353,7 +354,7 @@ class _Lowering:
             some = hits[0]
             for hit in hits[1:]:
                 some = self.test("or", some, hit)
-            check = own("check", kind="KeyError", message="a key that is not in the dict")
+            check = own("check", kind="KeyError", message=UNKNOWN)
             self.made.append(Apply((), check, (some,), self.span))
         found: Operand = ZERO
         for k in reversed(range(len(keys))):

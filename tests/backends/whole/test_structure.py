@@ -128,6 +128,25 @@ def again(xs):
     return total + len(doubled)
 
 
+def while_numbers_say_so(p):
+    """Structure inside of a loop that computed numbers end, which has no rows that could be laid out ahead."""
+    best, i = p.x, 0
+    while i < len(p.more) and best < 1.0:
+        best += p.more[i].x * p.v[0] + p.more[i].n
+        i += 1
+    return best
+
+
+def chosen(p):
+    """An object that computed numbers choose."""
+    q = p.more[0] if len(p.more) > 0 and p.v.sum() > 0 else p
+    return q.x * 2 + q.n
+
+
+def named(p):
+    return {"a": p.x, "b": 2.0}[p.name]
+
+
 FULL = Point(1.0, np.ones(3, np.float32), 2, 0.5, "b", Kind.LARGEST, [Point(0.25, np.zeros(3, np.float32), name="c")])
 """An example that shows all that the others may have, so that each draw is of the same types."""
 
@@ -145,7 +164,7 @@ class TestPrograms:
         f = ab.batched(at_places, in_axes=(0, 0))
         check_equivalence(f, [([1.0], 0), *examples], backends=("llvm",), grads=False, jit=False)
 
-    @pytest.mark.parametrize("f", [fields, below, largest])
+    @pytest.mark.parametrize("f", [fields, below, largest, while_numbers_say_so, chosen, named])
     @settings(max_examples=4)
     @given(examples=st.lists(points, min_size=5, max_size=5))
     def test_objects(self, f, examples):
