@@ -331,6 +331,13 @@ class _Lowering:
             return self.check(draft, xs[0], op["kind"], words(op["message"]), instruction.span)
         if any(not isinstance(x.type, Array) for x in (*xs, *instruction.results)):
             self.refuse_object(instruction.span)
+        if not op.is_jax and op.name == "gradient":
+            raise UnsupportedError(
+                "a derivative is taken of a recursion whose calls depend on computed numbers, behind such a number",
+                instruction.span,
+                "take it before the branch or the loop that it stands in, or use backend='xla'",
+                [("these numbers decide whether it is taken", self.forced)],
+            )
         if not op.is_jax and op.name == "bounds":
             message = f"index {UNKNOWN} is out of bounds for axis {op['axis']} with size {op['size']}"
             (inside,) = in_place(

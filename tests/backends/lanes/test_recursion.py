@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+import jax
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
@@ -152,3 +156,59 @@ def test_rows_that_fail():
     ns = np.arange(23) % 12
     arguments = (5, ns)
     assert_python(fails, arguments, check(fails, arguments, widths=(1, 8, 16)))
+
+
+# ---- structure
+
+
+@dataclass
+class Ball:
+    x: float
+    size: float
+    left: Any = None
+    right: Any = None
+
+
+def nearest(node, best, ray):
+    far = abs(node.x - ray) - node.size
+    if far >= best:
+        return best
+    if node.left is None:
+        return far
+    best = nearest(node.left, best, ray)
+    return nearest(node.right, best, ray)
+
+
+def balls(low, high, depth):
+    if depth == 0:
+        return Ball((low + high) / 2, 0.1)
+    middle = (low + high) / 2
+    left, right = balls(low, middle, depth - 1), balls(middle, high, depth - 1)
+    return Ball(middle, (high - low) / 2 + 0.1, left, right)
+
+
+def test_recursion_over_trees():
+    """Rows of trees: lanes go down trees of their own, under masks."""
+    rays = np.linspace(-5, 5, 21).astype(np.float32)
+    trees = [balls(-4.0 + k % 3, 4.0, k % 5) for k in range(21)]
+    f = ab.batched(nearest, in_axes=(0, 0, 0), backend="llvm")
+    far = np.full(21, 9.0, np.float32)
+    found = np.asarray(f(trees, far, rays))
+    wanted = [nearest(tree, 9.0, float(ray)) for tree, ray in zip(trees, rays, strict=True)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def steps(x, n):
+    return x if n <= 0 or x > 5 else steps(x * 0.5, n - 1) + 0.5 * steps(x * 1.5, n - 2)
+
+
+def steeper(x, n):
+    return jax.grad(lambda x: steps(x, 3))(x) if x > 0.3 else x
+
+
+def test_derivatives_behind_a_branch_are_refused():
+    """They were a KeyError."""
+    f = ab.batched(steeper, backend="llvm")
+    with pytest.raises(ab.UnsupportedError, match="a derivative is taken of a recursion") as raised:
+        f(np.array([0.1, 0.7], np.float32), np.array([1, 2]))
+    assert "steeper" in str(raised.value) or "jax.grad" in str(raised.value)

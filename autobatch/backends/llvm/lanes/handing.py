@@ -88,11 +88,11 @@ def received(w: Writer, texts: list[str], type: Type, shared: bool) -> Tensor:
 
 
 class Table:
-    """Addresses that functions read from a pointer. `captured`: values that never change; small ones that all lanes
-    share (`uniform`) are one number each."""
+    """Addresses that functions read from a pointer. `captured`: values that never change; those that all lanes share
+    are one number each."""
 
-    def __init__(self, gang: Gang, captured: Mapping[Value, Tensor], uniform: frozenset[Value]) -> None:
-        self.gang, self.values, self.uniform = gang, captured, uniform
+    def __init__(self, gang: Gang, captured: Mapping[Value, Tensor]) -> None:
+        self.gang, self.values = gang, captured
         self.entries: dict[tuple[str, object], int] = {}
         self.makers: list[Callable[[], str]] = []
 

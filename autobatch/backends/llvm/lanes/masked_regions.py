@@ -183,7 +183,10 @@ class Regions(ABC):
         return self.w.both(mask, condition), self.w.both(mask, self.w.negated(condition))
 
     def is_guarded(self, region: Region) -> bool:
-        return cost(region) >= GUARDED or not all(is_plain(i) or isinstance(i, If) for i in walk(region))
+        """Does it run only where a lane wants it? A read of one row for all lanes may be of none that there is."""
+        found = list(walk(region))
+        reads = any(isinstance(i, Apply) and i.op.name == "take_row" for i in found)
+        return reads or cost(region) >= GUARDED or not all(is_plain(i) or isinstance(i, If) for i in found)
 
     def branch(self, branch: If, env: Environment, mask: Number) -> list[Tensor]:
         w = self.w

@@ -60,7 +60,7 @@ class _Recursion:
         self.given = dict(zip(inputs, self.xs, strict=True))
         shared = frozenset(v for v, x in self.given.items() if is_shared(x))
         uniform = uniform_values(functions, shared)
-        self.table = Table(gang, self.given, uniform)
+        self.table = Table(gang, self.given)
         self.all = Activations(gang, functions, uniform, self.table)
 
     def run(self) -> list[Tensor]:
