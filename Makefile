@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # Files with tests marked `xla`: to collect all others a second time takes longer than some of these tests.
 XLA_TESTS = $(shell grep -rl 'mark\.xla' tests --include='test_*.py')
 
-.PHONY: demo test test-long check static lint types imports bench bench-masks bench-trees bench-training bench-peers check-jax-latest check-tpu format clean
+.PHONY: demo test test-long check static lint types imports bench bench-masks bench-trees bench-training bench-peers check-jax-latest check-tpu check-cuda format clean
 
 # Compares three ways to run a tree-LSTM, then trains one for a minute: `make demo OUT=FOLDER` says where picture and
 # checkpoint go, SST=FOLDER takes the trees of the treebank there.
@@ -81,6 +81,11 @@ bench-peers: bench-trees bench-training
 # Programs compiled ahead of time for TPUs that are not here, by libtpu.
 check-tpu: $(VENV)/.tpu
 	$(PYTEST) tests/api/test_targets.py
+
+# On a machine with a GPU of NVIDIA and its driver; the benchmark needs nvcc too.
+check-cuda: $(VENV)/.dev
+	$(BIN)/python -m pytest -m cuda tests/backends/cuda
+	$(BIN)/python -m benchmarks.cuda
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

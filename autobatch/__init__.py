@@ -16,6 +16,7 @@ from autobatch.compiled import lower
 from autobatch.derivatives import grad, hvp, jvp, per_example_grad, value_and_grad, vjp
 from autobatch.errors import (
     BatchError,
+    DeviceError,
     Error,
     ExampleError,
     Failure,
@@ -43,6 +44,7 @@ __all__ = [
     "BatchError",
     "Batched",
     "CacheInfo",
+    "DeviceError",
     "Error",
     "ExampleError",
     "Exported",

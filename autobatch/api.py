@@ -23,7 +23,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import jax
 
-from autobatch import native, plain, transfer
+from autobatch import native, on_gpu, plain, transfer
 from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, positions_of, read_axes
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
@@ -109,7 +109,7 @@ class Batched(Generic[P, R]):
 
     def loop(self, *args: Any, **kwargs: Any) -> list[R]:
         """`example` for every example of the batch that `f(*args)` takes: what the batched call must agree with."""
-        return list(plain.run(self.__wrapped__, self.bound(args, kwargs)))
+        return list(plain.run(self.__wrapped__, self.bound(*on_gpu.on_host((args, kwargs)))))
 
     def pack(self, *args: Any, like: Any = None) -> Batch:
         """Pack the batched arguments, in their order, together: a Batch planned for this function.
@@ -246,8 +246,9 @@ class Batched(Generic[P, R]):
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
         """The arguments of a call by parameter, `self` among them."""
         given = (*self._receiver, *args)
-        static = self.settings.static
-        return bind(self._name, self._signature, self._entries, static, given, kwargs, self._positions)
+        if self.settings.backend in ("auto", "cuda") and self._backend(self.options())[1] == "cuda":
+            given, kwargs = on_gpu.adopted((given, dict(kwargs)))
+        return bind(self._name, self._signature, self._entries, self.settings.static, given, kwargs, self._positions)
 
     def programs(self, bound: Bound) -> Tree:
         """The programs of a call, for its derivatives."""
@@ -331,11 +332,11 @@ class Batched(Generic[P, R]):
             return self._known.apart_from(examples, lambda: self.prepare(bound, runs=runs))
         self._known.learn(examples.schema, examples.width)
         shared = found[0].shared(found[1])
-        operands = native.operands(found[0], examples, shared) if runs else None
+        operands = native.operands(found[0], examples, shared, runs)
         program = found[0] if operands is not None else found[0].by_xla.at(found[1])
         ready = NOTHING if operands is not None else examples.ready(program)
-        held = (program, examples, shared, ready, settings.out_axes, chosen.check_plans, operands, chosen.threads)
-        return Prepared(self._name, *held)
+        held = (program, examples, shared, ready, settings.out_axes, chosen.check_plans, operands)
+        return Prepared(self._name, *held, native.Place(chosen.threads, chosen.stream))
 
     def _call_compiled(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[Prepared], Any], runs: bool = False
@@ -448,7 +449,7 @@ def batched(
         argument.
       out_axes: where arrays of the result get the axis of examples; a prefix of the result's structure. None: the
         result does not depend on batched arguments and is returned once.
-      backend: "auto", "interpret", "xla" or "llvm".
+      backend: "auto", "interpret", "xla", "llvm" or "cuda"; the option `backend` says what each of them is.
       on_error: "raise" raises `ExampleError` when examples fail; "mask" makes the function return
         `(result, failures)`, where the rows of failed examples are zero.
       static: names of shared parameters whose values are part of the compiled program. Strings, functions and None are

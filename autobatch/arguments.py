@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar, assert_never
 import jax
 import numpy as np
 
+from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.batch import Batch
 from autobatch.errors import BatchError
 from autobatch.runtime.ragged import Ragged
@@ -65,6 +66,8 @@ class Slot:
         """An array with its examples on axis 0."""
         if self.axis == 0:
             return self.values
+        if isinstance(self.values, DeviceArray):
+            return self.values.with_axis(self.axis, 0)
         return (
             np.moveaxis(self.values, self.axis, 0)
             if isinstance(self.values, np.ndarray)
@@ -422,7 +425,7 @@ _ONE = "one example was given? pass `[x]`, or call `f.example(x)`"
 
 
 def is_array(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, np.generic, jax.Array, jax.core.Tracer))
+    return isinstance(value, (np.ndarray, np.generic, jax.Array, jax.core.Tracer, DeviceArray))
 
 
 def describe(value: Any) -> str:

@@ -21,7 +21,7 @@ from autobatch.ir.masked import Allowed
 from autobatch.ir.printer import print_module
 from autobatch.ir.template import Integers
 from autobatch.ir.verifier import verify
-from autobatch.options import Options
+from autobatch.options import WHOLE, Options
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 from autobatch.vectorize.indices import keep_known_bounds
@@ -59,7 +59,7 @@ class Asked:
     @property
     def alone(self) -> bool:
         """Does the host know no number at all?"""
-        return self.options.backend == "llvm"
+        return self.options.backend in WHOLE
 
     @property
     def allowed(self) -> Allowed:

@@ -19,6 +19,7 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.arguments import Slot
+from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.batch import Batch, schema_like
 from autobatch.checks import Check
 from autobatch.errors import BatchError, PlanError, SourceError, of_empty_lists
@@ -454,7 +455,7 @@ def _array_component(array: Any) -> Component:
             f"an array of dtype {array.dtype.str!r} has its bytes in an order that is not this machine's; "
             "x.astype(x.dtype.newbyteorder('=')) has"
         )
-    whole = type_of(jax.typeof(array))
+    whole = type_of(jax.typeof(array.like if isinstance(array, DeviceArray) else array))
     row, traced = Array(whole.dtype, whole.shape[1:]), isinstance(array, jax.core.Tracer)
     return Component(row, array=True, traced=traced, numpy=is_numpy(array) and bool(row.shape))
 

@@ -63,6 +63,10 @@ class TargetError(Error):
     is called here."""
 
 
+class DeviceError(Error):
+    """A GPU that is not there, or that refuses something: what was tried, what its driver says, and what helps."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """What went wrong in one example: `kind` is the name of Python's exception, `index` the example in the batch."""

@@ -66,14 +66,16 @@ class NativeCompiled(NativeGroups):
 
     def __init__(self, prepared: Prepared, bound: Bound, call: Call) -> None:
         super().__init__([prepared.program], call)
-        self.program, self.threads = prepared.program, prepared.threads or processors()
+        self.program, self.threads = prepared.program, prepared.place.threads or processors()
         native = prepared.program.compiled.native
         assert native is not None
         self.executable = native
         self._order = _order(prepared, bound)
         build = _builder(self.program.result) if prepared.out_axes == 0 and not self.program.masks else None
-        fast = None if self._order is None or build is None else trampoline(native)
-        self._direct = None if fast is None or build is None else _direct(fast, build, self._order or (), self)
+        self._direct: Callable[..., Any] | None = None
+        if isinstance(native, WholeProgram) and self._order is not None and build is not None:
+            fast = trampoline(native)
+            self._direct = None if fast is None else _direct(fast, build, self._order, self, native)
 
     @property
     def is_direct(self) -> bool:
@@ -110,7 +112,8 @@ class NativeCompiled(NativeGroups):
         """
         file = Path(path)
         native, program = self.executable, self.program
-        assert isinstance(native, WholeProgram)
+        if not isinstance(native, WholeProgram):
+            raise TargetError(f"{program.name} is a kernel for a GPU; its text is f.lower(...).ptx(architecture)")
         if native.inputs:
             raise TargetError(f"{program.name} takes objects or lists: a program in C has none that it could hand over")
         shared = program.shared([None] * (native.whole.shared - program.hidden))
@@ -134,10 +137,14 @@ def _on_host(x: Any) -> Any:
 
 
 def _direct(
-    call: Callable[..., bool | None], build: Callable[[Sequence[Any]], Any], order: tuple[int, ...], of: NativeCompiled
+    call: Callable[..., bool | None],
+    build: Callable[[Sequence[Any]], Any],
+    order: tuple[int, ...],
+    of: NativeCompiled,
+    native: WholeProgram,
 ) -> Callable[..., Any]:
     """A call with arrays of NumPy alone."""
-    empty, array, shapes = np.empty, np.ndarray, arrays_for(of.executable)
+    empty, array, shapes = np.empty, np.ndarray, arrays_for(native)
     count, program, first = len(order), of.program, order[-1]  # shared operands come first, batched ones last
     sites = program.compiled.sites
     current = program.is_current if program.guards or program.hidden else None
@@ -153,8 +160,8 @@ def _direct(
         except TypeError:
             return of.indirectly(args)  # it has no axis of examples
         given = args if straight else [args[k] for k in order]
-        if rows > MANY and threads > 1 and all(map(fits, given, of.executable.operands, repeat(rows))):
-            out, wrong = of.executable(given, rows, threads)
+        if rows > MANY and threads > 1 and all(map(fits, given, native.operands, repeat(rows))):
+            out, wrong = native(given, rows, threads)
             return of.indirectly(args) if wrong else build(out)
         if single:
             one = empty(rows, dtype)

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import overload
 
 from autobatch.arguments import Bound
+from autobatch.backends.cuda.program import CudaProgram
+from autobatch.backends.cuda.ptx import names
 from autobatch.compiled import Compiled, CompiledFor, Executable
 from autobatch.errors import BatchError
 from autobatch.exporting import PLATFORMS, Calling, export
@@ -63,6 +65,16 @@ class Lowered:
             native = self._program.compiled.native
             return str(self.compile_by_xla().executable.as_text()) if native is None else native.text
         return self._program.compiled.as_text(stage)
+
+    def ptx(self, architecture: str = "sm_80") -> str:
+        """The kernel of `backend="cuda"` for a kind of GPU: "sm_80", "sm_90" or "sm_100", and whatever is newer. No GPU
+        is needed. BatchError for another back end, or another kind."""
+        native = self._program.compiled.native
+        if not isinstance(native, CudaProgram):
+            raise BatchError("a program has PTX where backend='cuda'; as_text('backend') is what another one makes")
+        if architecture not in (known := names()):
+            raise BatchError(f"architecture={architecture!r} is not known; it is {', '.join(map(repr, known))}")
+        return native.ptx(architecture)
 
     @overload
     def compile(self, target: None = None) -> Compiled | NativeCompiled: ...

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch import on_gpu
+from autobatch.backends.cuda.arrays import DeviceArray
+from autobatch.backends.cuda.program import CudaProgram
+from autobatch.backends.cuda.running import Executable as Kernel
+from autobatch.backends.cuda.running import ones
 from autobatch.backends.llvm.lanes.tensors import KEY
+from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.backends.llvm.whole.running import Executable
 from autobatch.data import Examples, raw
 from autobatch.groups import Tables
@@ -24,10 +31,12 @@ from autobatch.runtime.schema import ColumnInput
 from autobatch.specialise import Program, parameters
 
 
-def operands(program: Program, examples: Examples, shared: Sequence[Any]) -> list[Any] | None:
+def operands(program: Program, examples: Examples, shared: Sequence[Any], runs: bool) -> list[Any] | None:
     """What the code reads: shared inputs, what comes with the examples, then batched ones. None where the call is not
-    its own: the program is no machine code, or JAX traces it."""
-    if program.compiled.native is None:
+    its own: it is to do more than run, the program is no machine code, or JAX traces it."""
+    if program.key.backend != "cuda":
+        on_gpu.refuse(program.name, program.key.backend, (*shared, *examples.arrays.values()))
+    if program.compiled.native is None or not runs:
         return None
     if examples.width and examples.leaves is not None and _traced(examples.leaves[0].columns.values()):
         return None
@@ -72,10 +81,28 @@ def _batched(program: Program, examples: Examples) -> Iterator[Any]:
             yield _column(examples, packed[f"#argument{table}"])[: examples.count]
 
 
-def run(program: Program, given: Sequence[Any], rows: int, threads: int | None) -> tuple[list[Any], bool]:
+@dataclass(frozen=True)
+class Place:
+    """Where code runs: `threads` of the processor, None for all; or in the order of a stream of a GPU."""
+
+    threads: int | None = None
+    stream: int | None = None
+
+
+SOMEWHERE = Place()
+
+
+def run(code: Executable | Kernel, given: Sequence[Any], rows: int, place: Place) -> tuple[list[Any], bool]:
     """The arrays that the code computes, and whether an example has failed."""
+    if isinstance(code, Kernel):
+        return code(given, rows, place.stream)
+    return code(given, rows, place.threads or processors())
+
+
+def program_of(program: Program) -> WholeProgram | CudaProgram:
+    """The code of a function that is such code as a whole."""
     assert program.compiled.native is not None
-    return program.compiled.native(given, rows, threads or processors())
+    return program.compiled.native
 
 
 def places(program: Program, slots: Sequence[int]) -> list[int]:
@@ -86,10 +113,19 @@ def places(program: Program, slots: Sequence[int]) -> list[int]:
     return [found[k] for k in slots]
 
 
-def gradient_of(program: Program, output: int, wrt: Sequence[int]) -> Executable | None:
+def gradient_of(program: Program, output: int, wrt: Sequence[int]) -> Executable | Kernel | None:
     """The derivative of result `output` by some operands; None where there is no machine code for it."""
-    assert program.compiled.native is not None
-    return program.compiled.native.gradient(output, tuple(wrt))
+    return program_of(program).gradient(output, tuple(wrt))
+
+
+def weights(given: Sequence[Any], status: Any, dtype: Any, wrong: bool, place: Place) -> Any:
+    """One for each example, zero for those that have failed; where the arrays of a call are."""
+    if isinstance(status, DeviceArray) and not wrong:
+        return ones(status, dtype, place.stream)
+    weight = np.ones(len(status), dtype)
+    if wrong:
+        weight[np.asarray(status) != 0] = 0
+    return weight
 
 
 def processors() -> int:
@@ -99,18 +135,15 @@ def processors() -> int:
 
 def results(program: Program, arrays: Sequence[Any], failed: Any = None) -> list[Result]:
     """What the program has computed, as XLA would have given it. `failed`: examples whose results are blank."""
-    assert program.compiled.native is not None
-    dtypes = [r.dtype for r in program.compiled.native.results]
+    dtypes = [r.dtype for r in program_of(program).results]
     kinds = program.kinds
     made: list[Result] = []
     for k, (x, dtype) in enumerate(zip(arrays, dtypes, strict=True)):
         kind = kinds[k] if k < len(kinds) else INT
-        if failed is not None:
-            x[failed] = -1 if isinstance(kind, Ref | List) else 0
-        if isinstance(kind, Array):
-            made.append(ArrayResult(_typed(x, dtype)))
-        else:
-            made.append(StructureResult(np.asarray(x, np.int32), kind))
+        held = x if isinstance(kind, Array) else np.asarray(x, np.int32)  # rows are put together on the host
+        if failed is not None and not isinstance(held, DeviceArray):  # what stays on a GPU is zero there already
+            held[failed] = -1 if isinstance(kind, Ref | List) else 0
+        made.append(ArrayResult(_typed(held, dtype)) if isinstance(kind, Array) else StructureResult(held, kind))
     return made
 
 
@@ -124,13 +157,17 @@ def _vocabularies(examples: Examples) -> Mapping[str, tuple[Any, ...]]:
 
 
 def _typed(x: Any, dtype: str) -> Any:
-    return jax.random.wrap_key_data(jnp.asarray(x)) if dtype == KEY else x
+    return jax.random.wrap_key_data(_of_jax(x)) if dtype == KEY else x
 
 
 def as_given(result: Any, given: Sequence[Any]) -> Any:
     """The result with arrays of the kind that the operands are of."""
-    wanted: Any = jnp.asarray if any(isinstance(x, jax.Array) for x in given) else _numpy
-    return jax.tree.map(wanted, result)
+    of_jax = any(isinstance(x, jax.Array) for x in given)
+    return jax.tree.map(_of_jax if of_jax else _numpy, result)
+
+
+def _of_jax(x: Any) -> Any:
+    return jnp.from_dlpack(x) if isinstance(x, DeviceArray) else jnp.asarray(x)
 
 
 def _numpy(x: Any) -> Any:

@@ -27,8 +27,10 @@ from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
 from autobatch.errors import Error
 
-BACKENDS = ("auto", "interpret", "xla", "llvm")
+BACKENDS = ("auto", "interpret", "xla", "llvm", "cuda")
 """The names that the option `backend` accepts."""
+WHOLE = ("llvm", "cuda")
+"""Those that run whole functions, whose numbers no host looks at."""
 
 PRODUCTS = ("auto", "xla", "native")
 """The names that the option `products` accepts."""
@@ -114,6 +116,24 @@ def _threads(value: Any) -> int | None:
         raise ValueError("a positive int, or None for all processors") from None
 
 
+def _stream(value: Any) -> int | None:
+    """The number of a stream of CUDA."""
+    if value is None or value in ("", "default"):
+        return None
+    protocol = None if isinstance(value, type) else getattr(value, "__cuda_stream__", None)
+    if protocol is not None:
+        version, value = protocol() if callable(protocol) else protocol
+        if version != 0:
+            raise ValueError(f"a stream of version 0 of __cuda_stream__, not {version}")
+    number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ValueError(
+            "None, an int, or an object with __cuda_stream__ (the int is `stream.cuda_stream` of PyTorch, `stream.ptr` "
+            "of CuPy)"
+        )
+    return number
+
+
 def _turns(value: Any) -> int:
     number = _count(value)
     if number > 1_000_000_000:
@@ -182,7 +202,9 @@ class Options:
     backend: str = field(default="auto", metadata=_spec(_backend, compiles=True))
     """What runs the program: `interpret` (the reference, slow), `xla`, `llvm` (one function of machine code over the
     batch, for programs of numbers, small arrays, recursion, and lists, objects and trees that they read; integers all
-    have the width of the device's and wrap as they do), or `auto`, which is `xla`.
+    have the width of the device's and wrap as they do), `cuda` (the same as a kernel for GPUs of NVIDIA, a thread for
+    each example; arrays of the GPU are read where they lie, others are copied there and results back), or `auto`, which
+    is `xla`.
     The argument `backend` of `batched` is the same option."""
 
     max_rows: int = field(default=50_000_000, metadata=_spec(_count))
@@ -233,6 +255,10 @@ class Options:
     threads: int | None = field(default=None, metadata=_spec(_threads))
     """How many threads compute a batch under `backend="llvm"`; None: as many as this process may run on processors.
     Results are the same bits for any number of them."""
+
+    stream: int | None = field(default=None, metadata=_spec(_stream))
+    """The stream of CUDA in whose order `backend="cuda"` works: an int, or an object with `__cuda_stream__`, as streams
+    of CUDA's Python packages have it; None: the legacy default stream. It has to live as long as it is used."""
 
     max_depth: int = field(default=10_000, metadata=_spec(_count, compiles=True))
     """How deep a recursion may go whose calls depend on computed numbers, in calls that wait for another one (a call

@@ -20,6 +20,7 @@ import numpy as np
 
 from autobatch.analysis.structure import analyse
 from autobatch.autodiff import Policy
+from autobatch.backends.cuda.program import CudaProgram
 from autobatch.backends.interpret import demand
 from autobatch.backends.interpret.callback import decided_on_host
 from autobatch.backends.llvm.whole.program import WholeProgram
@@ -45,7 +46,7 @@ from autobatch.optimize.narrow import narrow_joins
 from autobatch.optimize.path_sums import sum_over_paths
 from autobatch.optimize.requests import table_request
 from autobatch.optimize.sharing import share_rows
-from autobatch.options import Options
+from autobatch.options import WHOLE, Options
 from autobatch.runtime.activations import Inspection
 from autobatch.runtime.assemble import make_plan
 from autobatch.runtime.bind import bind_plan, exact_outputs
@@ -123,7 +124,7 @@ class Program:
         masks: bool,
         whole: Whole,
         made: Callable[[], Scheduled],
-        native: WholeProgram | None = None,
+        native: WholeProgram | CudaProgram | None = None,
         by_xla: Callable[[], Program] | None = None,
     ) -> None:
         self.lowered, self.options, self.masks, self.sites = lowered, options, masks, whole.sites
@@ -419,7 +420,7 @@ def compile(
     passes.after("example", lowered.module)
     module = passes.after("inline", inline(lowered.module))
     module = passes.after("cse", eliminate_common(module))
-    if options.backend != "llvm":
+    if options.backend not in WHOLE:
         asked = Asked(passes, schema, options, traced, integers, masks)
         found = control(module, asked)
         made = _scheduled(found, asked)
@@ -430,18 +431,19 @@ def compile(
 def _native(lowered: Lowered, module: Module, asked: Asked) -> Program:
     """A program that is machine code as a whole."""
     schema, options, masks = asked.schema, asked.options, asked.masks
+    code = WholeProgram if options.backend == "llvm" else CudaProgram
     alone = replace(asked, integers=asked.integers.on_device())
     on_device = without_made_lists(module, schema)
     if not has_structure(module):
         whole, known = whole_of(on_device, alone)
-        native = WholeProgram(whole.module, bool(whole.sites))
+        native = code(whole.module, bool(whole.sites))
         later = lambda: _scheduled(known or control(module, alone), alone)
         return Program(lowered, schema, options, masks, whole, later, native)
     rows, inputs = structure_as_rows(on_device, schema)
     batched = range(len(rows.functions[0].region.args))
     alone = replace(alone, traced={k: asked.traced.get(k, "an argument") for k in batched})
     whole, _ = whole_of(asked.passes.after("rows", rows), alone)
-    native = WholeProgram(whole.module, bool(whole.sites), inputs)
+    native = code(whole.module, bool(whole.sites), inputs)
 
     @functools.cache
     def by_xla() -> Program:

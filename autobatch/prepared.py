@@ -15,10 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch import native, results
+from autobatch import native, on_gpu, results
 from autobatch.checks import refuse, refuse_failed
 from autobatch.data import FAILED, Examples
 from autobatch.errors import ExampleError, Failure
+from autobatch.native import SOMEWHERE, Place
 from autobatch.outcome import Outcome
 from autobatch.ready import Ready
 from autobatch.reporting import failures_of
@@ -38,7 +39,7 @@ class Prepared:
     check_plans: bool
     operands: list[Any] | None = None
     """What machine code reads that is the whole function; None where it does not run."""
-    threads: int | None = None
+    place: Place = SOMEWHERE
 
     def run(self, execute: Callable[..., Any] | None = None) -> Any:
         """Run, and turn what comes out into the result."""
@@ -55,7 +56,7 @@ class Prepared:
 
     def run_native(self, operands: Sequence[Any]) -> Any:
         """Run machine code that is the whole function."""
-        arrays, wrong = native.run(self.program, operands, self.examples.count, self.threads)
+        arrays, wrong = native.run(native.program_of(self.program), operands, self.examples.count, self.place)
         return self.assemble_native(operands, arrays, wrong)
 
     def assemble_native(self, operands: Sequence[Any], arrays: Sequence[Any], wrong: bool) -> Any:
@@ -63,7 +64,8 @@ class Prepared:
         program, examples = self.program, self.examples
         failed, failures = np.zeros(examples.count, bool), tuple[Failure, ...]()
         if wrong:
-            failures, failed = failures_of(program.compiled.sites, arrays[-1]), arrays[-1] != 0
+            status = np.asarray(arrays[-1])
+            failures, failed = failures_of(program.compiled.sites, status), status != 0
             if not program.masks:
                 raise ExampleError(failures)
         computed = native.results(program, arrays, failed if wrong else None)
@@ -91,12 +93,10 @@ class Prepared:
         made = native.gradient_of(self.program, output, where)
         if made is None:
             return None
-        arrays, wrong = native.run(self.program, operands, count, self.threads)
-        weight = np.ones(count, arrays[output].dtype)
-        if wrong:
-            weight[arrays[-1] != 0] = 0
+        arrays, wrong = native.run(native.program_of(self.program), operands, count, self.place)
+        weight = native.weights(operands, arrays[-1], arrays[output].dtype, wrong, self.place)
         result = self.assemble_native(operands, arrays, wrong)
-        found, _ = made([*operands, weight], count, self.threads or native.processors())
+        found, _ = native.run(made, [*operands, weight], count, self.place)
         each = [native.as_given(x, operands) for x in found]
         return result, dict(zip(shared, each, strict=False)), dict(zip(slots, each[len(shared) :], strict=True))
 
@@ -104,6 +104,7 @@ class Prepared:
         """The same call as XLA runs it."""
         if self.operands is None:
             return self
+        on_gpu.refuse_for_xla(self.function, self.operands)
         program = self.program.by_xla.at(self.shared)
         return replace(self, program=program, ready=self.examples.ready(program), operands=None)
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from autobatch.arguments import is_leaf
 from autobatch.assembly import Assembler
+from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.errors import DESCRIBED, BatchError, Failure
 from autobatch.frontend.statics import make_object
 from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
@@ -209,7 +210,9 @@ def _placed(values: Any, axis: Any, function: str) -> Any:
         raise BatchError(f"{function}: out_axes gives an array the entry {axis!r}; it takes an int or None")
     if not -values.ndim <= axis < values.ndim:
         raise BatchError(f"{function}: out_axes={axis} does not exist in a result of {values.ndim} axes")
-    return values if axis == 0 else jnp.moveaxis(values, 0, axis)
+    if axis == 0:
+        return values
+    return values.with_axis(0, axis) if isinstance(values, DeviceArray) else jnp.moveaxis(values, 0, axis)
 
 
 def _no_axis(axis: Any, function: str, what: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from autobatch.arguments import Bound, Branch, Form, Raw, Slot, fill, one_level, parts
+from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.gradients import Structure, has_derivative
 
 
@@ -45,6 +46,8 @@ class Selection:
             found = slots.get(slot.index)
             if slot.kind != "array" or found is None or slot.axis == 0:
                 return found
+            if isinstance(found, DeviceArray):
+                return found.with_axis(0, slot.axis)
             return jnp.moveaxis(found, 0, slot.axis)
 
         return [fill(form, of_slot, lambda raw: made[id(raw)]) for form in self.forms]

@@ -19,6 +19,7 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.arguments import Raw, describe, is_array, one_level, order_of
+from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.cache import Bounded
 from autobatch.errors import BatchError, Error
 from autobatch.groups import Group
@@ -208,7 +209,11 @@ class Sharing:
     def leaf(self, value: Any, name: str) -> tuple[Input, Any]:
         if isinstance(value, np.ndarray) and value.dtype.kind not in "biufcV":
             raise BatchError(f"{self.function}: a shared array of dtype {value.dtype} has no numbers in it")
-        type = BOOL if isinstance(value, bool) else jax_compat.type_of(jax.typeof(value))
+        type = (
+            BOOL
+            if isinstance(value, bool)
+            else jax_compat.type_of(jax.typeof(value.like if isinstance(value, DeviceArray) else value))
+        )
         self.leaves.append(value)
         self.types.append(type)
         self.names.append(name)

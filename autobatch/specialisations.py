@@ -22,7 +22,7 @@ from autobatch.frontend.needs import Needed
 from autobatch.frontend.statics import same_static
 from autobatch.groups import Group, Planner
 from autobatch.ir.types import Array
-from autobatch.options import Options
+from autobatch.options import WHOLE, Options
 from autobatch.pipeline import compile as compile_program
 from autobatch.recognise import Pattern, all_match, pattern_of, size_of
 from autobatch.runtime.schema import with_shared
@@ -273,12 +273,12 @@ class _Compiler:
 
     def _is_number(self, component: Component, asked: Request) -> bool:
         """Is it a number that no host looks at, as the back end wants it?"""
-        return asked.key.backend == "llvm" and isinstance(component.type, Array) and not component.optional
+        return asked.key.backend in WHOLE and isinstance(component.type, Array) and not component.optional
 
 
 def _columns_of(asked: Request, bound: Bound) -> frozenset[str]:
     """The shared arguments that may be columns, as `Sharing.static` names them."""
-    if asked.key.backend != "llvm":
+    if asked.key.backend not in WHOLE:
         return frozenset()
     return frozenset(COLUMNS + raw.name for raw in bound.shared if not raw.static and has_columns(raw.value))
 

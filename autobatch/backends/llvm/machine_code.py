@@ -15,7 +15,7 @@ import platform
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -247,9 +247,20 @@ def _shortly(llvm: Any, parsed: Any, target: Any) -> None:
 # ---- objects between runs of Python
 
 
-def _object_path(name: str) -> Path | None:
+def kept(stem: str, text: str, suffix: str, make: Callable[[], bytes]) -> bytes:
+    """What `make` makes of a module, for whichever machine: read from the cache where it was made before."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    path = _object_path(f"autobatch_{stem}_{digest}", suffix)
+    found = _read(path)
+    if found is None:
+        found = make()
+        _write(path, found)
+    return found
+
+
+def _object_path(name: str, suffix: str = ".o") -> Path | None:
     try:
-        return user_cache_folder() / "kernels" / f"{name}.o"
+        return user_cache_folder() / "kernels" / f"{name}{suffix}"
     except RuntimeError:
         return None  # a user without a home
 

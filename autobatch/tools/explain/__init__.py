@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 
+from autobatch.backends.cuda.program import CudaProgram
 from autobatch.errors import BatchError, SourceError
 from autobatch.inspection import Parts, shapes_of
 from autobatch.prepared import Prepared
@@ -146,7 +147,10 @@ def _explained(name: str, backend: Backend, prepared: Prepared) -> Explanation:
         raise BatchError(f"{name}.explain reads the numbers of the call's plan: call it outside jax.jit")
     if native is not None:
         many = f"{native.width} examples at once" if native.width > 1 else "one example after another"
-        words = f"{backend.why}; one function of machine code, {many}; rows and tables are those of xla under jax.jit"
+        words = f"one function of machine code, {many}"
+        if isinstance(native, CudaProgram):
+            words = "one kernel, a thread for each example"
+        words = f"{backend.why}; {words}; rows and tables are those of xla under jax.jit"
         backend = replace(backend, why=words)
     plan: Any = ready.plan or prepared.examples.on_host().plan(program)
     return Explanation(of_call(name, backend, program, plan, ready.tables, signature))

@@ -75,10 +75,11 @@ class Number:
 
 
 class Writer:
-    """Writes into one function, for gangs of `width` lanes."""
+    """Writes into one function, for gangs of `width` lanes. `vectorizes`: with one lane LLVM is to make vectors of
+    loops over arrays."""
 
-    def __init__(self, f: Function, width: int) -> None:
-        self.f, self.width = f, width
+    def __init__(self, f: Function, width: int, vectorizes: bool = True) -> None:
+        self.f, self.width, self.vectorizes = f, width, vectorizes
         self.reserved = 0
         self.sizes: dict[str, int] = {}
         self.released: list[str] = []
@@ -239,7 +240,7 @@ class Writer:
     def loop(self, count: int, parallel: bool = False) -> AbstractContextManager[str]:
         """A loop over the numbers of an array, of which LLVM makes vectors where there is one lane. `parallel`: no turn
         reads what another one writes. (Its end has no mask: a load behind a masked store waits for memory.)"""
-        hints = [IN_VECTORS] if self.width == 1 else []
+        hints = [IN_VECTORS] if self.width == 1 and self.vectorizes else []
         if hints and parallel:
             hints.append(f'!"llvm.loop.parallel_accesses", {self.f.access_group()}')
         return self.f.loop(0, count, 1, hints)
@@ -247,6 +248,8 @@ class Writer:
     def as_vector(self, count: int) -> AbstractContextManager[str]:
         """A parallel loop over so many numbers, a power of two, of which LLVM makes one vector, where there is one
         lane. (Without the last hint it is unrolled before that.)"""
+        if not self.vectorizes:
+            return self.f.loop(0, count, 1)
         group = f'!"llvm.loop.parallel_accesses", {self.f.access_group()}'
         width = [f'!"llvm.loop.vectorize.width", i32 {count}', '!"llvm.loop.interleave.count", i32 1']
         return self.f.loop(0, count, 1, [IN_VECTORS, *width, group, '!"llvm.loop.unroll.disable"'])

@@ -161,13 +161,18 @@ def headed(f: Function, gang: Gang) -> None:
 
 def _body(whole: Whole, sites: bool, failed: str) -> Body:
     def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
-        found = _Control(gang, whole.constants, Lifetimes()).region(whole.region, xs, {}, gang.mask)
+        found = region_of(gang, whole, xs)
         if sites:
             found[-1] = kept(gang.w, found[-1])
             _notice(gang.w, failed, found, gang.mask)
         return found
 
     return body
+
+
+def region_of(gang: Gang, whole: Whole, xs: Sequence[Tensor]) -> list[Tensor]:
+    """The results of a region in the lanes of a gang."""
+    return _Control(gang, whole.constants, Lifetimes()).region(whole.region, xs, {}, gang.mask)
 
 
 def _notice(w: Writer, failed: str, results: Sequence[Tensor], mask: Number | None) -> None:

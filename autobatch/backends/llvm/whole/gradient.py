@@ -10,7 +10,7 @@ with the batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,21 @@ def write_gradient(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -
         raise refusal(error) from error
 
 
-def _written(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made:
+@dataclass(frozen=True)
+class Derivative:
+    """What the code of a derivative computes. `arrays`: its operands before the last one, which the program holds."""
+
+    rule: Rule
+    signature: Signature
+    arrays: tuple[Any, ...]
+
+    def body(self, gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The cotangents of the rows of a gang."""
+        return pulled_back(gang, self.rule, xs)
+
+
+def derivative_of(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Derivative:
+    """The derivative of result `output` by the operands `wrt`. `sites`: rows that have failed have none."""
     region, constants = _without_arrays(whole)
     inputs = len(whole.region.args)
     types = tuple(a.type for a in region.args if isinstance(a.type, Array))
@@ -55,17 +69,17 @@ def _written(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made
     operands = [Operand(*shape_of(t), v) for t, v in zip(types, varies, strict=True)]
     weight = Operand(*shape_of(results[output]), True)
     made = tuple(Result(*shape_of(types[k]), summed=not varies[k]) for k in wrt)
-    signature = Signature((*operands, weight), made, False)
+    return Derivative(rule, Signature((*operands, weight), made, False), tuple(constants))
+
+
+def _written(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made:
+    found = derivative_of(whole, sites, output, wrt)
     refused: RefusedError | None = None
     for width in widths(whole):
         f = Function("")
-        gang = Gang(Writer(f, width), signature, Direct())
-
-        def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
-            return pulled_back(gang, rule, xs)
-
+        gang = Gang(Writer(f, width), found.signature, Direct())
         try:
-            Rows(gang, "%begin", "%end").run(body)
+            Rows(gang, "%begin", "%end").run(found.body)
             f.do("ret i64 0")
             headed(f, gang)
             program = finished(f, str(f), gang)
@@ -74,7 +88,7 @@ def _written(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made
             continue
         if program.scratch > SCRATCH:
             raise RefusedError(f"the states of its loops take {program.scratch:,} bytes, more than {SCRATCH:,}")
-        return Made(program, signature, width, tuple(constants))
+        return Made(program, found.signature, width, found.arrays)
     assert refused is not None
     raise refused
 

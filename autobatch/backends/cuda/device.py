@@ -1,0 +1,275 @@
+"""A GPU: its primary context, which JAX and PyTorch use too, its memory, modules, streams.
+
+Work is done in the order of a stream: that of the caller, or the legacy default stream, which waits for all others that
+do not say otherwise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from autobatch.backends.cuda import ptx
+from autobatch.backends.cuda.driver import ELSEWHERE, NOT_READY, Driver, Handle, OutOfMemory, Place, dotted, driver
+from autobatch.errors import DeviceError
+
+LEGACY = 1
+"""The legacy default stream, as DLPack and `__cuda_array_interface__` number it, and as the driver takes it."""
+PER_THREAD = 2
+
+PROCESSORS, MAJOR, MINOR, POOLS = 16, 75, 76, 115
+"""`CUdevice_attribute`."""
+ERROR_LOG, ERROR_LOG_SIZE = 5, 6
+"""`CUjit_option`."""
+LOG = 8192
+NO_TIMING = 2
+"""`CU_EVENT_DISABLE_TIMING`: such events are cheap."""
+RELEASE_THRESHOLD = 4
+"""`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`."""
+KEPT = 1 << 30
+"""Bytes of freed memory that are kept for what comes next: to ask the system for memory takes a millisecond."""
+
+Finished = tuple[Handle, Any]
+
+_inside = threading.local()
+"""The device whose context a thread has, as far as we gave it."""
+
+
+class _PoolProperties(ctypes.Structure):
+    """`CUmemPoolProps`: pinned memory of one device."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int),
+        ("handles", ctypes.c_int),
+        ("location", ctypes.c_int),
+        ("ordinal", ctypes.c_int),
+        ("security", ctypes.c_void_p),
+        ("most", ctypes.c_size_t),
+        ("reserved", ctypes.c_ubyte * 56),
+    )
+
+
+class Device:
+    """A GPU. Any number of threads may use it."""
+
+    def __init__(self, made: Driver, ordinal: int) -> None:
+        self.driver, self.ordinal = made, ordinal
+        self.handle = made.integer("cuDeviceGet", ordinal)
+        self.name = self._name()
+        self.capability = (self.attribute(MAJOR), self.attribute(MINOR))
+        self.processors = self.attribute(PROCESSORS)
+        self.architecture = self._architecture()
+        self.context = made.handle("cuDevicePrimaryCtxRetain", self.handle)
+        self._pool = self._make_pool() if self.attribute(POOLS) else None
+        self._functions: dict[tuple[str, str], Handle] = {}
+        self._lock = threading.RLock()
+        self._waiting: list[Finished] = []
+
+    def attribute(self, which: int) -> int:
+        return self.driver.integer("cuDeviceGetAttribute", which, self.handle)
+
+    def _name(self) -> str:
+        text = ctypes.create_string_buffer(256)
+        self.driver("cuDeviceGetName", text, len(text), self.handle)
+        return text.value.decode()
+
+    def _architecture(self) -> ptx.Architecture:
+        found = ptx.newest_for(self.capability, self.driver.version)
+        if found is not None:
+            return found
+        version, oldest = dotted(self.driver.version), ptx.ARCHITECTURES[0]
+        kind = ".".join(map(str, self.capability))
+        if self.capability < oldest.capability:
+            words = f"{self.name} has the compute capability {kind}, and kernels are for {oldest.name} and newer ones"
+            cure = ELSEWHERE
+        else:
+            words = f"the driver, one of CUDA {version}, does not know PTX {oldest.version}"
+            cure = f"install a driver of CUDA {dotted(oldest.driver)} or newer, or {ELSEWHERE}"
+        raise DeviceError(f"backend='cuda' is not available: {words}\n  {cure}")
+
+    def _make_pool(self) -> Handle:
+        wanted = _PoolProperties(1, 0, 1, self.handle, None, 0)
+        pool = self.driver.handle("cuMemPoolCreate", ctypes.byref(wanted))
+        kept = ctypes.c_uint64(KEPT)
+        self.driver("cuMemPoolSetAttribute", pool, RELEASE_THRESHOLD, ctypes.byref(kept))
+        return pool
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """The context of this device is that of the calling thread; then what it had before is again."""
+        before = getattr(_inside, "device", None)
+        if before is self:
+            yield
+            return
+        self.driver("cuCtxPushCurrent_v2", self.context)
+        _inside.device = self
+        try:
+            yield
+        finally:
+            _inside.device = before
+            self.driver("cuCtxPopCurrent_v2", ctypes.byref(Handle()))
+
+    # ---- modules
+
+    def function(self, image: str | bytes, name: str) -> Handle:
+        """A kernel of a module: PTX, which the driver assembles when it is first asked for, or what was made of it."""
+        held = image.encode() if isinstance(image, str) else image
+        key = hashlib.sha256(held).hexdigest(), name
+        with self._lock:
+            if key not in self._functions:
+                with self.current():
+                    module = self._load(held)
+                    self._functions[key] = self.driver.handle("cuModuleGetFunction", module, name.encode())
+            return self._functions[key]
+
+    def _load(self, image: bytes) -> Handle:
+        module, log = Handle(), ctypes.create_string_buffer(LOG)
+        options = (ctypes.c_int * 2)(ERROR_LOG, ERROR_LOG_SIZE)
+        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), LOG)
+        given = ctypes.byref(module), image, 2, options, values
+        if status := self.driver.status("cuModuleLoadDataEx", *given):
+            raise self.driver.error("cuModuleLoadDataEx", status, log.value.decode(errors="replace").strip())
+        return module
+
+    def resident(self, function: Handle, size: int) -> int:
+        """Blocks of so many threads that all processors hold at once."""
+        each = self.driver.integer("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, size, 0)
+        return max(1, each) * self.processors
+
+    def launch(self, function: Handle, blocks: int, size: int, stream: int, arguments: Sequence[int]) -> None:
+        """Start a kernel. The arguments are numbers and addresses of 64 bits."""
+        held = (ctypes.c_uint64 * max(1, len(arguments)))(*(x & 0xFFFFFFFFFFFFFFFF for x in arguments))
+        start = ctypes.addressof(held)
+        places = (ctypes.c_void_p * max(1, len(arguments)))(*(start + 8 * k for k in range(len(arguments))))
+        self.driver("cuLaunchKernel", function, blocks, 1, 1, size, 1, 1, 0, stream, places, None)
+
+    # ---- memory
+
+    def allocate(self, count: int, stream: int) -> Memory:
+        """So many bytes, for use in the order of a stream. OutOfMemory where there are too few."""
+        place = Place()
+        with self.current():
+            try:
+                if self._pool is None:
+                    self.driver("cuMemAlloc_v2", ctypes.byref(place), max(count, 1))
+                else:
+                    self.driver("cuMemAllocFromPoolAsync", ctypes.byref(place), max(count, 1), self._pool, stream)
+            except OutOfMemory as error:
+                free, whole = self.room()
+                raise OutOfMemory(
+                    f"{error}\n  {count:,} bytes were asked for on {self.name}, where {free:,} of {whole:,} are free"
+                ) from None
+        return Memory(self, place.value, count, stream, self._pool is not None)
+
+    def room(self) -> tuple[int, int]:
+        """Bytes that are free, and all there are."""
+        free, whole = ctypes.c_size_t(), ctypes.c_size_t()
+        with self.current():
+            self.driver("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(whole))
+        return free.value, whole.value
+
+    # ---- streams
+
+    def wait(self, stream: int) -> None:
+        """Until all work of a stream is done."""
+        with self.current():
+            self.driver("cuStreamSynchronize", stream)
+
+    def order(self, first: int, then: int) -> None:
+        """What is given to the stream `then` from now on waits for what the stream `first` has now."""
+        if first == then:
+            return
+        with self.current():
+            event = self._event(first)
+            self.driver("cuStreamWaitEvent", then, event, 0)
+            self.driver("cuEventDestroy_v2", event)
+
+    def keep(self, held: Any, stream: int) -> None:
+        """Keep objects alive until the work that a stream has now is done."""
+        with self.current(), self._lock:
+            waiting, self._waiting = [*self._waiting, (self._event(stream), held)], []
+            for x in waiting:
+                if self.driver.status("cuEventQuery", x[0]) == NOT_READY:
+                    self._waiting.append(x)
+                else:
+                    self.driver("cuEventDestroy_v2", x[0])
+
+    def _event(self, stream: int) -> Handle:
+        event = self.driver.handle("cuEventCreate", NO_TIMING)
+        self.driver("cuEventRecord", event, stream)
+        return event
+
+
+class Memory:
+    """Bytes on a GPU, for as long as this object lives. `shared`: others have their address, and may use them in the
+    order of other streams."""
+
+    def __init__(self, device: Device, place: int, count: int, stream: int, pooled: bool) -> None:
+        self.device, self.place, self.count, self.stream = device, place, count, stream
+        self.shared = [False]
+        weakref.finalize(self, _free, device, place, stream, pooled, self.shared).atexit = False
+
+    def read(self, into: int, count: int, stream: int, begin: int = 0) -> None:
+        """Copy bytes to an address on the host, in the order of a stream; they are there when this returns."""
+        with self.device.current():
+            self.device.driver("cuMemcpyDtoHAsync_v2", into, self.place + begin, count, stream)
+            self.device.driver("cuStreamSynchronize", stream)
+
+    def write(self, address: int, count: int, stream: int, begin: int = 0) -> None:
+        """Copy bytes from an address on the host, which may change when this returns."""
+        with self.device.current():
+            self.device.driver("cuMemcpyHtoDAsync_v2", self.place + begin, address, count, stream)
+
+    def clear(self, stream: int) -> None:
+        with self.device.current():
+            self.device.driver("cuMemsetD8Async", self.place, 0, self.count, stream)
+
+
+def _free(device: Device, place: int, stream: int, pooled: bool, shared: Sequence[bool]) -> None:
+    with device.current():
+        if pooled and not shared[0]:
+            device.driver("cuMemFreeAsync", place, stream)
+        else:
+            device.driver("cuMemFree_v2", place)  # which waits for all work
+
+
+@cache
+def device(ordinal: int) -> Device:
+    """The GPU with a number; DeviceError where there is none, or it is too old."""
+    made = driver()
+    count = made.integer("cuDeviceGetCount")
+    if not 0 <= ordinal < count:
+        raise DeviceError(f"there is no GPU {ordinal}; the driver knows {count}")
+    return Device(made, ordinal)
+
+
+def current_device() -> Device:
+    """The one whose context the calling thread has; else the first."""
+    found = ctypes.c_int()
+    known = driver().status("cuCtxGetDevice", ctypes.byref(found)) == 0
+    return device(found.value if known else 0)
+
+
+def stream_of(given: Any) -> int:
+    """The stream that a caller names: None for the legacy default stream, its number, or an object with
+    `__cuda_stream__`."""
+    if given is None or (isinstance(given, int) and given == 0):
+        return LEGACY
+    if isinstance(given, int):
+        return given
+    protocol = getattr(given, "__cuda_stream__", None)
+    if protocol is None:
+        raise DeviceError(
+            f"stream={given!r} is no stream of CUDA: it takes an int, or an object with __cuda_stream__ (of PyTorch "
+            "`stream.cuda_stream`, of CuPy `stream.ptr` is the int)"
+        )
+    version, handle = protocol() if callable(protocol) else protocol
+    if version != 0:
+        raise DeviceError(f"stream={given!r} follows version {version} of __cuda_stream__, and 0 is known")
+    return int(handle) or LEGACY

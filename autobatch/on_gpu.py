@@ -1,0 +1,81 @@
+"""Arguments that lie on a GPU: arrays of libraries that this package does not import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from autobatch.arguments import one_level
+from autobatch.backends.cuda.arrays import DeviceArray, Foreign, is_foreign
+from autobatch.batch import Batch
+from autobatch.errors import BatchError, UnsupportedError
+
+T = TypeVar("T")
+
+
+def adopted(value: T) -> T:
+    """Arguments with arrays on a GPU, of whichever library, as the compiler knows them."""
+    if not any(map(is_foreign, _leaves(value))):
+        return value  # the objects of the caller themselves
+    made: T = _mapped(value, lambda x: Foreign(x) if is_foreign(x) else x)
+    return made
+
+
+def on_host(value: T) -> T:
+    """Arguments with copies of such arrays on the host."""
+    if not any(map(_is_there, _leaves(value))):
+        return value
+    made: T = _mapped(value, lambda x: np.asarray(Foreign(x) if is_foreign(x) else x) if _is_there(x) else x)
+    return made
+
+
+def _is_there(x: Any) -> bool:
+    return isinstance(x, DeviceArray) or is_foreign(x)
+
+
+def _children(value: Any) -> tuple[Sequence[Any] | None, Callable[[Sequence[Any]], Any]]:
+    """The parts of a container, and how it is put together again; no parts: it is none."""
+    if isinstance(value, (Batch, np.ndarray, jax.Array, DeviceArray, int, float, str)):
+        return None, lambda xs: value
+    children, _, rebuild = one_level(value)
+    return None if children is None else [x for _, x in children], rebuild
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    children, _ = _children(value)
+    if children is None:
+        yield value
+    else:
+        for x in children:
+            yield from _leaves(x)
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    children, rebuild = _children(value)
+    return change(value) if children is None else rebuild([_mapped(x, change) for x in children])
+
+
+def _any(given: Iterable[Any]) -> bool:
+    return any(isinstance(x, DeviceArray) for x in given)
+
+
+def refuse_for_xla(function: str, given: Iterable[Any]) -> None:
+    """UnsupportedError where arrays lie on a GPU, and XLA, which computes what is asked for, does not know them."""
+    if _any(given):
+        raise UnsupportedError(
+            f"{function}: what is asked for here is computed by XLA, and an argument is an array on a GPU that is not "
+            "one of JAX",
+            cure="pass jax.numpy.from_dlpack(x), or numpy.asarray(x)",
+        )
+
+
+def refuse(function: str, backend: str, given: Iterable[Any]) -> None:
+    """BatchError where an array lies on a GPU, and a back end is asked for that does not read it there."""
+    if _any(given):
+        raise BatchError(
+            f"{function}: an argument is an array on a GPU, which backend={backend!r} does not read there; use "
+            "backend='cuda', or pass numpy.asarray(x)"
+        )

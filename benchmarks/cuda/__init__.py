@@ -1,0 +1,1 @@
+"""Kernels of `backend="cuda"` beside CUDA C++ by hand, compiled by nvcc."""
