@@ -39,14 +39,14 @@ def compiled(fun, *arguments):
     return ab.batched(fun, backend="llvm").lower(*arguments).compile()
 
 
-CASES = [*((seed, "gangs") for seed in (0, 28)), (2, "one lane")]
+CASES = [*((seed, "gangs") for seed in (0, 28)), (15, "one lane")]
 MORE = [(seed, lanes) for seed in range(3, 28) for lanes in ("gangs", "one lane")]
 
 
 @pytest.mark.parametrize(("seed", "lanes"), [*CASES, *(pytest.param(*c, marks=pytest.mark.long) for c in MORE)])
 def test_the_same_bits_as_with_copies(seed, lanes, tmp_path, monkeypatch):
     """The oracle has no lifetimes: every change is one of a copy. (In program 28 loops inside a loop have its memory,
-    which it needs again.)"""
+    which it needs again; in 15 memory ends inside an operation, and again behind it.)"""
     fun = function(seed, tmp_path)
     if lanes == "one lane":
         monkeypatch.setattr(code, "WIDEST", 0)

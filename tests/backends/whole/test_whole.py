@@ -319,6 +319,31 @@ def test_gangs_of_one_register_and_of_two_give_the_same_bits(name, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, found, again(*arguments))
 
 
+def swinging(x):
+    """Its test holds again, later, for what has gone on behind the end."""
+    n = 0
+    while x < 1.0 and n < 50:
+        x = 0.9 - 1.3 * x
+        n += 1
+    return n
+
+
+def swinging_far(x):
+    """The same with so much in a turn that lanes are refilled."""
+    n = 0
+    while x < 1.0 and n < 50:
+        x = 0.9 - 1.3 * x + 0.01 * jnp.sin(x) * jnp.exp(-x * x)
+        n += 1
+    return n
+
+
+@pytest.mark.parametrize("fun", [swinging, swinging_far])
+def test_lanes_that_are_done_stay_so(fun):
+    """Also where nobody reads what their test reads, so that it is not kept."""
+    x, f = np.linspace(-0.9, 1.5, 75).astype(np.float32), ab.batched(fun, backend="llvm")
+    np.testing.assert_array_equal(f(x), f.loop(x))
+
+
 class TestFilesOfCode:
     """The cache of object files is no reason that a call fails."""
 

@@ -78,6 +78,8 @@ class Control(Leaves):
     ) -> None:
         super().__init__(w, constants)
         self.derivatives, self.lifetimes = derivatives, lifetimes
+        self.uses: dict[Value, int] = {}
+        """How often the region that is written reads each value."""
 
     def lowered(self, op: Op, xs: Sequence[Tensor], operands: Sequence[Type], results: Sequence[Type]) -> list[Tensor]:
         if op.name == "gradient_of":
@@ -89,12 +91,13 @@ class Control(Leaves):
     ) -> list[Tensor]:
         """What a region yields. `env` gets what is computed in it. `lasting`: arguments are needed behind it."""
         env.update(zip(region.args, args, strict=True))
-        uses, times = reads(region), self.lifetimes
+        uses, times, outer = reads(region), self.lifetimes, self.uses
         if times is not None:
             times.enter(region, args, lasting)
         for k, instruction in enumerate(region.body):
             if times is not None:
                 times.scopes[-1].now = k
+            self.uses = uses
             if isinstance(instruction, Apply) and instruction.op.name not in ("masked", "blocks", "gradient_of"):
                 self.mask = mask
                 self.apply(instruction, env, uses)
@@ -102,6 +105,7 @@ class Control(Leaves):
                 env.update(zip(instruction.results, self.instruction(instruction, env, mask), strict=True))
             if times is not None:
                 self.reuse(times, instruction, env)
+        self.uses = outer
         found = [self.read(x, env) for x in region.results]
         if times is not None:
             times.leave()
@@ -137,7 +141,8 @@ class Control(Leaves):
                 if self.lifetimes is not None:
                     for v, x in zip(op["region"].args, xs, strict=True):
                         self.lifetimes.reads[v] = self.lifetimes.of((x,))
-                return self.region(op["region"], args, {}, mask, lasting=True)
+                wanted = [bool(self.uses.get(r)) for r in instruction.results]
+                return self.wanted(op["region"], wanted, args, mask)
             case If():
                 return self.branch(instruction, env, mask)
             case While():
@@ -148,6 +153,17 @@ class Control(Leaves):
                 raise RefusedError("calls and lists")
             case _:
                 assert_never(instruction)
+
+    def wanted(
+        self, region: Region, wanted: Sequence[bool], args: Sequence[Tensor], mask: Number | None
+    ) -> list[Tensor]:
+        """The results of a region that are read; any numbers for the others, so that nothing in it keeps them."""
+        kept_alone = tuple(x for x, is_read in zip(region.results, wanted, strict=True) if is_read)
+        found = iter(self.region(replace(region, results=kept_alone), args, {}, mask, lasting=True))
+        return [
+            next(found) if is_read else zeros(self.w, *shape_of(x.type))
+            for x, is_read in zip(region.results, wanted, strict=True)
+        ]
 
     def hold(self, inside: Sequence[Region], env: Environment) -> None:
         """What regions read from outside is computed before them, once."""
@@ -191,12 +207,24 @@ class Control(Leaves):
     # ---- loops
 
     def conditional(self, loop: While, env: Environment, mask: Number | None) -> list[Tensor]:
-        carried = self.started(loop, env, mask)
+        carried, unread = self.started(loop, env, mask), self.unread(loop)
         turn, goes_on = self.w.f.slot(0), self.w.slot("bool")
-        with self.w.f.whilst(lambda: self.more(loop, carried, env, mask, goes_on, self.w.f.get(turn))):
-            self.turn(loop.body, [v.get() for v in carried], carried, env, self.lanes(goes_on))
+        if any(unread):
+            goes_on.set(mask or self.w.constant(True, "bool"))
+
+        def more() -> str:
+            still = goes_on.get() if any(unread) else mask  # a test of what lanes that are done have proves nothing
+            return self.more(loop, carried, env, still, goes_on, self.w.f.get(turn))
+
+        with self.w.f.whilst(more):
+            self.turn(loop.body, [v.get() for v in carried], carried, env, self.lanes(goes_on), unread)
             self.w.f.set(turn, self.w.f.add(self.w.f.get(turn), 1))
         return self.ended(loop, carried, goes_on)
+
+    def unread(self, loop: While) -> list[bool]:
+        """Of what a loop of a gang carries, what nobody reads behind it: lanes that are done need not keep it."""
+        last = len(loop.results) - 1 if limit_of(loop) is not None else -1
+        return [self.w.width > 1 and k != last and not self.uses.get(r) for k, r in enumerate(loop.results)]
 
     def started(self, loop: While | For, env: Environment, mask: Number | None = None) -> list[Variable]:
         """The variables that a loop carries, before its first turn."""
@@ -247,12 +275,20 @@ class Control(Leaves):
         return None if self.w.width == 1 else goes_on.get()
 
     def turn(
-        self, body: Region, args: Sequence[Tensor], carried: Sequence[Variable], env: Environment, active: Number | None
+        self,
+        body: Region,
+        args: Sequence[Tensor],
+        carried: Sequence[Variable],
+        env: Environment,
+        active: Number | None,
+        unread: Sequence[bool] = (),
     ) -> None:
         found = self.region(body, args, dict(env), active)
         if active is not None:
-            pairs = zip(found, carried, strict=True)  # what has been changed in place has been so in these lanes alone
-            found = [x if v.has(x) else select(self.w, active, x, v.get()) for x, v in pairs]
+            for k, (x, v) in enumerate(zip(found, carried, strict=True)):
+                if v.has(x) or (unread and unread[k] and v.memory is None):
+                    continue  # what is in memory has changed in these lanes alone, and may be that of a loop around
+                found[k] = select(self.w, active, x, v.get())
         set_all(self.w, carried, found)
 
     def ended(self, loop: While, carried: Sequence[Variable], goes_on: Slot) -> list[Tensor]:

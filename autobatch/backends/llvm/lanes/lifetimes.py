@@ -102,7 +102,10 @@ class Lifetimes:
         """The memory that nothing reads from now on, behind the instruction that is written."""
         i = self.scopes[-1].body[self.scopes[-1].now]
         held = self.of((*values_read(i), *i.results))
-        return sorted(p for p in held if not self.carried[p] and self.is_free(p))
+        found = frozenset(p for p in held if not self.carried[p] and self.is_free(p))
+        if found:  # who gets it next has it alone: what was there is forgotten, so that it ends once
+            self.reads = {v: places - found for v, places in self.reads.items()}
+        return sorted(found)
 
 
 def _place(x: Tensor) -> Places:

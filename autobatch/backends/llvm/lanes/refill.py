@@ -141,13 +141,17 @@ class Refilled(Rows):
         self.split, self.control, self.ended = split, control, ended
         w = self.w
         loop = split.loop
+        self.limit: Limit | None = limit_of(loop)
         self.carried = [Variable(w, *shape_of(a.type)) for a in loop.body.args]
         varies = dict(zip(split.region.args, (x.varies for x in self.signature.operands), strict=True))
         self.shared: Environment = {}
         self.own = [v for v in split.captured if varies.get(v, True)]
         self.held = [Variable(w, *shape_of(v.type)) for v in self.own]
-        self.limit: Limit | None = limit_of(loop)
-        self.active, self.taken, self.alive = (w.slot("bool") for _ in range(3))
+        self.active, self.taken, self.alive, self.late = (w.slot("bool") for _ in range(4))
+        later = Region((), split.behind, split.region.results)
+        read = {*free_values(later), *([loop.results[-1]] if self.limit is not None else [])}
+        self.unread = [r not in read for r in loop.results]
+        """What nobody reads behind the loop: lanes that are done need not keep it."""
         self.row, self.turns = w.slot("int64"), w.slot("int32")
         self.next = gang.w.f.slot(begin)
 
@@ -163,7 +167,7 @@ class Refilled(Rows):
             if not x.varies:
                 self.shared[v] = self.operand(x, place, "0")
         none = w.constant(False, "bool")
-        for slot in (self.active, self.taken, self.alive):
+        for slot in (self.active, self.taken, self.alive, self.late):
             slot.set(none)
         self.row.set(w.constant(0, "int64"))
         self.turns.set(w.constant(0, "int32"))
@@ -194,8 +198,7 @@ class Refilled(Rows):
             env = self.environment()
             final = [v.get() for v in self.carried]
             if self.limit is not None:
-                late = w.both(self.test(done), w.negated(self.may_turn(self.limit)))
-                final[-1] = select(w, late, constant(w, self.limit.site, final[-1].dtype), final[-1])
+                final[-1] = select(w, self.late.get(), constant(w, self.limit.site, final[-1].dtype), final[-1])
             env.update(zip(split.loop.results, final, strict=True))
             later = Region((), split.behind, split.region.results)
             found = [kept(w, x) for x in self.control.region(later, (), env, done)]
@@ -250,6 +253,7 @@ class Refilled(Rows):
             new = [select(w, fresh, x, y) for x, y in zip(found, old, strict=True)]
             set_all(w, [*self.carried, *self.held], new)
             self.turns.set(w.select(fresh, w.constant(0, "int32"), self.turns.get()))
+            self.late.set(w.both(self.late.get(), w.negated(fresh)))
             self.taken.set(w.instruction("or", self.taken.get(), fresh))
             self.active.set(self.test(w.instruction("or", self.active.get(), alive)))
 
@@ -316,7 +320,7 @@ class Refilled(Rows):
         counted by one number."""
         f, w, loop = self.f, self.w, self.split.loop
         if self.limit is not None:
-            self.active.set(w.both(self.active.get(), self.may_turn(self.limit)))
+            self.stop_late(self.limit)
         more = f.let(f"icmp ult i64 {f.get(self.next)}, {self.rows}")
         least = f.let(f"select i1 {more}, i{w.width} {self.least()}, i{w.width} 0")
         room = self.room()
@@ -329,13 +333,22 @@ class Refilled(Rows):
         with f.whilst(goes_on):
             active, env = self.active.get(), self.environment()
             found = self.control.region(loop.body, [v.get() for v in self.carried], env, active)
-            set_all(w, self.carried, [select(w, active, x, v.get()) for x, v in zip(found, self.carried, strict=True)])
+            for k, (x, v) in enumerate(zip(found, self.carried, strict=True)):
+                found[k] = x if self.unread[k] else select(w, active, x, v.get())
+            set_all(w, self.carried, found)
             f.set(turn, f.add(f.get(turn), 1))
             self.active.set(self.test(active))
         if self.limit is not None:
             taken = Number(f.let(f"trunc i64 {f.get(turn)} to i32"), "int32", True)
             self.turns.set(w.instruction("add", self.turns.get(), taken))
-            self.active.set(w.both(self.active.get(), self.may_turn(self.limit)))
+            self.stop_late(self.limit)
+
+    def stop_late(self, limit: Limit) -> None:
+        """Lanes that would go on, but have had all their turns, end so."""
+        w, active = self.w, self.active.get()
+        may = self.may_turn(limit)
+        self.late.set(w.instruction("or", self.late.get(), w.both(active, w.negated(may))))
+        self.active.set(w.both(active, may))
 
     def room(self) -> str:
         """How many turns all lanes that go on may still have."""

@@ -225,6 +225,10 @@ class _Reverse(Control):
             return self.region(instruction.op["region"], args, inner, mask)
         return super().instruction(instruction, env, mask)
 
+    def unread(self, loop: While) -> list[bool]:
+        """Derivatives read what the function itself does not."""
+        return [False] * len(loop.results)
+
     def branch(self, branch: If, env: Environment, mask: Number | None) -> list[Tensor]:
         with self.recording(False):
             return super().branch(branch, env, mask)
