@@ -256,8 +256,6 @@ OF_OTHERS = {
     "custom derivatives, which consist of other operations": "custom_jvp_call custom_vjp_call",
     "groups of operations, which are dissolved": "call closed_call jit remat2",
     "linear algebra": "eig eigh hessenberg householder_product qr schur svd tridiagonal tridiagonal_solve fft",
-    "functions that JAX computes by loops": "igamma igamma_grad_a igammac polygamma random_gamma "
-    "regularized_incomplete_beta zeta bessel_i0e bessel_i1e",
     "windows whose places are chosen by numbers, or that are combined by a function of the user's": "reduce_window "
     "select_and_gather_add select_and_scatter select_and_scatter_add",
     "several devices": "all_gather all_to_all axis_index pmax pmin ppermute psum ragged_all_to_all sharding_constraint",

@@ -3,7 +3,7 @@
 floordiv(%0, %1)          ->  div, sign, ne, rem, ... : the jaxpr of `jnp.floor_divide`
 pullback[mul](%0, %1, %2) ->  mul(%2, %1)
 custom_jvp_call[f](%0)    ->  the equations of f
-cholesky(%0)              ->  what `matrices.py` writes with others
+cholesky(%0)              ->  what `matrices.py`, `special.py`, `samples.py` write with others
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import jax
 
 from autobatch.backends.llvm.lanes.matrices import MATRICES, REFUSED
+from autobatch.backends.llvm.lanes.samples import random_gamma
+from autobatch.backends.llvm.lanes.special import SPECIAL
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Literal, Operand, Value
@@ -25,7 +27,7 @@ from autobatch.source import NOWHERE
 
 _HOLDERS = ("custom_jvp_call", "custom_vjp_call")
 
-WRITTEN: Mapping[str, Callable[..., Any]] = {**MATRICES}
+WRITTEN: Mapping[str, Callable[..., Any]] = {**MATRICES, **SPECIAL, "random_gamma": random_gamma}
 """By the name of JAX's primitive: `written(op, *operands)`, to be traced."""
 
 

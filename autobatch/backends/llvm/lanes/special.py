@@ -1,0 +1,266 @@
+"""Functions of statistics and physics that are endless sums and fractions, in `jax.lax`: the incomplete gamma and beta
+functions, and Hurwitz's zeta function.
+
+Each goes on until its terms no longer count, at most as long as JAX's own: in a gang until its last lane is done. What
+is summed is in S. L. Moshier, "Methods and Programs for Mathematical Functions" (1989), chapters 4 and 7, as in JAX.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from autobatch.backends.llvm.lanes.bessel import bessel_i0e, bessel_i1e
+from autobatch.ir.ops import Op
+
+MOST_OF_FRACTION = 2000
+MOST_OF_SERIES = 10000
+"""Terms."""
+VALUE, BY_A, OF_SAMPLE = "value", "by a", "of a sample"
+"""What is wanted of an incomplete gamma function: itself, its derivative by the shape a, and that of a sample x by it,
+which is the former over the density, negative."""
+
+
+def _eps(x: jax.Array) -> float:
+    return float(np.finfo(x.dtype).eps)
+
+
+def _chosen(active: jax.Array, new: tuple[jax.Array, ...], old: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    return tuple(jnp.where(active, x, y) for x, y in zip(new, old, strict=True))
+
+
+# ---- the incomplete gamma functions
+
+
+def _series(a: jax.Array, x: jax.Array, active: jax.Array, with_slope: bool) -> tuple[jax.Array, jax.Array]:
+    """1 + x / (a + 1) + x^2 / ((a + 1) (a + 2)) + ... and its derivative by a (DLMF 8.7.1)."""
+    zero, one = jnp.zeros_like(x), jnp.ones_like(x)
+
+    def turn(state: Any) -> Any:
+        count, active, held = state
+        r, term, total, slope, slopes = held
+        r = r + 1
+        slope = slope * (x / r) - term * x / (r * r)
+        term = term * (x / r)
+        total, slopes = total + term, slopes + slope
+        large = abs(slope) > _eps(x) * abs(slopes) if with_slope else term > _eps(x) * total
+        return count + 1, active & large, _chosen(active, (r, term, total, slope, slopes), held)
+
+    def more(state: Any) -> Any:
+        return (state[0] < MOST_OF_SERIES) & jnp.any(state[1])
+
+    _, _, (_, _, total, _, slopes) = lax.while_loop(more, turn, (0, active, (a, one, one, zero, zero)))
+    return total, slopes
+
+
+def _fraction(a: jax.Array, x: jax.Array, active: jax.Array, with_slope: bool) -> tuple[jax.Array, jax.Array]:
+    """The continued fraction of the upper function, over x^a e^-x, and its derivative by a (DLMF 8.9.2). Numerators and
+    denominators, each with its derivative, of the last two steps."""
+    eps, zero, one = _eps(x), jnp.zeros_like(x), jnp.ones_like(x)
+    y = 1 - a
+    z = x + y + 1
+
+    def turn(state: Any) -> Any:
+        count, active, held = state
+        result, slope, y, z, p, p1, q, q1, dp, dp1, dq, dq1 = held
+        c = (count + 1).astype(x.dtype)
+        y, z = y + 1, z + 2
+        by = y * c
+        p2, q2 = p * z - p1 * by, q * z - q1 * by
+        dp2, dq2 = dp * z - p - dp1 * by + p1 * c, dq * z - q - dq1 * by + q1 * c
+        fine = q2 != 0
+        found = jnp.where(fine, p2 / q2, result)
+        steeper = jnp.where(fine, (dp2 - found * dq2) / q2, slope)
+        off = abs(steeper - slope) if with_slope else abs((result - found) / found)
+        large = jnp.where(abs(p2) > 1 / eps, eps, 1.0).astype(x.dtype)
+        last = (p2 * large, p * large, q2 * large, q * large, dp2 * large, dp * large, dq2 * large, dq * large)
+        return count + 1, active & (~fine | (off > eps)), _chosen(active, (found, steeper, y, z, *last), held)
+
+    def more(state: Any) -> Any:
+        return (state[0] < MOST_OF_FRACTION) & jnp.any(state[1])
+
+    p, q = x + 1, z * x
+    start = (p / q, p / q * (x / q), y, z, p, one, q, x, zero, zero, -x, zero)
+    _, _, (result, slope, *_) = lax.while_loop(more, turn, (0, active, start))
+    return result, slope
+
+
+def _incomplete(a: jax.Array, x: jax.Array, upper: jax.Array, active: jax.Array, what: str) -> jax.Array:
+    """The upper function in some lanes, the lower one in the others, or what is wanted of them."""
+    with_slope = what != VALUE
+    exponent = a * lax.log(x) - x - lax.lgamma(a)
+    active = active & ~(exponent < -math.log(float(np.finfo(x.dtype).max)))
+    factor = jnp.where(active, lax.exp(exponent), 0)
+    total, slopes = _series(a, x, active & ~upper, with_slope)
+    fraction, slope = _fraction(a, x, active & upper, with_slope)
+    if what == VALUE:
+        return jnp.where(upper, fraction * factor, total * factor / a)
+    lower = total * (lax.log(x) - lax.digamma(a + 1)) + slopes
+    above = fraction * (lax.log(x) - lax.digamma(a)) + slope
+    if what == BY_A:
+        return jnp.where(upper, -factor * above, factor * lower / a)
+    return jnp.where(upper, above * x, -lower * x / a)
+
+
+def _unless_wrong(a: jax.Array, x: jax.Array, found: jax.Array) -> jax.Array:
+    wrong = (x < 0) | (a < 0) | ((a == 0) & (x == 0)) | jnp.isnan(a) | jnp.isnan(x)
+    return jnp.where(wrong, jnp.nan, found)
+
+
+def igamma(op: Op, a: jax.Array, x: jax.Array) -> jax.Array:
+    upper = (x >= 1) & (x > a)
+    active = (x > 0) & (a >= 0) & (x < jnp.inf)
+    found = _incomplete(a, x, upper, active, VALUE)
+    found = jnp.where(x == 0, 0, jnp.where(x == jnp.inf, 1, jnp.where(upper, 1 - found, found)))
+    return _unless_wrong(a, x, found)
+
+
+def igammac(op: Op, a: jax.Array, x: jax.Array) -> jax.Array:
+    upper = (x >= 1) & (x >= a)
+    active = (x >= 0) & (a > 0) & (x < jnp.inf)
+    found = _incomplete(a, x, upper, active, VALUE)
+    found = jnp.where((x == jnp.inf) | (a == 0), 0, jnp.where(upper, found, 1 - found))
+    return _unless_wrong(a, x, found)
+
+
+def _derivative(what: str) -> Callable[..., jax.Array]:
+    def of(op: Op, a: jax.Array, x: jax.Array) -> jax.Array:
+        upper = (x > 1) & (x > a)
+        found = _incomplete(a, x, upper, (x > 0) & (a > 0), what)
+        wrong = (x < 0) | (a <= 0) | jnp.isnan(a) | jnp.isnan(x)
+        return jnp.where(wrong, jnp.nan, jnp.where(x == 0, 0, found))
+
+    return of
+
+
+# ---- the incomplete beta function
+
+
+def regularized_incomplete_beta(op: Op, a: jax.Array, b: jax.Array, x: jax.Array) -> jax.Array:
+    """By its continued fraction (DLMF 8.17.22), from the side where that comes to its end soon."""
+    one_a, one_b = (a == 0) | (b == jnp.inf), (b == 0) | (a == jnp.inf)
+    wrong = (a < 0) | (b < 0) | (x < 0) | (x > 1) | jnp.isnan(a) | jnp.isnan(b) | jnp.isnan(x) | (one_a & one_b)
+    is_zero, is_one = (one_b & (x != 1)) | (one_a & (x == 0)), (one_a & (x != 0)) | (one_b & (x == 1))
+    soon = x < (a + 1) / (a + b + 2)
+    p, q = jnp.where(soon, a, b), jnp.where(soon, b, a)
+    t = jnp.where(soon, x, 1 - x)
+    fraction = 1 / _beta_fraction(p, q, t, ~(wrong | is_zero | is_one))
+    rest = lax.lgamma(q) - lax.lgamma(p + q)
+    exponent = lax.log1p(-t) * q
+    usual = lax.exp(lax.log(t) * p + exponent - (lax.lgamma(p) + rest)) / p
+    tiny = p < 2 * float(np.finfo(x.dtype).tiny)
+    found = fraction * jnp.where(tiny, lax.exp(exponent - rest), usual)
+    found = jnp.where(soon, found, 1 - found)
+    return jnp.where(wrong, jnp.nan, jnp.where(is_zero, 0, jnp.where(is_one, 1, found)))
+
+
+def _beta_fraction(a: jax.Array, b: jax.Array, x: jax.Array, active: jax.Array) -> jax.Array:
+    """1 + d1 / (1 + d2 / ...), by the method of W. J. Lentz and of I. J. Thompson and A. R. Barnett."""
+    least = _eps(x) / 2
+    one = jnp.ones_like(x)
+
+    def away_from_zero(x: jax.Array) -> jax.Array:
+        return jnp.where(abs(x) < least, least, x)
+
+    def turn(state: Any) -> Any:
+        count, active, held = state
+        c, d, found = held
+        n = count + 1
+        m = (n // 2).astype(x.dtype)
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        first = -(a + b) * x / (a + 1)
+        term = jnp.where(n % 2 == 0, even, jnp.where(m == 0, first, odd))
+        c, d = away_from_zero(1 + term / c), 1 / away_from_zero(1 + term * d)
+        step = c * d
+        return n, active & (abs(step - 1) >= least), _chosen(active, (c, d, found * step), held)
+
+    def more(state: Any) -> Any:
+        return (state[0] < (200 if x.dtype == jnp.float32 else 600)) & jnp.any(state[1])
+
+    return lax.while_loop(more, turn, (0, active, (one, jnp.zeros_like(x), one)))[2][2]
+
+
+# ---- Hurwitz's zeta function and derivatives of digamma
+
+FIRST_TERMS = 9
+"""Of zeta, which are summed as they are, and further ones up to an argument of 9."""
+
+
+def _bernoulli(count: int) -> list[Fraction]:
+    """Those of even numbers from 2 on."""
+    found = [Fraction(1)]
+    for m in range(1, 2 * count + 1):
+        found.append(-sum((math.comb(m + 1, k) * found[k] for k in range(m)), Fraction(0)) / (m + 1))
+    return found[2::2]
+
+
+CORRECTIONS = [b / math.factorial(2 * k) for k, b in enumerate(_bernoulli(12), 1)]
+
+
+def zeta(op: Op, s: jax.Array, q: jax.Array) -> jax.Array:
+    """The sum of (q + k)^-s, the rest of it by Euler's and Maclaurin's formula (DLMF 25.11.28). NaN where q is so far
+    below 0 that there are more than ten thousand terms to it."""
+
+    def more(state: Any) -> Any:
+        count, at, _ = state
+        return (count < MOST_OF_SERIES) & jnp.any((count < FIRST_TERMS) | (at < FIRST_TERMS))
+
+    def turn(state: Any) -> Any:
+        count, at, total = state
+        active = (count < FIRST_TERMS) | (at < FIRST_TERMS)
+        return count + 1, jnp.where(active, at + 1, at), jnp.where(active, total + lax.pow(at, -s), total)
+
+    _, at, total = lax.while_loop(more, turn, (0, q, jnp.zeros_like(q)))
+    last = lax.pow(at, -s)
+    total = total + last * at / (s - 1) + last / 2
+    term = last * s / at * float(CORRECTIONS[0])
+    for k, (c, other) in enumerate(zip(CORRECTIONS, [*CORRECTIONS[1:], Fraction(0)], strict=True)):
+        total = total + term
+        term = term * ((s + (2 * k + 1)) / at) * ((s + (2 * k + 2)) / at) * float(other / c)
+    found = jnp.where((at < FIRST_TERMS) | (s < 1), jnp.nan, total)
+    found = jnp.where((q <= 0) & (s != lax.floor(s)), jnp.nan, found)
+    pole = jnp.where(lax.rem(s, jnp.full_like(s, 2)) == 0, jnp.inf, jnp.nan)
+    found = jnp.where((q <= 0) & (q == lax.floor(q)), pole, found)
+    return jnp.where(s == 1, jnp.inf, found)
+
+
+def polygamma(op: Op, n: jax.Array, x: jax.Array) -> jax.Array:
+    """The derivative of digamma so many times: (-1)^(n + 1) n! zeta(n + 1, x) (DLMF 5.15.2)."""
+    sign = jnp.where(lax.rem(n, jnp.full_like(n, 2)) == 0, -1, 1)
+    found = sign * lax.exp(lax.lgamma(n + 1)) * zeta(op, n + 1, x)
+    found = jnp.where(n == 0, lax.digamma(x), found)
+    return jnp.where((n < 0) | (n != lax.floor(n)), jnp.nan, found)
+
+
+def _in_single(written: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Floats of 16 bits are computed in 32."""
+
+    def of(op: Op, *xs: jax.Array) -> jax.Array:
+        if xs[0].dtype.itemsize > 2:
+            return written(op, *xs)
+        return written(op, *(x.astype(jnp.float32) for x in xs)).astype(xs[0].dtype)
+
+    return of
+
+
+_WRITTEN: Mapping[str, Callable[..., jax.Array]] = {
+    "bessel_i0e": bessel_i0e,
+    "bessel_i1e": bessel_i1e,
+    "igamma": igamma,
+    "igamma_grad_a": _derivative(BY_A),
+    "igammac": igammac,
+    "polygamma": polygamma,
+    "random_gamma_grad": _derivative(OF_SAMPLE),
+    "regularized_incomplete_beta": regularized_incomplete_beta,
+    "zeta": zeta,
+}
+SPECIAL = {name: _in_single(written) for name, written in _WRITTEN.items()}
+"""By the name of JAX's primitive: `written(op, *operands)`, to be traced."""
