@@ -21,12 +21,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from autobatch.computed import ArrayResult, RaggedResult, StructureResult
 from autobatch.data import Component
 from autobatch.errors import BatchError
 from autobatch.ir import blocks, core, system, template
 from autobatch.ir import types as ir_types
 from autobatch.ir.ops import Op
-from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.runtime import schema, spec, tables
 from autobatch.runtime.codec import Names, Reader, UnwritableError, Writer
 from autobatch.runtime.stand_ins import Look, class_of, name_of

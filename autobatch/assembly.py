@@ -18,13 +18,13 @@ import jax.numpy as jnp
 
 from autobatch import transfer
 from autobatch.batch import Batch
+from autobatch.computed import ArrayResult, RaggedResult, StructureResult
 from autobatch.groups import LIVE, Form, Leaves
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
 from autobatch.ir.types import STR, List, Ref, Tag, Type
 from autobatch.made_store import MadeStore, is_made
 from autobatch.outcome import Cell, Level, Outcome, Result, class_kind
-from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.runtime.columns import ROOT, ROOT_MISSING
 from autobatch.runtime.returned import element_type
 from autobatch.runtime.schema import UNKNOWN, Class, Field, ListStore, Schema, Store

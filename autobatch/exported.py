@@ -23,6 +23,7 @@ from autobatch.arguments import Bound, Entries, Raw, Slot, bind, form_key, order
 from autobatch.artifact import Description
 from autobatch.batch import Batch
 from autobatch.cache import Key
+from autobatch.computed import ArrayResult, RaggedResult, StructureResult
 from autobatch.data import Component, Examples, Known, gather
 from autobatch.errors import BatchError, PlanError, TargetError
 from autobatch.exporting import portable
@@ -32,7 +33,6 @@ from autobatch.ir.core import Function, Literal, Module, Region
 from autobatch.ir.types import BOOL
 from autobatch.optimize.footprint import Footprint
 from autobatch.options import Options, current
-from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.prepared import Prepared
 from autobatch.runtime.bind import bind_plan
 from autobatch.runtime.plan import DataPlan
@@ -41,6 +41,7 @@ from autobatch.runtime.spec import PlanSpec
 from autobatch.runtime.tables import Signature
 from autobatch.sharing import Sharing
 from autobatch.specialise import Program
+from autobatch.stored import Facts
 
 
 class _Planning(pipeline.Program):
@@ -49,7 +50,9 @@ class _Planning(pipeline.Program):
     def __init__(self, d: Description) -> None:
         results = tuple(Literal(False, BOOL) for _ in range(d.count))
         entry = Function("entry", Region((), d.tags, results))
-        self.lowered = Lowered(Module((entry,)), d.result, (), (), made=d.made, asks_numpy=d.arguments.asks_numpy)
+        self.lowered = Lowered(Module((entry,)), d.result, (), (), made=d.made)
+        asks = d.arguments.asks_numpy
+        self.facts = Facts(d.result, (), tuple(r.type for r in results), d.sites, asks)
         self.options, self.masks, self.sites, self.native = current(), d.masks, d.sites, None
         self._schema, self._held, self._signature, self._name = d.schema, d.spec, d.signature, d.name
         self.__dict__["_request"] = d.request  # what a cached property would make of the schedule

@@ -23,10 +23,10 @@ from autobatch.backends.cuda.running import ones
 from autobatch.backends.llvm.lanes.tensors import KEY
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.backends.llvm.whole.running import Executable
+from autobatch.computed import ArrayResult, Result, StructureResult
 from autobatch.data import Examples, raw
 from autobatch.groups import Tables
 from autobatch.ir.types import INT, Array, List, Ref
-from autobatch.pipeline import ArrayResult, Result, StructureResult
 from autobatch.runtime.schema import ColumnInput
 from autobatch.specialise import Program, parameters
 

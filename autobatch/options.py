@@ -219,7 +219,10 @@ class Options:
 
     compilation_cache: Path | None = field(default_factory=_default_compilation_cache, metadata=_spec(_folder_or_off))
     """Where XLA keeps executables between runs of Python: a folder, True for the user's cache folder (the default),
-    False for nowhere. It is JAX's own persistent cache: where `jax.config` has a folder already, that one is used."""
+    False for nowhere. It is JAX's own persistent cache: where `jax.config` has a folder already, that one is used.
+    Programs of `backend="llvm"` are kept in its folder `programs`, and are found without lowering the function again as
+    long as nothing that they depend on has changed: the source of each function that is reached, the free variables
+    that it reads, types, options, versions and the processor."""
 
     widths: tuple[int, ...] = field(default=(128, 64, 32, 16, 8, 4), metadata=_spec(_widths, compiles=True))
     """Rows that one step of a level loop computes at once, from wide to narrow. Every level is covered by windows of

@@ -11,9 +11,9 @@ from typing import Any, Literal, assert_never
 
 import jax.numpy as jnp
 
+from autobatch.computed import ArrayResult, RaggedResult, StructureResult
 from autobatch.ir.template import Container, MadeTemplate
 from autobatch.ir.types import Type
-from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 

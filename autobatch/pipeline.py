@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from autobatch.analysis.structure import analyse
@@ -28,6 +27,7 @@ from autobatch.backends.xla import emit, memory
 from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
 from autobatch.backends.xla.native.eligible import all_by_kernel
+from autobatch.computed import ArrayResult, RaggedResult, Result, StructureResult, masked_elements, offsets
 from autobatch.control import Asked, Control, Passes, Whole, control, whole_of
 from autobatch.errors import ExampleError, Failure, UnsupportedError
 from autobatch.frontend import Lowered, lower
@@ -35,7 +35,7 @@ from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
 from autobatch.ir.system import System, print_system
 from autobatch.ir.template import NO_INTEGERS, Integers
-from autobatch.ir.types import INT, Array, Type
+from autobatch.ir.types import INT, Array
 from autobatch.optimize.contractions import merge_contractions
 from autobatch.optimize.costs import TYPICAL, Machine
 from autobatch.optimize.cse import eliminate_common
@@ -46,7 +46,7 @@ from autobatch.optimize.narrow import narrow_joins
 from autobatch.optimize.path_sums import sum_over_paths
 from autobatch.optimize.requests import table_request
 from autobatch.optimize.sharing import share_rows
-from autobatch.options import WHOLE, Options
+from autobatch.options import Options
 from autobatch.runtime.activations import Inspection
 from autobatch.runtime.assemble import make_plan
 from autobatch.runtime.bind import bind_plan, exact_outputs
@@ -57,10 +57,12 @@ from autobatch.runtime.endless import HOPELESS, Watch, host_limits
 from autobatch.runtime.failures import first_failures
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import element_type
-from autobatch.runtime.schema import ColumnInput, Schema, columns_read
+from autobatch.runtime.schema import ColumnInput, Schema, WordInput, columns_read
 from autobatch.runtime.size_classes import SizeClasses, Usual
 from autobatch.runtime.spec import Number, PlanSpec
 from autobatch.runtime.tables import Signature, TableRequest
+from autobatch.source import Span
+from autobatch.stored import Facts, Store, is_plain, store_of
 from autobatch.vectorize.divisors import check_divisors
 from autobatch.vectorize.frames import build_system
 from autobatch.vectorize.made_lists import without_made_lists
@@ -68,33 +70,6 @@ from autobatch.vectorize.rows import has_structure, structure_as_rows
 from autobatch.vectorize.specialise import in_recurrences, specialise
 from autobatch.vectorize.uniform_loops import Turns
 from autobatch.vectorize.unread import check_unread
-
-
-@dataclass(frozen=True)
-class ArrayResult:
-    """One array, examples on axis 0."""
-
-    values: Any
-
-
-@dataclass(frozen=True)
-class RaggedResult:
-    """Values of all elements behind one another, and int32[B + 1] offsets."""
-
-    values: ArrayResult | RaggedResult | StructureResult
-    offsets: Any
-
-
-@dataclass(frozen=True)
-class StructureResult:
-    """Rows of the input, one an example or element: references, tags or lists (-1 is null); or rows of the objects that
-    the program has made, and which class they are."""
-
-    rows: Any
-    type: Type
-
-
-Result = ArrayResult | RaggedResult | StructureResult
 
 
 class Scheduled(NamedTuple):
@@ -108,6 +83,23 @@ class Scheduled(NamedTuple):
     turns: Turns
 
 
+class Passed(NamedTuple):
+    """What the passes have made of a function."""
+
+    lowered: Lowered
+    whole: Whole
+    scheduled: Callable[[], Scheduled]
+    inputs: tuple[ColumnInput | WordInput, ...] = ()
+    by_xla: Callable[[], Program] | None = None
+
+    @property
+    def facts(self) -> Facts:
+        """What calls need of it."""
+        of = self.lowered
+        kinds = tuple(r.type for r in of.module.functions[0].region.results)
+        return Facts(of.result, of.free, kinds, self.whole.sites, of.asks_numpy, of.ordered, of.orders_batched)
+
+
 class Program:
     """One specialisation of a batched function: compiled for types, planned for data sets, run for size classes.
 
@@ -118,28 +110,38 @@ class Program:
 
     def __init__(
         self,
-        lowered: Lowered,
+        facts: Facts,
         schema: Schema,
         options: Options,
         masks: bool,
-        whole: Whole,
-        made: Callable[[], Scheduled],
+        passed: Callable[[], Passed],
         native: WholeProgram | CudaProgram | None = None,
         by_xla: Callable[[], Program] | None = None,
     ) -> None:
-        self.lowered, self.options, self.masks, self.sites = lowered, options, masks, whole.sites
-        self.native, self._schema, self._cut, self._make = native, schema, whole.cut, made
-        self.by_xla = by_xla
-        self.in_front = whole.found.in_front
-        """The loops and calls that run ahead of a branch on computed numbers, with the branch that they stand in."""
+        self.facts, self.options, self.masks, self.sites = facts, options, masks, facts.sites
+        self.native, self._schema, self._passed, self.by_xla = native, schema, passed, by_xla
         self._fitting = set[tuple[int, ...]]()
         self._sizes = SizeClasses(least=min(options.widths))
         if native is None:
             self._emit  # noqa: B018  what cannot be emitted is refused here
 
     @functools.cached_property
+    def lowered(self) -> Lowered:
+        """What the front end has made of the function."""
+        return self._passed().lowered
+
+    @property
+    def in_front(self) -> Mapping[Span, Span]:
+        """The loops and calls that run ahead of a branch on computed numbers, with the branch that they stand in."""
+        return self._passed().whole.found.in_front
+
+    @property
+    def _cut(self) -> bool:
+        return self._passed().whole.cut
+
+    @functools.cached_property
     def _made(self) -> Scheduled:
-        return self._make()
+        return self._passed().scheduled()
 
     @property
     def example(self) -> Module:
@@ -333,7 +335,7 @@ class Program:
                 found = StructureResult(tables[f"result{k}"], element_type(table.value.type))
                 results.append(self._ragged(k, found, tables, depth) if depth else found)
             elif depth:
-                results.append(self._ragged(k, _masked(next(arrays), tables, k, depth), tables, depth))
+                results.append(self._ragged(k, masked_elements(next(arrays), tables, k, depth), tables, depth))
             else:
                 rows = next(arrays)
                 results.append(ArrayResult(rows[:batch] if table.owner is None else rows))
@@ -347,7 +349,7 @@ class Program:
         """Values by the offsets of each depth, outermost first."""
         made: Result = result
         for d in reversed(range(depth)):
-            made = RaggedResult(made, _offsets(tables, k, d))
+            made = RaggedResult(made, offsets(tables, k, d))
         assert isinstance(made, RaggedResult)
         return made
 
@@ -382,17 +384,6 @@ def _machine(schedule: Schedule, options: Options) -> Machine:
     return machine(options.window_costs)
 
 
-def _offsets(tables: Mapping[str, Any], k: int, depth: int) -> Any:
-    return jnp.asarray(tables[f"offsets{k}" + (f".{depth}" if depth else "")], jnp.int32)
-
-
-def _masked(values: Any, tables: Mapping[str, Any], k: int, depth: int) -> ArrayResult:
-    """The elements of lists; capacity past the last one is zero."""
-    live = jnp.arange(values.shape[0]) < _offsets(tables, k, depth - 1)[-1]
-    mask = live.reshape(live.shape + (1,) * (values.ndim - 1))
-    return ArrayResult(jnp.where(mask, values, jnp.zeros_like(values)))
-
-
 NOTHING_TRACED: Mapping[int, str] = {}
 NO_DICTS: Mapping[str, Any] = {}
 
@@ -415,35 +406,64 @@ def compile(
     inputs that are Python integers; `frontend.needs.Needed` is raised where one of them has to be static instead.
     `dicts`: those among the arguments that all examples share, by their names. `masks`: what examples that fail have
     computed reaches no derivative."""
-    lowered = lower(fun, args, kwargs, schema, shared, integers.known, dicts)
-    passes = Passes(options)
-    passes.after("example", lowered.module)
-    module = passes.after("inline", inline(lowered.module))
-    module = passes.after("cse", eliminate_common(module))
-    if options.backend not in WHOLE:
-        asked = Asked(passes, schema, options, traced, integers, masks)
-        found = control(module, asked)
-        made = _scheduled(found, asked)
-        return Program(lowered, schema, options, masks, found.whole, lambda: made)
-    return _native(lowered, module, Asked(passes, schema, options, traced, integers, masks))
+
+    def lowered() -> tuple[Lowered, Module, Asked]:
+        found = lower(fun, args, kwargs, schema, shared, integers.known, dicts)
+        passes = Passes(options)
+        passes.after("example", found.module)
+        module = passes.after("inline", inline(found.module))
+        module = passes.after("cse", eliminate_common(module))
+        return found, module, Asked(passes, schema, options, traced, integers, masks)
+
+    if options.backend == "cuda":
+        made = _native(*lowered())
+        kernel = CudaProgram(made.whole.module, bool(made.whole.sites), made.inputs)
+        return Program(made.facts, schema, options, masks, lambda: made, kernel, made.by_xla)
+    if options.backend == "llvm":
+        needs = (args, kwargs, shared, traced, integers.names, integers.unknown, sorted(integers.known), masks)
+        store = store_of(fun, schema, options, (*needs, {name: list(d) for name, d in dicts.items()}))
+        return _as_machine_code(lambda: _native(*lowered()), schema, options, masks, store)
+    return _planned(*lowered())
 
 
-def _native(lowered: Lowered, module: Module, asked: Asked) -> Program:
-    """A program that is machine code as a whole."""
-    schema, options, masks = asked.schema, asked.options, asked.masks
-    code = WholeProgram if options.backend == "llvm" else CudaProgram
+def _planned(lowered: Lowered, module: Module, asked: Asked) -> Program:
+    """A program whose rows the host plans."""
+    found = control(module, asked)
+    made = _scheduled(found, asked)  # what it refuses is refused here
+    passed = Passed(lowered, found.whole, lambda: made)
+    return Program(passed.facts, asked.schema, asked.options, asked.masks, lambda: passed)
+
+
+def _as_machine_code(
+    native: Callable[[], Passed], schema: Schema, options: Options, masks: bool, store: Store | None
+) -> Program:
+    """A program that is machine code as a whole: as an earlier process has left it, where there is one."""
+    passed = functools.cache(native)
+    module = lambda: passed().whole.module
+    if store is not None and (held := store.find()) is not None:
+        try:
+            code = WholeProgram(module, bool(held.facts.sites), (), held.made, held.code)
+            return Program(held.facts, schema, options, masks, passed, code)
+        except LookupError:
+            pass  # its object is gone, or none any more
+    made = passed()
+    code = WholeProgram(module, bool(made.whole.sites), made.inputs)
+    if store is not None and not made.lowered.traced and made.by_xla is None and is_plain(made.lowered.module):
+        store.keep(made.facts, made.lowered.sources, code.made, code.name)
+    return Program(made.facts, schema, options, masks, passed, code, made.by_xla)
+
+
+def _native(lowered: Lowered, module: Module, asked: Asked) -> Passed:
+    """What the passes make of a program that is machine code as a whole."""
     alone = replace(asked, integers=asked.integers.on_device())
-    on_device = without_made_lists(module, schema)
+    on_device = without_made_lists(module, asked.schema)
     if not has_structure(module):
         whole, known = whole_of(on_device, alone)
-        native = code(whole.module, bool(whole.sites))
-        later = lambda: _scheduled(known or control(module, alone), alone)
-        return Program(lowered, schema, options, masks, whole, later, native)
-    rows, inputs = structure_as_rows(on_device, schema)
+        return Passed(lowered, whole, lambda: _scheduled(known or control(module, alone), alone))
+    rows, inputs = structure_as_rows(on_device, asked.schema)
     batched = range(len(rows.functions[0].region.args))
     alone = replace(alone, traced={k: asked.traced.get(k, "an argument") for k in batched})
     whole, _ = whole_of(asked.passes.after("rows", rows), alone)
-    native = code(whole.module, bool(whole.sites), inputs)
 
     @functools.cache
     def by_xla() -> Program:
@@ -454,13 +474,10 @@ def _native(lowered: Lowered, module: Module, asked: Asked) -> Program:
                 module.functions[0].span,
                 "call it outside jax.jit, without derivatives; or give the objects as arrays",
             )
-        chosen = replace(options, backend="xla")
-        planned = replace(asked, options=chosen, passes=Passes(chosen))
-        found = control(module, planned)
-        made = _scheduled(found, planned)
-        return Program(lowered, schema, chosen, masks, found.whole, lambda: made)
+        chosen = replace(asked.options, backend="xla")
+        return _planned(lowered, module, replace(asked, options=chosen, passes=Passes(chosen)))
 
-    return Program(lowered, schema, options, masks, whole, lambda: by_xla()._made, native, by_xla)
+    return Passed(lowered, whole, lambda: by_xla()._made, tuple(inputs), by_xla)
 
 
 def _scheduled(found: Control, asked: Asked) -> Scheduled:

@@ -20,12 +20,12 @@ import numpy as np
 from autobatch.arguments import is_leaf
 from autobatch.assembly import Assembler
 from autobatch.backends.cuda.arrays import DeviceArray
+from autobatch.computed import ArrayResult, RaggedResult, StructureResult
 from autobatch.errors import DESCRIBED, BatchError, Failure
 from autobatch.frontend.statics import make_object
 from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
 from autobatch.ir.types import Tag
 from autobatch.outcome import Outcome, Result
-from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.runtime.ragged import Ragged
 
 

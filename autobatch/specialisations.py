@@ -19,6 +19,7 @@ from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.data import Component, Examples
 from autobatch.errors import SourceError
 from autobatch.frontend.needs import Needed
+from autobatch.frontend.reread import read
 from autobatch.frontend.statics import same_static
 from autobatch.groups import Group, Planner
 from autobatch.ir.types import Array
@@ -28,7 +29,7 @@ from autobatch.recognise import Pattern, all_match, pattern_of, size_of
 from autobatch.runtime.schema import with_shared
 from autobatch.runtime.snapshot import Snapshot
 from autobatch.sharing import COLUMNS, Sharing, has_columns
-from autobatch.specialise import Program, parameters, read
+from autobatch.specialise import Program, parameters
 
 TRIED_ONE_BY_ONE = 8
 """So many integers at most are tried one by one, where the compiler cannot say which of them it needs."""
@@ -266,7 +267,7 @@ class _Compiler:
             sharing.dicts,
             asked.key.on_error == "mask",
         )
-        size, lowered = self.options.cache_size, compiled.lowered
+        size, lowered = self.options.cache_size, compiled.facts
         ordered = [*lowered.ordered, *(asked.orders if lowered.orders_batched else ())]
         orders = {name: order for name in ordered if (order := asked.order(name)) is not None}
         return Program(self.name, self.planner, asked.key, compiled, components, size, asked.numpy, orders)

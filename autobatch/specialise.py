@@ -22,10 +22,12 @@ import numpy as np
 from autobatch import pipeline, transfer
 from autobatch.arguments import Order
 from autobatch.cache import Bounded, Key, logger
+from autobatch.computed import ArrayResult, RaggedResult, StructureResult
 from autobatch.data import FAILED, Component, Examples, array_columns, raw, zeros
 from autobatch.differentials import Differentials, mode_of, refusing_forward
+from autobatch.frontend.reread import read
 from autobatch.frontend.state import FreeVariable
-from autobatch.frontend.statics import MISSING, follow, same_static
+from autobatch.frontend.statics import MISSING, same_static
 from autobatch.groups import ARGUMENT, Planner, Tables
 from autobatch.ir.core import Apply, Function, Module, Operand, Value, operands, regions, walk
 from autobatch.ir.rewrite import free_values
@@ -33,7 +35,6 @@ from autobatch.ir.template import is_numpy
 from autobatch.ir.types import STR, Array, List, Tag, Type
 from autobatch.optimize.footprint import too_large
 from autobatch.outcome import MadeRows
-from autobatch.pipeline import ArrayResult, RaggedResult, StructureResult
 from autobatch.ready import Ready
 from autobatch.reference import Reference
 from autobatch.runtime.columns import Columns
@@ -93,12 +94,12 @@ class Program:
         self.numbers: tuple[Number, ...] = ()
         self._at: Bounded[tuple[Number, ...], Program] = Bounded(VALUES)
         self._most, self._numpy, self.orders = most, numpy, orders
-        free: Sequence[FreeVariable] = compiled.lowered.free
+        free: Sequence[FreeVariable] = compiled.facts.free
         self.guards = tuple(f for f in free if f.shared is None)
         self._guarded = [(*_place(g), g) for g in self.guards]
         self._arrays = tuple(sorted({f.shared: f for f in free if f.shared is not None}.items()))
-        self._constants = _constant_words(compiled.lowered.module)
-        self.kinds = tuple(r.type for r in compiled.lowered.module.functions[0].region.results)
+        self._constants = {} if compiled.facts.is_plain else _constant_words(compiled.lowered.module)
+        self.kinds = compiled.facts.kinds
         """The types of the results of the function."""
         outputs = self.kinds if compiled.native is not None else [t.value.type for t in compiled.spec.outputs]
         self.returned_words = tuple(sorted({v for kind in outputs for v in _vocabularies(kind)}))
@@ -147,15 +148,15 @@ class Program:
     @property
     def result(self) -> Any:
         """The template of the result."""
-        return self.compiled.lowered.result
+        return self.compiled.facts.result
 
     def returned(self, results: Sequence[Any]) -> Sequence[Any]:
         """The results of the function among what the program has computed."""
-        return results[: len(self.compiled.lowered.module.functions[0].region.results)]
+        return results[: len(self.kinds)]
 
     def status(self, results: Sequence[Any]) -> Any:
         """int32[B] among what the program has computed: 0, or what each example has failed with on the device."""
-        return results[len(self.compiled.lowered.module.functions[0].region.results)].values
+        return results[len(self.kinds)].values
 
     def objects(self, results: Sequence[Any]) -> MadeRows | None:
         """The objects among what the program has computed."""
@@ -170,7 +171,7 @@ class Program:
 
     def is_current(self) -> bool:
         """Do all free variables still have the values that this was compiled with?"""
-        same = _same_array if self.compiled.lowered.asks_numpy else _same_type
+        same = _same_array if self.compiled.facts.asks_numpy else _same_type
         for names, name, guard in self._guarded:
             if names is not None and names.get(name, MISSING) is guard.value:
                 continue
@@ -180,7 +181,7 @@ class Program:
 
     def fits_numpy(self, numpy: tuple[bool, ...]) -> bool:
         """Does it index what are arrays of NumPy in a call as such?"""
-        return numpy == self._numpy or not self.compiled.lowered.asks_numpy
+        return numpy == self._numpy or not self.compiled.facts.asks_numpy
 
     def shared(self, leaves: Sequence[Any]) -> list[Any]:
         """All shared inputs: those of the call, then arrays that free variables hold now."""
@@ -399,26 +400,6 @@ def _place(free: FreeVariable) -> tuple[dict[str, Any] | None, str]:
     if not isinstance(owner, types.FunctionType) or free.path or free.name in ("__defaults__", "__kwdefaults__"):
         return None, ""
     return (None, "") if free.name in owner.__code__.co_freevars else (owner.__globals__, free.name)
-
-
-def read(free: FreeVariable, otherwise: Any) -> Any:
-    """The present value of a free variable; `otherwise` where it is gone."""
-    owner, held = free.owner, free.owner
-    if isinstance(owner, types.FunctionType):
-        names = owner.__code__.co_freevars
-        try:
-            if free.name in ("__defaults__", "__kwdefaults__"):
-                held = getattr(owner, free.name)
-            elif free.name in names and owner.__closure__ is not None:
-                held = owner.__closure__[names.index(free.name)].cell_contents
-            else:
-                held = owner.__globals__[free.name]
-        except (ValueError, KeyError):
-            return otherwise if not free.path else MISSING
-    try:
-        return follow(held, free.path)
-    except (AttributeError, KeyError, IndexError, TypeError):
-        return MISSING
 
 
 def _same_array(a: Any, b: Any) -> bool:

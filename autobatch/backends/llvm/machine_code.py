@@ -10,10 +10,8 @@ from __future__ import annotations
 import hashlib
 import importlib
 import logging
-import os
 import platform
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +24,7 @@ from typing import Any
 
 import jax
 
+from autobatch.backends.llvm import files
 from autobatch.backends.llvm.ffi import HANDLER, INTERFACE, capsule
 from autobatch.backends.llvm.link import Code, LinkError, link
 from autobatch.backends.llvm.processor import defined
@@ -173,16 +172,30 @@ def load(
     return code
 
 
+def held(name: str, functions: Sequence[str], outside: Mapping[str, int]) -> Code | None:
+    """The code that an earlier `load` has kept under this name; None where there is none."""
+    content = files.read(_object_path(name))
+    if content is None:
+        return None
+    try:
+        code = link(content, functions, outside)
+    except LinkError as error:
+        logger.info("the kept object %s is not usable: %s", name, error)
+        return None
+    _kept.append(code)
+    return code
+
+
 def _load(name: str, text: str, functions: Sequence[str], outside: Mapping[str, int], vectorize: bool) -> Code:
     path = _object_path(name)
-    held = _read(path)
+    held = files.read(path)
     if held is not None:
         try:
             return link(held, functions, outside)
         except LinkError as error:
             logger.warning("the kept object %s is not usable (%s): compiled again", path, error)
     made = compile_object(text, vectorize)
-    _write(path, made)
+    files.write(path, made)
     try:
         return link(made, functions, outside)
     except LinkError as error:
@@ -251,10 +264,10 @@ def kept(stem: str, text: str, suffix: str, make: Callable[[], bytes]) -> bytes:
     """What `make` makes of a module, for whichever machine: read from the cache where it was made before."""
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = _object_path(f"autobatch_{stem}_{digest}", suffix)
-    found = _read(path)
+    found = files.read(path)
     if found is None:
         found = make()
-        _write(path, found)
+        files.write(path, found)
     return found
 
 
@@ -263,30 +276,3 @@ def _object_path(name: str, suffix: str = ".o") -> Path | None:
         return user_cache_folder() / "kernels" / f"{name}{suffix}"
     except RuntimeError:
         return None  # a user without a home
-
-
-def _read(path: Path | None) -> bytes | None:
-    """The code in a file, which ends with the hash of the rest: a file that was cut off or changed is none."""
-    try:
-        content = path.read_bytes() if path is not None else b""
-    except OSError:
-        return None
-    code, digest = content[:-32], content[-32:]
-    return code if code and hashlib.sha256(code).digest() == digest else None
-
-
-def _write(path: Path | None, code: bytes) -> None:
-    """Put a whole file in place at once; without a cache where there is no room or no right to write."""
-    if path is None:
-        return
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            temporary = file.name
-            file.write(code + hashlib.sha256(code).digest())
-        os.replace(temporary, path)
-    except OSError as error:
-        logger.debug("the kernel is not kept in %s: %s", path, error)
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
-from autobatch.backends.llvm.whole.code import write
+from autobatch.backends.llvm.whole.code import Made, write
 from autobatch.backends.llvm.whole.gradient import write_gradient
-from autobatch.backends.llvm.whole.region import whole_function
+from autobatch.backends.llvm.whole.region import Whole, whole_function
 from autobatch.backends.llvm.whole.running import Executable
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import Module
@@ -19,13 +20,34 @@ logger = logging.getLogger("autobatch")
 
 class WholeProgram(Executable):
     """The entry of a module. `sites`: its last result says what an example has failed with. `inputs`: what its last
-    shared inputs are, those that come with the examples."""
+    shared inputs are, those that come with the examples. `made` and `kept`: the program as an earlier process has left
+    it; LookupError where its code is gone. The module is lowered again then when something else than a call asks."""
 
-    def __init__(self, module: Module, sites: bool, inputs: Sequence[ColumnInput | WordInput] = ()) -> None:
-        self.whole, self.sites, self.inputs = whole_function(module, inputs), sites, tuple(inputs)
-        super().__init__(write(self.whole, sites))
+    def __init__(
+        self,
+        module: Callable[[], Module],
+        sites: bool,
+        inputs: Sequence[ColumnInput | WordInput] = (),
+        made: Made | None = None,
+        kept: str = "",
+    ) -> None:
+        self._module, self.sites, self.inputs = module, sites, tuple(inputs)
+        super().__init__(made or write(self.whole, sites), kept)
         self._gradients: dict[tuple[int, tuple[int, ...]], Executable | None] = {}
         self._lock = threading.Lock()
+
+    @cached_property
+    def whole(self) -> Whole:
+        """The region that is computed."""
+        return whole_function(self._module(), self.inputs)
+
+    @property
+    def text(self) -> str:
+        return super().text or self._again.program.text
+
+    @cached_property
+    def _again(self) -> Made:
+        return write(self.whole, self.sites)
 
     def gradient(self, output: int, wrt: tuple[int, ...]) -> Executable | None:
         """The derivative of result `output`, each row weighted by an operand more, by the operands `wrt`: of what

@@ -32,20 +32,33 @@ over rows are added up by chunk, so it is a part of what their bits are."""
 class Executable:
     """The code of a whole function. Any number of threads may call it."""
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: Made, kept: str = "") -> None:
+        """`kept`: what the code is called that an earlier process has left; `made` has no text then. LookupError where
+        it is gone."""
         self.operands, self.results = made.signature.operands, made.signature.results
-        self.arrays = made.arrays
+        self.arrays, self.made = made.arrays, made
         self.constants = [np.ascontiguousarray(x) for x in made.program.constants]
-        self.scratch, self.width, self.text = made.program.scratch, made.width, made.program.text
+        self.scratch, self.width = made.program.scratch, made.width
         try:
-            name = machine_code.target_name(f"whole_{made.width}", made.program.text)
-            code = machine_code.load(name, made.program.text, (ENTRY,), library(), vectorize=True)
+            self.name = kept or machine_code.target_name(f"whole_{made.width}", made.program.text)
+            code = (
+                machine_code.held(self.name, (ENTRY,), library())
+                if kept
+                else machine_code.load(self.name, made.program.text, (ENTRY,), library(), vectorize=True)
+            )
         except UnavailableError as error:
             raise UnsupportedError(f"backend='llvm' is not available: {error}", cure="use backend='xla'") from error
+        if code is None:
+            raise LookupError(f"the code {kept} is gone")
         self.address = code.functions[ENTRY]
         pointers = len(self.operands) + len(self.constants) + len(self.results) + 1
         kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * pointers, ctypes.c_int64, ctypes.c_int64)
         self.entry: Callable[..., int] = kind(self.address)
+
+    @property
+    def text(self) -> str:
+        """The code as LLVM IR."""
+        return self.made.program.text
 
     def __call__(self, operands: Sequence[Any], rows: int, threads: int) -> tuple[list[Any], bool]:
         """The results for `rows` rows, and whether a row has failed. `operands`: arrays, or what becomes one."""
