@@ -63,7 +63,9 @@ class Asked:
 
     @property
     def allowed(self) -> Allowed:
-        return Allowed(self.options.max_iterations, self.options.states, self.options.counted_turns)
+        options = self.options
+        refill = None if options.refill == "auto" else bool(options.refill)
+        return Allowed(options.max_iterations, options.states, options.counted_turns, refill)
 
 
 class StaysOnHost(Exception):

@@ -92,6 +92,15 @@ def _residuals(value: Any) -> str:
     return str(value)
 
 
+def _refill(value: Any) -> str | bool:
+    if value == "auto":
+        return "auto"
+    try:
+        return _flag(value)
+    except ValueError:
+        raise ValueError("'auto', True or False (in the environment: auto, 1 or 0)") from None
+
+
 def _flag(value: Any) -> bool:
     if isinstance(value, bool):
         return value
@@ -246,6 +255,13 @@ class Options:
     of `products` is; levels are for rows of float32 and the operations of common cells, and OptionError says what
     stands in its way. `xla`: loops that XLA compiles. `auto`: machine code where that can be, except for products so
     large that XLA cuts them among several cores; branches without a loop are XLA's."""
+
+    refill: str | bool = field(default="auto", metadata=_spec(_refill, compiles=True))
+    """Machine code runs loops that numbers end in gangs of rows: does a row that is done make room for the next one, or
+    do all wait for the last of their gang? True: it does wherever that can be, which is where a function has one such
+    loop, not inside another one; this pays where some rows need many more turns than others. False: it never does.
+    `auto`: where a turn does much, and little stands beside the loop. Results are the same bits. `f.explain` says what
+    was chosen, and why."""
 
     residuals: str = field(default="save_dots", metadata=_spec(_residuals, compiles=True))
     """What a gradient keeps of the forward pass, as the policies of `jax.checkpoint` do. `save_dots`: no matrix product

@@ -10,11 +10,13 @@ from autobatch.ir.ops import Op
 
 class Allowed(NamedTuple):
     """A loop may have `most` turns; a derivative keeps `states` of it for each factor of `states` in these. Of a loop
-    whose turns the program counts it keeps what all turns compute where there are at most `counted` of them."""
+    whose turns the program counts it keeps what all turns compute where there are at most `counted` of them. `refill`:
+    do rows that are done make room for others? None: as it pays."""
 
     most: int
     states: int
     counted: int = 1024
+    refill: bool | None = None
 
     @property
     def levels(self) -> int:
@@ -80,6 +82,12 @@ def _derives_loop(instruction: Instruction) -> bool:
 
 def _is_loop(instruction: Instruction) -> bool:
     return isinstance(instruction, While) or (isinstance(instruction, Apply) and instruction.op.name == "blocks")
+
+
+def refill_of(op: Op) -> bool | None:
+    """What the user wants of rows that are done in a masked operation; None where nothing."""
+    found: bool | None = dict(op.params).get("refill")
+    return found
 
 
 def limit_of(loop: While) -> Limit | None:

@@ -258,7 +258,9 @@ OWN_RULES: Mapping[str, Rule] = {
     "pow": _PAIR,
     "round": Rule(("an array",), _numeric, frozenset({"ndigits"})),
     "int": Rule(("an array",), _numeric),
-    "masked": Rule(("an array",), _masked, frozenset({"region", "sites"}), repeat=True, optional=frozenset({"cut"})),
+    "masked": Rule(
+        ("an array",), _masked, frozenset({"region", "sites"}), repeat=True, optional=frozenset({"cut", "refill"})
+    ),
     "seed": Rule(("an array",), lambda apply: (apply.operands[0].type,)),
     "gradient": Rule(("an array", "an array"), _like_seeds, repeat=True),
     "gradient_of": Rule(("an array",), _gradients, frozenset({"region", "wrt"}), repeat=True),

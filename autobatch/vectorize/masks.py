@@ -346,7 +346,8 @@ class _Masker:
         region, reads = self.with_arguments(inside, ())
         can_fail = len(inside.results) > len(instruction.results)
         status_here = (self.fresh.value(STATUS),) if can_fail else ()
-        op = own("masked", region=region, sites=tuple(failing.sites))
+        refill = {} if self.turns.refill is None else {"refill": self.turns.refill}
+        op = own("masked", region=region, sites=tuple(failing.sites), **refill)
         return Apply((*instruction.results, *status_here), op, reads, instruction.span)
 
     def closed(self, instructions: Sequence[Instruction], gradient: Apply) -> tuple[list[Instruction], Apply] | None:

@@ -23,7 +23,7 @@ from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Body, Gang, Operand, OverRows, Program, Result, Signature, program
 from autobatch.backends.llvm.lanes.recursion import run_recursion
-from autobatch.backends.llvm.lanes.refill import Split, refilled
+from autobatch.backends.llvm.lanes.refill import Split, refilled, why
 from autobatch.backends.llvm.lanes.reverse import inner_gradient, pulled_back
 from autobatch.backends.llvm.lanes.tensors import KEY, Tensor
 from autobatch.backends.llvm.lanes.widths import widest_of
@@ -31,6 +31,7 @@ from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Value, While, walk
 from autobatch.ir.leaf import Rule
+from autobatch.ir.masked import refill_of
 from autobatch.ir.ops import Op
 from autobatch.options import OptionError
 
@@ -102,7 +103,12 @@ def gang(op: Op, varying: Sequence[bool], loops: str) -> int | None:
 
 def refills(op: Op) -> bool:
     """Do lanes of a masked operation take the next row when they are done?"""
-    return Split.of(op["region"]) is not None
+    return Split.of(op["region"], refill_of(op)) is not None
+
+
+def why_refilled(op: Op) -> str:
+    """Why they do, or do not."""
+    return why(op["region"], refill_of(op))
 
 
 def _is_tried(op: Op, varying: Sequence[bool], loops: str) -> bool:
@@ -164,7 +170,7 @@ def _prepared(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Program, S
 
 def _refilled(op: Op, signature: Signature) -> OverRows | None:
     """The loop over rows whose lanes take the next row when they are done; None where gangs go one after another."""
-    split = Split.of(op["region"]) if op.name == "masked" else None
+    split = Split.of(op["region"], refill_of(op)) if op.name == "masked" else None
     if split is None:
         return None
     return partial(refilled, split, lambda gang: Control(gang.w, gang.constant, partial(inner_gradient, gang)))

@@ -147,9 +147,11 @@ def _explained(name: str, backend: Backend, prepared: Prepared) -> Explanation:
         raise BatchError(f"{name}.explain reads the numbers of the call's plan: call it outside jax.jit")
     if native is not None:
         many = f"{native.width} examples at once" if native.width > 1 else "one example after another"
-        words = f"one function of machine code, {many}"
         if isinstance(native, CudaProgram):
             words = "one kernel, a thread for each example"
+        else:
+            refilling = native.refilling
+            words = f"one function of machine code, {many}{f' ({refilling})' if refilling is not None else ''}"
         words = f"{backend.why}; {words}; rows and tables are those of xla under jax.jit"
         backend = replace(backend, why=words)
     plan: Any = ready.plan or prepared.examples.on_host().plan(program)

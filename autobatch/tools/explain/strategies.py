@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import networkx as nx
 
-from autobatch.backends.xla.machine_rows import gang, refills
+from autobatch.backends.xla.machine_rows import gang, refills, why_refilled
 from autobatch.backends.xla.masks import packings
 from autobatch.ir.core import For, Function, If, Literal, Module, Operand, While, walk
 from autobatch.ir.masked import limit_of
@@ -109,6 +109,7 @@ def masked(found: Iterable[Placed], rows_of: Callable[[Placed], int], loops: str
                     if refills(equation.op)
                     else "each until its last one is done"
                 )
+                until = f"{until} ({why_refilled(equation.op)})"
                 together = f"gangs of {width} rows, {until}"
             for control in equation.op["region"].body:
                 if isinstance(control, While):

@@ -36,7 +36,7 @@ from autobatch.backends.llvm.lanes.tensors import (
 from autobatch.backends.llvm.lanes.writer import BYTES, Number, stored
 from autobatch.ir.core import Apply, Function, If, Instruction, Module, Region, Value, While, regions, walk
 from autobatch.ir.core import Operand as ReadFrom
-from autobatch.ir.masked import Limit, limit_of
+from autobatch.ir.masked import Limit, limit_of, refill_of
 from autobatch.ir.rewrite import Fresh, copy_instruction, copy_region, free_values, substitute
 from autobatch.ir.types import Array
 
@@ -69,26 +69,11 @@ class Split:
     behind: tuple[Instruction, ...]
 
     @staticmethod
-    def of(whole: Region) -> Split | None:
-        """The split of a region, in which masked operations dissolve. None where lanes cannot be refilled: there is
-        more than one loop, much beside it, large arrays, or too little in a turn."""
-        region = _dissolved(whole)
-        places = [k for k, i in enumerate(region.body) if isinstance(i, While)]
-        if len(places) != 1:
-            return None
-        (at,) = places
-        loop = region.body[at]
-        assert isinstance(loop, While)
-        if work(loop.body) < CHEAP:
-            return None
-        front, behind = region.body[:at], region.body[at + 1 :]
-        beside = [j for i in (*front, *behind) for j in (i, *(k for r in regions(i) for k in walk(r)))]
-        if len(beside) > LARGEST or any(regions(j) and not isinstance(j, If) for j in beside):
-            return None
-        held = (*region.args, *(r for i in front for r in i.results), *loop.body.args)
-        if any(isinstance(x.type, Array) and math.prod(x.type.shape) > SMALL for x in held):
-            return None
-        return Split(region, loop, front, behind)
+    def of(whole: Region, asked: bool | None = None) -> Split | None:
+        """The split of a region, in which masked operations dissolve. None where lanes are not refilled (`why`).
+        `asked`: what the user wants, where no masked operation says it."""
+        found = _split(whole, asked)
+        return found if isinstance(found, Split) else None
 
     @property
     def captured(self) -> tuple[Value, ...]:
@@ -97,6 +82,52 @@ class Split:
         read = (v for r in (self.loop.condition, self.loop.body, later) for v in free_values(r))
         before = {*self.region.args, *(r for i in self.front for r in i.results)}
         return tuple(v for v in dict.fromkeys(read) if v in before)
+
+
+def why(whole: Region, asked: bool | None = None) -> str:
+    """Why lanes are refilled, or are not."""
+    found = _split(whole, asked)
+    if isinstance(found, str):
+        return found
+    if _asked(whole, asked):
+        return "asked for"
+    return f"a turn has {work(found.loop.body)} operations or more, {len(found.front) + len(found.behind)} stand beside"
+
+
+def holds_loop(whole: Region) -> bool:
+    """Is there a loop that numbers end?"""
+    return any(isinstance(i, While) for i in walk(_dissolved(whole)))
+
+
+def _asked(whole: Region, asked: bool | None) -> bool | None:
+    held = (i.op for i in whole.body if isinstance(i, Apply) and i.op.name == "masked" and not i.op.is_jax)
+    return next((r for r in map(refill_of, held) if r is not None), asked)
+
+
+def _split(whole: Region, asked: bool | None) -> Split | str:
+    """The split, or why there is none."""
+    asked = _asked(whole, asked)
+    if asked is False:
+        return "refill=False is asked for"
+    region = _dissolved(whole)
+    places = [k for k, i in enumerate(region.body) if isinstance(i, While)]
+    if len(places) != 1:
+        return f"there are {len(places)} loops beside one another" if places else "no loop is the only one"
+    (at,) = places
+    loop = region.body[at]
+    assert isinstance(loop, While)
+    if not asked and work(loop.body) < CHEAP:
+        return f"a turn has {work(loop.body)} operations: to take the next row costs more"
+    front, behind = region.body[:at], region.body[at + 1 :]
+    beside = [j for i in (*front, *behind) for j in (i, *(k for r in regions(i) for k in walk(r)))]
+    if any(regions(j) and not isinstance(j, If) for j in beside):
+        return "another loop stands beside it"
+    if not asked and len(beside) > LARGEST:
+        return f"{len(beside)} operations stand beside the loop, and would run for each row that is taken"
+    held = (*region.args, *(r for i in front for r in i.results), *loop.body.args)
+    if any(isinstance(x.type, Array) and math.prod(x.type.shape) > SMALL for x in held):
+        return "each row has large arrays"
+    return Split(region, loop, front, behind)
 
 
 def _dissolved(region: Region) -> Region:
