@@ -4,8 +4,9 @@
     %5 = truediv(%4, %3)               ->       check[kind='ZeroDivisionError', message='division by zero'](%7)
                                                 %5 = truediv(%4, %3)
 
-`total / len(words)` is arithmetic of the device, where a zero gives infinity or NaN; the length is structure. Floats,
-and integers that only the device computes, divide as IEEE 754 says: to look at them would make them structure.
+`total / len(words)` is arithmetic of the device, where a zero gives infinity or NaN; the length is structure. Integers
+that only the device computes are looked at by checks of it (`masks.py` puts control under masks then). Floats divide as
+IEEE 754 says, on the host too: 1.0 / 0.0 is infinity.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from autobatch.analysis.structure import Structure, decided
-from autobatch.ir.core import Apply, Instruction, Literal, Module, Operand, Region, Value
+from autobatch.ir.core import Apply, Instruction, Literal, Module, Operand, Region, Value, walk
 from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import Fresh, with_regions
 from autobatch.ir.types import BOOL, Array
+from autobatch.vectorize.indices import in_place
 
 DIVISIONS: dict[str, Callable[[float, float], object]] = {
     "truediv": operator.truediv,
@@ -80,6 +85,45 @@ def checks_of(division: Apply, fresh: Fresh) -> list[Instruction]:
         Apply((nonzero,), Op("ne", (), lax.ne_p), (y, zero), division.span),
         Apply((), failing, (nonzero,), division.span),
     ]
+
+
+def device_checks_of(division: Apply, fresh: Fresh) -> list[Instruction]:
+    """The same where the device divides, whose integers are short: the least one by -1 is more than it can hold."""
+    x, y = division.operands
+    made: list[Instruction] = checks_of(division, fresh)
+    if division.op.name == "floordiv" and all(isinstance(z.type, Array) and z.type.is_integer for z in (x, y)):
+        (fits,) = in_place(_quotient_fits, (x, y), fresh, made.append, division.span)
+        made.append(Apply((), own("check", kind="OverflowError", message=TOO_LARGE), (fits,), division.span))
+    return made
+
+
+def _quotient_fits(x: Any, y: Any) -> Any:
+    return (y != -1) | (x != np.iinfo(jnp.asarray(x).dtype).min)
+
+
+TOO_LARGE = "an int needs more bits than the device's integers have"
+
+
+def check_computed_divisors(module: Module, device: frozenset[Value]) -> Module:
+    """The module in which divisors that only the device knows (`device`) are looked at by checks of it."""
+
+    def each(i: Instruction) -> list[Instruction]:
+        if isinstance(i, Apply) and is_computed(i, device):
+            return [*device_checks_of(i, fresh), i]
+        return [with_regions(i, region)]
+
+    def region(region: Region) -> Region:
+        return replace(region, body=tuple(j for i in region.body for j in each(i)))
+
+    if not any(is_computed(i, device) for f in module.functions for i in walk(f.region)):
+        return module
+    fresh = Fresh(module)
+    return replace(module, functions=tuple(replace(f, region=region(f.region)) for f in module.functions))
+
+
+def is_computed(i: Instruction, device: frozenset[Value]) -> bool:
+    """Does it divide by an integer that only the device knows?"""
+    return isinstance(i, Apply) and divides_python_numbers(i) and i.operands[1] in device
 
 
 def _is_python(x: Operand) -> bool:

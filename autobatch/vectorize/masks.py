@@ -51,7 +51,7 @@ from autobatch.ir.types import BOOL, INT, Array, List
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 from autobatch.vectorize.breaks import run_all_turns
-from autobatch.vectorize.divisors import checks_of, divides_python_numbers
+from autobatch.vectorize.divisors import check_computed_divisors, checks_of, divides_python_numbers
 from autobatch.vectorize.failing import Failing, may_be_infinite
 from autobatch.vectorize.float_loops import loops_of_floats
 from autobatch.vectorize.guarded import Guard
@@ -83,7 +83,7 @@ def mask_numeric_control(
     `float_loops.py` says. `unknown`: shared integers that decide structure only once they are known, so what they
     decide is not run ahead. `all_numbers`: of no number does the host know anything."""
     if not any(
-        isinstance(i, If | For | While) or _is_check(i) or is_bounds(i)
+        isinstance(i, If | For | While) or _is_check(i) or is_bounds(i) or _divides(i)
         for f in module.functions
         for i in walk(f.region)
     ):
@@ -101,6 +101,8 @@ def mask_numeric_control(
 
     device = on_device(module)
     checked = check_computed_indices(module, device)
+    if not all_numbers:
+        checked = check_computed_divisors(checked, device)
     if checked is not module:
         module, device = checked, on_device(checked)
     refused, ahead, in_front = NOTHING, False, dict[Span, Span]()
@@ -124,6 +126,10 @@ def mask_numeric_control(
     masker = _Masker(Fresh(module), device, fallible(module), turns, schema)
     functions = tuple(replace(f, region=masker.region(masker.guard.region(f.region, {}))) for f in module.functions)
     return Masked(replace(module, functions=functions), {**masker.obstacles, **refused}, ahead, moved, in_front)
+
+
+def _divides(i: Instruction) -> bool:
+    return isinstance(i, Apply) and divides_python_numbers(i)
 
 
 READS = frozenset(("load", "load_is_none", "item", "length", "is_none", "is_class", "tag_index", "tag_equal"))

@@ -25,7 +25,7 @@ from autobatch.ir.core import Apply, For, Instruction, Literal, Module, Operand,
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import Fresh, region_values, with_regions
 from autobatch.ir.types import BOOL, INT, Array
-from autobatch.vectorize.divisors import checks_of, divides_python_numbers
+from autobatch.vectorize.divisors import device_checks_of, divides_python_numbers
 from autobatch.vectorize.turn_bounds import is_bounds, steps_to
 
 
@@ -41,7 +41,7 @@ def run_on_device(module: Module) -> Module:
             case For():
                 return [_counted(whole, fresh)]
             case Apply() if divides_python_numbers(whole):
-                return [*checks_of(whole, fresh), whole]
+                return [*device_checks_of(whole, fresh), whole]
             case _:
                 return [whole]
 

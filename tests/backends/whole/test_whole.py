@@ -11,7 +11,7 @@ from hypothesis import Phase, given, reject, settings
 
 import autobatch as ab
 from autobatch import handles
-from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm import files, machine_code
 from autobatch.backends.llvm.whole import code, running
 from autobatch.testing import NotEquivalent, assert_same, check_equivalence
 from tests.backends.whole import drawn
@@ -377,7 +377,7 @@ class TestFilesOfCode:
         def full(*args, **kwargs):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(machine_code.tempfile, "NamedTemporaryFile", full)
+        monkeypatch.setattr(files.tempfile, "NamedTemporaryFile", full)
         self.call()
         assert not list(folder.glob("*"))
 

@@ -34,7 +34,7 @@ from autobatch.backends.llvm.lanes.reverse import inner_gradient
 from autobatch.backends.llvm.lanes.tensors import Tensor, kept
 from autobatch.backends.llvm.lanes.widths import widest
 from autobatch.backends.llvm.lanes.writer import Number, Writer
-from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
 from autobatch.backends.llvm.text import Function
 from autobatch.backends.llvm.whole.region import CURE, Whole
 from autobatch.errors import UnsupportedError
@@ -94,7 +94,19 @@ class Made:
 
 def write(whole: Whole, sites: bool) -> Made:
     """The code of a region. `sites`: its last result says what an example has failed with. UnsupportedError where there
-    is none."""
+    is none, or no processor for it."""
+    try:
+        return _write(whole, sites)
+    except UnavailableError as error:
+        raise unavailable(error) from error
+
+
+def unavailable(error: UnavailableError) -> UnsupportedError:
+    """The error of a user on whose machine no code of ours runs."""
+    return UnsupportedError(f"backend='llvm' is not available: {error}", cure="use backend='xla'")
+
+
+def _write(whole: Whole, sites: bool) -> Made:
     region = whole.region
     refused: RefusedError | None = None
     try:

@@ -21,8 +21,8 @@ from autobatch.backends.llvm.lanes.blocks import library
 from autobatch.backends.llvm.lanes.program import Operand, Result
 from autobatch.backends.llvm.lanes.tensors import KEY
 from autobatch.backends.llvm.machine_code import UnavailableError
-from autobatch.backends.llvm.whole.code import ENTRY, Made
-from autobatch.errors import BatchError, UnsupportedError
+from autobatch.backends.llvm.whole.code import ENTRY, Made, unavailable
+from autobatch.errors import BatchError
 
 CHUNK = 4096
 """Rows that a thread takes at once: what it waits for others at the end is short, and what it asks for is rare. Sums
@@ -47,7 +47,7 @@ class Executable:
                 else machine_code.load(self.name, made.program.text, (ENTRY,), library(), vectorize=True)
             )
         except UnavailableError as error:
-            raise UnsupportedError(f"backend='llvm' is not available: {error}", cure="use backend='xla'") from error
+            raise unavailable(error) from error
         if code is None:
             raise LookupError(f"the code {kept} is gone")
         self.address = code.functions[ENTRY]

@@ -1,0 +1,68 @@
+"""Python's integers fail their example where they are divided by zero, whoever computes them; floats do not."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import autobatch as ab
+
+BACKENDS = ["interpret", "xla", "llvm"]
+LEAST = -(2**31)
+
+
+def by_computed(x, n):
+    """The divisor is known to the device alone."""
+    k = int(jnp.sin(x) * 2.0)
+    return n // k, n % k, n / k
+
+
+def by_given(x, n):
+    k = int(x)
+    return n // k, n % k
+
+
+def in_a_branch(x, n):
+    k = int(jnp.sin(x) * 2.0)
+    return n // k if k != 0 else -1
+
+
+def by_constant(x, n):
+    k = int(jnp.sin(x) * 2.0)
+    return k // 7, k % -3
+
+
+X, N = np.float32([0.0, 1.0, 2.0, -1.0, -1.0]), [7, 7, -7, LEAST, LEAST + 1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "function, wanted",
+    [
+        (by_computed, {0: "ZeroDivisionError", 3: "OverflowError"}),
+        (by_given, {0: "ZeroDivisionError", 3: "OverflowError"}),
+        (in_a_branch, {3: "OverflowError"}),
+        (by_constant, {}),
+    ],
+)
+def test_examples_fail_as_python_does(backend, function, wanted):
+    found, failures = ab.batched(function, backend=backend, on_error="mask")(X, N)
+    assert {f.index: f.kind for f in failures} == wanted
+    assert all(f.span.file == __file__ and f.span.line for f in failures)
+    for k, (row, failed) in enumerate(zip(ab.unbatch(found), failures.failed, strict=True)):
+        if not failed:
+            assert np.allclose(row, function(X[k], N[k]))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_floats_divide_as_ieee_754_says(backend):
+    f = ab.batched(lambda x: (1.0 / x, x // 1.0), backend=backend)
+    found = f(np.float32([0.0, -0.0, 2.0]))
+    np.testing.assert_array_equal(found[0], [np.inf, -np.inf, 0.5])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_integers_of_arrays_divide_as_arrays_do(backend):
+    """No error, as `f.loop` has none over the rows of such arrays."""
+    f = ab.batched(lambda x, n: x // n, backend=backend)
+    x, n = jnp.int32([10, -7, LEAST]), jnp.int32([0, 3, -1])
+    np.testing.assert_array_equal(f(x, n), np.stack(f.loop(x, n)))
