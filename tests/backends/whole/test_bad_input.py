@@ -92,14 +92,14 @@ def test_a_processor_that_has_no_code(where, said, monkeypatch):
     monkeypatch.setattr(machine_code.sys, "platform", where.get("platform", "linux"))
     if "flags" in where:
         monkeypatch.setattr(machine_code.Path, "read_text", lambda *a, **k: where["flags"])
-    machine_code.host.cache_clear()
+    machine_code._own_host.cache_clear()
     try:
         with pytest.raises(ab.UnsupportedError, match=said) as caught:
             ab.batched(blend, backend="llvm")(X, N)
         assert "xla" in str(caught.value)
     finally:
         monkeypatch.undo()
-        machine_code.host.cache_clear()
+        machine_code._own_host.cache_clear()
     assert machine_code.host().bits
 
 
