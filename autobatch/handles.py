@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from autobatch.arguments import Bound, Raw, Slot
@@ -25,6 +24,7 @@ from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.backends.llvm.whole.running import CHUNK, fits
 from autobatch.backends.llvm.whole.trampoline import arrays_for, trampoline
 from autobatch.errors import ExampleError, PlanError, TargetError
+from autobatch.handing_over import as_jax
 from autobatch.ir.template import Container, Output, Template
 from autobatch.ir.types import Array
 from autobatch.native import processors
@@ -127,7 +127,7 @@ class NativeCompiled(NativeGroups):
         if self._direct is not None and any(isinstance(x, jax.Array) for x in args):
             held = [_on_host(x) for x in args]
             if all(type(x) is np.ndarray for x in held):
-                return jax.tree.map(jnp.asarray, self._direct(*held))
+                return as_jax(self._direct(*held))
         return super().__call__(*args)
 
 

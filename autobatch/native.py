@@ -26,6 +26,7 @@ from autobatch.backends.llvm.whole.running import Executable
 from autobatch.computed import ArrayResult, Result, StructureResult
 from autobatch.data import Examples, raw
 from autobatch.groups import Tables
+from autobatch.handing_over import as_jax
 from autobatch.ir.types import INT, Array, List, Ref
 from autobatch.runtime.schema import ColumnInput
 from autobatch.specialise import Program, parameters
@@ -162,8 +163,10 @@ def _typed(x: Any, dtype: str) -> Any:
 
 def as_given(result: Any, given: Sequence[Any]) -> Any:
     """The result with arrays of the kind that the operands are of."""
-    of_jax = any(isinstance(x, jax.Array) for x in given)
-    return jax.tree.map(_of_jax if of_jax else _numpy, result)
+    if not any(isinstance(x, jax.Array) for x in given):
+        return jax.tree.map(_numpy, result)
+    on_device = any(isinstance(x, DeviceArray) for x in jax.tree.leaves(result))
+    return jax.tree.map(_of_jax, result) if on_device else as_jax(result)
 
 
 def _of_jax(x: Any) -> Any:
