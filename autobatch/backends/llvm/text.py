@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+LONG = 2000
+"""Lines of a function from which on formulas are called that stand in shorter ones."""
+
 
 class Function:
     """One function, written from the top. Values are strings such as `%3` or `42`; integers are `i64`.
@@ -24,6 +27,11 @@ class Function:
 
     def __str__(self) -> str:
         return "\n".join([f"define {self.head} {{", "entry:", *self._slots, *self._lines, "}", ""])
+
+    @property
+    def is_long(self) -> bool:
+        """Has it so many instructions that it takes LLVM a noticeable time?"""
+        return len(self._lines) > LONG
 
     def name(self, stem: str) -> str:
         self._names += 1

@@ -39,8 +39,11 @@ def _both(name: str, single: Formula, double: Formula) -> Callable[..., Number]:
 
 
 def _short(name: str, single: Formula, double: Formula) -> Callable[..., Number]:
-    """A formula of floats that is short enough to stand wherever it is used."""
-    return of_floats(name, {"float32": inline(single), "float64": _once(name, double)})
+    """A formula of floats that is short enough to stand wherever it is used; in a function that is long already it is
+    called, for there the compiler's time is what counts."""
+    in_place, once = inline(single), _once(name, single)
+    written = lambda v, *xs: (once if v.f.is_long else in_place)(v, *xs)
+    return of_floats(name, {"float32": written, "float64": _once(name, double)})
 
 
 def _rounded(name: str, double: Formula) -> Callable[..., Number]:

@@ -45,6 +45,9 @@ from autobatch.source import NOWHERE
 ENTRY = "run"
 """The name of the function."""
 
+MANY = 600
+"""Instructions of a function up to which its values are two registers each, where they fit."""
+
 WIDEST = 128
 """Numbers of an array up to which each lane of a gang has its own."""
 
@@ -138,7 +141,10 @@ def widths(whole: Whole) -> Iterator[int]:
 def _wider(whole: Whole) -> Iterator[int]:
     """Rows of a gang whose values are two registers each: two chains of operations, of which one goes on while the
     other waits. Where twice the numbers are more than twice the registers it waits for memory instead. (Of Mandelbrot's
-    loop it takes two thirds of the time, of noise, which holds 27 numbers at once, four fifths.)"""
+    loop it takes two thirds of the time, of noise, which holds 27 numbers at once, four fifths.) A long function has
+    many chains already, and twice the instructions would take the compiler twice the time."""
+    if sum(1 for _ in walk(whole.region)) > MANY:
+        return
     varying, target = _varying(whole), machine_code.host().target
     recursive = any(isinstance(i, Apply) and i.op.name == "blocks" for i in walk(whole.region))
     if not recursive and most_at_once(whole.region, varying) <= target.registers:
