@@ -464,9 +464,8 @@ def batched(
     The order of a dict's keys matters only to a function that runs over it: then another order is another program.
 
     Numbers mean what Python means by them. Integers of the examples that overflow, divide by zero or index a list or a
-    NumPy array out of range fail their example, computed ones too. Floats divide as IEEE 754 says, on the device as on
-    the host: 1.0 / 0.0 is infinity, math.sqrt(-1.0) NaN. Integers of arrays divide as arrays do, and indices of JAX's
-    clamp. An array that may be either (on two paths or in two examples) is NumPy's.
+    NumPy array out of range fail their example, computed ones too. Floats divide as IEEE 754 says (1.0 / 0.0: infinity),
+    integers of arrays as arrays do; indices of JAX's clamp. An array that may be either, on two paths, is NumPy's.
 
     Raises:
       UnsupportedError, TypeConflictError: at the first call with new types, naming a place in the source.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -441,11 +442,9 @@ def _as_machine_code(
     passed = functools.cache(native)
     module = lambda: passed().whole.module
     if store is not None and (held := store.find()) is not None:
-        try:
+        with suppress(LookupError):  # its object is gone, or none any more
             code = WholeProgram(module, bool(held.facts.sites), (), held.made, held.code)
             return Program(held.facts, schema, options, masks, passed, code)
-        except LookupError:
-            pass  # its object is gone, or none any more
     made = passed()
     code = WholeProgram(module, bool(made.whole.sites), made.inputs)
     if store is not None and not made.lowered.traced and made.by_xla is None and is_plain(made.lowered.module):
