@@ -464,7 +464,7 @@ def batched(
     The order of a dict's keys matters only to a function that runs over it: then another order is another program.
 
     Numbers mean what Python means by them. Integers of the examples that overflow, divide by zero or index a list or a
-    NumPy array out of range fail their example, computed ones too. Floats divide as IEEE 754 says (1.0 / 0.0: infinity),
+    NumPy array out of range fail their example, computed ones too. Floats divide as IEEE 754 says (1.0 / 0.0: inf),
     integers of arrays as arrays do; indices of JAX's clamp. An array that may be either, on two paths, is NumPy's.
 
     Raises:
