@@ -134,8 +134,8 @@ def test_out_axes_of_lists_can_be_zero_only():
 
 
 def test_wrong_settings():
-    with pytest.raises(ab.BatchError, match="backend='cuda' is not available"):
-        ab.batched(lambda x: x, backend="cuda")
+    with pytest.raises(ab.BatchError, match="backend='metal' is not available"):
+        ab.batched(lambda x: x, backend="metal")
     with pytest.raises(ab.BatchError, match="on_error='ignore'"):
         ab.batched(lambda x: x, on_error="ignore")
     with pytest.raises(ab.BatchError, match="no parameter"):

@@ -290,7 +290,7 @@ def test_self_is_shared_and_has_no_entry():
 # ---- backend
 
 
-@pytest.mark.parametrize("backend", ["cuda", "fortran"])
+@pytest.mark.parametrize("backend", ["metal", "fortran"])
 def test_a_back_end_that_is_not_available_is_an_error(backend):
     """Said where it is asked for, whether by argument, context or environment."""
     with pytest.raises(ab.Error, match=backend):
@@ -301,8 +301,8 @@ def test_a_back_end_that_is_not_available_is_an_error(backend):
 
 def test_a_back_end_of_the_environment_that_is_not_available_is_an_error(monkeypatch):
     """A call names the variable."""
-    monkeypatch.setenv("AUTOBATCH_BACKEND", "cuda")
-    with pytest.raises(ab.Error, match="AUTOBATCH_BACKEND is 'cuda'"):
+    monkeypatch.setenv("AUTOBATCH_BACKEND", "metal")
+    with pytest.raises(ab.Error, match="AUTOBATCH_BACKEND is 'metal'"):
         ab.batched(lambda x: x)(X)
 
 
