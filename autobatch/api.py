@@ -12,19 +12,16 @@ A call goes through five steps, each of them a module:
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-import jax
-
 from autobatch import native, on_gpu, plain, transfer
-from autobatch.arguments import Bound, Branch, Entries, Raw, Slot, bind, positions_of, read_axes
+from autobatch.arguments import Bound, Entries, Slot, bind, positions_of, read_axes
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
 from autobatch.data import Known, fixed_by, gather
@@ -35,16 +32,19 @@ from autobatch.groups import Group
 from autobatch.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.linear import Collected, Leaf, Tree
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
+from autobatch.pack_arguments import bound_to_pack
 from autobatch.packing import Declared
 from autobatch.prepared import Prepared
 from autobatch.ready import NOTHING
 from autobatch.runtime.annotations import schema_of_annotation
-from autobatch.runtime.shapes import ragged_names
+from autobatch.runtime.schema import Schema
+from autobatch.runtime.shapes import ShapesDiffer, ragged_names
 from autobatch.shapes import ByShape, RaggedRefused
 from autobatch.sharing import Sharing
 from autobatch.specialisations import Request, Specialisations
 from autobatch.specialise import Program
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
+from autobatch.traces.calls import Traced, deeply
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,6 +88,7 @@ class Batched(Generic[P, R]):
             raise BatchError(f"{self._name}: static names {', '.join(sorted(unknown))}, which is no parameter")
         self._known = Known()
         self._cache = Specialisations(self._name)
+        self._traces = Traced(self._name)
 
     # -- calls
 
@@ -116,7 +117,7 @@ class Batched(Generic[P, R]):
 
         With several arguments the result's examples are tuples, and `f(p, *packed.args)` passes them on. `like` fixes
         types: a Batch or an annotation."""
-        bound = self._bound_to_pack(args)
+        bound = bound_to_pack(self._name, self._signature, self._entries, self._is_method, args)
         if len(bound.slots) == 1 and bound.slots[0].kind == "batch":
             return bound.slots[0].values.plan(self)  # type: ignore[no-any-return]
         wanted = self._declared if like is None else fixed_by(like)
@@ -257,7 +258,7 @@ class Batched(Generic[P, R]):
         def prepared(part: Bound) -> Leaf:
             found = self.prepare(part, chosen, runs=True)
             found.refuse_failures()
-            return Leaf(found, part)
+            return Leaf(found, found.bound or part)
 
         by_shape = Collected(self._name, prepared, self._known, chosen.shape_groups)
         by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
@@ -299,9 +300,36 @@ class Batched(Generic[P, R]):
 
     def prepare(self, bound: Bound, chosen: Options | None = None, runs: bool = False) -> Prepared:
         """Find or compile the program for the types of a call, and its tables. `runs`: nothing but to run it, for which
-        machine code that is the whole function needs no tables."""
-        settings = self.settings
+        machine code that is the whole function needs no tables. What does not compile is traced, where it can be."""
         chosen = chosen or self.options()
+        refused: Exception | None = None
+        if not self._traces.knows(bound):
+            try:
+                return self._compiled(bound, chosen, runs)
+            except (SourceError, BatchError) as error:
+                if not chosen.trace or isinstance(error, ShapesDiffer):
+                    raise
+                refused = error
+        settings = replace(self.settings, in_axes=(None, 0), static=frozenset())
+        masks = self.settings.on_error == "mask"
+        call = self._traces.call(
+            self.planner, self.__wrapped__, bound, self.settings, lambda main: Batched(main, settings), refused, masks
+        )
+        over = call.function.bound(call.args, {})
+        try:
+            with deeply():
+                found: Prepared = call.function.prepare(over, replace(chosen, trace=False), runs)
+        except SourceError as error:
+            raise call.refused(error) from error
+        return replace(found, bound=over, ready=replace(found.ready, failures=call.failures or found.ready.failures))
+
+    def learn(self, schema: Schema) -> None:
+        """Know the types of one batched argument from now on: batches that show less are of these types, too."""
+        self._known.learn(schema, 1)
+
+    def _compiled(self, bound: Bound, chosen: Options, runs: bool) -> Prepared:
+        """As `prepare`, for what compiles."""
+        settings = self.settings
         enable_compilation_cache(chosen.compilation_cache)
         examples = gather(self._name, bound.slots, self._known, self._declared, self.planner)
         _, backend = self._backend(chosen)
@@ -358,40 +386,6 @@ class Batched(Generic[P, R]):
             return None  # an annotation that names what does not exist here says nothing; it is no error of the call
         hint = hints.get(slot.name)
         return None if hint is None else lambda: schema_of_annotation(hint)
-
-    def _bound_to_pack(self, args: tuple[Any, ...]) -> Bound:
-        """A call with the batched leaves among arguments that are given for the batched parameters alone, in order."""
-        parameters = list(self._signature.parameters.values())[1 if self._is_method else 0 :]
-        batched = [p for p in parameters if p.kind is not p.VAR_KEYWORD and self._has_axis(p.name)]
-        if len(args) != len(batched) and not any(p.kind is p.VAR_POSITIONAL for p in batched):
-            raise BatchError(
-                f"{self._name}.pack takes the batched arguments ({', '.join(p.name for p in batched)}), "
-                f"{len(batched)} of them; {len(args)} were given"
-            )
-        signature = inspect.Signature(
-            [
-                p.replace(kind=p.POSITIONAL_ONLY, default=p.empty) if p.kind is not p.VAR_POSITIONAL else p
-                for p in batched
-            ]
-        )
-        bound = bind(self._name, signature, self._entries, frozenset(), args, {})
-        if any(isinstance(leaf, Raw) and not leaf.static for form in bound.forms.values() for leaf in _leaves(form)):
-            raise BatchError(f"{self._name}.pack takes batched arguments only; a part of one is shared")
-        return bound
-
-    def _has_axis(self, name: str) -> bool:
-        if name not in self._entries.axes and not self._entries.has_default:
-            return False
-        entry = self._entries.of(name, self._name)
-        return any(leaf is not None for leaf in jax.tree.leaves(entry, is_leaf=lambda x: x is None))
-
-
-def _leaves(form: Any) -> Iterator[Any]:
-    if isinstance(form, Branch):
-        for child in form.children:
-            yield from _leaves(child)
-    else:
-        yield form
 
 
 def _rebuilt(fun: Callable[..., Any], settings: Settings) -> Batched[..., Any]:

@@ -13,6 +13,7 @@ import json
 import os
 import types
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,6 +148,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Description, bytes]:
         EOFError,
         OSError,
         zipfile.BadZipFile,
+        zlib.error,
     ) as error:
         raise BatchError(f"{path} is no file that f.export wrote, or it is damaged: {error}") from None
 

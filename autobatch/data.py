@@ -209,7 +209,7 @@ class Known:
                 if whole is not None and not unknown_lists(whole) and not self.needs_whole(whole, width):
                     found.append((old, whole))
             for old, whole in found:
-                if whole == old:
+                if whole == old and (width, schema, whole) not in self.apart:
                     return old
             for _, whole in found if grow or unknown_lists(schema) else ():
                 if (width, schema, whole) not in self.apart:

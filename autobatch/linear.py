@@ -85,6 +85,11 @@ class Leaf:
 
     def wrt(self, selection: Selection) -> Wrt:
         """The inputs that the chosen arguments are."""
+        if self.given.bound is not None and selection.slots:
+            raise UnsupportedError(
+                f"{self.given.function}: its structure is traced, so there is no derivative by batched arguments",
+                cure="differentiate by shared arguments, or write what is refused as the warning says",
+            )
         shared = tuple(self.inputs[k] for k in selection.shared)
         slots = [s for s in self.bound.slots if s.index in selection.slots]
         tables = [self.prepared.program.array_table(s.index) for s in slots if s.kind == "array" and moves(s.values)]

@@ -293,6 +293,11 @@ class Options:
     presumably, and fails its example with RuntimeError, which names the loop. `max_host_turns` is for loops that the
     host runs ahead."""
 
+    trace: bool = field(default=True, metadata=_spec(_flag))
+    """Where a function does not compile (dicts that it fills, generators, `try`, libraries): run it as plain Python,
+    once for each example, with symbols in the place of numbers, and batch what it does. A warning names the line. Only
+    structure may decide then. False: raise what the compiler says."""
+
     max_host_turns: int = field(default=100_000, metadata=_spec(_turns, compiles=True))
     """How far the host runs ahead in one example where its own integers, strings and structure alone decide control:
     so many turns of a `while` loop, and calls of a recursion that wait for one another, and one more of each for every

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch import native, on_gpu, results
+from autobatch.arguments import Bound
 from autobatch.checks import refuse, refuse_failed
 from autobatch.data import FAILED, Examples
 from autobatch.errors import ExampleError, Failure
@@ -40,6 +41,8 @@ class Prepared:
     operands: list[Any] | None = None
     """What machine code reads that is the whole function; None where it does not run."""
     place: Place = SOMEWHERE
+    bound: Bound | None = None
+    """The call of the program over traced structure, where the function's own is traced."""
 
     def run(self, execute: Callable[..., Any] | None = None) -> Any:
         """Run, and turn what comes out into the result."""

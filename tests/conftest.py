@@ -20,6 +20,8 @@ settings.register_profile("long", settings.get_profile("default"), derandomize=F
 
 # The same windows on every machine; the tests of measured costs ask for them.
 os.environ["AUTOBATCH_WINDOW_COSTS"] = "typical"
+# What does not compile is an error for the tests of the compiler; those in `traces` switch it on.
+os.environ.setdefault("AUTOBATCH_TRACE", "0")
 # Few programs are compiled twice: to keep them all for the next process costs more than it saves.
 os.environ.setdefault("AUTOBATCH_COMPILATION_CACHE", "off")
 

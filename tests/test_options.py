@@ -91,6 +91,7 @@ def test_environment(monkeypatch, tmp_path):
         "VERIFY": "1",
         "DUMP": str(tmp_path),
         "COMPILATION_CACHE": "0",
+        "TRACE": "1",
         "WIDTHS": "32, 4",
         "WINDOW_COSTS": "measured",
     }

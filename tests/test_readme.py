@@ -27,4 +27,4 @@ def test_the_examples_print_what_the_readme_says(tmp_path, request):
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, "PYTHONPATH": str(ROOT), "AUTOBATCH_TRACE": "1"}

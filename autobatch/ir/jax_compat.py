@@ -112,6 +112,11 @@ def conform(value: Any, type: Type) -> Any:
     return found if found.shape == type.shape else jnp.broadcast_to(found, type.shape)
 
 
+def is_literal(x: Any) -> bool:
+    """Is an operand of an equation a number that stands in it?"""
+    return isinstance(x, jex.Literal)
+
+
 class TraceEffectError(Exception):
     """A traced function has side effects (a callback, a print), which would run once and not for each example."""
 

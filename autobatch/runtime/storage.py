@@ -10,6 +10,7 @@ import enum
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, assert_never
@@ -82,7 +83,7 @@ def load_groups(path: str | os.PathLike[str]) -> tuple[list[Columns], AnyArray |
             held = {name: file[name] for name in file.files if name != "schema"}
         if text["format"] != _FORMAT:
             raise BatchError(f"{path}: the format is {text['format']!r}, and this version reads {_FORMAT!r}")
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise BatchError(f"{path} is not a file that `Batch.save` wrote: {error}") from None
 
     def kept(entry: list[Any]) -> AnyArray:

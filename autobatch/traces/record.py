@@ -1,0 +1,351 @@
+"""A run of a function for one example, with symbols in the place of numbers: what it did on them, what it returns.
+
+    def f(p, xs):                    p["W"] is Shared(0), xs == [2.0, 3.0]
+        h = 0.0                      Step(mul, from line 3, (Shared(0), 0.0))
+        for x in xs:                 Step(add, from line 3, (Out(0), 2.0))
+            h = p["W"] * h + x       Step(mul, from line 3, (Shared(0), Out(1)))
+        return h                     ...                                            result: Out(3)
+
+JAX records (`jax.make_jaxpr`), so every function of arrays is known. What only computes with what is known is done at
+once, and arithmetic on shared values alone is done once for all examples.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from autobatch.ir import jax_compat
+from autobatch.ir.ops import Op
+
+INLINED = ("jit", "pjit", "closed_call", "core_call")
+"""Operations that are nothing but a call of others."""
+
+FOLDED = 4096
+"""Numbers that an array may have whose operation is done at once."""
+
+Place = tuple[CodeType | None, int, tuple[int, ...]]
+"""Where an operation stands: the code of the user, an instruction of it, and which one inside functions of JAX."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A shared run-time value, by its number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """A result of a step of the same run."""
+
+    step: int
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """A number that Python knows. `given`: it is one of the example, on which nothing is computed ahead."""
+
+    value: Any
+    given: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """What an operation gives that reads shared values alone. `key` tells it from others."""
+
+    key: Hashable
+    make: Callable[..., Sequence[Any]] = field(compare=False)
+    operands: tuple[Shared | Uniform | Known, ...] = field(compare=False)
+    number: int = 0
+
+
+Operand = Shared | Out | Known | Uniform
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """What an operation is, wherever it stands: there is one of each for a function. `make(*operands)` does it."""
+
+    key: Hashable
+    make: Callable[..., Sequence[Any]]
+    outs: tuple[jax.ShapeDtypeStruct, ...]
+
+    @property
+    def size(self) -> int:
+        """Numbers of the largest result."""
+        return max((math.prod(x.shape) for x in self.outs), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An operation that a run did. `types`: of its operands."""
+
+    kind: Kind
+    place: Place
+    operands: tuple[Operand, ...]
+    types: tuple[Any, ...]
+
+
+@dataclass
+class Run:
+    """What a function did for one example. `leaves`: the numbers in its result, in which a `Leaf` stands for each."""
+
+    steps: list[Step]
+    leaves: list[Operand]
+    result: Any
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Stands in the result of a run for its leaf `number`."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Items:
+    """Stands in the result of a run for a list of so many elements as the example has. In the structure of a class,
+    `number` is the operand that it is."""
+
+    elements: tuple[Any, ...] = ()
+    number: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The operand that a list is: steps, one for each element."""
+
+    steps: tuple[int, ...]
+
+
+# ---- running
+
+
+def record(
+    run: Callable[[Sequence[Any]], Any],
+    shared: Sequence[Any],
+    numbers: Sequence[Any],
+    hidden: Mapping[int, int],
+    user: UserCode,
+    kinds: Kinds,
+) -> Run:
+    """Record `run(symbols)`: symbols of shared values, then of the numbers of an example. It returns leaves, as arrays,
+    and the structure that they stand in. `hidden`: the numbers of arrays that it reads as free variables, by `id`."""
+    structure: list[Any] = []
+
+    def flat(*symbols: Any) -> list[Any]:
+        leaves, result = run(symbols)
+        structure.append(result)
+        found: list[Any] = leaves
+        return found
+
+    given = [jax.ShapeDtypeStruct(np.shape(x), jax.dtypes.result_type(x), weak_type=_is_weak(x))
+             for x in (*shared, *numbers)]  # fmt: skip
+    closed = jax.make_jaxpr(flat)(*given)
+    reader = _Reader(user, kinds, hidden)
+    values: list[Operand] = [*(Shared(k) for k in range(len(shared))), *(Known(x, given=True) for x in numbers)]
+    leaves = reader.read(closed.jaxpr, closed.consts, values, (None, 0, ()))
+    return Run(reader.steps, leaves, structure[0])
+
+
+def _is_weak(x: Any) -> bool:
+    return isinstance(x, (bool, int, float, complex)) or getattr(getattr(x, "aval", None), "weak_type", False)
+
+
+class UserCode:
+    """Which frames of a traceback are the user's: those outside the packages that compute for them."""
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self.folders = tuple(folders)
+        self._known: dict[CodeType, bool] = {}
+
+    def place(self, traceback: Any) -> tuple[CodeType | None, int]:
+        """The innermost instruction of the user."""
+        if traceback is None:
+            return None, 0
+        codes, instructions = traceback.raw_frames()
+        for code, instruction in zip(codes, instructions, strict=True):
+            known = self._known.get(code)
+            if known is None:
+                known = self._known[code] = not code.co_filename.startswith(self.folders)
+            if known:
+                return code, instruction
+        return None, 0
+
+
+class _Reader:
+    """Turns a jaxpr into steps."""
+
+    def __init__(self, user: UserCode, kinds: Kinds, hidden: Mapping[int, int]) -> None:
+        self.user, self.kinds, self.hidden, self.steps = user, kinds, hidden, list[Step]()
+
+    def read(self, jaxpr: Any, consts: Sequence[Any], given: Sequence[Operand], inside: Place) -> list[Operand]:
+        held: dict[Any, Operand] = {}
+        for v, x in zip(jaxpr.constvars, consts, strict=True):
+            held[v] = Shared(self.hidden[id(x)]) if id(x) in self.hidden else Known(x)
+        held.update(zip(jaxpr.invars, given, strict=True))
+
+        def value(x: Any) -> Operand:
+            return Known(_plain(x.val)) if jax_compat.is_literal(x) else held[x]
+
+        for number, equation in enumerate(jaxpr.eqns):
+            place = self.place(equation, inside, number)
+            operands = [value(x) for x in equation.invars]
+            name = equation.primitive.name
+            if name in INLINED:
+                inner = equation.params.get("jaxpr") or equation.params["call_jaxpr"]
+                code, consts_ = (inner.jaxpr, inner.consts) if hasattr(inner, "jaxpr") else (inner, ())
+                found: Sequence[Operand] = self.read(code, consts_, operands, place)
+            else:
+                found = self.step(equation, operands, place)
+            held.update(zip(equation.outvars, found, strict=True))
+        return [value(x) for x in jaxpr.outvars]
+
+    def place(self, equation: Any, inside: Place, number: int) -> Place:
+        if inside[0] is not None:
+            return inside[0], inside[1], (*inside[2], number)
+        return (*self.user.place(equation.source_info.traceback), ())
+
+    def step(self, equation: Any, operands: Sequence[Operand], place: Place) -> Sequence[Operand]:
+        types = tuple((x.aval.shape, x.aval.dtype) for x in equation.invars)
+        kind, more = self.kinds.of(equation)
+        if more:
+            operands = (*operands, *(Known(int(k)) for k in more))
+            types += (INTEGER,) * len(more)
+        known = [isinstance(x, Known) for x in operands]
+        if all(known) and kind.size <= FOLDED and not any(x.given for x in operands):  # type: ignore[union-attr]
+            return self.kinds.folded(kind, [x.value for x in operands], types)  # type: ignore[union-attr]
+        if not any(known) and not any(isinstance(x, Out) for x in operands):
+            key = (kind, *operands)
+            return [Uniform(key, kind.make, tuple(operands), k) for k in range(len(kind.outs))]  # type: ignore[arg-type]
+        self.steps.append(Step(kind, place, tuple(operands), types))
+        return [Out(len(self.steps) - 1, k) for k in range(len(kind.outs))]
+
+
+INTEGER = ((), np.dtype(np.int32))
+
+
+def _plain(x: Any) -> Any:
+    """A literal as a number of Python or an array of NumPy: JAX has subclasses of these that know a dtype."""
+    if isinstance(x, (bool, np.bool_)):
+        return bool(x)
+    if isinstance(x, int):
+        return int(x)
+    if isinstance(x, float):
+        return float(x)
+    if isinstance(x, complex):
+        return complex(x)
+    return np.asarray(x)
+
+
+# ---- operations
+
+
+class Kinds:
+    """The operations that runs have met."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Kind] = {}
+        self._folded: dict[Hashable, list[Known]] = {}
+
+    def of(self, equation: Any) -> tuple[Kind, Sequence[int]]:
+        """The kind of an operation, and integers that it reads behind its operands: where a slice begins is a number
+        like any other, so that a row of a table is the same operation whichever row it is."""
+        params, name = equation.params, equation.primitive.name
+        out = tuple((v.aval.shape, v.aval.dtype, v.aval.weak_type) if hasattr(v.aval, "weak_type") else v.aval
+                    for v in equation.outvars)  # fmt: skip
+        is_slice = name == "slice" and params["strides"] is None
+        key: Hashable = (name, out) if is_slice else (name, _key(params), out)
+        found = self._known.get(key)
+        if found is None:
+            outs = tuple(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.outvars)
+            make = _slicer(outs[0].shape) if is_slice else _bound(equation)
+            found = self._known[key] = Kind(key, make, outs)
+        return found, params["start_indices"] if is_slice else ()
+
+    def folded(self, kind: Kind, xs: Sequence[Any], types: Sequence[Any]) -> list[Known]:
+        """What an operation gives for numbers that are known, computed once."""
+        key = (kind, types, *(x if isinstance(x, (int, float, complex)) else np.asarray(x).tobytes() for x in xs))
+        found = self._folded.get(key)
+        if found is None:
+            with jax.ensure_compile_time_eval():
+                found = [Known(np.asarray(x)) if not _is_key(x) else Known(x) for x in kind.make(*xs)]
+            if len(self._folded) >= REMEMBERED:
+                self._folded.clear()
+            self._folded[key] = found
+        return found
+
+
+REMEMBERED = 10_000
+"""So many results of operations on known numbers are kept."""
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _slicer(sizes: Sequence[int]) -> Callable[..., Sequence[Any]]:
+    return lambda x, *starts: (_sliced(x, starts, sizes),)
+
+
+def _sliced(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> Any:
+    if all(isinstance(s, (int, np.integer)) for s in starts):
+        return lax.slice(x, starts, [s + n for s, n in zip(starts, sizes, strict=True)])
+    return lax.dynamic_slice(x, starts, sizes)
+
+
+def _bound(equation: Any) -> Callable[..., Sequence[Any]]:
+    op = Op(equation.primitive.name, tuple(sorted(equation.params.items())), equation.primitive)
+    results = [jax_compat.type_of(v.aval) for v in equation.outvars]
+    return lambda *xs: jax_compat.bind(op, results, *xs)
+
+
+def _key(params: Mapping[str, Any]) -> Hashable:
+    """Parameters as a key: jaxprs by their text, functions by nothing, as jaxprs stand beside them."""
+    return tuple([_hashable(x) for x in params.values()])
+
+
+SIMPLE = (str, int, float, bool, type(None), np.dtype, enum.Enum, lax.GatherDimensionNumbers)
+
+
+def _hashable(x: Any) -> Hashable:
+    if isinstance(x, SIMPLE):
+        return x
+    if isinstance(x, (tuple, list)):
+        return tuple(map(_hashable, x))
+    if hasattr(x, "eqns") or hasattr(x, "jaxpr"):
+        return str(x)
+    if isinstance(x, np.ndarray):
+        return x.tobytes(), x.shape, str(x.dtype)
+    if callable(x) and not isinstance(x, type):
+        return getattr(x, "__qualname__", type(x).__name__)
+    return str(x)
+
+
+def spread(uniform: Iterator[Uniform]) -> list[Uniform]:
+    """Uniform values with all that they read, each after what it reads, each once."""
+    found: dict[Uniform, None] = {}
+
+    def add(x: Uniform) -> None:
+        if x in found:
+            return
+        for y in x.operands:
+            if isinstance(y, Uniform):
+                add(y)
+        found[x] = None
+
+    for x in itertools.chain(uniform):
+        add(x)
+    return list(found)

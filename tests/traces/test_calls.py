@@ -1,0 +1,177 @@
+"""Calls of functions whose structure is traced: what is remembered, what is refused, what fails."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.traces.calls import StructureWarning
+
+SCALE: Any = jnp.float32(2.0)
+RUNS: list[int] = []
+
+
+def last(xs: list[float]) -> Any:
+    """A dict that it fills, by a shared array that is a global variable."""
+    RUNS.append(len(xs))
+    held = {}
+    for k, x in enumerate(xs):
+        held[k % 3] = x * SCALE
+    return held[2]
+
+
+def cell(p: Any, x: Any, h: Any, c: Any) -> tuple[Any, Any]:
+    i, f, o, g = jnp.split(x @ p["W"] + h @ p["U"], 4)
+    c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return jax.nn.sigmoid(o) * jnp.tanh(c), c
+
+
+def tagger(p: Any, words: list[int]) -> Any:
+    """An LSTM over rows of a table that it remembers."""
+    rows: dict[int, Any] = {}
+    h = c = jnp.zeros(3)
+    for w in words:
+        if w not in rows:
+            rows[w] = p["E"][w]
+        h, c = cell(p, rows[w], h, c)
+    return h @ p["V"]
+
+
+def lstm() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    shapes = {"E": (9, 3), "W": (3, 12), "U": (3, 12), "V": (3,)}
+    return {k: jnp.asarray(rng.normal(size=s).astype(np.float32)) for k, s in shapes.items()}
+
+
+def test_a_warning_names_the_line() -> None:
+    f = ab.batched(last)
+    with pytest.warns(StructureWarning, match=r"last: structure is traced.*test_calls\.py:\d+"):
+        f([[1.0, 2.0, 3.0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # once
+        assert f([[1.0, 2.0, 4.0]]).tolist() == [8.0]
+
+
+def test_without_the_option_it_is_refused() -> None:
+    with ab.options(trace=False), pytest.raises(ab.UnsupportedError, match="RUNS is changed"):
+        ab.batched(last)([[1.0, 2.0, 3.0]])
+
+
+def test_a_cell_is_one_row_of_each_turn() -> None:
+    f, p = ab.batched(tagger, in_axes=(None, 0)), lstm()
+    batch = [[1, 2, 3, 1], [4, 4], [5, 6, 7, 8, 0]]
+    np.testing.assert_allclose(f(p, batch), f.loop(p, batch), rtol=1e-5)
+    (structure,) = f._traces._structures.values()
+    assert len(structure.compounds.all) == 3  # a row of the table, a turn, what is read of the last one
+    found = ab.grad(f)(p, batch)
+    wanted = jax.grad(lambda p: sum(tagger(p, words) for words in batch))(p)
+    for name in p:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4, atol=1e-5)
+
+
+def test_packed_examples_are_traced_once() -> None:
+    f = ab.batched(last)
+    data = ab.pack([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0], [4.0, 5.0, 6.0, 7.0]]).plan(f)
+    RUNS.clear()
+    assert f(data).tolist() == [6.0, 2.0, 12.0]
+    assert len(RUNS) == 3
+    for indices in ([2, 0], [1], [0, 1, 2]):
+        assert f(data[np.array(indices)]).tolist() == [[6.0, 2.0, 12.0][k] for k in indices]
+    assert len(RUNS) == 3
+
+
+def test_free_arrays_are_read_again_and_have_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = ab.batched(last)
+    data = ab.pack([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).plan(f)
+    assert f(data).tolist() == [6.0, 12.0]
+    monkeypatch.setitem(globals(), "SCALE", jnp.float32(3.0))
+    assert f(data).tolist() == [9.0, 18.0]
+
+    def loss(scale: Any) -> Any:
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        return f(data).sum()
+
+    assert jax.grad(loss)(jnp.float32(1.0)) == 9.0
+
+
+def test_other_free_values_are_traced_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = ab.batched(counted)
+    data = ab.pack([[1.0, 2.0, 3.0]]).plan(f)
+    assert f(data).tolist() == [3.0]
+    monkeypatch.setitem(globals(), "EVERY", 2)
+    assert f(data).tolist() == [4.0]
+
+
+EVERY = 1
+
+
+def counted(xs: list[float]) -> Any:
+    kept = {k: x for k, x in enumerate(xs) if k % EVERY == 0}
+    return max(kept) + kept[0] if len(kept) > 2 else sum(kept.values())
+
+
+def test_structure_that_numbers_decide_is_refused_with_both_lines() -> None:
+    def chosen(xs: list[float]) -> Any:
+        held = {}
+        for x in xs:
+            held[len(held)] = x if x > 0 else -x
+        return held[0]
+
+    with pytest.raises(ab.TypeConflictError) as caught:
+        ab.batched(chosen)([[1.0, 2.0]])
+    (note,) = caught.value.__notes__
+    assert "asks for a computed number" in note and "test_calls.py" in note
+
+
+def test_examples_that_fail_are_named() -> None:
+    f = ab.batched(last)
+    f([[1.0, 2.0, 3.0]])
+    with pytest.raises(ab.ExampleError, match="KeyError: 2") as caught:
+        f([[1.0, 2.0, 3.0], [1.0]])
+    (failure,) = caught.value.failures
+    assert failure.index == 1 and "test_calls.py" in str(failure.span)
+
+
+def test_failed_examples_are_masked() -> None:
+    f = ab.batched(last, on_error="mask")
+    result, failures = f([[1.0, 2.0, 3.0], [4.0], [5.0, 6.0, 7.0]])
+    assert result.tolist() == [6.0, 0.0, 14.0]
+    assert failures.failed.tolist() == [False, True, False]
+    (only,) = failures.details
+    assert (only.index, only.kind) == (1, "KeyError")
+
+
+def test_what_is_known_under_jit_only_is_refused() -> None:
+    f = ab.batched(last)
+    f([[1.0, 2.0, 3.0]])
+    with pytest.raises(ab.PlanError, match=r"under jax\.jit"):
+        jax.jit(f)(ab.pack([[1.0, 2.0, 3.0]]).plan(f))
+
+
+def test_derivatives_by_the_examples_are_refused() -> None:
+    f = ab.batched(last)
+    with pytest.raises(ab.UnsupportedError, match="no derivative by batched arguments"):
+        ab.grad(f)([[1.0, 2.0, 3.0]])
+
+
+def test_integers_that_are_shared_decide() -> None:
+    def powers(n: int, xs: list[float]) -> Any:
+        held = dict(enumerate(xs))
+        for _ in range(n):
+            held = {k: x * x for k, x in held.items()}
+        return sum(held.values())
+
+    f = ab.batched(powers, in_axes=(None, 0))
+    for n in (1, 2, 0):
+        np.testing.assert_allclose(f(n, [[2.0, 1.0], [3.0]]), f.loop(n, [[2.0, 1.0], [3.0]]))
+
+
+def test_explain_shows_the_program_over_traces() -> None:
+    text = str(ab.batched(last).explain([[1.0, 2.0, 3.0]]))
+    assert "structure of last" in text
