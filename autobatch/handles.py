@@ -10,7 +10,8 @@ A handle takes batches of any size. `autobatch/backends/llvm/whole/trampoline.py
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from autobatch.arguments import Bound, Raw, Slot
+from autobatch.arguments import Bound, Raw, Slot, canonical
 from autobatch.backends.llvm.whole.objects import object_of, target_of
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.backends.llvm.whole.running import CHUNK, fits
@@ -139,16 +140,17 @@ def _on_host(x: Any) -> Any:
 def _direct(
     call: Callable[..., bool | None],
     build: Callable[[Sequence[Any]], Any],
-    order: tuple[int, ...],
+    order: Order,
     of: NativeCompiled,
     native: WholeProgram,
 ) -> Callable[..., Any]:
     """A call with arrays of NumPy alone."""
     empty, array, shapes = np.empty, np.ndarray, arrays_for(native)
-    count, program, first = len(order), of.program, order[-1]  # shared operands come first, batched ones last
+    program, first = of.program, order.first
+    count, places, dicts = order.arguments, order.places, order.dicts
     sites = program.compiled.sites
     current = program.is_current if program.guards or program.hidden else None
-    straight, threads = order == tuple(range(count)), of.threads
+    straight, threads = places == tuple(range(count)), of.threads
     ((shape, dtype), *others) = shapes
     single = not others and not shape and build is _first
 
@@ -157,9 +159,9 @@ def _direct(
             return of.indirectly(args)
         try:
             rows = len(args[first])
-        except TypeError:
-            return of.indirectly(args)  # it has no axis of examples
-        given = args if straight else [args[k] for k in order]
+            given = args if straight else _given(args, places, dicts)
+        except (TypeError, KeyError):
+            return of.indirectly(args)  # it has no axis of examples, or other keys
         if rows > MANY and threads > 1 and all(map(fits, given, native.operands, repeat(rows))):
             out, wrong = native(given, rows, threads)
             return of.indirectly(args) if wrong else build(out)
@@ -177,22 +179,53 @@ def _direct(
     return run
 
 
-def _order(prepared: Prepared, bound: Bound) -> tuple[int, ...] | None:
-    """For each operand of the code the argument that it is; None where one is not an argument as a whole."""
-    program = prepared.program
-    if program.hidden or any(c.optional or not c.array for c in program.components):
+@dataclass(frozen=True)
+class Order:
+    """Where the operands of the code are in a call: `places` has for each the number of an argument, or of one that is
+    a dict and a key of it. `first`: an argument that is batched; `dicts`: how many keys each dict has."""
+
+    places: tuple[int | tuple[int, str], ...]
+    first: int
+    arguments: int
+    dicts: Mapping[int, int]
+
+
+def _given(args: Sequence[Any], places: Sequence[int | tuple[int, str]], dicts: Mapping[int, int]) -> list[Any]:
+    """The operands of a call. KeyError where a dict has other keys."""
+    for k, size in dicts.items():
+        if type(args[k]) is not dict or len(args[k]) != size:
+            raise KeyError(k)
+    return [args[p] if type(p) is int else args[p[0]][p[1]] for p in places]  # type: ignore[index]
+
+
+def _order(prepared: Prepared, bound: Bound) -> Order | None:
+    """For each operand of the code where it is; None where one is neither an argument nor in a dict that is one, or
+    where the order of a dict's keys matters."""
+    program, native = prepared.program, prepared.program.compiled.native
+    if program.hidden or program.orders or any(c.optional or not c.array for c in program.components):
         return None
-    shared: list[int] = []
+    shared: list[int | tuple[int, str]] = []
     batched: dict[int, int] = {}
+    dicts: dict[int, int] = {}
     for k, form in enumerate(bound.forms.values()):
         match form:
             case Slot(kind="array", axis=0):
                 batched[form.index] = k
             case Raw(value=value, static=False) if isinstance(value, np.ndarray):
                 shared.append(k)
+            case Raw(value=value, static=False) if _is_dict_of_arrays(value):
+                dicts[k] = len(value)
+                shared += [(k, key) for key in canonical(value)]
             case _:
                 return None
-    return (*shared, *(batched[k] for k in sorted(batched)))
+    if not isinstance(native, WholeProgram) or sum(not x.varies for x in native.operands) != len(shared):
+        return None
+    last = [batched[k] for k in sorted(batched)]
+    return Order((*shared, *last), last[-1], len(bound.forms), dicts)
+
+
+def _is_dict_of_arrays(value: Any) -> bool:
+    return type(value) is dict and all(type(k) is str and type(x) is np.ndarray for k, x in value.items())
 
 
 def _builder(template: Template) -> Callable[[Sequence[Any]], Any] | None:

@@ -53,6 +53,32 @@ def test_handles_take_any_size_and_give_the_same_bits(name):
         jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[:count]), found, whole)
 
 
+def test_handles_take_dicts_of_shared_arrays():
+    """Whatever the order of their keys; with other keys or arrays the call is that of the function."""
+    f = ab.batched(lambda p, x: p["b"] * x + p["a"][1], in_axes=(None, 0), backend="llvm")
+    p, x = {"b": np.float32([2.0]), "a": np.float32([5.0, 6.0])}, np.arange(3, dtype=np.float32)
+    handle = f.lower(p, x).compile()
+    assert handle.is_direct
+    for given in (p, dict(sorted(p.items())), {k: jnp.asarray(v) for k, v in p.items()}):
+        np.testing.assert_array_equal(handle(given, x), [[6], [8], [10]])
+    with pytest.raises(ab.PlanError, match="this executable is for"):
+        handle({**p, "c": p["a"]}, x)
+
+
+def test_handles_know_dicts_whose_order_matters():
+    def weighted(p, x):
+        total = x
+        for v in p.values():
+            total = 2 * total + v
+        return total
+
+    f = ab.batched(weighted, in_axes=(None, 0), backend="llvm")
+    p, x = {"b": np.float32(1.0) * np.ones(()), "a": np.zeros((), np.float32)}, np.ones(2, np.float32)
+    handle = f.lower(p, x).compile()
+    np.testing.assert_array_equal(handle(p, x), [6, 6])
+    np.testing.assert_array_equal(f({"a": p["a"], "b": p["b"]}, x), [5, 5])
+
+
 def test_any_number_of_threads_gives_the_same_bits(monkeypatch):
     monkeypatch.setattr(running, "CHUNK", 64)
     rng = np.random.default_rng(1)
