@@ -44,7 +44,7 @@ from autobatch.sharing import Sharing
 from autobatch.specialisations import Request, Specialisations
 from autobatch.specialise import Program
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
-from autobatch.traces.calls import Traced, deeply
+from autobatch.traces.calls import Asked, Traced, deeply
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -311,10 +311,8 @@ class Batched(Generic[P, R]):
                     raise
                 refused = error
         settings = replace(self.settings, in_axes=(None, 0), static=frozenset())
-        masks = self.settings.on_error == "mask"
-        call = self._traces.call(
-            self.planner, self.__wrapped__, bound, self.settings, lambda main: Batched(main, settings), refused, masks
-        )
+        asked = Asked(self._name, self.__wrapped__, bound, refused, self.settings.on_error == "mask")
+        call = self._traces.call(asked, self.planner, self.settings, lambda main: Batched(main, settings))
         over = call.function.bound(call.args, {})
         try:
             with deeply():

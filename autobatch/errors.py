@@ -105,3 +105,8 @@ class ExampleError(Error):
         if note:
             shown.append(note)
         super().__init__(f"{self.count} of the batch's examples failed\n" + "\n".join(shown))
+
+
+class StructureWarning(UserWarning):
+    """A function does not compile, and runs as plain Python once for each example to find out what it does: that takes
+    longer to plan. `ab.options(trace=False)` raises what the compiler says instead."""

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import numpy as np
 from autobatch import transfer
 from autobatch.arguments import Bound, Slot
 from autobatch.batch import Batch
-from autobatch.errors import ExampleError, Failure, PlanError, SourceError, UnsupportedError
+from autobatch.errors import ExampleError, Failure, PlanError, SourceError, StructureWarning, UnsupportedError
 from autobatch.groups import Group
 from autobatch.packing import pack_fresh
 from autobatch.plain import plainly
@@ -108,73 +108,101 @@ class Traced:
         """Is a call like this one known not to compile?"""
         return bool(self._known) and bound.key in self._known
 
-    def call(self, planner: Any, function: Callable[..., Any], bound: Bound, made_for: Any, make: Make,
-             refused: Exception | None, masks: bool) -> Call:  # fmt: skip
-        """A call as one of the program over its traces. `make` makes a function batched, for each `made_for`.
-        `refused` is what the compiler said, for the first call: raised again where not structure alone decides."""
+    def call(self, asked: Asked, planner: Any, made_for: Any, make: Make) -> Call:
+        """A call as one of the program over its traces. `make` makes a function batched, for each `made_for`."""
         with self._lock:
-            sharing = Sharing(self.name)
-            bound.rebuild(lambda slot: None, sharing.raw)
-            key = bound.key, tuple(sharing.keys), tuple(sharing.types), transfer.x64(), id(made_for)
+            sharing = asked.sharing
+            key = asked.bound.key, tuple(sharing.keys), tuple(sharing.types), transfer.x64(), id(made_for)
             structure = self._structures.setdefault(key, Structure(self.name, made_for, make))
-            free = Free(function, user_code())
-            arrays = list(free.arrays.values())
-            leaves = (*sharing.leaves, *arrays)
             try:
-                group, indices = _group(bound, planner)
+                group, indices = _group(asked.bound, planner)
                 if group is None:
-                    rows, failures = self._traced(structure, function, bound, sharing, free, refused, masks)
-                    made = Call(self.name, structure.function(), (leaves, rows), failures, refused)
+                    rows, failures = asked.traced(structure)
+                    made = Call(self.name, structure.function(), (asked.leaves, rows), failures, asked.refused)
                 else:
-                    kept = self._kept(group, key, structure, function, bound, sharing, free, refused, masks)
-                    rows_ = kept.rows if indices is None else kept.rows[indices]
-                    made = Call(self.name, kept.function, (leaves, rows_), _taken(kept.failures, indices), refused)
+                    kept = self._kept(group, key, structure, asked)
+                    cut = kept.rows if indices is None else kept.rows[indices]
+                    failures = _taken(kept.failures, indices)
+                    made = Call(self.name, kept.function, (asked.leaves, cut), failures, asked.refused)
             except _UnknownError:
-                raise refused or PlanError(
+                raise asked.refused or PlanError(
                     f"{self.name}: its structure is traced, and under jax.jit the examples are not known; call it "
                     "outside, or close over what is computed here"
                 ) from None
-            if refused is not None:
-                self._known.add(bound.key)
-                _warn(self.name, refused)
+            if asked.refused is not None:
+                self._known.add(asked.bound.key)
+                _warn(self.name, asked.refused)
             return made
 
-    def _kept(self, group: Group, key: Any, structure: Structure, function: Any, bound: Bound, sharing: Sharing,
-              free: Free, refused: Exception | None, masks: bool) -> _Kept:  # fmt: skip
+    def _kept(self, group: Group, key: Any, structure: Structure, asked: Asked) -> _Kept:
         """The traces of packed examples, which are made again only where something that they depend on has changed."""
-        decided = tuple(_decided(x) for x in sharing.leaves)
+        decided = tuple(_decided(x) for x in asked.sharing.leaves)
         found: _Kept | None = group.traced.get((self, key))
-        if found is None or found.decided != decided or not found.free.is_same(free):
-            whole = bound.with_slots(
-                lambda s: replace(s, kind="list", values=Batch(group, s.values.component).to_list())
-            )
-            rows, failures = self._traced(structure, function, whole, sharing, free, refused, masks)
+        if found is None or found.decided != decided or not found.free.is_same(asked.free):
+            rows, failures = asked.all_of(group).traced(structure)
             inner = structure.function()
-            found = _Kept(free, decided, inner, inner.pack(rows), failures)
+            found = _Kept(asked.free, decided, inner, inner.pack(rows), failures)
             group.traced.put((self, key), found)
         return found
 
-    def _traced(self, structure: Structure, function: Any, bound: Bound, sharing: Sharing, free: Free,
-                refused: Exception | None, masks: bool) -> tuple[list[Row], tuple[Failure, ...]]:  # fmt: skip
-        slots = [_rows(s) for s in bound.slots]
-        hidden = {id(x): len(sharing.leaves) + k for k, x in enumerate(free.arrays.values())}
+
+@dataclass(frozen=True)
+class Asked:
+    """A call that is to be traced. `refused`: what the compiler said, for the first one, raised again where not
+    structure alone decides. `masks`: examples may fail."""
+
+    name: str
+    function: Callable[..., Any]
+    bound: Bound
+    refused: Exception | None
+    masks: bool
+
+    @cached_property
+    def sharing(self) -> Sharing:
+        """Its shared values."""
+        made = Sharing(self.name)
+        self.bound.rebuild(lambda slot: None, made.raw)
+        return made
+
+    @cached_property
+    def free(self) -> Free:
+        """Its free variables."""
+        return Free(self.function, user_code())
+
+    @property
+    def leaves(self) -> tuple[Any, ...]:
+        """What the program over traces shares: shared values, then arrays that are free variables."""
+        return (*self.sharing.leaves, *self.free.arrays.values())
+
+    def all_of(self, group: Group) -> Asked:
+        """The same call for all examples of a group."""
+        bound = self.bound.with_slots(
+            lambda s: replace(s, kind="list", values=Batch(group, s.values.component).to_list())
+        )
+        return replace(self, bound=bound)
+
+    def traced(self, structure: Structure) -> tuple[list[Row], tuple[Failure, ...]]:
+        """A row for each example, and the examples that failed."""
+        slots = [_rows(s) for s in self.bound.slots]
+        first_hidden = len(self.sharing.leaves)
+        hidden = {id(x): first_hidden + k for k, x in enumerate(self.free.arrays.values())}
         runs, failures, first = list[Run | None](), list[Failure](), None
-        for k in range(bound.size):
+        for k in range(self.bound.size):
             try:
                 given = [rows[k] for rows in slots]
-                runs.append(_run(self.name, function, bound, given, sharing.leaves, hidden, structure.kinds))
+                runs.append(_run(self, given, hidden, structure.kinds))
             except ASKED as error:
-                raise _asked(self.name, refused, error) from error
+                raise _asked(self.name, self.refused, error) from error
             except UnsupportedError as error:
-                raise (refused or error) from error
+                raise (self.refused or error) from error
             except Exception as error:
                 failures.append(Failure(k, type(error).__name__, str(error), span_of(error)))
                 runs.append(None)
                 first = first or error
-        if len(failures) == bound.size and refused is not None:
-            refused.add_note(f"As plain Python, {failures[0]}")
-            raise refused from first
-        if failures and (not masks or len(failures) == bound.size):
+        if len(failures) == self.bound.size and self.refused is not None:
+            self.refused.add_note(f"As plain Python, {failures[0]}")
+            raise self.refused from first
+        if failures and (not self.masks or len(failures) == self.bound.size):
             raise ExampleError(failures) from first
         return structure.rows(runs), tuple(failures)
 
@@ -278,12 +306,10 @@ def _rows(slot: Slot) -> Sequence[Any]:
     return rows
 
 
-def _run(
-    name: str, function: Callable[..., Any], bound: Bound, rows: Sequence[Any], shared: Sequence[Any],
-    hidden: Mapping[int, int], kinds: Kinds,
-) -> Run:  # fmt: skip
-    """Trace one example."""
+def _run(asked: Asked, rows: Sequence[Any], hidden: Mapping[int, int], kinds: Kinds) -> Run:
+    """Trace one example. `hidden`: the numbers of arrays that are free variables, by `id`."""
     numbers: list[Any] = []
+    shared = asked.sharing.leaves
 
     def note(x: Any) -> Any:
         numbers.append(x)
@@ -292,13 +318,13 @@ def _run(
     Copier(note).copy(list(rows))
 
     def run(symbols: Sequence[Any]) -> tuple[list[Any], Any]:
-        sharing = _Symbols(name, symbols[: len(shared)])
+        sharing = _Symbols(asked.name, symbols[: len(shared)])
         given = iter(symbols[len(shared) :])
         copies = Copier(lambda _: next(given)).copy(list(rows))
-        place = {s.index: copy for s, copy in zip(bound.slots, copies, strict=True)}
-        args, kwargs = bound.rebuild(lambda slot: place[slot.index], sharing.raw)
+        place = {s.index: copy for s, copy in zip(asked.bound.slots, copies, strict=True)}
+        args, kwargs = asked.bound.rebuild(lambda slot: place[slot.index], sharing.raw)
         leaves: list[Any] = []
-        return leaves, _flat(function(*args, **kwargs), leaves)
+        return leaves, _flat(asked.function(*args, **kwargs), leaves)
 
     with plainly():
         return record(run, shared, numbers, hidden, user_code(), kinds)
@@ -321,10 +347,6 @@ def _warn(name: str, refused: Exception) -> None:
     warnings.warn(
         f"{name}: structure is traced, example by example, as it does not compile: {message}", StructureWarning, 6
     )
-
-
-class StructureWarning(UserWarning):
-    """A function runs as plain Python once for each example, to find out what it does: slower to plan."""
 
 
 # ---- results

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.traces.calls import StructureWarning
 
 SCALE: Any = jnp.float32(2.0)
 RUNS: list[int] = []
@@ -51,7 +50,7 @@ def lstm() -> dict[str, Any]:
 
 def test_a_warning_names_the_line() -> None:
     f = ab.batched(last)
-    with pytest.warns(StructureWarning, match=r"last: structure is traced.*test_calls\.py:\d+"):
+    with pytest.warns(ab.StructureWarning, match=r"last: structure is traced.*test_calls\.py:\d+"):
         f([[1.0, 2.0, 3.0]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # once

@@ -59,8 +59,8 @@ def test_handles_take_dicts_of_shared_arrays():
     p, x = {"b": np.float32([2.0]), "a": np.float32([5.0, 6.0])}, np.arange(3, dtype=np.float32)
     handle = f.lower(p, x).compile()
     assert handle.is_direct
-    for given in (p, dict(sorted(p.items())), {k: jnp.asarray(v) for k, v in p.items()}):
-        np.testing.assert_array_equal(handle(given, x), [[6], [8], [10]])
+    for same in (p, dict(sorted(p.items())), {k: jnp.asarray(v) for k, v in p.items()}):
+        np.testing.assert_array_equal(handle(same, x), [[6], [8], [10]])
     with pytest.raises(ab.PlanError, match="this executable is for"):
         handle({**p, "c": p["a"]}, x)
 
