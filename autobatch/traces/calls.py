@@ -264,6 +264,8 @@ def deeply() -> Iterator[None]:
 
 DEEP = 30_000
 
+PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
+
 
 class _UnknownError(Exception):
     """The examples of a call are not known here."""
@@ -345,8 +347,18 @@ def _asked(name: str, refused: Exception | None, error: Exception) -> Exception:
 def _warn(name: str, refused: Exception) -> None:
     message = str(refused).splitlines()[0]
     warnings.warn(
-        f"{name}: structure is traced, example by example, as it does not compile: {message}", StructureWarning, 6
+        f"{name}: structure is traced, example by example, as it does not compile: {message}",
+        StructureWarning,
+        _callers_level(),
     )
+
+
+def _callers_level() -> int:
+    """How many frames up the user's call is, as `warnings.warn` counts them from where this is called."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 # ---- results
@@ -378,9 +390,8 @@ def _flat(result: Any, leaves: list[Any]) -> Any:
 @cache
 def user_code() -> UserCode:
     """Code outside of Python, its packages, and this one."""
-    here = str(Path(__file__).resolve().parent.parent) + os.sep
     paths = sysconfig.get_paths()
-    return UserCode([here, *(paths[k] + os.sep for k in ("stdlib", "purelib", "platlib")), "<frozen"])
+    return UserCode([PACKAGE, *(paths[k] + os.sep for k in ("stdlib", "purelib", "platlib")), "<frozen"])
 
 
 def span_of(error: BaseException) -> Span:

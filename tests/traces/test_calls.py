@@ -50,8 +50,9 @@ def lstm() -> dict[str, Any]:
 
 def test_a_warning_names_the_line() -> None:
     f = ab.batched(last)
-    with pytest.warns(ab.StructureWarning, match=r"last: structure is traced.*test_calls\.py:\d+"):
+    with pytest.warns(ab.StructureWarning, match=r"last: structure is traced.*test_calls\.py:\d+") as caught:
         f([[1.0, 2.0, 3.0]])
+    assert caught[0].filename == __file__  # the line of the call
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # once
         assert f([[1.0, 2.0, 4.0]]).tolist() == [8.0]
