@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -38,10 +39,9 @@ class Free:
                 continue
             number = self._seen[found.__code__] = len(self._seen)
             for name, value in _variables(found):
-                self.values[number, name] = value
                 waiting.append(value)
-                for path, array in _arrays(value):
-                    self.arrays[number, name, path] = array
+                arrays, self.values[number, name] = _apart(value)
+                self.arrays.update({(number, name, path): x for path, x in arrays})
 
     def is_same(self, other: Free) -> bool:
         """Is all that is no array what it was? Arrays are what they were by their types."""
@@ -49,8 +49,7 @@ class Free:
             return False
         if any(_type_of(x) != _type_of(other.arrays[k]) for k, x in self.arrays.items()):
             return False
-        held = {k[:2] for k in self.arrays}
-        return all(k in held or _equal(x, other.values[k]) for k, x in self.values.items())
+        return all(_equal(x, other.values[k]) for k, x in self.values.items())
 
 
 def _function_of(value: Any) -> types.FunctionType | None:
@@ -75,13 +74,30 @@ def _variables(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
                 yield name, globals_[name]
 
 
-def _arrays(value: Any) -> Iterator[tuple[str, Any]]:
+LARGE = 1000
+"""A container of more entries is compared by what it is, and arrays in it are constants."""
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """A container without its arrays."""
+
+    structure: Any
+    others: tuple[Any, ...]
+
+
+def _apart(value: Any) -> tuple[list[tuple[str, Any]], Any]:
+    """The arrays in a value, by the way to each, and what else there is to compare."""
     if isinstance(value, (jax.Array, np.ndarray)):
-        yield "", value
-    elif isinstance(value, (dict, list, tuple)):
-        for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
-            if isinstance(leaf, (jax.Array, np.ndarray)):
-                yield jax.tree_util.keystr(path), leaf
+        return [("", value)], None
+    if not isinstance(value, (dict, list, tuple)) or len(value) > LARGE:
+        return [], value
+    try:
+        found, structure = jax.tree_util.tree_flatten_with_path(value)
+    except (ValueError, TypeError, RecursionError):
+        return [], value  # keys that have no order, or a container that holds itself: no pytree of JAX
+    arrays = [(jax.tree_util.keystr(p), x) for p, x in found if isinstance(x, (jax.Array, np.ndarray))]
+    return arrays, _Rest(structure, tuple(x for _, x in found if not isinstance(x, (jax.Array, np.ndarray))))
 
 
 def _type_of(x: Any) -> Any:
@@ -91,4 +107,7 @@ def _type_of(x: Any) -> Any:
 def _equal(a: Any, b: Any) -> bool:
     if a is b:
         return True
+    if isinstance(a, _Rest) and isinstance(b, _Rest):
+        same = a.structure == b.structure and len(a.others) == len(b.others)
+        return bool(same) and all(map(_equal, a.others, b.others))
     return type(a) is type(b) and isinstance(a, (int, float, complex, str, bytes, bool)) and bool(a == b)

@@ -109,6 +109,24 @@ def test_other_free_values_are_traced_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 EVERY = 1
+SETTINGS: dict[str, Any] = {"scale": jnp.float32(2.0), "first": 1}
+MIXED: dict[Any, Any] = {1: "a", "b": 2}
+
+
+def test_containers_of_free_arrays_are_compared_by_what_else_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = ab.batched(set_up)
+    data = ab.pack([[1.0, 2.0, 3.0]]).plan(f)
+    assert f(data).tolist() == [4.0]
+    monkeypatch.setitem(SETTINGS, "scale", jnp.float32(10.0))
+    assert f(data).tolist() == [20.0]
+    monkeypatch.setitem(SETTINGS, "first", 2)
+    assert f(data).tolist() == [30.0]
+
+
+def set_up(xs: list[float]) -> Any:
+    assert MIXED[1] == "a"  # keys that JAX cannot sort
+    kept = {k: x * SETTINGS["scale"] for k, x in enumerate(xs) if k >= SETTINGS["first"]}
+    return kept[min(kept)]
 
 
 def counted(xs: list[float]) -> Any:
