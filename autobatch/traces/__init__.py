@@ -1,9 +1,11 @@
 """Traced structure: Python that no compiler lowers, run once per example with symbols in the place of numbers.
 
+calls        a call of a function whose structure is traced, as a call of the program over its traces
 copying      an example again, with symbols where its floats are
+free         closures and globals that a function reads
 record       one run: the operations that it does on symbols, and what it returns
 classes      operations of all examples that are the same one, from the same place in the source
 compounds    classes that always come together become one
+dispatch     which function finds the value that an operand is
 source       the program over such records, as Python that the front end compiles
-calls        a call of a function whose structure is traced, as a call of that program
 """

@@ -24,6 +24,7 @@ import numpy as np
 from autobatch import transfer
 from autobatch.arguments import Bound, Slot
 from autobatch.batch import Batch
+from autobatch.cache import Bounded
 from autobatch.errors import ExampleError, Failure, PlanError, SourceError, StructureWarning, UnsupportedError
 from autobatch.groups import Group
 from autobatch.packing import pack_fresh
@@ -95,13 +96,17 @@ class _Kept:
     failures: tuple[Failure, ...]
 
 
+STRUCTURES = 32
+"""For so many types of its arguments a function remembers what its structure is."""
+
+
 class Traced:
     """The traced structure of one function, and its programs. Safe under threads."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._lock = threading.RLock()
-        self._structures: dict[Any, Structure] = {}
+        self._structures: Bounded[Any, Structure] = Bounded(STRUCTURES)
         self._known: set[Any] = set()
 
     def knows(self, bound: Bound) -> bool:
@@ -113,7 +118,7 @@ class Traced:
         with self._lock:
             sharing = asked.sharing
             key = asked.bound.key, tuple(sharing.keys), tuple(sharing.types), transfer.x64(), id(made_for)
-            structure = self._structures.setdefault(key, Structure(self.name, made_for, make))
+            structure = self._structures.get_or_make(key, lambda: Structure(self.name, made_for, make))
             try:
                 group, indices = _group(asked.bound, planner)
                 if group is None:

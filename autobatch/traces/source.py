@@ -13,12 +13,9 @@ def value1_0(n, s0):
 
 from __future__ import annotations
 
-import functools
 import itertools
 import linecache
-import operator
 import re
-import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -159,7 +156,7 @@ class Writer:
 
     def _row(self, name: str) -> str:
         if name not in self.rows:
-            self.rows[name] = self.space[name] = type(name, (Row,), {"__annotations__": {}})
+            self.rows[name] = self.space[name] = type(name, (Row,), {})
         return name
 
     def _compound(self, compound: Compound) -> None:
@@ -197,7 +194,6 @@ class Writer:
             case Leaf(number=j):
                 return self._leaf(c, j, c.slots[j])
             case Items(number=j):
-                self._annotate_list(c, j)
                 if not c.slots[j].producers:
                     return "[0.0 for _ in range(0)]"  # no example has an element
                 return f"[{self._elements(c, j)} for x in n.l{c.number}_{j}]"
@@ -211,14 +207,6 @@ class Writer:
                 return "{" + ", ".join(f"{k!r}: {self._structured(x, c)}" for k, x in structure.items()) + "}"
             case _:
                 return repr(structure)
-
-    def _annotate_list(self, c: OpClass, j: int) -> None:
-        """Say what a list holds, which may be empty in all examples of a batch."""
-        rows = [self._row(f"Compound{self.compounds.of_class[k].number}") for k, _ in c.slots[j].producers]
-        if rows:
-            of: Any = self.rows[f"Compound{self.compounds.of_class[c.number].number}"]
-            kinds = [self.rows[name] for name in rows]
-            of.__annotations__[f"l{c.number}_{j}"] = types.GenericAlias(list, (functools.reduce(operator.or_, kinds),))
 
     def _elements(self, c: OpClass, j: int) -> str:
         numbers = sorted(k for k, _ in c.slots[j].producers)

@@ -67,7 +67,7 @@ def test_a_cell_is_one_row_of_each_turn() -> None:
     f, p = ab.batched(tagger, in_axes=(None, 0)), lstm()
     batch = [[1, 2, 3, 1], [4, 4], [5, 6, 7, 8, 0]]
     np.testing.assert_allclose(f(p, batch), f.loop(p, batch), rtol=1e-5)
-    (structure,) = f._traces._structures.values()
+    ((_, structure),) = f._traces._structures.items()
     assert len(structure.compounds.all) == 3  # a row of the table, a turn, what is read of the last one
     found = ab.grad(f)(p, batch)
     wanted = jax.grad(lambda p: sum(tagger(p, words) for words in batch))(p)
