@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.ffi import HANDLER
@@ -14,6 +15,14 @@ from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal, Value
 from autobatch.source import NOWHERE
+
+
+def vector_width():
+    """Numbers of 32 bits in a vector of this processor; skips the module that asks where there is no machine code."""
+    try:
+        return machine_code.host().bits // 32
+    except machine_code.UnavailableError as error:
+        pytest.skip(f"no machine code here: {error}", allow_module_level=True)
 
 
 def equations(fun, *xs):

@@ -6,13 +6,9 @@ import pytest
 from jax import lax, random
 
 import autobatch as ab
-from autobatch.backends.llvm import machine_code
-from tests.backends.lanes.harness import check
+from tests.backends.lanes.harness import check, vector_width
 
-try:
-    WIDTH = machine_code.host().bits // 32
-except machine_code.UnavailableError as error:
-    pytest.skip(f"no machine code here: {error}", allow_module_level=True)
+WIDTH = vector_width()
 
 COUNT = 37
 RNG = np.random.default_rng(0)

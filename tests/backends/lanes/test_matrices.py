@@ -9,15 +9,11 @@ from hypothesis import strategies as st
 from jax import lax
 
 import autobatch as ab
-from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes.matrices import LARGEST
 from autobatch.errors import UnsupportedError
-from tests.backends.lanes.harness import assert_equal, by_jax, check, many
+from tests.backends.lanes.harness import assert_equal, by_jax, check, many, vector_width
 
-try:
-    WIDTH = machine_code.host().bits // 32
-except machine_code.UnavailableError as error:
-    pytest.skip(f"no machine code here: {error}", allow_module_level=True)
+WIDTH = vector_width()
 
 COUNT = 21
 RNG = np.random.default_rng(5)

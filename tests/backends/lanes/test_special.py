@@ -9,14 +9,10 @@ from jax import lax, random
 from jax.scipy import special
 
 import autobatch as ab
-from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes.special import FIRST_TERMS
-from tests.backends.lanes.harness import assert_equal, by_jax, many
+from tests.backends.lanes.harness import assert_equal, by_jax, many, vector_width
 
-try:
-    WIDTH = machine_code.host().bits // 32
-except machine_code.UnavailableError as error:
-    pytest.skip(f"no machine code here: {error}", allow_module_level=True)
+WIDTH = vector_width()
 
 COUNT = 60
 RNG = np.random.default_rng(6)
