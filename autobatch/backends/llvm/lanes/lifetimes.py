@@ -64,7 +64,7 @@ class Lifetimes:
         captured = self.of(v for r in (region, *inside) for v in free_values(r))
         if lasting:
             captured |= self.of(region.args)
-        self.scopes.append(Scope(region.body, _lastvalues_read(region), captured, list(region.args)))
+        self.scopes.append(Scope(region.body, _last_reads(region), captured, list(region.args)))
 
     def leave(self) -> None:
         self.scopes.pop()
@@ -127,6 +127,6 @@ def values_read(i: Instruction) -> tuple[Value, ...]:
     return tuple(v for v in (*found, *inside) if isinstance(v, Value))
 
 
-def _lastvalues_read(region: Region) -> dict[Value, int]:
+def _last_reads(region: Region) -> dict[Value, int]:
     last = {v: k for k, i in enumerate(region.body) for v in values_read(i)}
     return last | {v: len(region.body) for v in region.results if isinstance(v, Value)}
