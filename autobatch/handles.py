@@ -195,7 +195,7 @@ def _given(args: Sequence[Any], places: Sequence[int | tuple[int, str]], dicts: 
     for k, size in dicts.items():
         if type(args[k]) is not dict or len(args[k]) != size:
             raise KeyError(k)
-    return [args[p] if type(p) is int else args[p[0]][p[1]] for p in places]  # type: ignore[index]
+    return [args[p] if isinstance(p, int) else args[p[0]][p[1]] for p in places]
 
 
 def _order(prepared: Prepared, bound: Bound) -> Order | None:

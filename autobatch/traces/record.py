@@ -67,7 +67,7 @@ class Uniform:
 
     key: Hashable
     make: Callable[..., Sequence[Any]] = field(compare=False)
-    operands: tuple[Shared | Uniform | Known, ...] = field(compare=False)
+    operands: tuple[Shared | Uniform, ...] = field(compare=False)
     number: int = 0
 
 
@@ -224,12 +224,12 @@ class _Reader:
         if more:
             operands = (*operands, *(Known(int(k)) for k in more))
             types += (INTEGER,) * len(more)
-        known = [isinstance(x, Known) for x in operands]
-        if all(known) and kind.size <= FOLDED and not any(x.given for x in operands):  # type: ignore[union-attr]
-            return self.kinds.folded(kind, [x.value for x in operands], types)  # type: ignore[union-attr]
-        if not any(known) and not any(isinstance(x, Out) for x in operands):
-            key = (kind, *operands)
-            return [Uniform(key, kind.make, tuple(operands), k) for k in range(len(kind.outs))]  # type: ignore[arg-type]
+        known = [x for x in operands if isinstance(x, Known)]
+        if len(known) == len(operands) and kind.size <= FOLDED and not any(x.given for x in known):
+            return self.kinds.folded(kind, [x.value for x in known], types)
+        shared = tuple(x for x in operands if isinstance(x, (Shared, Uniform)))
+        if shared and len(shared) == len(operands):
+            return [Uniform((kind, *shared), kind.make, shared, k) for k in range(len(kind.outs))]
         self.steps.append(Step(kind, place, tuple(operands), types))
         return [Out(len(self.steps) - 1, k) for k in range(len(kind.outs))]
 

@@ -112,7 +112,7 @@ class Writer:
                 continue
             name = self.shared[u] = f"u{len(self.shared)}"
             self.space[f"make_{name}"] = jax.jit(_picked(u.make, u.number))
-            operands = ", ".join(self.shared[x] for x in u.operands)  # type: ignore[index]
+            operands = ", ".join(self.shared[x] for x in u.operands)
             lines.append(f"{name} = make_{name}({operands})")
         for c in self.classes.all:
             if c.uniform:
