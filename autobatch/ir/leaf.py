@@ -22,6 +22,17 @@ from autobatch.ir.run_blocks import run_blocks
 from autobatch.ir.types import Array
 
 
+def extreme(kind: str, even: bool, so_far: Any, x: Any) -> Any:
+    """What a fold by max or min holds after one more element. NaN stays; the derivative is that of the first of equal
+    elements, as in Python, or (`even`) shared by both, as in arrays."""
+    if even:
+        return (jnp.maximum if kind == "max" else jnp.minimum)(so_far, x)
+    better = x > so_far if kind == "max" else x < so_far
+    if jnp.issubdtype(jnp.result_type(x), jnp.floating):
+        better = better | (x != x)
+    return jnp.where(better, x, so_far)
+
+
 @dataclass(frozen=True)
 class Rule:
     """What the derivative of an operation depends on: types, the Python numbers among the operands, which results have

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from autobatch.ir import jax_compat
+from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, For, Instruction, Literal, Map, Operand, Region, Value, operands, regions
 from autobatch.ir.ops import own
 from autobatch.ir.rewrite import Fresh
@@ -25,8 +26,6 @@ from autobatch.source import Span
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "sum": jnp.add,
     "prod": jnp.multiply,
-    "max": jnp.maximum,
-    "min": jnp.minimum,
     "any": lambda a, x: a | (x != 0),
     "all": lambda a, x: a & (x != 0),
 }
@@ -138,9 +137,11 @@ class _Reducing:
         if reduction.op.name == "length":
             return self.traced(lambda a, k: a + k, (held, keep), reduction.span)
         kind = reduction.op["kind"]
+        even = ("ties", "even") in reduction.op.params
+        combine = _COMBINE.get(kind) or partial(leaf.extreme, kind, even)
 
         def fold(a: Any, x: Any, some: Any, keep: Any) -> Any:
-            whole = _COMBINE[kind](a, x)
+            whole = combine(a, x)
             whole = whole if kind in _START else jnp.where(some, whole, x)
             chosen = jnp.where(keep, whole, a)
             return chosen if chosen.dtype == a.dtype else chosen.astype(a.dtype)

@@ -6,7 +6,7 @@ No order, no level, no window: a row of a variable is computed when something as
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, assert_never
 
 import jax
@@ -153,10 +153,14 @@ class Evaluation:
             case Gather(result=result):
                 value = self.memo[self.needs(equation, row)[0]]
                 return [_cast(value, result.type)]
-            case Fold(result=result, kind=kind):
+            case Fold(result=result, kind=kind, even=even):
                 dtype = jax_compat.device_dtype(result.type)
                 start = jnp.full(result.type.shape, NEUTRAL[kind](dtype), dtype)
                 values = [_cast(self.memo[c], result.type) for c in self.elements(equation, row)]
+                if even and values:
+                    return [(jnp.max if kind == "max" else jnp.min)(jnp.stack(values), 0)]
+                if kind in ("max", "min") and values:
+                    return [reduce(partial(leaf.extreme, kind, False), values)]
                 return [reduce(COMBINE[kind], values, start)]
             case Spread() | PathSum():
                 raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
