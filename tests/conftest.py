@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests import executables, quick_xla
 
@@ -35,15 +36,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A test draws the same in each run, as far as Hypothesis can: what it draws depends on the modules that are
-    imported, too. `--hypothesis-seed=N` draws anew."""
+    """A test draws the same in each run, alone or with others. `--hypothesis-seed=N` draws anew."""
     profile = os.environ.get("HYPOTHESIS_PROFILE", "default")
     if profile == "default":
         fixed = config.getoption("hypothesis_seed", None) is None
         settings.register_profile(profile, settings.get_profile(profile), derandomize=fixed, database=None)
+        if fixed:
+            _without_constants_of_modules()
     settings.load_profile(profile)
     if quick_xla.ASKED:
         quick_xla.switch_on()
+
+
+def _without_constants_of_modules() -> None:
+    """Hypothesis draws the constants that stand in the modules imported so far, the drawn programs of other tests among
+    them: what a test draws would depend on those that its process happened to run before."""
+    if hasattr(providers, "_get_local_constants"):
+        none = providers._local_constants  # no test has drawn yet
+        providers._get_local_constants = lambda: none
 
 
 @pytest.fixture(autouse=True)
