@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from autobatch.frontend import values as v
 from autobatch.frontend.assignment import assign
 from autobatch.frontend.branches import condition
+from autobatch.frontend.carrying import aliases_of
 from autobatch.frontend.comprehensions import make_map
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import stored
@@ -38,6 +39,11 @@ def appended_lists(body: Sequence[ast.stmt]) -> list[str]:
     if any(_mentions(b, name) for b in (*plain, *(x for _, x in appends)) for name in lists):
         return []
     return lists
+
+
+def reads_alias(s: State, node: ast.For) -> bool:
+    """Does a turn read a list that it appends to by another name?"""
+    return any(_mentions(b, name) for name, _ in aliases_of(s, node) for b in node.body)
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ def appended_list(s: State, node: ast.For, found: v.Lazy) -> bool:
     """Lower the loop as a `Map` if its turns append to lists and hand on nothing else."""
     shape = _shape(node.body)
     lists = appended_lists(shape.inside)
-    if not lists or node.orelse or any(_mentions(b, n) for b in shape.before for n in lists):
+    if not lists or node.orelse or reads_alias(s, node) or any(_mentions(b, n) for b in shape.before for n in lists):
         return False
     if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in shape.before for n in ast.walk(b)):
         return False

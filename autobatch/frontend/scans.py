@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 import jax.numpy as jnp
 
 from autobatch.frontend import values as v
-from autobatch.frontend.appending import appended_lists, run_turn
+from autobatch.frontend.appending import appended_lists, reads_alias, run_turn
 from autobatch.frontend.assignment import assign
 from autobatch.frontend.branches import run
-from autobatch.frontend.carrying import Layouts, Turn, carried_names, enter_turn, leave, settle, yields_of
+from autobatch.frontend.carrying import Layouts, Turn, aliases_of, carried_names, enter_turn, leave, settle, yields_of
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import stored
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
@@ -34,7 +34,12 @@ from autobatch.ir.types import INT, List
 def scan(s: State, node: ast.For, found: v.Lazy) -> bool:
     """Lower the loop as a function of the turn, if it appends one element to each of some lists in every turn."""
     lists = appended_lists(node.body)
-    if not lists or node.orelse or not all(isinstance(_old(s, n), v.Record | v.Listing) for n in lists):
+    if (
+        not lists
+        or node.orelse
+        or reads_alias(s, node)
+        or not all(isinstance(_old(s, n), v.Record | v.Listing) for n in lists)
+    ):
         return False
     made: dict[str, v.Abstract] = {}
 
@@ -44,7 +49,8 @@ def scan(s: State, node: ast.For, found: v.Lazy) -> bool:
         run(t, lambda u: made.update(_body(u, node, found.item(u, v.Leaf(index)))))
         return Turn(t, args, index)
 
-    names = [n for n in carried_names(s, node) if n not in lists]
+    others = {name for name, _ in aliases_of(s, node)}  # of the lists, which are bound with them
+    names = [n for n in carried_names(s, node) if n not in lists and n not in others]
     layouts, last, initial = settle(s, names, turn)
     if last.end.dead:
         return False

@@ -55,8 +55,11 @@ def refuse_numeric_control(
             match instruction:
                 case If(condition=c, span=span):
                     check.demand(c, span, "this condition", "depends on numbers that are computed in the batch")
-                case Map(count=n, span=span):
+                case Map(count=n, body=body, filtered=filtered, span=span):
                     check.demand(n, span, "the length of this loop", "depends on numbers computed in the batch")
+                    for keep in body.results[:filtered]:
+                        what, problem = "which elements are kept", "depends on numbers computed in the batch"
+                        check.demand(keep, span, what, problem)
                 case Apply(op=op, operands=xs, span=span) if op.name == "check":
                     for x in xs:
                         check.demand(x, span, f"this {op['kind']}", "depends on numbers that are computed in the batch")

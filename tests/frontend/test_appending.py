@@ -133,3 +133,27 @@ def test_one_start_for_two_variables():
         return a, b
 
     check(f, LISTS)
+
+
+def test_a_list_with_two_names_is_one_list_behind_the_loop():
+    def f(xs):
+        turns, out = 0, [7]
+        same = out
+        for x in xs:
+            turns = turns + 1
+            out.append(x * turns)
+        return same, turns
+
+    check(f, LISTS)
+
+
+def test_a_turn_reads_the_list_by_its_other_name():
+    def f(xs):
+        total, out = 0, [7]
+        same = out
+        for x in xs:
+            total = total + x * len(same)
+            out.append(total)
+        return out, len(same)
+
+    check(f, LISTS)
