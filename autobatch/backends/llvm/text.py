@@ -53,8 +53,13 @@ class Function:
             self.do(f"br label %{label}")
         self._lines.append(f"{label}:")
 
-    def branch(self, condition: str, yes: str, no: str) -> None:
-        self.do(f"br i1 {condition}, label %{yes}, label %{no}")
+    def branch(self, condition: str, yes: str, no: str, rarely: bool = False) -> None:
+        """`rarely`: it hardly ever goes to `yes`, so registers are for the other way."""
+        hint = ""
+        if rarely:
+            hint = f", !prof !{len(self.metadata)}"
+            self.metadata.append(f'!{len(self.metadata)} = !{{!"branch_weights", i32 1, i32 100000}}')
+        self.do(f"br i1 {condition}, label %{yes}, label %{no}{hint}")
 
     # ---- integers and addresses
 
@@ -156,7 +161,7 @@ class Function:
         return f", !llvm.loop !{number}"
 
     @contextmanager
-    def when(self, condition: str) -> Iterator[Callable[[], None]]:
+    def when(self, condition: str, rarely: bool = False) -> Iterator[Callable[[], None]]:
         """if condition: ...; what is yielded, when it is called inside, ends this and begins `else`."""
         body, other, done = self.name("then"), self.name("else"), self.name("endif")
         begun = False
@@ -167,7 +172,7 @@ class Function:
             self.do(f"br label %{done}")
             self.block(other, falls=False)
 
-        self.branch(condition, body, other)
+        self.branch(condition, body, other, rarely)
         self.block(body, falls=False)
         yield otherwise
         self.do(f"br label %{done}")

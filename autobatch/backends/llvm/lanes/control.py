@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from autobatch.backends.llvm.lanes.lifetimes import Lifetimes, values_read
+from autobatch.backends.llvm.lanes.likely import Likely, reads_of
 from autobatch.backends.llvm.lanes.ops import Environment, Leaves, shape_of
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
@@ -24,6 +25,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     Memory,
     Tensor,
     Variable,
+    apart,
     copied,
     kept,
     registers,
@@ -80,6 +82,8 @@ class Control(Leaves):
         self.derivatives, self.lifetimes = derivatives, lifetimes
         self.uses: dict[Value, int] = {}
         """How often the region that is written reads each value."""
+        self.likely: Likely | None = None
+        """What is written is the likely way of a turn."""
 
     def lowered(self, op: Op, xs: Sequence[Tensor], operands: Sequence[Type], results: Sequence[Type]) -> list[Tensor]:
         if op.name == "gradient_of":
@@ -92,6 +96,7 @@ class Control(Leaves):
         """What a region yields. `env` gets what is computed in it. `lasting`: arguments are needed behind it."""
         env.update(zip(region.args, args, strict=True))
         uses, times, outer = reads(region), self.lifetimes, self.uses
+        known = {} if self.likely is None else dict(self.likely.known)
         if times is not None:
             times.enter(region, args, lasting)
         for k, instruction in enumerate(region.body):
@@ -100,12 +105,15 @@ class Control(Leaves):
             self.uses = uses
             if isinstance(instruction, Apply) and instruction.op.name not in ("masked", "blocks", "gradient_of"):
                 self.mask = mask
-                self.apply(instruction, env, uses)
+                if self.likely is None or not self.likely.takes(instruction, env, mask):
+                    self.apply(instruction, env, uses)
             else:
                 env.update(zip(instruction.results, self.instruction(instruction, env, mask), strict=True))
             if times is not None:
                 self.reuse(times, instruction, env)
         self.uses = outer
+        if self.likely is not None:
+            self.likely.known = known
         found = [self.read(x, env) for x in region.results]
         if times is not None:
             times.leave()
@@ -159,7 +167,7 @@ class Control(Leaves):
     ) -> list[Tensor]:
         """The results of a region that are read; any numbers for the others, so that nothing in it keeps them."""
         kept_alone = tuple(x for x, is_read in zip(region.results, wanted, strict=True) if is_read)
-        found = iter(self.region(replace(region, results=kept_alone), args, {}, mask, lasting=True))
+        found = iter(map(apart, self.once(replace(region, results=kept_alone), args, {}, mask, lasting=True)))
         return [
             next(found) if is_read else zeros(self.w, *shape_of(x.type))
             for x, is_read in zip(region.results, wanted, strict=True)
@@ -283,7 +291,7 @@ class Control(Leaves):
         active: Number | None,
         unread: Sequence[bool] = (),
     ) -> None:
-        found = self.region(body, args, dict(env), active)
+        found = self.once(body, args, env, active)
         if active is not None:
             for k, (x, v) in enumerate(zip(found, carried, strict=True)):
                 if v.has(x) or (unread and unread[k] and v.memory is None):
@@ -303,8 +311,24 @@ class Control(Leaves):
         carried = self.started(loop, env, mask)
         with self.w.loop(turns(loop)) as index:
             at = self.index(loop, index)
-            set_all(self.w, carried, self.region(loop.body, [at, *(v.get() for v in carried)], dict(env), mask))
+            set_all(self.w, carried, self.once(loop.body, [at, *(v.get() for v in carried)], env, mask))
         return self.out(carried)
+
+    def once(
+        self, body: Region, args: Sequence[Tensor], env: Environment, mask: Number | None, lasting: bool = False
+    ) -> list[Tensor]:
+        """What a region yields: as if all of its indices were in range (`likely.py`), and again where one was not."""
+        own = any(x.size > SMALL and not (x.memory is not None and x.memory.shared) for x in args)
+        reads = None if own or self.w.width == 1 or self.likely is not None else reads_of(body)
+        if reads is None:
+            return self.region(body, args, dict(env), mask, lasting)
+        found = self.variables(body.results)
+        self.likely = Likely(self.w, reads, mask)
+        set_all(self.w, found, self.region(body, args, dict(env), mask, lasting=True))
+        wrong, self.likely = self.likely.wrong(), None
+        with self.w.f.when(wrong, rarely=True):
+            set_all(self.w, found, self.region(body, args, dict(env), mask))
+        return [copied(self.w, v.get()) for v in found]
 
     def index(self, loop: For, turn: str) -> Tensor:
         dtype, _ = shape_of(loop.body.args[0].type)

@@ -23,9 +23,25 @@ WIDE = 1 << 31
 """Numbers from which on an array needs indices of 64 bits."""
 
 
-def gathered(w: Writer, memory: Memory, places: Places) -> Element:
-    """What each lane finds at its place."""
-    return tuple(_gather(w, memory, _addresses(w, memory, places, k)) for k in range(words(memory.dtype)))
+def gathered(w: Writer, memory: Memory, places: Places, mask: Number | None = None) -> Element:
+    """What each lane finds at its place; in the lanes of a mask, zeros in the others."""
+    return tuple(_gather(w, memory, _addresses(w, memory, places, k), mask) for k in range(words(memory.dtype)))
+
+
+def neighbours(w: Writer, memory: Memory, place: Number, mask: Number) -> tuple[Number, Number]:
+    """What the lanes of a mask find at their places in an array of numbers of 32 bits, and behind these."""
+    address = _addresses(w, memory, [place], 0)
+    both = _gather(w, Memory(w, memory.pointer, "uint64", memory.shape, shared=True), address, mask, align=4)
+    of, element = f"<{2 * w.width} x {stored(memory.dtype)}>", stored(memory.dtype)
+    halves = w.f.let(f"bitcast {w.vector('i64')} {both.text} to {of}")
+
+    def half(first: int) -> Number:
+        numbers = ", ".join(f"i32 {k}" for k in range(first, 2 * w.width, 2))
+        lanes = f"<{w.width} x i32> <{numbers}>"
+        return Number(w.f.let(f"shufflevector {of} {halves}, {of} poison, {lanes}"), memory.dtype)
+
+    assert BYTES[element] == 4, "two of them are one of 64 bits"
+    return half(0), half(1)
 
 
 def taken(w: Writer, column: Memory, row: Number, mask: Number | None) -> Tensor:
@@ -96,15 +112,16 @@ def _times(w: Writer, a: Number, by: int) -> Number:
     return a if by == 1 or a.text == "0" else w.instruction("mul", a, w.constant(by, a.dtype))
 
 
-def _gather(w: Writer, memory: Memory, addresses: str, mask: Number | None = None) -> Number:
-    """What stands at addresses; in the lanes of a mask, zeros in the others."""
+def _gather(w: Writer, memory: Memory, addresses: str, mask: Number | None = None, align: int | None = None) -> Number:
+    """What stands at addresses; in the lanes of a mask, zeros in the others. `align`: of the addresses, where it is
+    less than that of numbers."""
     dtype = word(memory.dtype)
     of, vector, pointers, lanes = stored(dtype), w.vector(stored(dtype)), w.vector("ptr"), w.vector("i1")
     name = f"@llvm.masked.gather.{_suffix(w, of)}"
     w.f.declare(f"declare {vector} {name}({pointers}, i32, {lanes}, {vector})")
     where = w.spread(mask or w.constant(True, "bool")).text
     otherwise = "poison" if mask is None else "zeroinitializer"
-    operands = f"{pointers} {addresses}, i32 {BYTES[of]}, {lanes} {where}, {vector} {otherwise}"
+    operands = f"{pointers} {addresses}, i32 {align or BYTES[of]}, {lanes} {where}, {vector} {otherwise}"
     found = w.f.let(f"call {vector} {name}({operands})")
     if dtype == "bool":
         found = w.f.let(f"trunc {vector} {found} to {lanes}")

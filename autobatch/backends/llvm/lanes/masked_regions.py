@@ -126,9 +126,9 @@ class Regions(ABC):
         """What one block computes."""
         made = {r for i in body for r in i.results}
         live = tuple(v for v in free_values(Region((), rest, tuple(wanted))) if v in made)
-        self.control.region(Region((), tuple(body), live), (), env, mask)
-        for v in live:
-            env[v] = self.together(apart(kept(self.w, env[v]))) if v in self.uniform else apart(kept(self.w, env[v]))
+        found = self.control.once(Region((), tuple(body), live), (), env, mask)
+        for v, x in zip(live, found, strict=True):
+            env[v] = self.together(apart(kept(self.w, x))) if v in self.uniform else apart(kept(self.w, x))
 
     def together(self, x: Tensor) -> Tensor:
         """The numbers that all lanes share, as single ones."""

@@ -96,7 +96,7 @@ def why(whole: Region, asked: bool | None = None) -> str:
 
 def holds_loop(whole: Region) -> bool:
     """Is there a loop that numbers end?"""
-    return any(isinstance(i, While) for i in walk(_dissolved(whole)))
+    return any(isinstance(i, While) for i in walk(dissolved(whole)))
 
 
 def _asked(whole: Region, asked: bool | None) -> bool | None:
@@ -109,7 +109,7 @@ def _split(whole: Region, asked: bool | None) -> Split | str:
     asked = _asked(whole, asked)
     if asked is False:
         return "refill=False is asked for"
-    region = _dissolved(whole)
+    region = dissolved(whole)
     places = [k for k, i in enumerate(region.body) if isinstance(i, While)]
     if len(places) != 1:
         return f"there are {len(places)} loops beside one another" if places else "no loop is the only one"
@@ -130,7 +130,7 @@ def _split(whole: Region, asked: bool | None) -> Split | str:
     return Split(region, loop, front, behind)
 
 
-def _dissolved(region: Region) -> Region:
+def dissolved(region: Region) -> Region:
     """A region whose masked operations are the instructions that they hold."""
     fresh = Fresh(Module((Function("", region),)))
     env: dict[Value, ReadFrom] = {}
@@ -363,7 +363,7 @@ class Refilled(Rows):
 
         with f.whilst(goes_on):
             active, env = self.active.get(), self.environment()
-            found = self.control.region(loop.body, [v.get() for v in self.carried], env, active)
+            found = self.control.once(loop.body, [v.get() for v in self.carried], env, active)
             for k, (x, v) in enumerate(zip(found, self.carried, strict=True)):
                 found[k] = x if self.unread[k] else select(w, active, x, v.get())
             set_all(w, self.carried, found)

@@ -35,6 +35,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     Memory,
     Tensor,
     Variable,
+    apart,
     constant,
     copied,
     kept,
@@ -222,7 +223,7 @@ class _Reverse(Control):
             inner: Environment = {}
             self.inner[id(instruction)] = inner
             args = [kept(self.w, self.read(x, env)) for x in instruction.operands]
-            return self.region(instruction.op["region"], args, inner, mask)
+            return list(map(apart, self.region(instruction.op["region"], args, inner, mask)))
         return super().instruction(instruction, env, mask)
 
     def unread(self, loop: While) -> list[bool]:

@@ -16,6 +16,7 @@ from typing import Any
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.lifetimes import Lifetimes
+from autobatch.backends.llvm.lanes.likely import reads_of
 from autobatch.backends.llvm.lanes.ops import Environment, located, shape_of
 from autobatch.backends.llvm.lanes.pressure import most_at_once
 from autobatch.backends.llvm.lanes.program import (
@@ -29,7 +30,7 @@ from autobatch.backends.llvm.lanes.program import (
     finished,
 )
 from autobatch.backends.llvm.lanes.recursion import run_recursion
-from autobatch.backends.llvm.lanes.refill import Split, refilled
+from autobatch.backends.llvm.lanes.refill import Split, dissolved, refilled
 from autobatch.backends.llvm.lanes.reverse import inner_gradient
 from autobatch.backends.llvm.lanes.tensors import Tensor, kept
 from autobatch.backends.llvm.lanes.widths import widest
@@ -190,7 +191,10 @@ def _body(whole: Whole, sites: bool, failed: str) -> Body:
 
 def region_of(gang: Gang, whole: Whole, xs: Sequence[Tensor]) -> list[Tensor]:
     """The results of a region in the lanes of a gang."""
-    return _Control(gang, whole.constants, Lifetimes()).region(whole.region, xs, {}, gang.mask)
+    region = dissolved(whole.region)  # checks of straight code are masked operations of their own
+    if reads_of(region) is None:
+        region = whole.region
+    return _Control(gang, whole.constants, Lifetimes()).once(region, xs, {}, gang.mask)
 
 
 def _notice(w: Writer, failed: str, results: Sequence[Tensor], mask: Number | None) -> None:

@@ -1,0 +1,259 @@
+"""Indices that are in range, as they nearly always are: a turn runs as if all were, and again where one was not.
+
+    %ok = 0 - n <= %q < n                    q: in range, asked once            if q < n, unsigned, in all lanes of the
+    %s = 0 if %ok else 1                     s = 0                              mask: done; else the turn as it is
+    %k = %q + n if %q < 0 else %q      ->    k = q                              written runs again, with all its checks
+    %x = table[clamp(%k)]                    x = gather(table, q, mask=q < n)
+
+What Python does with an index takes ten instructions, which say where a row has failed; what has to be known of a turn
+that is fine takes one, and keeps the gather inside of the array as well. Two reads of neighbours, `t[q]` and
+`t[q + 1]`, are one gather of numbers of twice the size, for which processors take as long. (Checks that are taken out
+of the likely way, and a slower one behind a branch: the guards of tracing compilers, as in Gal and others, "Trace-based
+just-in-time type specialization for dynamic languages", PLDI 2009.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from autobatch.backends.llvm.lanes.gathers import gathered, neighbours
+from autobatch.backends.llvm.lanes.indexing import FEW, bounded, moved, place_of, read
+from autobatch.backends.llvm.lanes.ops import Environment
+from autobatch.backends.llvm.lanes.tensors import SMALL, Indices, Tensor, kept, registers, scalar
+from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.ir.core import Apply, For, Instruction, Literal, Operand, Region, Value, While, regions, walk
+from autobatch.ir.types import Array
+
+LARGEST = 500
+"""Instructions of a turn up to which it is written twice."""
+
+UNFIT = ("masked", "blocks", "gradient_of", "dynamic_update_slice")
+"""Operations that have control of their own, or change memory: a turn with one of them is not written twice."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """A number that is an index of an axis of `size` numbers, as Python means it."""
+
+    of: Value
+    size: int
+
+
+@dataclass
+class Reads:
+    """What of a region is an index and its checks. `places`: by the start of a read, which index it is; `checks`: the
+    values that say whether an index is in range; `pairs`: reads of neighbours, by both of their results, the lower one
+    first."""
+
+    places: dict[Value, Index] = field(default_factory=dict)
+    checks: dict[Value, Index] = field(default_factory=dict)
+    pairs: dict[Value, tuple[Apply, Apply]] = field(default_factory=dict)
+
+
+def reads_of(region: Region) -> Reads | None:
+    """What is likely in a region. None: it has no such reads, or is not to be written twice."""
+    found = list(walk(region))
+    if len(found) > LARGEST or any(_is_unfit(i) for i in found):
+        return None
+    made = {i.results[0]: i for i in found if isinstance(i, Apply) and len(i.results) == 1}
+    all = Reads()
+    for i in made.values():
+        if i.op.name == "dynamic_slice":
+            for x, size in zip(i.operands[1:], _shape(i.operands[0]), strict=True):
+                if (index := _wrapped(x, size, made)) is not None and isinstance(x, Value):
+                    all.places[x] = index
+        elif i.op.name == "reduce_and" and (tested := _inside(i, made)) is not None:
+            all.checks[i.results[0]] = tested
+    if not all.places:
+        return None
+    for body in _bodies(region):
+        all.pairs.update(_pairs(body, all, made))
+    return all
+
+
+def _is_unfit(i: Instruction) -> bool:
+    if isinstance(i, While | For) or (isinstance(i, Apply) and (i.op.name in UNFIT or i.op.name.startswith("scatter"))):
+        return True
+    return any(math.prod(_shape(r)) > SMALL for r in i.results)
+
+
+def _bodies(region: Region) -> Iterator[tuple[Instruction, ...]]:
+    yield region.body
+    for i in region.body:
+        for inner in regions(i):
+            yield from _bodies(inner)
+
+
+def _shape(x: Operand) -> tuple[int, ...]:
+    return x.type.shape if isinstance(x.type, Array) else ()
+
+
+# ---- what Python does with an index
+
+Made = Mapping[Value, Apply]
+
+
+def _is(x: Operand, made: Made, name: str) -> tuple[Operand, ...] | None:
+    """The operands of what makes a value, where that is an operation of this name."""
+    found = made.get(x) if isinstance(x, Value) else None
+    return found.operands if found is not None and found.op.name == name else None
+
+
+def _literal(x: Operand) -> int | None:
+    if isinstance(x, Literal) and x.constant < 0 and isinstance(x.value, int) and not _shape(x):
+        return x.value
+    return None
+
+
+def _wrapped(x: Operand, size: int, made: Made) -> Index | None:
+    """`q if q >= 0 else q + size`."""
+    match _is(x, made, "select_n"):
+        case (below, Value() as q, other):
+            match _is(below, made, "lt"), _is(other, made, "add"):
+                case (tested, zero), (moved, by):
+                    if tested == q and moved == q and _literal(zero) == 0 and _literal(by) == size:
+                        return Index(q, size)
+    return None
+
+
+def _inside(i: Apply, made: Made) -> Index | None:
+    """`-size <= q < size`."""
+    match _is(i.operands[0], made, "and"):
+        case (low, high):
+            match _is(low, made, "ge"), _is(high, made, "lt"):
+                case (Value() as q, least), (other, most):
+                    size = _literal(most)
+                    if other == q and size is not None and _literal(least) == -size:
+                        return Index(q, size)
+    return None
+
+
+def _apart(x: Value, made: Made) -> tuple[Value, int]:
+    """A value as another one and what is added to it."""
+    by = 0
+    while (found := made.get(x)) is not None and found.op.name in ("add", "sub"):
+        one, other = found.operands
+        step = _literal(other)
+        if step is None or not isinstance(one, Value) or one.type != x.type:
+            break
+        x, by = one, by + (step if found.op.name == "add" else -step)
+    return x, by
+
+
+def _pairs(body: tuple[Instruction, ...], all: Reads, made: Made) -> dict[Value, tuple[Apply, Apply]]:
+    """Reads of one instruction after another of a body that are of neighbours in one array."""
+    found: dict[Value, tuple[Apply, Apply]] = {}
+    open: dict[tuple[Operand, Value, int], Apply] = {}
+    for i in body:
+        if not isinstance(i, Apply) or i.op.name != "dynamic_slice" or len(i.operands) != 2:
+            continue
+        table, start = i.operands
+        if not isinstance(start, Value) or start not in all.places or tuple(i.op["slice_sizes"]) != (1,):
+            continue
+        root, by = _apart(all.places[start].of, made)
+        before, behind = open.pop((table, root, by - 1), None), open.pop((table, root, by + 1), None)
+        if before is not None:
+            found[before.results[0]] = found[i.results[0]] = (before, i)
+            if behind is not None:
+                open[table, root, by + 1] = behind
+        elif behind is not None:
+            found[i.results[0]] = found[behind.results[0]] = (i, behind)
+        else:
+            open[table, root, by] = i
+    return found
+
+
+# ---- the likely way
+
+
+class Likely:
+    """Writes a turn as if all of its indices were in range. `mask`: the lanes that it is for."""
+
+    def __init__(self, w: Writer, reads: Reads, mask: Number | None) -> None:
+        self.w, self.reads, self.mask = w, reads, mask
+        self.fine = w.slot("bool")
+        self.fine.set(w.constant(True, "bool"))
+        self.known: dict[Index, Number] = {}
+        """The lanes in which an index is in range, as far as what is written next knows it."""
+
+    def wrong(self) -> str:
+        """Is an index out of range in a lane that there is? An `i1`."""
+        return self.w.any(self.w.both(self.mask, self.w.negated(self.fine.get())))
+
+    def takes(self, i: Apply, env: Environment, mask: Number | None) -> bool:
+        """Writes a check or a read, where it is one. `mask`: the lanes that run it."""
+        result = i.results[0] if len(i.results) == 1 else None
+        if result in self.reads.checks and not env[self.reads.checks[result].of].one().shared:
+            self.asked(self.reads.checks[result], env, mask)
+            env[result] = scalar(self.w.constant(True, "bool"))
+            return True
+        if i.op.name != "dynamic_slice" or result is None:
+            return False
+        if result in self.reads.pairs and (result in env or self.pair(*self.reads.pairs[result], env, mask)):
+            return True
+        return self.slice(i, result, env, mask)
+
+    def asked(self, index: Index, env: Environment, mask: Number | None) -> Number:
+        """The lanes in which an index is in range."""
+        return self.below(env[index.of].one(), index.size, (index,), mask)
+
+    def below(self, x: Number, size: int, of: tuple[Index, ...], mask: Number | None) -> Number:
+        held = [self.known.get(i) for i in of]
+        if held[0] is not None and all(k == held[0] for k in held):
+            return held[0]
+        w = self.w
+        found = w.instruction("icmp ult", x, w.constant(size, x.dtype), "bool")
+        fine = found
+        if mask is not None and mask != self.mask:
+            fine = w.instruction("or", found, w.negated(mask))
+        self.fine.set(w.both(self.fine.get(), fine))
+        self.known.update(dict.fromkeys(of, found))
+        return found
+
+    def slice(self, i: Apply, result: Value, env: Environment, mask: Number | None) -> bool:
+        w, (table, *starts) = self.w, i.operands
+        x, shape, sizes = env[table] if isinstance(table, Value) else None, _shape(table), i.op["slice_sizes"]
+        indices = [self.reads.places.get(s) if isinstance(s, Value) else None for s in starts]
+        asked = [index for index in indices if index is not None and not env[index.of].one().shared]
+        if x is None or not asked or any(isinstance(s, Literal) and s.constant >= 0 for s in starts):
+            return False
+        if x.memory is None and (not x.held or max(shape) > FEW):
+            return False
+        where: Number | None = None
+        places = []
+        for s, index, size, n in zip(starts, indices, sizes, shape, strict=True):
+            if index is not None and index in asked:
+                where = w.both(where, self.asked(index, env, mask))
+                places.append(place_of(w, env[index.of].one()))
+            elif isinstance(s, Value):
+                places.append(bounded(w, place_of(w, env[s].one()), n - size + 1))
+            else:
+                places.append(min(max(_literal(s) or 0, 0), n - size))
+
+        def at(index: Indices) -> tuple[Number, ...]:
+            found = [moved(w, p, k) for p, k in zip(places, index, strict=True)]
+            return read(w, x, found) if x.memory is None else gathered(w, x.memory, found, where)
+
+        env[result] = kept(w, Tensor(x.dtype, tuple(sizes), at))
+        return True
+
+    def pair(self, low: Apply, high: Apply, env: Environment, mask: Number | None) -> bool:
+        """Reads two neighbours at once; False where they are not to be."""
+        w, table = self.w, low.operands[0]
+        of = tuple(self.reads.places[i.operands[1]] for i in (low, high) if isinstance(i.operands[1], Value))
+        x = env[table] if isinstance(table, Value) else None
+        if x is None or x.memory is None or not x.memory.shared or x.dtype not in ("int32", "uint32", "float32"):
+            return False
+        if of[0].of in env:
+            base = env[of[0].of].one()
+        else:
+            base = env[of[1].of].one()
+            base = w.instruction("add", base, w.constant(-1, base.dtype))
+        if base.shared or base.bits != 32:
+            return False
+        where = self.below(base, of[0].size - 1, of, mask)
+        for i, number in zip((low, high), neighbours(w, x.memory, base, where), strict=True):
+            env[i.results[0]] = registers(w, x.dtype, (1,), [(number,)])
+        return True
