@@ -16,6 +16,7 @@ from typing import Any
 from autobatch import transfer
 from autobatch.arguments import Bound, Order, order_of
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
+from autobatch.collecting import collecting_later
 from autobatch.data import Component, Examples
 from autobatch.errors import SourceError
 from autobatch.frontend.needs import Needed
@@ -249,6 +250,7 @@ class _Compiler:
     examples: Examples
     options: Options
 
+    @collecting_later
     def compile(self, asked: Request) -> Program:
         """Raises SourceError where the function does not compile, and Needed where an integer has to be static."""
         fun = self.planner.__wrapped__

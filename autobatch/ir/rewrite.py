@@ -31,6 +31,13 @@ class Fresh:
     def __init__(self, module: Module) -> None:
         self._next = 1 + max((v.id for v in _all_values(module)), default=-1)
 
+    @staticmethod
+    def behind(values: Iterable[Value]) -> Fresh:
+        """A source of values that are none of these."""
+        fresh = Fresh(Module(()))
+        fresh._next = 1 + max((v.id for v in values), default=-1)
+        return fresh
+
     def value(self, type: Type, hint: str = "") -> Value:
         self._next += 1
         return Value(self._next - 1, type, hint)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from autobatch.ir.core import Apply, Instruction, Literal, Module, Operand, Region, Value
 from autobatch.ir.ops import about
 from autobatch.ir.rewrite import copy_instruction, substitute, with_regions
+from autobatch.optimize.constants import known as known_constant
 
 
 def eliminate_common(module: Module) -> Module:
@@ -33,7 +34,10 @@ def _region(region: Region, known: dict[Hashable, tuple[Value, ...]], env: dict[
         if isinstance(instruction, Apply):
             new = copy_instruction(instruction, env, None)
             assert isinstance(new, Apply)
-            key = _key(new)
+            if (constant := known_constant(new)) is not None:
+                env[instruction.results[0]] = constant
+                continue
+            key = key_of(new)
             if key is not None and key in known:
                 env.update(zip(instruction.results, known[key], strict=True))
                 continue
@@ -49,7 +53,7 @@ def _region(region: Region, known: dict[Hashable, tuple[Value, ...]], env: dict[
     return Region(region.args, tuple(body), tuple(substitute(r, env) for r in region.results))
 
 
-def _key(instruction: Apply) -> Hashable | None:
+def key_of(instruction: Apply) -> Hashable | None:
     """What makes two operations one, or None for those that must stay apart."""
     op = instruction.op
     if not op.is_jax and (about(op).effect or op.name in ("undefined", "make", "seed")):

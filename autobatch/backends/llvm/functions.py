@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autobatch.backends.llvm.text import Function, broadcast
+from autobatch.backends.llvm.text import Function, broadcast, splat
 
 EXP = (0.499999934124816, 0.16666520107739446, 0.041668394214996886, 0.008368780418595751, 0.0013814466856635111)
 """exp(r) = 1 + r + r^2 P(r) for |r| <= ln(2) / 2."""
@@ -71,7 +71,7 @@ class Vectors:
 
     def all_of(self, type: str, number: str) -> str:
         """A vector of equal constants."""
-        return number if self.lanes == 1 else f"<{', '.join([f'{type} {number}'] * self.lanes)}>"
+        return number if self.lanes == 1 else splat(type, number)
 
     def vector(self, type: str) -> str:
         """As many of a type as there are lanes."""

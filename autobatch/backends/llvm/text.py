@@ -196,8 +196,15 @@ class Function:
         self.block(done, falls=False)
 
 
+def splat(scalar: str, number: str) -> str:
+    """A vector of equal constants, of whichever length the place of it has (LLVM 18 or later)."""
+    return f"splat ({scalar} {number})"
+
+
 def broadcast(f: Function, lanes: int, scalar: str, value: str) -> str:
     """A vector of equal elements."""
+    if not value.startswith("%"):
+        return splat(scalar, value)
     single = f.let(f"insertelement <{lanes} x {scalar}> poison, {scalar} {value}, i64 0")
     of = f"<{lanes} x {scalar}>"
     return f.let(f"shufflevector {of} {single}, {of} poison, <{lanes} x i32> zeroinitializer")

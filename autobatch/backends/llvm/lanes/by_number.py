@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from autobatch.backends.llvm.lanes.floats import FLOATS, whole_power
+from autobatch.backends.llvm.lanes.folding import whole
 from autobatch.backends.llvm.lanes.halves import narrowed, widened
 from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
@@ -40,6 +41,9 @@ def _remainder(w: Writer, op: Op, a: Number, b: Number) -> Number:
 def _whole_division(w: Writer, what: str, a: Number, b: Number) -> Number:
     """As XLA has it: by zero the quotient is -1 and the remainder the dividend; the least number by -1 is itself and
     leaves nothing. No lane may trap, so those divide by 1."""
+    name = f"{'s' if a.is_signed else 'u'}{what}"
+    if b.shared and whole(b.text) not in (None, 0, -1):
+        return w.instruction(name, a, b)
     one, minus = w.constant(1, a.dtype), w.constant(-1, a.dtype)
     by_zero = w.instruction("icmp eq", b, w.constant(0, a.dtype), "bool")
     unsafe = by_zero
@@ -47,7 +51,7 @@ def _whole_division(w: Writer, what: str, a: Number, b: Number) -> Number:
         least = w.constant(-(1 << (a.bits - 1)), a.dtype)
         beyond = w.both(w.instruction("icmp eq", a, least, "bool"), w.instruction("icmp eq", b, minus, "bool"))
         unsafe = w.instruction("or", by_zero, beyond)
-    found = w.instruction(f"{'s' if a.is_signed else 'u'}{what}", a, w.select(unsafe, one, b))
+    found = w.instruction(name, a, w.select(unsafe, one, b))
     if what == "div":
         return w.select(by_zero, minus, found)  # of unsigned numbers the largest: the same bits
     return w.select(by_zero, a, found)

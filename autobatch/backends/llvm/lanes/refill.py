@@ -89,7 +89,7 @@ def why(whole: Region, asked: bool | None = None) -> str:
     found = _split(whole, asked)
     if isinstance(found, str):
         return found
-    if _asked(whole, asked):
+    if asked_in(whole, asked):
         return "asked for"
     return f"a turn has {work(found.loop.body)} operations or more, {len(found.front) + len(found.behind)} stand beside"
 
@@ -99,14 +99,15 @@ def holds_loop(whole: Region) -> bool:
     return any(isinstance(i, While) for i in walk(dissolved(whole)))
 
 
-def _asked(whole: Region, asked: bool | None) -> bool | None:
+def asked_in(whole: Region, asked: bool | None = None) -> bool | None:
+    """Does a masked operation of a region say that lanes are refilled, or not?"""
     held = (i.op for i in whole.body if isinstance(i, Apply) and i.op.name == "masked" and not i.op.is_jax)
     return next((r for r in map(refill_of, held) if r is not None), asked)
 
 
 def _split(whole: Region, asked: bool | None) -> Split | str:
     """The split, or why there is none."""
-    asked = _asked(whole, asked)
+    asked = asked_in(whole, asked)
     if asked is False:
         return "refill=False is asked for"
     region = dissolved(whole)

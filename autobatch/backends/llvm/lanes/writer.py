@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.llvm.functions import INTRINSICS, Vectors, text_of
+from autobatch.backends.llvm.lanes.folding import of_bools, of_integers
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function, broadcast
 
@@ -121,9 +122,20 @@ class Writer:
 
     def instruction(self, name: str, a: Number, b: Number, dtype: str | None = None) -> Number:
         """`name` of two numbers of one type. `dtype`: of the result, where it is another."""
+        if a.shared and b.shared and (known := self.known(name, a, b, dtype)) is not None:
+            return known
+        if a.dtype == "bool" and (found := of_bools(name, a.text, b.text)) is not None:
+            return a if found == a.text else b if found == b.text else self.constant(found == "true", "bool")
         (a, b), shared = self.together(a, b)
         found = self.f.let(f"{name} {self.type_of(a.dtype, shared)} {a.text}, {b.text}")
         return Number(found, dtype or a.dtype, shared)
+
+    def known(self, name: str, a: Number, b: Number, dtype: str | None) -> Number | None:
+        """The constant that an instruction on two integers is; None where it is none."""
+        if a.is_float or a.dtype == "bool" or a.dtype in HALVES:
+            return None
+        found = of_integers(name, a.text, b.text, a.bits)
+        return None if found is None else Number(found, dtype or a.dtype, True)
 
     def cast(self, name: str, x: Number, dtype: str) -> Number:
         to = self.type_of(dtype, x.shared)
@@ -131,6 +143,8 @@ class Writer:
 
     def intrinsic(self, name: str, *xs: Number, dtype: str | None = None) -> Number:
         """An intrinsic of LLVM that is named by the type of its operands, and of its result where that is another."""
+        if len(xs) == 2 and all(x.shared for x in xs) and (known := self.known(name, *xs, dtype)) is not None:
+            return known
         held, shared = self.together(*xs)
         of = self.type_of(held[0].dtype, shared)
         to, suffix = of, self.suffix_of(held[0].dtype, shared)
@@ -175,6 +189,8 @@ class Writer:
     def select(self, mask: Number, a: Number, b: Number) -> Number:
         if a == b:
             return rounded(a)
+        if mask.text in ("true", "false"):
+            return rounded(a if mask.text == "true" else b)
         if mask.shared:
             (a, b), shared = self.together(a, b)
             of = self.type_of(a.dtype, shared)

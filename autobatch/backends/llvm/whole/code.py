@@ -16,7 +16,6 @@ from typing import Any
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.lifetimes import Lifetimes
-from autobatch.backends.llvm.lanes.likely import reads_of
 from autobatch.backends.llvm.lanes.ops import Environment, located, shape_of
 from autobatch.backends.llvm.lanes.pressure import most_at_once
 from autobatch.backends.llvm.lanes.program import (
@@ -30,7 +29,7 @@ from autobatch.backends.llvm.lanes.program import (
     finished,
 )
 from autobatch.backends.llvm.lanes.recursion import run_recursion
-from autobatch.backends.llvm.lanes.refill import Split, dissolved, refilled
+from autobatch.backends.llvm.lanes.refill import Split, asked_in, refilled
 from autobatch.backends.llvm.lanes.reverse import inner_gradient
 from autobatch.backends.llvm.lanes.tensors import Tensor, kept
 from autobatch.backends.llvm.lanes.widths import widest
@@ -144,11 +143,11 @@ def _wider(whole: Whole) -> Iterator[int]:
     other waits. Where twice the numbers are more than twice the registers it waits for memory instead. (Of Mandelbrot's
     loop it takes two thirds of the time, of noise, which holds 27 numbers at once, four fifths.) A long function has
     many chains already, and twice the instructions would take the compiler twice the time."""
-    if sum(1 for _ in walk(whole.region)) > MANY:
+    if sum(1 for _ in walk(whole.forward)) > MANY:
         return
     varying, target = _varying(whole), machine_code.host().target
     recursive = any(isinstance(i, Apply) and i.op.name == "blocks" for i in walk(whole.region))
-    if not recursive and most_at_once(whole.region, varying) <= target.registers:
+    if not recursive and most_at_once(whole.forward, varying) <= target.registers:
         yield from (2 * n for n in widths(whole) if n > 1)
 
 
@@ -160,7 +159,7 @@ def _program(signature: Signature, width: int, whole: Whole, sites: bool) -> Pro
     f = Function("")
     gang = Gang(Writer(f, width), signature, Direct())
     failed = f.slot(0)
-    split = Split.of(whole.region) if width > 1 else None
+    split = Split.of(whole.forward, asked_in(whole.region)) if width > 1 else None
     if split is None:
         Rows(gang, "%begin", "%end").run(_body(whole, sites, failed))
     else:
@@ -191,10 +190,7 @@ def _body(whole: Whole, sites: bool, failed: str) -> Body:
 
 def region_of(gang: Gang, whole: Whole, xs: Sequence[Tensor]) -> list[Tensor]:
     """The results of a region in the lanes of a gang."""
-    region = dissolved(whole.region)  # checks of straight code are masked operations of their own
-    if reads_of(region) is None:
-        region = whole.region
-    return _Control(gang, whole.constants, Lifetimes()).once(region, xs, {}, gang.mask)
+    return _Control(gang, whole.constants, Lifetimes()).once(whole.forward, xs, {}, gang.mask)
 
 
 def _notice(w: Writer, failed: str, results: Sequence[Tensor], mask: Number | None) -> None:

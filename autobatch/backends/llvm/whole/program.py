@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from autobatch.backends.llvm.lanes.refill import Split, holds_loop, why
+from autobatch.backends.llvm.lanes.refill import Split, asked_in, holds_loop, why
 from autobatch.backends.llvm.whole.code import Made, write
 from autobatch.backends.llvm.whole.gradient import write_gradient
 from autobatch.backends.llvm.whole.region import Whole, whole_function
@@ -53,11 +53,12 @@ class WholeProgram(Executable):
     @property
     def refilling(self) -> str | None:
         """What becomes of a lane whose row is done, and why; None where no loop is a lane's own."""
-        region = self.whole.region
+        region, asked = self.whole.forward, asked_in(self.whole.region)
         if self.width == 1 or not holds_loop(region):
             return None
-        done = "a row that is done makes room for the next" if Split.of(region) else "each until its last one is done"
-        return f"{done}: {why(region)}"
+        refills = Split.of(region, asked) is not None
+        done = "a row that is done makes room for the next" if refills else "each until its last one is done"
+        return f"{done}: {why(region, asked)}"
 
     def gradient(self, output: int, wrt: tuple[int, ...]) -> Executable | None:
         """The derivative of result `output`, each row weighted by an operand more, by the operands `wrt`: of what

@@ -11,7 +11,8 @@ programs of blocks. No host has looked at any number: whatever a batched number 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from autobatch.errors import UnsupportedError
@@ -20,6 +21,7 @@ from autobatch.ir.core import Apply, Call, For, Instruction, Map, Module, Region
 from autobatch.ir.ops import OWN
 from autobatch.ir.printer import print_module
 from autobatch.ir.types import Array, Type
+from autobatch.optimize.forward import forward
 from autobatch.runtime.schema import ColumnInput, WordInput
 from autobatch.source import Span
 
@@ -38,12 +40,17 @@ class Whole:
     shared: int
     constants: tuple[Any, ...]
     columns: frozenset[Value] = frozenset()
+    module: Module | None = field(default=None, repr=False)
+    """What it was made of."""
 
     def __str__(self) -> str:
         """The region as a function."""
-        return self.text
+        return "" if self.module is None else print_module(self.module)
 
-    text: str = ""
+    @cached_property
+    def forward(self) -> Region:
+        """The region that code is written of which takes no derivatives."""
+        return forward(self.region)
 
     @property
     def walks_examples(self) -> bool:
@@ -89,7 +96,7 @@ def whole_function(module: Module, inputs: Sequence[ColumnInput | WordInput] = (
     region = Region((*module.shared, *entry.region.args), entry.region.body, entry.region.results)
     last = module.shared[len(module.shared) - len(inputs) :]
     columns = frozenset(v for v, x in zip(last, inputs, strict=True) if isinstance(x, ColumnInput) and x.shared is None)
-    return Whole(region, len(module.shared), module.constants, columns, print_module(module))
+    return Whole(region, len(module.shared), module.constants, columns, module)
 
 
 def _check_type(type: Type, span: Span, what: str, of_all: bool = False) -> None:
