@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
+from autobatch.backends.llvm.whole import code
 from autobatch.testing import check_equivalence
 from tests.properties import strategies as draws
 from tests.properties.test_equivalence import CASES, SIZE, check
@@ -251,13 +252,42 @@ def chained(*values):
     return made
 
 
-class TestRecursion:
-    """A recursion over what each example has for itself runs row after row, on the native stack as far as that goes."""
+def apart(c):
+    """Lanes that disagree call different functions."""
+    if c.next is None:
+        return c.value
+    return total(c.next) * 2.0 if c.value > 0 else c.value + apart(c.next)
 
-    def test_one_row_after_another(self):
+
+def together(c):
+    """Lanes that disagree call one function, each with what it has computed before."""
+    if c.next is None:
+        return c.value
+    if c.value > 1.0:
+        scale = c.value * 3.0
+        return scale * together(c.next) + scale
+    return c.value - together(c.next)
+
+
+class TestRecursion:
+    """A recursion over what each example has for itself, on the native stack as far as that goes."""
+
+    def test_lanes_that_part_run_one_after_another(self):
         deep, flat = [chained(1.0), chained(2.0, 3.0)], [[1.0], [2.0, 3.0]]
-        assert ab.batched(total, backend="llvm").lower(deep).compile().executable.width == 1
+        widths = {f: ab.batched(f, backend="llvm").lower(deep).compile().executable.width for f in (total, together)}
+        assert min(widths.values()) > 1
+        assert ab.batched(apart, backend="llvm").lower(deep).compile().executable.width == 1
         assert ab.batched(added, backend="llvm").lower(flat).compile().executable.width > 1
+
+    @pytest.mark.parametrize("fun", [total, apart, together])
+    def test_the_same_alone(self, fun, monkeypatch):
+        rng = np.random.default_rng(0)
+        chains = [chained(*rng.uniform(-1, 2, n).astype(np.float32).tolist()) for n in rng.integers(1, 9, 40)]
+        f = ab.batched(fun, backend="llvm")
+        found = f(chains)
+        np.testing.assert_allclose(found, f.loop(chains), rtol=1e-5)
+        monkeypatch.setattr(code, "widths", lambda whole: iter([1]))
+        np.testing.assert_array_equal(ab.batched(fun, backend="llvm")(chains), found)
 
     def test_deeper_than_the_native_stack(self):
         f = ab.batched(total, backend="llvm", options={"max_depth": 200_000})

@@ -16,6 +16,7 @@ from autobatch.backends.llvm.lanes.activations import Activations
 from autobatch.backends.llvm.lanes.blocks import run_program
 from autobatch.backends.llvm.lanes.handing import Table, is_large, is_shared, of_lane
 from autobatch.backends.llvm.lanes.masked_regions import FAILED, LEFT, LIMIT, bits
+from autobatch.backends.llvm.lanes.melding import melded
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.tensors import (
@@ -53,7 +54,7 @@ class _Recursion:
         self.program: BlockProgram = op["program"]
         self.xs = [kept(self.w, x) for x in xs]
         self.mask = self.w.spread(self.w.constant(True, "bool")) if mask is None else mask
-        functions = self.program.structured
+        functions = self.program.structured if gang.w.width == 1 else melded(self.program.structured)
         if any(is_large(x.type) for f in functions for x in f.region.results):
             raise RefusedError("a recursion of a gang that returns large arrays")
         inputs: tuple[Value, ...] = (*self.program.parameters, *self.program.captured)

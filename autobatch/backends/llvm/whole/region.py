@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from autobatch.backends.llvm.lanes.melding import melded, parts
 from autobatch.errors import UnsupportedError
 from autobatch.ir.blocks import BlockProgram
 from autobatch.ir.core import Apply, Call, For, Instruction, Map, Module, Region, Value, walk
@@ -54,9 +55,8 @@ class Whole:
 
     @property
     def walks_examples(self) -> bool:
-        """Does a recursion walk over what each example has for itself? Then its calls depend on that alone, and lanes
-        of a gang would hardly ever be in one place: a row by itself takes a quarter of the time, of expression trees
-        with ten operations."""
+        """Does a recursion walk over what each example has for itself, and part at the calls that it makes? Then lanes
+        of a gang would hardly ever be in one place, and a row by itself is faster."""
         return any(map(self._walks, walk(self.region)))
 
     def _walks(self, i: Instruction) -> bool:
@@ -66,7 +66,8 @@ class Whole:
         inputs = (*program.parameters, *program.captured)
         held = {v for v, x in zip(inputs, i.operands, strict=True) if x in self.columns}
         inside = (j for f in program.structured for j in walk(f.region))
-        return any(isinstance(j, Apply) and j.op.name == "take_row" and j.operands[0] in held for j in inside)
+        reads = any(isinstance(j, Apply) and j.op.name == "take_row" and j.operands[0] in held for j in inside)
+        return reads and parts(melded(program.structured))
 
 
 def whole_function(module: Module, inputs: Sequence[ColumnInput | WordInput] = ()) -> Whole:
