@@ -24,7 +24,7 @@ from autobatch import native, on_gpu, plain, transfer
 from autobatch.arguments import Bound, Entries, Slot, bind, positions_of, read_axes
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
-from autobatch.data import Known, fixed_by, gather
+from autobatch.data import Examples, Known, fixed_by, gather
 from autobatch.errors import BatchError, SourceError
 from autobatch.exporting import PLATFORMS, Calling
 from autobatch.grouped import GroupedBatch, whole_arrays
@@ -44,7 +44,7 @@ from autobatch.sharing import Sharing
 from autobatch.specialisations import Request, Specialisations
 from autobatch.specialise import Program
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
-from autobatch.traces.calls import Asked, Traced, deeply
+from autobatch.traces.calls import Asked, Traced
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -251,12 +251,12 @@ class Batched(Generic[P, R]):
             given, kwargs = on_gpu.adopted((given, dict(kwargs)))
         return bind(self._name, self._signature, self._entries, self.settings.static, given, kwargs, self._positions)
 
-    def programs(self, bound: Bound) -> Tree:
-        """The programs of a call, for its derivatives."""
+    def programs(self, bound: Bound, moving: bool) -> Tree:
+        """The programs of a call, for its derivatives. `moving`: by batched arguments too."""
         chosen = self.options()
 
         def prepared(part: Bound) -> Leaf:
-            found = self.prepare(part, chosen, runs=True)
+            found = self.prepare(part, chosen, runs=True, moving=moving)
             found.refuse_failures()
             return Leaf(found, found.bound or part)
 
@@ -298,9 +298,12 @@ class Batched(Generic[P, R]):
         by_shape.apart = True
         return [(part.members, part.result) for part in by_shape.run(bound)]
 
-    def prepare(self, bound: Bound, chosen: Options | None = None, runs: bool = False) -> Prepared:
+    def prepare(
+        self, bound: Bound, chosen: Options | None = None, runs: bool = False, moving: bool = False
+    ) -> Prepared:
         """Find or compile the program for the types of a call, and its tables. `runs`: nothing but to run it, for which
-        machine code that is the whole function needs no tables. What does not compile is traced, where it can be."""
+        machine code that is the whole function needs no tables. `moving`: batched arguments are differentiated by. What
+        does not compile is traced, where it can be."""
         chosen = chosen or self.options()
         refused: Exception | None = None
         if not self._traces.knows(bound):
@@ -311,15 +314,15 @@ class Batched(Generic[P, R]):
                     raise
                 refused = error
         settings = replace(self.settings, in_axes=(None, 0), static=frozenset())
-        asked = Asked(self._name, self.__wrapped__, bound, refused, self.settings.on_error == "mask")
-        call = self._traces.call(asked, self.planner, self.settings, lambda main: Batched(main, settings))
-        over = call.function.bound(call.args, {})
-        try:
-            with deeply():
-                found: Prepared = call.function.prepare(over, replace(chosen, trace=False), runs)
-        except SourceError as error:
-            raise call.refused(error) from error
-        return replace(found, bound=over, ready=replace(found.ready, failures=call.failures or found.ready.failures))
+
+        def over(main: Callable[..., Any]) -> Batched[..., Any]:
+            return Batched(main, settings)
+
+        def examples() -> Examples:
+            return gather(self._name, bound.slots, self._known, self._declared, self.planner)
+
+        asked = Asked(self, bound, refused, chosen, runs and not moving, over, examples)
+        return self._traces.call(asked, moving)
 
     def learn(self, schema: Schema) -> None:
         """Know the types of one batched argument from now on: batches that show less are of these types, too."""
@@ -374,7 +377,7 @@ class Batched(Generic[P, R]):
 
     def specialisations_for(self, group: Group) -> tuple[Program, ...]:
         """The programs that this function has for such examples; batches are planned for all of them."""
-        return self._cache.for_group(group)
+        return (*self._cache.for_group(group), *self._traces.for_group(group))
 
     def _declared(self, slot: Slot) -> Declared:
         """What the annotation of the parameter that a slot is says; None where there is none."""

@@ -112,6 +112,10 @@ class Examples:
             made = program.array_tables(self.count)
         else:
             made = self._planned(program)
+        return self.with_arrays(made, program)
+
+    def with_arrays(self, made: Ready, program: Program) -> Ready:
+        """What the executable reads, with the arrays of this call in their tables."""
         if not self.arrays and not self.checks:
             return made
         given = {program.array_table(k): raw(array) for k, array in self.arrays.items()}

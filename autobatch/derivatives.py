@@ -54,7 +54,7 @@ def vjp(f: Function, *args: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]
     if (batched := _batched(f)) is None:
         return traced.vjp(f, args, what)
     selection = _select(batched, batched.bound(args, {}), range(len(args)), len(args))
-    found = Linear(_name(f), batched.programs(selection.bound), selection, what)
+    found = Linear(_name(f), batched.programs(selection.bound, bool(selection.slots)), selection, what)
     return found.result, found.pull
 
 
@@ -129,7 +129,7 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, spa
                     )
                 _refuse_without(_holds_floats(selection, form), what, k, args[k])
             result, found = linear.with_gradient(
-                _name(f), batched.programs(selection.bound), selection, has_aux, what, sparse
+                _name(f), batched.programs(selection.bound, bool(selection.slots)), selection, has_aux, what, sparse
             )
         return result, found[0] if _is_one(argnums) else tuple(found)
 
@@ -159,7 +159,7 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[A
     if (batched := _batched(f)) is None:
         return traced.pushed(f, primals, tangents, what)
     selection = _select(batched, batched.bound(tuple(primals), {}), range(len(primals)), len(primals))
-    tree = batched.programs(selection.bound)
+    tree = batched.programs(selection.bound, bool(selection.slots))
     return linear.pushed(tree, linear.tangents_of(tree, selection, tangents, what))
 
 
@@ -179,7 +179,7 @@ def hvp(f: Function, args: Sequence[Any], tangents: Sequence[Any], argnums: Argn
     else:
         every = _select(batched, batched.bound(tuple(args), {}), range(len(args)), len(args))
         selection = _select(batched, every.bound, chosen, len(args))
-        tree = batched.programs(selection.bound)
+        tree = batched.programs(selection.bound, bool(selection.slots))
         moved = linear.tangents_of(tree, every, tangents, what)
         found = linear.curvature(_name(f), tree, selection, moved, f"ab.hvp of {_name(f)}")
     return found[0] if _is_one(argnums) else tuple(found)

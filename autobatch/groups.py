@@ -293,6 +293,13 @@ class Group:
                 self._tables[program.fingerprint] = program.bind(self.plan(program))
             return self._tables[program.fingerprint]
 
+    def keep_plan(self, program: Specialised, plan: Plan) -> None:
+        """Let this be the plan for a program."""
+        with self._lock:
+            if program.fingerprint not in self._plans:
+                _keep_newest(self._plans)
+            self._plans[program.fingerprint] = plan
+
     def keep_tables(self, program: Specialised, tables: Tables, signature: Hashable) -> None:
         """Let executables read these tables of the plan: those of another size class."""
         with self._lock:

@@ -87,8 +87,9 @@ class Leaf:
         """The inputs that the chosen arguments are."""
         if self.given.bound is not None and selection.slots:
             raise UnsupportedError(
-                f"{self.given.function}: its structure is traced, so there is no derivative by batched arguments",
-                cure="differentiate by shared arguments, or write what is refused as the warning says",
+                f"{self.given.function}: its structure is traced, and derivatives by batched arguments are those of "
+                "packed examples, which these cannot be",
+                cure="ab.pack(examples) says why; differentiate by shared arguments, or change what it names",
             )
         shared = tuple(self.inputs[k] for k in selection.shared)
         slots = [s for s in self.bound.slots if s.index in selection.slots]

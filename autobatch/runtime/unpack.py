@@ -25,10 +25,24 @@ from autobatch.runtime.schema import Class, Field, ListStore, Store
 AnyArray = np.ndarray[Any, Any]
 
 
-def unpack(columns: Columns) -> list[Any]:
-    """The examples that were packed. Python numbers come back as such, arrays as NumPy arrays (copies), typed random
-    keys as JAX arrays."""
-    return _Unpacker(columns).run()
+class Numbers:
+    """What numbers of columns become: Python numbers as they were packed, arrays of NumPy (copies), typed random keys
+    of JAX."""
+
+    def each(self, type: Array, column: str, array: AnyArray, rows: AnyArray | None) -> list[Any]:
+        """The entries `array` of a column, which are its `rows`; None: all."""
+        return python_values(type, array)
+
+    def slices(self, type: Array, column: str, array: AnyArray, offsets: Sequence[int]) -> list[Any]:
+        """Arrays that are rows of a column, one behind the other."""
+        flat = array.copy()
+        rows = wrap_keys(flat, type.dtype) if type.dtype.startswith("key<") else flat
+        return [rows[a:b] for a, b in pairwise(offsets)]
+
+
+def unpack(columns: Columns, numbers: Numbers | None = None) -> list[Any]:
+    """The examples that were packed. `numbers`: what becomes of their numbers."""
+    return _Unpacker(columns, numbers or Numbers()).run()
 
 
 @dataclass(eq=False)
@@ -47,8 +61,8 @@ class _Form:
 
 
 class _Unpacker:
-    def __init__(self, columns: Columns) -> None:
-        self.columns = columns
+    def __init__(self, columns: Columns, numbers: Numbers) -> None:
+        self.columns, self.numbers = columns, numbers
         self.objects: dict[str, list[Any]] = {}
         self.lists: dict[str, list[Any]] = {}
 
@@ -109,7 +123,7 @@ class _Unpacker:
                     array = np.where(missing if rows is None else missing[rows], -1, array)
                 return [words[tag] if 0 <= tag < len(words) else None for tag in array.tolist()]
             case Array():
-                made = python_values(type, array)
+                made = self.numbers.each(type, column, array, rows)
         if mask is not None:
             missing = self.columns.arrays[mask] if rows is None else self.columns.arrays[mask][rows]
             return [None if none else value for value, none in zip(made, missing.tolist(), strict=True)]
@@ -130,9 +144,8 @@ class _Unpacker:
         if not items.from_array:
             return [[] for _ in offsets[1:]]
         assert isinstance(items.elem, Array)
-        flat = self.columns.arrays[f"{items.name}.#values"].copy()
-        rows = wrap_keys(flat, items.elem.dtype) if items.elem.dtype.startswith("key<") else flat
-        return [rows[a:b] for a, b in pairwise(offsets)]
+        column = f"{items.name}.#values"
+        return self.numbers.slices(items.elem, column, self.columns.arrays[column], offsets)
 
     def fill_lists(self, items: ListStore) -> None:
         column = f"{items.name}.#values"

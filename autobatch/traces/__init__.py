@@ -1,11 +1,15 @@
 """Traced structure: Python that no compiler lowers, run once per example with symbols in the place of numbers.
 
 calls        a call of a function whose structure is traced, as a call of the program over its traces
+outline      the arguments of a call without their numbers; one run of the function
 copying      an example again, with symbols where its floats are
 free         closures and globals that a function reads
 record       one run: the operations that it does on symbols, and what it returns
+structure    what all runs have shown, and the program over it
 classes      operations of all examples that are the same one, from the same place in the source
 compounds    classes that always come together become one
 dispatch     which function finds the value that an operand is
 source       the program over such records, as Python that the front end compiles
+links        where the numbers of traces lie in the columns of the examples
+over         the program over traces as one of the examples, whose numbers may move or be known under jax.jit alone
 """

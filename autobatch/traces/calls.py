@@ -1,103 +1,93 @@
 """A call of a function whose structure is traced, as a call of the program over its traces.
 
-f(p, xs)   ->   main((p["W"], p["b"]), [trace of xs[0], trace of xs[1], ...])
+f(p, xs)       ->   main((p["W"], p["b"]), [trace of xs[0], trace of xs[1], ...])
+f(p, batch)    ->   the same; traces of packed examples are kept with them
+under JAX      ->   the program over traces as one of the examples: `over.Over`
 """
 
 from __future__ import annotations
 
-import itertools
-import os
 import sys
-import sysconfig
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
-import numpy as np
 
 from autobatch import transfer
-from autobatch.arguments import Bound, Slot
+from autobatch.arguments import Bound
 from autobatch.batch import Batch
 from autobatch.cache import Bounded
-from autobatch.errors import ExampleError, Failure, PlanError, SourceError, StructureWarning, UnsupportedError
-from autobatch.groups import Group
-from autobatch.packing import pack_fresh
-from autobatch.plain import plainly
-from autobatch.sharing import Sharing
-from autobatch.source import NOWHERE, Span
-from autobatch.traces.classes import Classes
-from autobatch.traces.compounds import Compounds
-from autobatch.traces.copying import Copier, rebuilt
+from autobatch.data import Examples
+from autobatch.errors import BatchError, Error, Failure, PlanError, SourceError, StructureWarning, UnsupportedError
+from autobatch.groups import TOKEN, Group, living_group
+from autobatch.ir.types import Array
+from autobatch.native import Place
+from autobatch.options import Options
+from autobatch.prepared import Prepared
+from autobatch.ready import Ready
+from autobatch.runtime.columns import Columns
+from autobatch.source import NOWHERE
 from autobatch.traces.free import Free
-from autobatch.traces.record import Items, Kinds, Leaf, Run, UserCode, record
-from autobatch.traces.source import Row, Source, Writer, examples
-
-ASKED = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError,
-         jax.errors.TracerBoolConversionError, jax.errors.TracerIntegerConversionError)  # fmt: skip
-"""What JAX raises where Python asks a symbol for its value."""
-
-
-Make = Callable[[Callable[..., Any]], Any]
-
-
-class _Symbols(Sharing):
-    """Shared values with symbols in the place of their arrays and floats."""
-
-    def __init__(self, name: str, symbols: Sequence[Any] | None) -> None:
-        super().__init__(name)
-        self.symbols = symbols
-
-    def leaf(self, value: Any, name: str) -> Any:
-        made = super().leaf(value, name)
-        k = len(self.leaves) - 1
-        if isinstance(value, (int, np.integer, np.bool_)) or _is_table(value):
-            return value, made[1]
-        return (value if self.symbols is None else self.symbols[k]), made[1]
-
-
-def _is_table(value: Any) -> bool:
-    """Is it an array of integers that Python may read?"""
-    return isinstance(value, np.ndarray) and value.dtype.kind in "biu"
-
-
-@dataclass
-class Call:
-    """A call of the program over traces, `function(*args)`. `failures`: the examples that failed while they were
-    traced, which are rows that fail there."""
-
-    name: str
-    function: Any
-    args: tuple[Any, ...]
-    failures: tuple[Failure, ...] = ()
-    because: Exception | None = None
-
-    def refused(self, error: SourceError) -> Exception:
-        """What to raise where the program over traces does not compile."""
-        if self.because is not None:
-            self.because.add_note(f"As its structure is traced: {error.message}")
-            return self.because
-        return UnsupportedError(f"{self.name}: its structure is traced, and {error.message}", NOWHERE, error.cure)
-
-
-@dataclass
-class _Kept:
-    """The traces of packed examples. `free`, `decided`: what else they depend on."""
-
-    free: Free
-    decided: Any
-    function: Any
-    rows: Batch
-    failures: tuple[Failure, ...]
-
+from autobatch.traces.links import Links, Origins, refuses_references
+from autobatch.traces.outline import PACKAGE, Outline
+from autobatch.traces.over import Over, TracedPlan, without_words
+from autobatch.traces.structure import Kept, Make, Structure, Tracing
 
 STRUCTURES = 32
 """For so many types of its arguments a function remembers what its structure is."""
+
+PROGRAMS = 16
+"""So many programs over traces a function keeps as programs of its examples."""
+
+
+class Function(Protocol):
+    """A batched function, as far as its traces know it."""
+
+    __name__: str
+    __wrapped__: Callable[..., Any]
+    planner: Any
+    settings: Any
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A call that is to be traced. `refused`: what the compiler said, for the first one. `runs`: nothing but to run it.
+    `over` makes another function batched like this one, for the program over traces; `examples` packs the call's."""
+
+    function: Function
+    bound: Bound
+    refused: Exception | None
+    chosen: Options
+    runs: bool
+    over: Make
+    examples: Callable[[], Examples]
+
+    @property
+    def masks(self) -> bool:
+        """May examples fail?"""
+        return bool(self.function.settings.on_error == "mask")
+
+    def prepared(self, function: Any, args: tuple[Any, ...]) -> Prepared:
+        """A call of the program over traces."""
+        bound = function.bound(args, {})
+        found: Prepared = function.prepare(bound, replace(self.chosen, trace=False), self.runs)
+        return replace(found, bound=bound)
+
+    def packed(self, moving: bool) -> Examples | None:
+        """Its examples, where they are packed, or have to be."""
+        traced = is_traced(self.bound)
+        if not (moving or traced or all(s.kind == "batch" for s in self.bound.slots)):
+            return None
+        try:
+            return self.examples()
+        except BatchError:
+            if traced:
+                raise
+            return None  # of objects that cannot be packed there are traces, but no derivatives
 
 
 class Traced:
@@ -107,152 +97,342 @@ class Traced:
         self.name = name
         self._lock = threading.RLock()
         self._structures: Bounded[Any, Structure] = Bounded(STRUCTURES)
+        self.overs: Bounded[Any, _Known] = Bounded(PROGRAMS)
         self._known: set[Any] = set()
 
     def knows(self, bound: Bound) -> bool:
         """Is a call like this one known not to compile?"""
         return bool(self._known) and bound.key in self._known
 
-    def call(self, asked: Asked, planner: Any, made_for: Any, make: Make) -> Call:
-        """A call as one of the program over its traces. `make` makes a function batched, for each `made_for`."""
+    def call(self, asked: Asked, moving: bool) -> Prepared:
+        """A call as one of the program over its traces. `moving`: batched arguments are differentiated by."""
         with self._lock:
-            sharing = asked.sharing
-            key = asked.bound.key, tuple(sharing.keys), tuple(sharing.types), transfer.x64(), id(made_for)
-            structure = self._structures.get_or_make(key, lambda: Structure(self.name, made_for, make))
-            try:
-                group, indices = _group(asked.bound, planner)
-                if group is None:
-                    rows, failures = asked.traced(structure)
-                    made = Call(self.name, structure.function(), (asked.leaves, rows), failures, asked.refused)
-                else:
-                    kept = self._kept(group, key, structure, asked)
-                    cut = kept.rows if indices is None else kept.rows[indices]
-                    failures = _taken(kept.failures, indices)
-                    made = Call(self.name, kept.function, (asked.leaves, cut), failures, asked.refused)
-            except _UnknownError:
-                raise asked.refused or PlanError(
-                    f"{self.name}: its structure is traced, and under jax.jit the examples are not known; call it "
-                    "outside, or close over what is computed here"
-                ) from None
+            call, examples = _Call(self, asked), asked.packed(moving)
+            if examples is None:
+                made = call.afresh()
+            elif moving or is_traced(asked.bound):
+                made = call.linked(examples)
+            else:
+                made = call.packed(examples)
             if asked.refused is not None:
                 self._known.add(asked.bound.key)
                 _warn(self.name, asked.refused)
             return made
 
-    def _kept(self, group: Group, key: Any, structure: Structure, asked: Asked) -> _Kept:
-        """The traces of packed examples, which are made again only where something that they depend on has changed."""
-        decided = tuple(_decided(x) for x in asked.sharing.leaves)
-        found: _Kept | None = group.traced.get((self, key))
-        if found is None or found.decided != decided or not found.free.is_same(asked.free):
-            rows, failures = asked.all_of(group).traced(structure)
-            inner = structure.function()
-            found = _Kept(asked.free, decided, inner, inner.pack(rows), failures)
-            group.traced.put((self, key), found)
-        return found
+    def structure(self, key: Any, asked: Asked) -> Structure:
+        settings = asked.function.settings
+        whole = key, transfer.x64(), id(settings)
+        return self._structures.get_or_make(whole, lambda: Structure(self.name, settings, asked.over))
+
+    def over(self, key: Any, make: Callable[[], _Known]) -> Over:
+        """The program of the examples with this key."""
+        return self.overs.get_or_make(key, make).program
+
+    def for_group(self, group: Group) -> tuple[Over, ...]:
+        """The programs that take such packed examples, which are traced here where they are not yet."""
+        with self._lock:
+            held = [known for _, known in self.overs.items()]
+            fit = [k for k in held if k.program.schema == group.schema and not k.program.origins.arrays]
+            found = [k.program for k in fit if k.width == group.width and k.call.plans(k.program, group)]
+            return tuple(sorted(found[:4], key=lambda p: p.fingerprint))
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A call that is to be traced. `refused`: what the compiler said, for the first one, raised again where not
-    structure alone decides. `masks`: examples may fail."""
+class _Known:
+    """A program of the examples, and how it was found. `free`: what it has read beside them, without arrays."""
 
-    name: str
-    function: Callable[..., Any]
-    bound: Bound
-    refused: Exception | None
-    masks: bool
-
-    @cached_property
-    def sharing(self) -> Sharing:
-        """Its shared values."""
-        made = Sharing(self.name)
-        self.bound.rebuild(lambda slot: None, made.raw)
-        return made
-
-    @cached_property
-    def free(self) -> Free:
-        """Its free variables."""
-        return Free(self.function, user_code())
+    program: Over
+    call: _Call
+    free: Free
 
     @property
-    def leaves(self) -> tuple[Any, ...]:
+    def width(self) -> int:
+        return len(self.program.components)
+
+
+def is_traced(bound: Bound) -> bool:
+    """Does JAX trace a batched argument?"""
+    return any(s.is_traced or (s.kind == "batch" and s.values.is_traced) for s in bound.slots)
+
+
+class _Call:
+    """One call. What stays of it, for examples that are traced later, holds none of its numbers."""
+
+    def __init__(self, traced: Traced, asked: Asked) -> None:
+        function = asked.function
+        self.traced, self.name, self.planner = traced, traced.name, function.planner
+        self.outline, self.leaves = Outline.of(self.name, function.__wrapped__, asked.bound)
+        self.free = self.outline.free()
+        structure = traced.structure(self.outline.key, asked)
+        self.tracing = Tracing(self.outline, structure, asked.refused, asked.masks)
+        self.key = self.outline.key, transfer.x64(), id(function.settings)
+        self.asked: Asked | None = asked
+
+    def lasting(self) -> _Call:
+        """The same without its numbers."""
+        made: _Call = object.__new__(_Call)
+        tracing = replace(self.tracing, refused=None)
+        made.__dict__.update(self.__dict__, asked=None, leaves=(), free=None, tracing=tracing)
+        return made
+
+    @property
+    def shared(self) -> tuple[Any, ...]:
         """What the program over traces shares: shared values, then arrays that are free variables."""
-        return (*self.sharing.leaves, *self.free.arrays.values())
+        return (*self.leaves, *self.free.arrays.values())
 
-    def all_of(self, group: Group) -> Asked:
-        """The same call for all examples of a group."""
-        bound = self.bound.with_slots(
-            lambda s: replace(s, kind="list", values=Batch(group, s.values.component).to_list())
-        )
-        return replace(self, bound=bound)
+    def prepared(self, function: Any, rows: Any, failures: Sequence[Failure]) -> Prepared:
+        """The call of the program over traces."""
+        assert self.asked is not None
+        args = (self.shared, rows)
+        try:
+            with deeply():
+                found = self.asked.prepared(function, args)
+        except SourceError as error:
+            raise self.refused(error) from error
+        return replace(found, ready=replace(found.ready, failures=tuple(failures) or found.ready.failures))
 
-    def traced(self, structure: Structure) -> tuple[list[Row], tuple[Failure, ...]]:
-        """A row for each example, and the examples that failed."""
-        slots = [_rows(s) for s in self.bound.slots]
-        first_hidden = len(self.sharing.leaves)
-        hidden = {id(x): first_hidden + k for k, x in enumerate(self.free.arrays.values())}
-        runs, failures, first = list[Run | None](), list[Failure](), None
-        for k in range(self.bound.size):
-            try:
-                given = [rows[k] for rows in slots]
-                runs.append(_run(self, given, hidden, structure.kinds))
-            except ASKED as error:
-                raise _asked(self.name, self.refused, error) from error
-            except UnsupportedError as error:
-                raise (self.refused or error) from error
-            except Exception as error:
-                failures.append(Failure(k, type(error).__name__, str(error), span_of(error)))
-                runs.append(None)
-                first = first or error
-        if len(failures) == self.bound.size and self.refused is not None:
-            self.refused.add_note(f"As plain Python, {failures[0]}")
-            raise self.refused from first
-        if failures and (not self.masks or len(failures) == self.bound.size):
-            raise ExampleError(failures) from first
-        return structure.rows(runs), tuple(failures)
+    def refused(self, error: SourceError) -> Exception:
+        """What to raise where the program over traces does not compile."""
+        because = self.tracing.refused
+        if because is not None:
+            because.add_note(f"As its structure is traced: {error.message}")
+            return because
+        return UnsupportedError(f"{self.name}: its structure is traced, and {error.message}", NOWHERE, error.cure)
+
+    # -- examples as they are given
+
+    def afresh(self) -> Prepared:
+        """A call whose examples are traced for it alone."""
+        assert self.asked is not None
+        rows, failures = self.tracing.rows(_values(self.asked.bound), self.free)
+        return self.prepared(self.tracing.structure.function(), rows, failures)
+
+    # -- packed examples
+
+    def packed(self, examples: Examples) -> Prepared:
+        """A call of packed examples, whose numbers are known."""
+        group = examples.on_host()
+        kept, indices = self.kept(group)
+        cut = kept.rows if indices is None else kept.rows[indices]
+        return self.prepared(kept.function, cut, _taken(kept.failures, indices))
+
+    def kept(self, group: Group) -> tuple[Kept, Any]:
+        """The traces of packed examples, made again only where something that they depend on has changed; and which of
+        them are meant."""
+        indices = None
+        if group.origin is not None and self.planner in group.origin[0].planners:
+            group, indices = group.origin
+        key, free = (self.traced, self.key), self.free or self.outline.free()
+        found: Kept | None = group.traced.get(key)
+        if found is None or not found.still_holds(self.outline.decided, free):
+            made = self.trace(group.columns, group.width, free)
+            found = replace(made, free=self.outline.free())  # which the function may have changed
+            group.traced.put(key, found)
+        return found, indices
+
+    def trace(self, columns: Columns, width: int, free: Free) -> Kept:
+        """Trace packed examples."""
+        held = Origins.of(None if refuses_references(columns.schema) else columns.schema, {})
+        examples = held.unpacked(columns)
+        values = [tuple(x) for x in examples] if width > 1 else [(x,) for x in examples]
+        rows, failures = self.tracing.rows(values, free)
+        function = self.tracing.structure.function()
+        return Kept(free, self.outline.decided, function, _linked(function, rows, held, columns), failures)
+
+    # -- the program over traces as one of the examples
+
+    def linked(self, examples: Examples) -> Prepared:
+        """A call whose numbers move, or are not known."""
+        assert self.asked is not None
+        self._refuse_unknown(examples)
+        if examples.leaves is not None and examples.group is None and is_traced(self.asked.bound):
+            if examples.arrays:
+                raise PlanError(
+                    f"{self.name}: its structure is traced, and under jax.jit arrays beside a Batch are no part of its "
+                    f"plan; pack them together: {self.name}.pack"
+                )
+            found = self._found(examples) or self._of_leaves(examples)
+        elif examples.width and not examples.arrays:
+            found = self._of_group(examples, examples.on_host())
+        else:
+            found = self._of_arrays(examples)
+        return found
+
+    def _refuse_unknown(self, examples: Examples) -> None:
+        for k, c in enumerate(examples.components):
+            is_number = isinstance(c.type, Array) and not c.type.is_integer and not c.type.is_bool
+            if c.traced and not is_number:
+                raise PlanError(
+                    f"{self.name}: its structure is traced, and {examples.names[k]} is an array of integers that JAX "
+                    f"traces, so they are not known; pass it in a Batch ({self.name}.pack), or call outside jax.jit"
+                )
+        if name := refuses_references(examples.schema):
+            raise UnsupportedError(
+                f"{self.name}: its structure is traced, and the numbers of a {name} do not move",
+                cure="give the numbers of the matrix as lists or arrays",
+            )
+
+    def over(self, prepared: Prepared, kept: Kept, examples: Examples) -> Over:
+        """The program of the examples, of a prepared call of the program over traces."""
+        arrays = {k: c.type for k, c in enumerate(examples.components) if c.array and isinstance(c.type, Array)}
+        origins = Origins.of(examples.schema if examples.width else None, arrays)
+        inner, lasting = prepared.program, self.lasting()
+
+        def make() -> _Known:
+            def trace(program: Over, components: tuple[Columns, ...]) -> TracedPlan:
+                return lasting.plan_later(program, kept.function, components)
+
+            over = Over(inner, self.planner, examples.components, origins, examples.schema, trace)
+            return _Known(over, lasting, kept.free.lasting())
+
+        key = inner.fingerprint, examples.components, examples.schema, self.outline.decided
+        return self.traced.over(key, make)
+
+    def _with(self, over: Over, ready: Ready, prepared: Prepared, examples: Examples) -> Prepared:
+        return replace(prepared, program=over, examples=examples, ready=ready, bound=None, operands=None)
+
+    def _inner(self, kept: Kept, indices: Any) -> Prepared:
+        cut = kept.rows if indices is None else kept.rows[indices]
+        return self.prepared(kept.function, cut, ()).with_tables()
+
+    def _of_group(self, examples: Examples, group: Group) -> Prepared:
+        kept, indices = self.kept(group)
+        prepared = self._inner(kept, indices)
+        over = self.over(prepared, kept, examples)
+        keep_plan(over, group, kept, self.planner)
+        return self._with(over, without_words(examples.ready(over)), prepared, examples)
+
+    def _found(self, examples: Examples) -> Prepared | None:
+        """The call of a batch that JAX traces, where its plan came with it."""
+        assert examples.leaves is not None and self.asked is not None
+        plans = {p.fingerprint for p in examples.leaves[1].plans}
+        for _, known in self.traced.overs.items():
+            over, call = known.program, known.call
+            if over.fingerprint in plans and call.is_like(self) and known.free.is_same(self.free):
+                ready = without_words(examples.ready(over))
+                chosen, out_axes = self.asked.chosen, self.asked.function.settings.out_axes
+                held = (over, examples, over.shared(self.shared), ready, out_axes, chosen.check_plans)
+                return Prepared(self.name, *held, place=Place(chosen.threads, chosen.stream))
+        return None
+
+    def is_like(self, other: _Call) -> bool:
+        """Have two calls the same structure, as far as their arguments say?"""
+        return self.key == other.key and self.outline.decided == other.outline.decided
+
+    def _of_leaves(self, examples: Examples) -> Prepared:
+        """A batch of which JAX traces the leaves: planned as the group that it is, or as one of its size class."""
+        assert examples.leaves is not None
+        leaves, form = examples.leaves
+        token = leaves.columns.get(TOKEN)
+        group = form.like() if form.like is not None else None
+        if token is not None and not isinstance(token, jax.core.Tracer):
+            group = living_group(int(token))
+        if group is None or self.planner not in dict(form.planners):
+            raise PlanError(
+                f"{self.name}: its structure is traced, and under jax.jit the examples are not known; plan the batch "
+                f"before: batch.plan({self.name})"
+            )
+        return self._of_group(replace(examples, group=None), group)
+
+    def _of_arrays(self, examples: Examples) -> Prepared:
+        """Examples that are arrays, and what is packed beside them: traced for this call."""
+        group = examples.on_host() if examples.width else None
+        arrays = {k: c.type for k, c in enumerate(examples.components) if c.array and isinstance(c.type, Array)}
+        origins = Origins.of(None if group is None else group.schema, arrays)
+        kept = self._trace_arrays(examples, origins, group)
+        prepared = self._inner(kept, None)
+        over = self.over(prepared, kept, examples)
+        columns, profile = (None, None) if group is None else (group.columns, group.own_profile)
+        plan = TracedPlan(prepared.program, kept.group, columns, profile, kept.failures)
+        made = examples.with_arrays(Ready(*over.bind(plan), plan.failures, plan), over)
+        return self._with(over, without_words(made), prepared, examples)
+
+    def _trace_arrays(self, examples: Examples, origins: Origins, group: Group | None) -> Kept:
+        packed = iter(_components(origins, group))
+        columns = []
+        for k, component in enumerate(examples.components):
+            if not component.array:
+                columns.append(next(packed))
+            elif k in origins.arrays:
+                columns.append(origins.rows_of(k, examples.count))
+            else:
+                columns.append(list(jax.device_get(examples.arrays[k])))
+        rows, failures = self.tracing.rows(list(zip(*columns, strict=True)), self.free)
+        function = self.tracing.structure.function()
+        held = None if group is None else group.columns
+        made = _linked(function, rows, origins, held, values=False)
+        return Kept(self.free, self.outline.decided, function, made, failures)
+
+    def plans(self, over: Over, group: Group) -> bool:
+        """Let a group have a plan for a program; false where it shows structure that the program does not know."""
+        try:
+            kept, _ = self.kept(group)
+        except Error:
+            return False  # a call of these examples says what is wrong with them
+        if kept.function.planner is not over.inner.planner:
+            return False
+        keep_plan(over, group, kept, self.planner)
+        return True
+
+    def plan_later(self, program: Over, function: Any, components: tuple[Columns, ...]) -> TracedPlan:
+        """The plan of examples that are met when a computation runs."""
+        group = Group(components[0])
+        kept = self.trace(components[0], 1, self.outline.free())
+        if kept.function is not function:
+            raise PlanError(f"{self.name}: the batch shows structure that none before it did; call the function again")
+        return TracedPlan(program.inner, kept.group, group.columns, group.own_profile, kept.failures)
 
 
-class Structure:
-    """What is known of the structure of a function for some types of its arguments, and the program over it."""
+def keep_plan(over: Over, group: Group, kept: Kept, planner: Any) -> None:
+    """Let the examples that were traced have their plan for a program."""
+    if group.origin is not None and planner in group.origin[0].planners:
+        group = group.origin[0]
+    plan = TracedPlan(over.inner, kept.group, group.columns, group.own_profile, kept.failures)
+    if not group.has_plan(over):
+        group.keep_plan(over, plan)
 
-    def __init__(self, name: str, made_for: Any, make: Make) -> None:
-        self.name, self.made_for, self._make = name, made_for, make
-        self.classes, self.compounds, self.kinds = Classes(), Compounds(), Kinds()
-        self._roots: dict[int, None] = {}
-        self._state: Any = None
-        self.source: Source | None = None
-        self._function: Any = None
-        self._samples: list[Run] = []
 
-    def function(self) -> Any:
-        """The program, batched. It knows the types of all rows that there have been, so that a batch which shows less
-        runs on the program that is there."""
-        assert self.source is not None
-        if self._function is None:
-            self._function = self._make(self.source.main)
-            self._function.learn(pack_fresh(self._rows(self._samples)).schema)
-        return self._function
+def _linked(
+    function: Any, rows: Sequence[Any], origins: Origins, columns: Columns | None, values: bool = True
+) -> Batch:
+    """Rows of traces, packed and planned for the program over them, with the numbers of the examples."""
+    packed: Batch = function.pack(rows)
+    group = packed.group()
+    held = group.columns
+    links = Links.find(held.schema)
+    if values and columns is not None:
+        held = links.with_values(held, [columns.arrays[o.name] for o in origins.columns])
+    made = Group(links.relative(held, origins, columns), group.width, group.planners)
+    return Batch(made)
 
-    def rows(self, runs: Sequence[Run | None]) -> list[Row]:
-        """Runs as rows of the program, which is made again where they show more than was known."""
-        known = [r for r in runs if r is not None]
-        found = self.classes.add(known)
-        self._samples += [known[k] for k in sorted(found.new)]
-        self.compounds.add(self.classes, found)
-        self._roots.update(dict.fromkeys(found.classes[found.roots].tolist()))
-        fails = any(r is None for r in runs) or (self.source is not None and self.source.fails)
-        state = (self.classes.version, tuple(self._roots), self.compounds.state, fails)
-        if self.source is None or self._state != state:
-            self.source = Writer(self.classes, self.compounds, list(self._roots), self.name, fails).write()
-            self._state, self._function = state, None
-        made = iter(examples(self.classes, self.compounds, self.source, found))
-        return [self.source.failed() if r is None else next(made) for r in runs]
 
-    def _rows(self, runs: Sequence[Run]) -> list[Row]:
-        """Runs that showed nothing new as rows."""
-        assert self.source is not None
-        found = self.classes.add(runs)
-        return examples(self.classes, self.compounds, self.source, found)
+def _components(origins: Origins, group: Group | None) -> list[list[Any]]:
+    """The packed arguments, each as a list of its examples."""
+    if group is None:
+        return []
+    found = origins.unpacked(group.columns)
+    return [list(x) for x in zip(*found, strict=True)] if group.width > 1 else [found]
+
+
+def _values(bound: Bound) -> list[tuple[Any, ...]]:
+    """The values of each example, one for each batched leaf, as they were given."""
+    found: list[Sequence[Any]] = []
+    for slot in bound.slots:
+        if slot.kind == "batch":
+            found.append(slot.values.to_list())
+        else:
+            found.append(list(jax.device_get(slot.leading())) if slot.kind == "array" else slot.values)
+    return list(zip(*found, strict=True))
+
+
+def _taken(failures: Sequence[Failure], indices: Any) -> tuple[Failure, ...]:
+    if indices is None or not failures:
+        return tuple(failures)
+    held = {f.index: f for f in failures}
+    return tuple(replace(held[k], index=n) for n, k in enumerate(indices.tolist()) if k in held)
+
+
+# ---- the user's call
 
 
 @contextmanager
@@ -268,85 +448,6 @@ def deeply() -> Iterator[None]:
 
 
 DEEP = 30_000
-
-PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
-
-
-class _UnknownError(Exception):
-    """The examples of a call are not known here."""
-
-
-def _group(bound: Bound, planner: Any) -> tuple[Group | None, Any]:
-    """The packed examples whose traces are kept, where all that is batched is packed; and which of them are meant."""
-    groups = [s.values.on_host if s.kind == "batch" else None for s in bound.slots]
-    group = groups[0]
-    if group is None or any(g is not group for g in groups):
-        return None, None
-    if group.origin is not None and planner in group.origin[0].planners:
-        origin, indices = group.origin
-        return origin, indices
-    return group, None
-
-
-def _taken(failures: Sequence[Failure], indices: Any) -> tuple[Failure, ...]:
-    if indices is None or not failures:
-        return tuple(failures)
-    held = {f.index: f for f in failures}
-    return tuple(replace(held[k], index=n) for n, k in enumerate(indices.tolist()) if k in held)
-
-
-def _decided(leaf: Any) -> Any:
-    """What Python sees of a shared value."""
-    if isinstance(leaf, (int, np.integer, np.bool_)):
-        return leaf
-    return leaf.tobytes() if _is_table(leaf) else None
-
-
-def _rows(slot: Slot) -> Sequence[Any]:
-    """The values of a batched leaf, one an example."""
-    if slot.is_traced or (slot.kind == "batch" and slot.values.is_traced):
-        raise _UnknownError
-    if slot.kind == "batch":
-        found: Sequence[Any] = slot.values.to_list()
-        return found
-    rows: Sequence[Any] = list(np.asarray(slot.leading())) if slot.kind == "array" else slot.values
-    return rows
-
-
-def _run(asked: Asked, rows: Sequence[Any], hidden: Mapping[int, int], kinds: Kinds) -> Run:
-    """Trace one example. `hidden`: the numbers of arrays that are free variables, by `id`."""
-    numbers: list[Any] = []
-    shared = asked.sharing.leaves
-
-    def note(x: Any) -> Any:
-        numbers.append(x)
-        return x
-
-    Copier(note).copy(list(rows))
-
-    def run(symbols: Sequence[Any]) -> tuple[list[Any], Any]:
-        sharing = _Symbols(asked.name, symbols[: len(shared)])
-        given = iter(symbols[len(shared) :])
-        copies = Copier(lambda _: next(given)).copy(list(rows))
-        place = {s.index: copy for s, copy in zip(asked.bound.slots, copies, strict=True)}
-        args, kwargs = asked.bound.rebuild(lambda slot: place[slot.index], sharing.raw)
-        leaves: list[Any] = []
-        return leaves, _flat(asked.function(*args, **kwargs), leaves)
-
-    with plainly():
-        return record(run, shared, numbers, hidden, user_code(), kinds)
-
-
-def _asked(name: str, refused: Exception | None, error: Exception) -> Exception:
-    """Python has asked for the value of a number: the compiler has to take the function, and says why it does not."""
-    span = span_of(error)
-    if refused is None:
-        return UnsupportedError(
-            f"{name}: its structure is traced, and here Python asks for a number that is computed", span,
-            "decide by integers and other structure, or select with jnp.where",
-        )  # fmt: skip
-    refused.add_note(f"Its structure cannot be traced either: Python asks for a computed number at {span}")
-    return refused
 
 
 def _warn(name: str, refused: Exception) -> None:
@@ -364,50 +465,3 @@ def _callers_level() -> int:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         level, frame = level + 1, frame.f_back
     return level
-
-
-# ---- results
-
-
-def _flat(result: Any, leaves: list[Any]) -> Any:
-    """The structure of a result, with a `Leaf` for each number."""
-    if isinstance(result, (bool, int, float, complex, np.ndarray, np.generic, jax.Array)):
-        leaves.append(result)
-        return Leaf(len(leaves) - 1)
-    if isinstance(result, list):
-        return Items(tuple(_flat(x, leaves) for x in result))
-    if isinstance(result, tuple):
-        parts = [_flat(x, leaves) for x in result]
-        return rebuilt(result, parts)
-    if type(result) is dict:
-        return {k: _flat(x, leaves) for k, x in result.items()}
-    if result is None or isinstance(result, str):
-        return result
-    raise UnsupportedError(
-        f"a result of type {type(result).__name__} of a function whose structure is traced", NOWHERE,
-        "return numbers, arrays, strings, and lists, tuples or dicts of them",
-    )  # fmt: skip
-
-
-# ---- places in the user's source
-
-
-@cache
-def user_code() -> UserCode:
-    """Code outside of Python, its packages, and this one."""
-    paths = sysconfig.get_paths()
-    return UserCode([PACKAGE, *(paths[k] + os.sep for k in ("stdlib", "purelib", "platlib")), "<frozen"])
-
-
-def span_of(error: BaseException) -> Span:
-    """The innermost line of the user in the traceback of an error."""
-    found, at = NOWHERE, error.__traceback__
-    user = user_code()
-    while at is not None:
-        code = at.tb_frame.f_code
-        if not code.co_filename.startswith(user.folders):
-            positions = next(itertools.islice(code.co_positions(), at.tb_lasti // 2, None), (None,) * 4)
-            line, end, column, stop = (x or 0 for x in positions)
-            found = Span(code.co_filename, at.tb_lineno, column + 1, end if line else 0, stop + 1)
-        at = at.tb_next
-    return found

@@ -16,7 +16,21 @@ from typing import Any
 import numpy as np
 
 from autobatch.traces.copying import rebuilt
-from autobatch.traces.record import Items, Kind, Known, Leaf, Operand, Out, Place, Rows, Run, Shared, Step, Uniform
+from autobatch.traces.record import (
+    Given,
+    Items,
+    Kind,
+    Known,
+    Leaf,
+    Operand,
+    Out,
+    Place,
+    Rows,
+    Run,
+    Shared,
+    Step,
+    Uniform,
+)
 
 RESULT = "result"
 WORD: tuple[tuple[int, ...], Any] = ((), "word")
@@ -55,6 +69,13 @@ class Slot:
             self.same = None
             return True
         return False
+
+    def see_given(self) -> bool:
+        """Meet a number of an example."""
+        if self.numbers and self.same is None:
+            return False
+        self.numbers, self.same = True, None
+        return True
 
     def see(self, producer: tuple[int, int]) -> bool:
         if producer in self.producers:
@@ -208,6 +229,8 @@ class Classes:
             return slot.see((int(found.classes[x.step]), x.number))
         if isinstance(x, Known):
             return slot.see_number(x.value)
+        if isinstance(x, Given):
+            return slot.see_given()
         if isinstance(x, Rows):
             return sum(slot.see((int(found.classes[step]), 0)) for step in x.steps) > 0
         return False
@@ -264,6 +287,8 @@ def _type_of(x: Operand, run: Run) -> Any:
     if isinstance(x, Out):
         of = run.steps[x.step].kind.outs[x.number]
         return of.shape, of.dtype
+    if isinstance(x, Given):
+        return x.shape, x.dtype
     if isinstance(x, Known):
         held = np.asarray(x.value)
         return held.shape, held.dtype

@@ -15,6 +15,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from autobatch.traces.record import Given
+
 ATOMS = (str, bytes, int, type(None), enum.Enum, type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType,
          types.MethodType, range, slice, np.random.Generator)  # fmt: skip
 """What is never copied: it holds no numbers, or nobody expects a copy of it."""
@@ -22,7 +24,7 @@ ATOMS = (str, bytes, int, type(None), enum.Enum, type, types.FunctionType, types
 
 def is_number(value: Any) -> bool:
     """Is it a float or complex number, or an array of such?"""
-    if isinstance(value, (float, complex)):
+    if isinstance(value, (float, complex, Given)):
         return True
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype.kind in "fcV" and value.dtype.names is None
@@ -56,7 +58,9 @@ class Copier:
     def shell(self, value: Any) -> Any:
         """A copy whose parts may still be missing."""
         if is_number(value):
-            return self._once(value, self.number) if not isinstance(value, (float, complex)) else self.number(value)
+            return (
+                self._once(value, self.number) if not isinstance(value, (float, complex, Given)) else self.number(value)
+            )
         if isinstance(value, ATOMS):
             return value
         if id(value) in self._made:

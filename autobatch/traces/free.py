@@ -51,6 +51,13 @@ class Free:
             return False
         return all(_equal(x, other.values[k]) for k, x in self.values.items())
 
+    def lasting(self) -> Free:
+        """The same with the types of its arrays alone."""
+        made: Free = object.__new__(Free)
+        made.values, made._user, made._seen = self.values, self._user, self._seen
+        made.arrays = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in self.arrays.items()}
+        return made
+
 
 def _function_of(value: Any) -> types.FunctionType | None:
     value = getattr(value, "__wrapped__", value)

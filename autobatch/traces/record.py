@@ -55,10 +55,27 @@ class Out:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """A number that Python knows. `given`: it is one of the example, on which nothing is computed ahead."""
+    """A number that Python knows."""
 
     value: Any
-    given: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """A number of the example. It lies in row `row` of the column `source`, from there on where rows of lists of
+    arrays are one array; -1: in none, and `value` is what it is."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    weak: bool
+    source: int = -1
+    row: int = 0
+    value: Any = None
+
+    @classmethod
+    def of(cls, value: Any) -> Given:
+        """A number that lies in no column."""
+        return cls(np.shape(value), jax.dtypes.result_type(value), _is_weak(value), value=value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +88,7 @@ class Uniform:
     number: int = 0
 
 
-Operand = Shared | Out | Known | Uniform
+Operand = Shared | Out | Known | Given | Uniform
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,14 +152,15 @@ class Rows:
 
 def record(
     run: Callable[[Sequence[Any]], Any],
-    shared: Sequence[Any],
-    numbers: Sequence[Any],
+    shared: Sequence[Given],
+    numbers: Sequence[Given],
     hidden: Mapping[int, int],
     user: UserCode,
     kinds: Kinds,
 ) -> Run:
     """Record `run(symbols)`: symbols of shared values, then of the numbers of an example. It returns leaves, as arrays,
-    and the structure that they stand in. `hidden`: the numbers of arrays that it reads as free variables, by `id`."""
+    and the structure that they stand in. `shared`: the types of shared values. `hidden`: the numbers of arrays that it
+    reads as free variables, by `id`."""
     structure: list[Any] = []
 
     def flat(*symbols: Any) -> list[Any]:
@@ -151,11 +169,10 @@ def record(
         found: list[Any] = leaves
         return found
 
-    given = [jax.ShapeDtypeStruct(np.shape(x), jax.dtypes.result_type(x), weak_type=_is_weak(x))
-             for x in (*shared, *numbers)]  # fmt: skip
+    given = [jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak) for x in (*shared, *numbers)]
     closed = jax.make_jaxpr(flat)(*given)
     reader = _Reader(user, kinds, hidden)
-    values: list[Operand] = [*(Shared(k) for k in range(len(shared))), *(Known(x, given=True) for x in numbers)]
+    values: list[Operand] = [*(Shared(k) for k in range(len(shared))), *numbers]
     leaves = reader.read(closed.jaxpr, closed.consts, values, (None, 0, ()))
     return Run(reader.steps, leaves, structure[0])
 
@@ -225,7 +242,7 @@ class _Reader:
             operands = (*operands, *(Known(int(k)) for k in more))
             types += (INTEGER,) * len(more)
         known = [x for x in operands if isinstance(x, Known)]
-        if len(known) == len(operands) and kind.size <= FOLDED and not any(x.given for x in known):
+        if len(known) == len(operands) and kind.size <= FOLDED:
             return self.kinds.folded(kind, [x.value for x in known], types)
         shared = tuple(x for x in operands if isinstance(x, (Shared, Uniform)))
         if shared and len(shared) == len(operands):

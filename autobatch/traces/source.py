@@ -18,6 +18,7 @@ import linecache
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
@@ -26,7 +27,7 @@ import numpy as np
 from autobatch.traces.classes import Classes, Instances, OpClass, Slot
 from autobatch.traces.compounds import Compound, Compounds
 from autobatch.traces.dispatch import Dispatch, Pool
-from autobatch.traces.record import Items, Known, Leaf, Shared, Uniform, spread
+from autobatch.traces.record import Given, Items, Known, Leaf, Shared, Uniform, spread
 from autobatch.traces.record import Rows as Rows_
 
 _numbers = itertools.count()
@@ -388,12 +389,12 @@ class Rows:
             at.__dict__[f"l{c.number}_{j}"] = [row(step) for step in x.steps]
             return
         if slot.is_data:
-            at.__dict__[f"k{c.number}_{j}"] = held(x.value, slot)
+            put_number(at, f"k{c.number}_{j}", x, slot)
             return
         name = f"a{c.number}_{j}"
-        if isinstance(x, Known):
+        if isinstance(x, (Known, Given)):
             number = at.__dict__[name] = self.source.rows[number_name(slot.type)]()
-            number.__dict__["value"] = held(x.value, slot)
+            put_number(number, "value", x, slot)
             return
         producer, out = of[x.step], x.number
         if self.classes.all[producer].uniform:
@@ -408,6 +409,25 @@ class Rows:
             picked.__dict__["of"] = row(x.step)
         else:
             at.__dict__[name] = row(x.step)
+
+
+SOURCE, ROW = "source_", "row_"
+"""What stands before the name of a field that is a number of the example, in those that say where it lies."""
+
+
+def put_number(at: Row, name: str, x: Known | Given, slot: Slot) -> None:
+    """A number as a field of a row, and where it lies: what lies in a column is zero here."""
+    lies = isinstance(x, Given) and x.source >= 0
+    at.__dict__[name] = _zero(*slot.type) if lies else held(x.value, slot)
+    if isinstance(slot.type[1], np.dtype) and slot.type[1].kind in "fcV":
+        at.__dict__[SOURCE + name] = x.source if isinstance(x, Given) else -1
+        at.__dict__[ROW + name] = x.row if isinstance(x, Given) else 0
+
+
+@cache
+def _zero(shape: tuple[int, ...], dtype: Any) -> Any:
+    made = np.zeros(shape, dtype)
+    return made if shape else made[()]
 
 
 def held(value: Any, slot: Slot) -> Any:

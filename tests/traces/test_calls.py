@@ -165,19 +165,6 @@ def test_failed_examples_are_masked() -> None:
     assert (only.index, only.kind) == (1, "KeyError")
 
 
-def test_what_is_known_under_jit_only_is_refused() -> None:
-    f = ab.batched(last)
-    f([[1.0, 2.0, 3.0]])
-    with pytest.raises(ab.PlanError, match=r"under jax\.jit"):
-        jax.jit(f)(ab.pack([[1.0, 2.0, 3.0]]).plan(f))
-
-
-def test_derivatives_by_the_examples_are_refused() -> None:
-    f = ab.batched(last)
-    with pytest.raises(ab.UnsupportedError, match="no derivative by batched arguments"):
-        ab.grad(f)([[1.0, 2.0, 3.0]])
-
-
 def test_integers_that_are_shared_decide() -> None:
     def powers(n: int, xs: list[float]) -> Any:
         held = dict(enumerate(xs))

@@ -1,0 +1,178 @@
+"""The arguments of a call without their numbers: with symbols in their place the function runs, once for each example.
+
+f({"W": array, "n": 3}, xs)   ->   ({"W": Input(0), "n": 3}, Slot)
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sysconfig
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from autobatch.arguments import Bound, Branch, Form, Raw, Slot
+from autobatch.errors import UnsupportedError
+from autobatch.ir.template import Input
+from autobatch.plain import plainly
+from autobatch.sharing import Sharing
+from autobatch.source import NOWHERE, Span
+from autobatch.traces.copying import Copier, rebuilt
+from autobatch.traces.free import Free
+from autobatch.traces.record import Given, Items, Kinds, Leaf, Run, UserCode, record
+
+PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
+
+
+class _Emptied(Sharing):
+    """Shared values with `Input` leaves in the place of their arrays and floats; what Python may look at stays."""
+
+    def leaf(self, value: Any, name: str) -> Any:
+        made = super().leaf(value, name)
+        return (value, made[1]) if is_seen(value) else made
+
+
+class _Filled(Sharing):
+    """Such values with symbols in the place of `Input` leaves."""
+
+    def __init__(self, name: str, symbols: Sequence[Any]) -> None:
+        super().__init__(name)
+        self.symbols = symbols
+
+    def share(self, value: Any, name: str) -> Any:
+        return (self.symbols[value.index], None) if isinstance(value, Input) else super().share(value, name)
+
+    def leaf(self, value: Any, name: str) -> Any:
+        return value, None
+
+
+def is_seen(value: Any) -> bool:
+    """May Python look at a shared value: is it an integer, or an array of NumPy of integers?"""
+    return isinstance(value, (int, np.integer, np.bool_)) or _is_table(value)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biu"
+
+
+@dataclass(frozen=True)
+class Outline:
+    """`bound`: the call, its shared values emptied. `shared`: the types of its shared numbers. `decided`: what Python
+    sees of them. `key`: what calls with the same structure have in common."""
+
+    name: str
+    function: Callable[..., Any]
+    bound: Bound
+    shared: tuple[Given, ...]
+    decided: tuple[Any, ...]
+    key: Any
+
+    @classmethod
+    def of(cls, name: str, function: Callable[..., Any], bound: Bound) -> tuple[Outline, list[Any]]:
+        """The outline of a call, and its shared numbers."""
+        sharing = _Emptied(name)
+        form_of: dict[int, Any] = {}
+        bound.rebuild(lambda slot: None, lambda raw: form_of.setdefault(id(raw), sharing.raw(raw)))
+
+        def emptied(form: Form) -> Form:
+            if isinstance(form, Branch):
+                return replace(form, children=tuple(map(emptied, form.children)))
+            if isinstance(form, Slot):
+                return replace(form, values=None)
+            return replace(form, value=form_of[id(form)])
+
+        made = replace(bound, forms={n: emptied(f) for n, f in bound.forms.items()}, slots=())
+        shared = tuple(replace(Given.of(x), value=None) for x in sharing.leaves)
+        decided = tuple(_decided(x) for x in sharing.leaves)
+        key = bound.key, tuple(sharing.keys), tuple(sharing.types)
+        return cls(name, function, made, shared, decided, key), sharing.leaves
+
+    def free(self) -> Free:
+        """The free variables of the function, as they are now."""
+        return Free(self.function, user_code())
+
+    def run(self, values: Sequence[Any], free: Free, kinds: Kinds) -> Run:
+        """Run one example; `values`: one for each batched leaf."""
+        numbers: list[Given] = []
+
+        def note(x: Any) -> Any:
+            numbers.append(x if isinstance(x, Given) else Given.of(x))
+            return x
+
+        Copier(note).copy(list(values))
+        hidden = {id(x): len(self.shared) + k for k, x in enumerate(free.arrays.values())}
+
+        def run(symbols: Sequence[Any]) -> tuple[list[Any], Any]:
+            given = iter(symbols[len(self.shared) :])
+            copies = Copier(lambda _: next(given)).copy(list(values))
+            filled = _Filled(self.name, symbols)
+
+            def shared(raw: Raw) -> Any:
+                return raw.value if raw.static else filled.share(raw.value, raw.name)[0]
+
+            args, kwargs = self.bound.rebuild(lambda slot: copies[slot.index], shared)
+            leaves: list[Any] = []
+            return leaves, _flat(self.function(*args, **kwargs), leaves)
+
+        with plainly():
+            return record(run, self.shared, numbers, hidden, user_code(), kinds)
+
+
+def _decided(leaf: Any) -> Any:
+    """What Python sees of a shared value."""
+    if isinstance(leaf, (int, np.integer, np.bool_)):
+        return leaf
+    return leaf.tobytes() if _is_table(leaf) else None
+
+
+# ---- results
+
+
+def _flat(result: Any, leaves: list[Any]) -> Any:
+    """The structure of a result, with a `Leaf` for each number."""
+    if isinstance(result, (bool, int, float, complex, np.ndarray, np.generic, jax.Array)):
+        leaves.append(result)
+        return Leaf(len(leaves) - 1)
+    if isinstance(result, list):
+        return Items(tuple(_flat(x, leaves) for x in result))
+    if isinstance(result, tuple):
+        parts = [_flat(x, leaves) for x in result]
+        return rebuilt(result, parts)
+    if type(result) is dict:
+        return {k: _flat(x, leaves) for k, x in result.items()}
+    if result is None or isinstance(result, str):
+        return result
+    raise UnsupportedError(
+        f"a result of type {type(result).__name__} of a function whose structure is traced", NOWHERE,
+        "return numbers, arrays, strings, and lists, tuples or dicts of them",
+    )  # fmt: skip
+
+
+# ---- places in the user's source
+
+
+@cache
+def user_code() -> UserCode:
+    """Code outside of Python, its packages, and this one."""
+    paths = sysconfig.get_paths()
+    return UserCode([PACKAGE, *(paths[k] + os.sep for k in ("stdlib", "purelib", "platlib")), "<frozen"])
+
+
+def span_of(error: BaseException) -> Span:
+    """The innermost line of the user in the traceback of an error."""
+    found, at = NOWHERE, error.__traceback__
+    user = user_code()
+    while at is not None:
+        code = at.tb_frame.f_code
+        if not code.co_filename.startswith(user.folders):
+            positions = next(itertools.islice(code.co_positions(), at.tb_lasti // 2, None), (None,) * 4)
+            line, end, column, stop = (x or 0 for x in positions)
+            found = Span(code.co_filename, at.tb_lineno, column + 1, end if line else 0, stop + 1)
+        at = at.tb_next
+    return found

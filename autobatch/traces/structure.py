@@ -1,0 +1,133 @@
+"""What is known of the structure of a function for some types of its arguments: classes, compounds, the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from autobatch.batch import Batch
+from autobatch.errors import ExampleError, Failure, UnsupportedError
+from autobatch.groups import Group
+from autobatch.packing import pack_fresh
+from autobatch.traces.classes import Classes
+from autobatch.traces.compounds import Compounds
+from autobatch.traces.free import Free
+from autobatch.traces.outline import Outline, span_of
+from autobatch.traces.record import Kinds, Run
+from autobatch.traces.source import Row, Source, Writer, examples
+
+ASKED = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError,
+         jax.errors.TracerBoolConversionError, jax.errors.TracerIntegerConversionError)  # fmt: skip
+"""What JAX raises where Python asks a symbol for its value."""
+
+Make = Callable[[Callable[..., Any]], Any]
+
+
+class Structure:
+    """What is known of the structure of a function for some types of its arguments, and the program over it."""
+
+    def __init__(self, name: str, made_for: Any, make: Make) -> None:
+        self.name, self.made_for, self._make = name, made_for, make
+        self.classes, self.compounds, self.kinds = Classes(), Compounds(), Kinds()
+        self._roots: dict[int, None] = {}
+        self._state: Any = None
+        self.source: Source | None = None
+        self._function: Any = None
+        self._samples: list[Run] = []
+
+    def function(self) -> Any:
+        """The program, batched. It knows the types of all rows that there have been, so that a batch which shows less
+        runs on the program that is there."""
+        assert self.source is not None
+        if self._function is None:
+            self._function = self._make(self.source.main)
+            self._function.learn(pack_fresh(self._rows(self._samples)).schema)
+        return self._function
+
+    def rows(self, runs: Sequence[Run | None]) -> list[Row]:
+        """Runs as rows of the program, which is made again where they show more than was known."""
+        known = [r for r in runs if r is not None]
+        found = self.classes.add(known)
+        self._samples += [known[k] for k in sorted(found.new)]
+        self.compounds.add(self.classes, found)
+        self._roots.update(dict.fromkeys(found.classes[found.roots].tolist()))
+        fails = any(r is None for r in runs) or (self.source is not None and self.source.fails)
+        state = (self.classes.version, tuple(self._roots), self.compounds.state, fails)
+        if self.source is None or self._state != state:
+            self.source = Writer(self.classes, self.compounds, list(self._roots), self.name, fails).write()
+            self._state, self._function = state, None
+        made = iter(examples(self.classes, self.compounds, self.source, found))
+        return [self.source.failed() if r is None else next(made) for r in runs]
+
+    def _rows(self, runs: Sequence[Run]) -> list[Row]:
+        """Runs that showed nothing new as rows."""
+        assert self.source is not None
+        found = self.classes.add(runs)
+        return examples(self.classes, self.compounds, self.source, found)
+
+
+@dataclass(frozen=True)
+class Tracing:
+    """How a call is traced. `refused`: what the compiler said, for the first one, raised again where not structure
+    alone decides. `masks`: examples may fail."""
+
+    outline: Outline
+    structure: Structure
+    refused: Exception | None
+    masks: bool
+
+    def rows(self, examples: Sequence[Sequence[Any]], free: Free) -> tuple[list[Row], tuple[Failure, ...]]:
+        """A row for each example, and the examples that failed. `examples[k]`: its values, for each batched leaf."""
+        name, refused = self.outline.name, self.refused
+        runs, failures, first = list[Run | None](), list[Failure](), None
+        for k, values in enumerate(examples):
+            try:
+                runs.append(self.outline.run(values, free, self.structure.kinds))
+            except ASKED as error:
+                raise _asked(name, refused, error) from error
+            except UnsupportedError as error:
+                raise (refused or error) from error
+            except Exception as error:
+                failures.append(Failure(k, type(error).__name__, str(error), span_of(error)))
+                runs.append(None)
+                first = first or error
+        if failures and len(failures) == len(runs) and refused is not None:
+            refused.add_note(f"As plain Python, {failures[0]}")
+            raise refused from first
+        if failures and (not self.masks or len(failures) == len(runs)):
+            raise ExampleError(failures) from first
+        return self.structure.rows(runs), tuple(failures)
+
+
+def _asked(name: str, refused: Exception | None, error: Exception) -> Exception:
+    """Python has asked for the value of a number: the compiler has to take the function, and says why it does not."""
+    span = span_of(error)
+    if refused is None:
+        return UnsupportedError(
+            f"{name}: its structure is traced, and here Python asks for a number that is computed", span,
+            "decide by integers and other structure, or select with jnp.where",
+        )  # fmt: skip
+    refused.add_note(f"Its structure cannot be traced either: Python asks for a computed number at {span}")
+    return refused
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The traces of examples. `free`, `decided`: what else they depend on. `function`: the program over them, for which
+    they are planned."""
+
+    free: Free
+    decided: Any
+    function: Any
+    rows: Batch
+    failures: tuple[Failure, ...]
+
+    def still_holds(self, decided: Any, free: Free) -> bool:
+        return self.decided == decided and self.free.is_same(free)
+
+    @property
+    def group(self) -> Group:
+        return self.rows.group()
