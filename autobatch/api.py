@@ -41,7 +41,7 @@ from autobatch.runtime.schema import Schema
 from autobatch.runtime.shapes import ShapesDiffer, ragged_names
 from autobatch.shapes import ByShape, RaggedRefused
 from autobatch.sharing import Sharing
-from autobatch.specialisations import Request, Specialisations
+from autobatch.specialisations import AUTO, Request, Specialisations, Way
 from autobatch.specialise import Program
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
 from autobatch.traces.calls import Asked, Traced
@@ -138,7 +138,8 @@ class Batched(Generic[P, R]):
         differ in shape by example, those of each group (`.groups`)."""
         bound = self.bound(args, kwargs)
         calling = Calling(self.axes(), lambda: self._cache.static)
-        return lowered(self._prepare_apart(bound), self._call_compiled, bound, calling)
+        by_name = self._backend(self.options())[0] != AUTO
+        return lowered(self._prepare_apart(bound, runs=by_name), self._call_compiled, bound, calling)
 
     def export(
         self,
@@ -159,12 +160,12 @@ class Batched(Generic[P, R]):
         function that cannot be compiled is shown with the line that is refused. Where arrays differ in shape by
         example, each group is explained (`.groups`). Outside `jax.jit` only."""
         bound = self.bound(args, kwargs)
-        backend = backend_of(*self._backend(self.options()))
+        asked, taken = self._backend(self.options())
         try:
-            parts = self._prepare_apart(bound)
+            parts = self._prepare_apart(bound, runs=True)
         except SourceError as error:
-            return explain_refusal(self._name, self.__wrapped__, bound.size, backend, error)
-        return explain_parts(self._name, backend, parts)
+            return explain_refusal(self._name, self.__wrapped__, bound.size, backend_of(asked, taken), error)
+        return explain_parts(self._name, asked, taken, self._cache.why_xla, parts)
 
     def cache_info(self) -> CacheInfo:
         """How much this function has compiled, and keeps."""
@@ -247,8 +248,8 @@ class Batched(Generic[P, R]):
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
         """The arguments of a call by parameter, `self` among them."""
         given = (*self._receiver, *args)
-        if self.settings.backend in ("auto", "cuda") and self._backend(self.options())[1] == "cuda":
-            given, kwargs = on_gpu.adopted((given, dict(kwargs)))
+        if self.settings.backend in (AUTO, "cuda"):
+            given, kwargs = on_gpu.for_backend(*self._backend(self.options()), given, kwargs)
         return bind(self._name, self._signature, self._entries, self.settings.static, given, kwargs, self._positions)
 
     def programs(self, bound: Bound, moving: bool) -> Tree:
@@ -292,9 +293,9 @@ class Batched(Generic[P, R]):
         asked = self.settings.backend if self.settings.backend != "auto" else chosen.backend
         return asked, "xla" if asked == "auto" else asked
 
-    def _prepare_apart(self, bound: Bound) -> Parts:
+    def _prepare_apart(self, bound: Bound, runs: bool) -> Parts:
         """As `prepare`, for each group of examples of one shape, with the numbers of its examples."""
-        by_shape = self._by_shape(lambda part: self.prepare(part, runs=True))
+        by_shape = self._by_shape(lambda part: self.prepare(part, runs=runs))
         by_shape.apart = True
         return [(part.members, part.result) for part in by_shape.run(bound)]
 
@@ -333,9 +334,11 @@ class Batched(Generic[P, R]):
         settings = self.settings
         enable_compilation_cache(chosen.compilation_cache)
         examples = gather(self._name, bound.slots, self._known, self._declared, self.planner)
-        _, backend = self._backend(chosen)
+        asked, backend = self._backend(chosen)
+        if asked == AUTO:
+            backend = native.backend_for(examples, [r.value for r in bound.shared], runs, chosen)
 
-        def request(static: frozenset[str]) -> Request:
+        def request(way: Way, static: frozenset[str]) -> Request:
             sharing = Sharing(self._name, static, len(examples.components), self._cache.columns)
             args, kwargs = bound.rebuild(examples.input, sharing.raw)
             examples.packed = sharing.packed
@@ -344,8 +347,8 @@ class Batched(Generic[P, R]):
                 arguments=(bound.key, tuple(sharing.keys), examples.components),
                 shared=tuple(sharing.types),
                 schema=examples.schema,
-                backend=backend,
-                on_error=settings.on_error,
+                backend=way[0],
+                on_error=way[1],
                 options=chosen.key,
                 x64=transfer.x64(),
             )
@@ -362,10 +365,14 @@ class Batched(Generic[P, R]):
         self._known.learn(examples.schema, examples.width)
         shared = found[0].shared(found[1])
         operands = native.operands(found[0], examples, shared, runs)
+        by_xla = functools.partial(self._compiled, bound, chosen, False)
+        if operands is None and found[0].compiled.native is not None and backend == AUTO:
+            return by_xla()
         program = found[0] if operands is not None else found[0].by_xla.at(found[1])
         ready = NOTHING if operands is not None else examples.ready(program)
         held = (program, examples, shared, ready, settings.out_axes, chosen.check_plans, operands)
-        return Prepared(self._name, *held, native.Place(chosen.threads, chosen.stream))
+        place = native.Place(chosen.threads, chosen.stream)
+        return Prepared(self._name, *held, place, by_xla if backend == AUTO else None)
 
     def _call_compiled(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[Prepared], Any], runs: bool = False

@@ -53,8 +53,7 @@ class Leaf:
     @cached_property
     def inputs(self) -> list[int]:
         """The shared input that each numbered value is."""
-        given = self.given.shared[: len(self.given.shared) - self.given.program.hidden]
-        return [k for k, x in enumerate(given) if not is_integer(x)]
+        return _inputs_of(self.prepared)
 
     @cached_property
     def stale(self) -> Any:
@@ -133,7 +132,8 @@ class Leaf:
         p, slots = self.given, {s.index: s for s in self.bound.slots if s.index in selection.slots}
         if p.operands is None or any(s.kind != "array" for s in slots.values()):
             return None
-        inputs = {self.inputs[k]: k for k in selection.shared}
+        known = _inputs_of(p)
+        inputs = {known[k]: k for k in selection.shared}
         found = p.gradient(output, sorted(inputs), sorted(k for k, s in slots.items() if moves(s.values)))
         if found is None:
             return None
@@ -225,6 +225,12 @@ class Leaf:
             found[name] = with_rows(found[name], x.shape[0]) + x if name in found else x
         whole = derivatives_like(self.batch, found)
         return whole if component is None else whole.args[component]
+
+
+def _inputs_of(prepared: Prepared) -> list[int]:
+    """The shared input of its program that each numbered value is."""
+    given = prepared.shared[: len(prepared.shared) - prepared.program.hidden]
+    return [k for k, x in enumerate(given) if not is_integer(x)]
 
 
 @dataclass(frozen=True)

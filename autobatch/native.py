@@ -7,7 +7,7 @@ runs as XLA runs it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch import on_gpu
+from autobatch.arguments import one_level
 from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.backends.cuda.program import CudaProgram
 from autobatch.backends.cuda.running import Executable as Kernel
@@ -28,6 +29,7 @@ from autobatch.data import Examples, raw
 from autobatch.groups import Tables
 from autobatch.handing_over import as_jax
 from autobatch.ir.types import INT, Array, List, Ref
+from autobatch.options import Options
 from autobatch.runtime.schema import ColumnInput
 from autobatch.specialise import Program, parameters
 
@@ -161,12 +163,47 @@ def _typed(x: Any, dtype: str) -> Any:
     return jax.random.wrap_key_data(_of_jax(x)) if dtype == KEY else x
 
 
-def as_given(result: Any, given: Sequence[Any]) -> Any:
-    """The result with arrays of the kind that the operands are of."""
-    if not any(isinstance(x, jax.Array) for x in given):
-        return jax.tree.map(_numpy, result)
-    on_device = any(isinstance(x, DeviceArray) for x in jax.tree.leaves(result))
-    return jax.tree.map(_of_jax, result) if on_device else as_jax(result)
+def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, options: Options) -> str:
+    """What a call takes for which nobody asked a back end: "auto" is machine code of the processor, if it pays. Not
+    where JAX takes part in the call (it moves arguments, or computes on another device), nor where it was said how XLA
+    is to run loops or products."""
+    if on_gpu.any_of((*examples.arrays.values(), *shared)):
+        return "cuda"
+    free = options.loops == "auto" and options.products == "auto"
+    alone = runs and free and examples.structure is None and jax.default_backend() == "cpu"
+    return "auto" if alone and not _traced(_leaves(list(shared))) else "xla"
+
+
+def as_given(result: Any, given: Sequence[Any], of_jax: bool = False) -> Any:
+    """The result with arrays of the kind that the operands are of; or of JAX's in any case."""
+    leaves = list(_leaves(result))
+    if not of_jax and not any(isinstance(x, jax.Array) for x in given):
+        made = [_numpy(x) for x in leaves]
+    else:
+        made = [_of_jax(x) for x in leaves] if any(isinstance(x, DeviceArray) for x in leaves) else as_jax(leaves)
+    return _with(result, iter(made))
+
+
+def _children(value: Any) -> tuple[Sequence[Any] | None, Callable[[Sequence[Any]], Any]]:
+    """The parts of a container of a result, and how it is put together again: a dict in its own order."""
+    if isinstance(value, (np.ndarray, jax.Array, DeviceArray)):
+        return None, lambda xs: value
+    children, _, rebuild = one_level(value)
+    return None if children is None else [x for _, x in children], rebuild
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    children, _ = _children(value)
+    if children is None:
+        yield value
+    else:
+        for x in children:
+            yield from _leaves(x)
+
+
+def _with(value: Any, leaves: Iterator[Any]) -> Any:
+    children, rebuild = _children(value)
+    return next(leaves) if children is None else rebuild([_with(x, leaves) for x in children])
 
 
 def _of_jax(x: Any) -> Any:

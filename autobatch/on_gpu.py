@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -22,6 +22,21 @@ def adopted(value: T) -> T:
         return value  # the objects of the caller themselves
     made: T = _mapped(value, lambda x: Foreign(x) if is_foreign(x) else x)
     return made
+
+
+def for_backend(
+    asked: str, taken: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """The arguments of a call, adopted where they are for a kernel: one was asked for, or nothing was and they lie on a
+    GPU."""
+    if taken == "cuda" or (asked == "auto" and any_of((*args, *kwargs.values()))):
+        return adopted((args, dict(kwargs)))
+    return args, kwargs
+
+
+def any_of(arguments: Iterable[Any]) -> bool:
+    """Is one of the arguments itself such an array?"""
+    return any(map(_is_there, arguments))
 
 
 def on_host(value: T) -> T:

@@ -29,8 +29,8 @@ from autobatch.errors import Error
 
 BACKENDS = ("auto", "interpret", "xla", "llvm", "cuda")
 """The names that the option `backend` accepts."""
-WHOLE = ("llvm", "cuda")
-"""Those that run whole functions, whose numbers no host looks at."""
+WHOLE = ("auto", "llvm", "cuda")
+"""Those that run whole functions, whose numbers no host looks at. A program that was made for "auto" does, too."""
 
 PRODUCTS = ("auto", "xla", "native")
 """The names that the option `products` accepts."""
@@ -212,8 +212,13 @@ class Options:
     """What runs the program: `interpret` (the reference, slow), `xla`, `llvm` (one function of machine code over the
     batch, for programs of numbers, small arrays, recursion, and lists, objects and trees that they read; integers all
     have the width of the device's and wrap as they do), `cuda` (the same as a kernel for GPUs of NVIDIA, a thread for
-    each example; arrays of the GPU are read where they lie, others are copied there and results back), or `auto`, which
-    is `xla`.
+    each example; arrays of the GPU are read where they lie, others are copied there and results back), or `auto`.
+
+    `auto` takes `llvm` for calls whose batched arguments are arrays of floats in the memory of the host, where an
+    estimate says that it is faster (no product or array is of size) and where it computes the same: no integer of
+    Python that may overflow is computed. It takes `cuda` where an argument is an array on a GPU of another library than
+    JAX, and `xla` else: under transformations of JAX, for `f.lower`, where JAX computes on another device, for lists
+    and objects. Arrays of JAX come back from `llvm`, too. `f.explain` says what was taken, and why.
     The argument `backend` of `batched` is the same option."""
 
     max_rows: int = field(default=50_000_000, metadata=_spec(_count))

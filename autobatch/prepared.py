@@ -41,6 +41,8 @@ class Prepared:
     operands: list[Any] | None = None
     """What machine code reads that is the whole function; None where it does not run."""
     place: Place = SOMEWHERE
+    chosen: Callable[[], Prepared] | None = None
+    """The same call as XLA runs it, where nobody asked for machine code: from that arrays of JAX come back, too."""
     bound: Bound | None = None
     """The call of the program over traced structure, where the function's own is traced."""
 
@@ -82,8 +84,14 @@ class Prepared:
             native.words(program, examples),
             program.reached,
         )
-        result = native.as_given(results.build(program.result, outcome, self.out_axes), operands)
-        return (result, results.Failures(native.as_given(failed, operands), failures)) if program.masks else result
+        result = native.as_given(
+            results.build(program.result, outcome, self.out_axes), operands, self.chosen is not None
+        )
+        return (
+            (result, results.Failures(native.as_given(failed, operands, self.chosen is not None), failures))
+            if program.masks
+            else result
+        )
 
     def gradient(
         self, output: int, shared: Sequence[int], slots: Sequence[int]
@@ -100,13 +108,15 @@ class Prepared:
         weight = native.weights(operands, arrays[-1], arrays[output].dtype, wrong, self.place)
         result = self.assemble_native(operands, arrays, wrong)
         found, _ = native.run(made, [*operands, weight], count, self.place)
-        each = [native.as_given(x, operands) for x in found]
+        each = [native.as_given(x, operands, self.chosen is not None) for x in found]
         return result, dict(zip(shared, each, strict=False)), dict(zip(slots, each[len(shared) :], strict=True))
 
     def with_tables(self) -> Prepared:
         """The same call as XLA runs it."""
         if self.operands is None:
             return self
+        if self.chosen is not None:
+            return self.chosen()
         on_gpu.refuse_for_xla(self.function, self.operands)
         program = self.program.by_xla.at(self.shared)
         return replace(self, program=program, ready=self.examples.ready(program), operands=None)

@@ -15,6 +15,7 @@ from typing import Any
 
 from autobatch import transfer
 from autobatch.arguments import Bound, Order, order_of
+from autobatch.backends.llvm.whole.estimate import DeclinedError
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.collecting import collecting_later
 from autobatch.data import Component, Examples
@@ -61,12 +62,14 @@ class Request:
         return frozenset(self.sharing.names[k] for k in self.sharing.integers.known)
 
 
-Requests = Callable[[frozenset[str]], Request]
-"""A call, by the names of the shared integers that are static in it."""
-
-
 Way = tuple[str, str]
 """A back end, and what `on_error` is: functions that differ in them share their programs."""
+
+Requests = Callable[[Way, frozenset[str]], Request]
+"""A call, by its way and the names of the shared integers that are static in it."""
+
+AUTO = "auto"
+"""The back end of calls for which machine code or XLA is chosen."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ class Specialisations:
         self._static: frozenset[str] = frozenset()
         self.columns: Bounded[int, tuple[Snapshot, Group]] = Bounded(4)
         """Objects that all examples share, as columns, by identity."""
+        self._declined: Bounded[Key, str] = Bounded(128)
+        """Why programs of XLA run where machine code might have."""
         self._seen: tuple[_Seen, ...] = ()
         self._lock = threading.RLock()
 
@@ -111,51 +116,72 @@ class Specialisations:
                     return seen.program, leaves
         return None
 
-    def _remember(self, bound: Bound, examples: Examples, options: Options, found: Program, leaves: int) -> None:
+    def _remember(
+        self, way: Way, bound: Bound, examples: Examples, options: Options, found: Program, leaves: int
+    ) -> None:
         """Let calls that look like this one, which has so many shared leaves, find their program `again`."""
         shared = [None if raw.static else pattern_of(raw.value, raw.name, found.orders) for raw in bound.shared]
         known = tuple(p for p in shared if p is not None)
         if len(known) < len(shared) or sum(map(size_of, known)) != leaves or found.deciding:
             return  # more than numbers, a container that stands twice, or integers that decide structure
         self._seen = (
-            _Seen(
-                (found.key.backend, found.key.on_error),
-                bound.key,
-                examples.looks,
-                options,
-                transfer.x64(),
-                known,
-                found,
-            ),
+            _Seen(way, bound.key, examples.looks, options, transfer.x64(), known, found),
             *self._seen[: RECENT - 1],
         )
 
     def _forget(self) -> None:
         """Before a program is added: those that calls found again are the ones used last."""
         for seen in reversed(self._seen):
-            self._programs.get(seen.program.key)
+            self._programs.get(replace(seen.program.key, backend=seen.way[0]))
         self._seen = ()
 
     def find(
         self, way: Way, request: Requests, bound: Bound, planner: Planner, examples: Examples, options: Options
     ) -> tuple[Program, list[Any]]:
         """The program for a call, for the values of its integers that decide structure; and the call's shared leaves.
-        Where there is none, it is compiled, and the log says why."""
+        Where there is none, it is compiled, and the log says why. One of "auto" that is no machine code is that of XLA,
+        for both."""
         if (found := self._again(way, bound, examples, options)) is not None:
             return found
         with self._lock:
             self._programs.size = options.cache_size
-            asked = request(self._static)
+            asked = request(way, self._static)
             program = self._held(asked)
-            if program is None:
-                self._log(asked)
-                asked, program = self._settled(request, _Compiler(self.name, planner, examples, options), bound)
-                self._forget()
-                self._programs.put(asked.key, [program, *(self._programs.get(asked.key) or [])[:7]])
+            if program is None and way[0] == AUTO:
+                asked, program = self._chosen(way, request, _Compiler(self.name, planner, examples, options), bound)
+            elif program is None:
+                asked, program = self._made(way, request, _Compiler(self.name, planner, examples, options), bound)
             leaves = asked.sharing.leaves
             if not asked.sharing.packed:
-                self._remember(bound, examples, options, program, len(leaves))
+                self._remember(way, bound, examples, options, program, len(leaves))
             return program.at(leaves), leaves
+
+    def _made(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
+        """A program that is compiled now."""
+        self._log(request(way, self._static))
+        asked, program = self._settled(way, request, compiler, bound)
+        self._keep(asked, program)
+        return asked, program
+
+    def _keep(self, asked: Request, program: Program) -> None:
+        self._forget()
+        self._programs.put(asked.key, [program, *(self._programs.get(asked.key) or [])[:7]])
+
+    def _chosen(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
+        """Machine code for the whole function, where there is any and it pays; else the program of XLA."""
+        try:
+            return self._made(way, request, compiler, bound)
+        except (DeclinedError, SourceError) as error:
+            why = str(error).splitlines()[0]
+            logger.info("%s runs by xla: %s", self.name, why)
+        by_xla = ("xla", way[1])
+        asked = request(by_xla, self._static)
+        program = self._held(asked)
+        if program is None:
+            asked, program = self._made(by_xla, request, compiler, bound)
+        self._declined.put(program.key, why)
+        self._keep(request(way, self._static), program)
+        return asked, program
 
     def _held(self, asked: Request) -> Program | None:
         """A program with this key whose free variables are as they were, whose structure the host can know, which has
@@ -169,12 +195,12 @@ class Specialisations:
                 return program
         return None
 
-    def _settled(self, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
+    def _settled(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
         """A program with as few static integers as the function can do with; where machine code takes no more static
         arguments, with objects that all examples share as columns."""
         static = self._static
         while True:
-            asked = request(static)
+            asked = request(way, static)
             try:
                 made = self._held(asked) or compiler.compile(asked)
                 break
@@ -183,13 +209,13 @@ class Specialisations:
             except SourceError:
                 if columns := _columns_of(asked, bound) - static:
                     with suppress(SourceError):
-                        asked = request(static | columns)
+                        asked = request(way, static | columns)
                         made = self._held(asked) or compiler.compile(asked)
                         static |= columns
                         break
-                if not asked.integers:
+                if not asked.integers or way[0] == AUTO:
                     raise
-                asked, made = _fewest(request, compiler, static, asked.integers)
+                asked, made = _fewest(lambda s: request(way, s), compiler, static, asked.integers)
                 static |= asked.sharing.static
                 break
         if static != self._static:
@@ -197,10 +223,14 @@ class Specialisations:
             self._static = static
         return asked, made
 
+    def why_xla(self, program: Program, examples: Examples) -> str:
+        """Why machine code does not run a call for which no back end was asked."""
+        return self._declined.get(program.key) or examples.structure or ""
+
     def for_group(self, group: Group) -> tuple[Program, ...]:
         """The programs, at most four, that take such packed examples, and beside them nothing that the host reads."""
         with self._lock:
-            programs = [p.by_xla for _, held in self._programs.items() for p in held if p.has_plans]
+            programs = [p.by_xla for p in self._all() if p.has_plans]
         fit = [
             planned
             for p in programs
@@ -216,9 +246,13 @@ class Specialisations:
     def info(self) -> CacheInfo:
         """What is kept, and how many plans were made."""
         with self._lock:
-            programs = [p for _, held in self._programs.items() for p in held]
-        executables = sum(len(p.signatures) + p.derivatives.executables for p in programs)
+            programs = self._all()
+        executables = sum(p.executables for p in programs)
         return CacheInfo(len(programs), executables, sum(p.made.plans for p in programs))
+
+    def _all(self) -> list[Program]:
+        """Every program once, that used last first."""
+        return list({p.fingerprint: p for _, held in self._programs.items() for p in held}.values())
 
     def _log(self, asked: Request) -> None:
         if candidates := self._programs.get(asked.key):
@@ -287,7 +321,7 @@ def _columns_of(asked: Request, bound: Bound) -> frozenset[str]:
 
 
 def _fewest(
-    request: Requests, compiler: _Compiler, static: frozenset[str], integers: frozenset[str]
+    request: Callable[[frozenset[str]], Request], compiler: _Compiler, static: frozenset[str], integers: frozenset[str]
 ) -> tuple[Request, Program]:
     """The program where all integers are static that have to be, when the compiler refuses the function without saying
     which. Raises what it says where all of them are."""

@@ -132,6 +132,11 @@ class Program:
         return [made for _, made in self._at.items()]
 
     @property
+    def executables(self) -> int:
+        """How many there are: of XLA, for size classes and derivatives, and of machine code that is all of it."""
+        return len(self.signatures) + self.derivatives.executables + (self.compiled.native is not None)
+
+    @property
     def has_plans(self) -> bool:
         """Can the host plan it? Not where machine code reads objects that all examples share."""
         native = self.compiled.native

@@ -234,6 +234,11 @@ def _primitives(jaxpr: jex.Jaxpr) -> list[str]:
     return found
 
 
+def program_of(x: object) -> jex.Jaxpr | None:
+    """The program that a parameter of an operation is."""
+    return x.jaxpr if isinstance(x, jex.ClosedJaxpr) else x if isinstance(x, jex.Jaxpr) else None
+
+
 def loops(jaxpr: jex.Jaxpr) -> bool:
     """Does a jaxpr hold a loop that computed numbers end?"""
     return any(e.primitive.name == "while" or any(map(loops, jex.jaxprs_in_params(e.params))) for e in jaxpr.eqns)

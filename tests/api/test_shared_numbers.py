@@ -186,7 +186,7 @@ def test_loops():
 
 def test_a_loop_over_numbers_alone():
     """One scan for all counts of a size class, with its derivative; the plan does not depend on the count."""
-    f = ab.batched(iterated, in_axes=(None, None, 0))
+    f = ab.batched(iterated, in_axes=(None, None, 0), backend="xla")
     w = jnp.float32(0.5)
     for n in (0, 1, 4, -1, 16):
         agrees(f, n, w, X)
@@ -236,7 +236,7 @@ def test_indices_and_slices_of_lists():
 def test_indices_of_arrays_and_of_shared_lists():
     """On JAX's arrays they are numbers; on NumPy's they decide whether an example fails. A shared list is read at a
     constant position."""
-    f = ab.batched(lambda n, x: x[n] + x[-n], in_axes=(None, 0))
+    f = ab.batched(lambda n, x: x[n] + x[-n], in_axes=(None, 0), backend="xla")
     for n in (0, 1, 2):
         agrees(f, n, jnp.arange(12.0).reshape(3, 4))
     assert f.cache_info() == (1, 1, 1)
@@ -355,7 +355,7 @@ def test_a_bool_that_decides_a_branch_is_part_of_the_program():
 
 
 def test_a_bool_that_is_a_number():
-    f = ab.batched(lambda flag, x: jnp.where(flag, x, -x) + flag, in_axes=(None, 0))
+    f = ab.batched(lambda flag, x: jnp.where(flag, x, -x) + flag, in_axes=(None, 0), backend="xla")
     for flag in (True, False):
         agrees(f, flag, X)
     assert f.cache_info() == (1, 1, 1)

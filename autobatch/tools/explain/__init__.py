@@ -19,17 +19,21 @@ from typing import Any
 import jax
 
 from autobatch.backends.cuda.program import CudaProgram
+from autobatch.backends.llvm.whole.estimate import estimate
+from autobatch.backends.llvm.whole.program import WholeProgram
+from autobatch.data import Examples
 from autobatch.errors import BatchError, SourceError
 from autobatch.inspection import Parts, shapes_of
 from autobatch.prepared import Prepared
 from autobatch.runtime.columns import Ints
 from autobatch.runtime.shapes import group_title
+from autobatch.specialise import Program
 from autobatch.tools.explain.collect import INTEGERS, of_call, of_refusal
 from autobatch.tools.explain.facts import Backend, Facts, plain
 from autobatch.tools.explain.page import as_page, as_pages
 from autobatch.tools.explain.text import as_text
 
-__all__ = ["Explanation", "GroupedExplanation", "backend_of", "explain_parts", "explain_refusal"]
+__all__ = ["Backend", "Explanation", "GroupedExplanation", "backend_of", "explain_parts", "explain_refusal"]
 
 
 class Explanation:
@@ -122,20 +126,23 @@ def _framed(page: str) -> str:
     )
 
 
-def backend_of(asked: str, taken: str) -> Backend:
-    """The back end of a call, and why it is that one."""
+def backend_of(asked: str, taken: str, why: str = "") -> Backend:
+    """The back end of a call, and why it is that one. `why`: what decided where none is asked for."""
     if taken == "interpret":
         why = "asked for; row by row: the levels and windows are those of xla"
     elif asked == taken:
         why = "asked for"
     else:
-        why = f"{asked!r} takes the fastest there is"
+        why = f"{asked!r}: {why or 'the function is no machine code as a whole'}"
     return Backend(asked, taken, why)
 
 
-def explain_parts(name: str, backend: Backend, parts: Parts) -> Explanation | GroupedExplanation:
-    """The explanation of a call that is ready to run, or those of its groups."""
-    found = [_explained(name, backend, p) for _, p in parts]
+def explain_parts(
+    name: str, asked: str, taken: str, why: Callable[[Program, Examples], str], parts: Parts
+) -> Explanation | GroupedExplanation:
+    """The explanation of a call that is ready to run, or those of its groups. `why` XLA takes one that nobody asked it
+    for."""
+    found = [_explained(name, backend_of(asked, taken, why(p.program, p.examples)), p) for _, p in parts]
     return found[0] if len(found) == 1 else GroupedExplanation(name, found, [m for m, _ in parts], shapes_of(parts))
 
 
@@ -152,6 +159,8 @@ def _explained(name: str, backend: Backend, prepared: Prepared) -> Explanation:
         else:
             refilling = native.refilling
             words = f"one function of machine code, {many}{f' ({refilling})' if refilling is not None else ''}"
+        if backend.asked == "auto" and isinstance(native, WholeProgram):
+            backend = backend_of("auto", "llvm", f"by an estimate the fastest, for {estimate(native.whole)}")
         words = f"{backend.why}; {words}; rows and tables are those of xla under jax.jit"
         backend = replace(backend, why=words)
     plan: Any = ready.plan or prepared.examples.on_host().plan(program)

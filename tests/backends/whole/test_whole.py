@@ -432,3 +432,20 @@ def test_control_on_numbers(function):
     f = masked.batched(function, backend="llvm")
     x = np.array([0.0, 0.25, 1.5, 2.75, 7.0], np.float32)
     assert_same(ab.unbatch(f(masked.shared(), x)), f.loop(masked.shared(), x))
+
+
+@pytest.mark.parametrize("mode", [None, "clip", "fill", "promise_in_bounds"])
+def test_places_outside_of_an_array(mode):
+    """What is written there is dropped unless it is clipped: also by the derivative of what is read there."""
+    how = {} if mode is None else {"mode": mode}
+    places = jnp.array([1, 0])
+    read = lambda t, x: jnp.sum(jnp.sin(t.at[jnp.round(x).astype(int) + places].get(**how)))
+    written = lambda t, x: t.at[jnp.round(x).astype(int) + places].add(x, **how)
+    t, x = jnp.arange(1.0, 6.0, dtype=jnp.float32), np.float32([0, 3, 4, 11, -1, -9])
+    f = ab.batched(read, in_axes=(None, 0), backend="llvm")
+    wanted = jax.grad(lambda t: sum(jnp.nan_to_num(y) for y in f.loop(t, x)))(t)
+    np.testing.assert_allclose(ab.grad(lambda t: jnp.sum(jnp.nan_to_num(f(t, x))))(t), wanted, rtol=1e-5)
+    if mode != "fill":  # which gives NaN
+        np.testing.assert_allclose(ab.grad(f)(t, x), wanted, rtol=1e-5)
+    g = ab.batched(written, in_axes=(None, 0), backend="llvm")
+    assert_close(ab.unbatch(g(t, x)), g.loop(t, x))

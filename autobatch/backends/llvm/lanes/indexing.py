@@ -252,7 +252,9 @@ def scatter(combine: str | None) -> Callable[..., list[Tensor]]:
                     starts[axis] = place_of(w, indices.one((*outer, k)))
                 for axis, of in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
                     starts[axis] = outer[of]
-                inside = _inside(w, starts, room) if mode == GatherScatterMode.FILL_OR_DROP else None
+                inside = (
+                    _inside(w, starts, room) if mode != GatherScatterMode.CLIP else None
+                )  # as XLA: it drops the rest
                 places = [bounded(w, s, r + 1) for s, r in zip(starts, room, strict=True)]
                 for axis, k in zip(window, numbers.update_window_dims, strict=True):
                     places[axis] = moved(w, places[axis], index[k])

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from autobatch.backends.llvm.lanes.refill import Split, asked_in, holds_loop, why
 from autobatch.backends.llvm.whole.code import Made, write
+from autobatch.backends.llvm.whole.estimate import accept
 from autobatch.backends.llvm.whole.gradient import write_gradient
 from autobatch.backends.llvm.whole.region import Whole, whole_function
 from autobatch.backends.llvm.whole.running import Executable
@@ -22,7 +23,8 @@ logger = logging.getLogger("autobatch")
 class WholeProgram(Executable):
     """The entry of a module. `sites`: its last result says what an example has failed with. `inputs`: what its last
     shared inputs are, those that come with the examples. `made` and `kept`: the program as an earlier process has left
-    it; LookupError where its code is gone. The module is lowered again then when something else than a call asks."""
+    it; LookupError where its code is gone. The module is lowered again then when something else than a call asks.
+    `chosen`: nobody asked for machine code; DeclinedError where XLA is better."""
 
     def __init__(
         self,
@@ -31,8 +33,11 @@ class WholeProgram(Executable):
         inputs: Sequence[ColumnInput | WordInput] = (),
         made: Made | None = None,
         kept: str = "",
+        chosen: bool = False,
     ) -> None:
         self._module, self.sites, self.inputs = module, sites, tuple(inputs)
+        if chosen:
+            accept(self.whole)
         super().__init__(made or write(self.whole, sites), kept)
         self._gradients: dict[tuple[int, tuple[int, ...]], Executable | None] = {}
         self._lock = threading.Lock()

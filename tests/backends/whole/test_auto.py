@@ -1,0 +1,160 @@
+"""What is taken where nobody asks for a back end: machine code where it pays and computes the same, else XLA."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import autobatch as ab
+from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.whole.estimate import LONGEST, MOST_MULTIPLICATIONS
+from autobatch.testing import assert_same
+from tests.properties import masked
+
+X = np.linspace(0.5, 3.0, 6).astype(np.float32)
+
+
+def settled(x):
+    turns = 0
+    while x < 100.0:
+        x = x * 1.5
+        turns += 1
+    return turns, x
+
+
+def layer(w, x):
+    return jnp.tanh(w @ x)
+
+
+def taken(f, *args):
+    return f.explain(*args).data["backend"]
+
+
+def test_loops_on_numbers_are_machine_code():
+    f = ab.batched(settled)
+    backend = taken(f, X)
+    assert (backend["asked"], backend["taken"]) == ("auto", "llvm")
+    assert "a loop that numbers end" in backend["why"]
+    for numbers in (X, jnp.asarray(X)):
+        turns, last = f(numbers)
+        assert isinstance(turns, jax.Array) and isinstance(last, jax.Array)  # as XLA gives them
+        wanted = [settled(x) for x in X]
+        np.testing.assert_array_equal(turns, [t for t, _ in wanted])
+        np.testing.assert_allclose(last, [x for _, x in wanted], rtol=1e-6)
+    assert f.cache_info()[:2] == (2, 1)  # that of `explain`, with the tables of XLA, has no executable
+
+
+def test_under_transformations_it_is_xla():
+    f = ab.batched(settled)
+    np.testing.assert_array_equal(jax.jit(f)(X)[0], f(X)[0])
+    wanted = jax.grad(lambda x: f(x)[1].sum())(jnp.asarray(X))
+    np.testing.assert_allclose(wanted, 1.5 ** np.asarray(f(X)[0]), rtol=1e-5)
+    assert f.lower(X).as_text("backend").startswith("HloModule")
+
+
+def test_derivatives_are_machine_code_too():
+    f = ab.batched(lambda p, x: settled(p * x)[1], in_axes=(None, 0))
+    found = ab.grad(f)(2.0, X), ab.grad(f, argnums=1)(2.0, X)
+    assert all(isinstance(x, jax.Array) for x in found)
+    of_p, of_x = jax.grad(lambda p, x: sum(f.loop(p, x)), argnums=(0, 1))(2.0, jnp.asarray(X))
+    np.testing.assert_allclose(found[0], of_p, rtol=1e-5)
+    np.testing.assert_allclose(found[1], of_x, rtol=1e-5)
+    assert f.cache_info().executables == 1 and f.cache_info().plans == 0
+
+
+@pytest.mark.parametrize("width, by", [(8, "llvm"), (int(MOST_MULTIPLICATIONS**0.5) + 2, "xla")])
+def test_products_of_size_are_for_xla(width, by):
+    f = ab.batched(layer, in_axes=(None, 0))
+    w, x = jnp.eye(width), jnp.ones((3, width))
+    backend = taken(f, w, x)
+    assert backend["taken"] == by
+    assert "multiplications" in backend["why"] or "a product of matrices of that size" in backend["why"]
+    np.testing.assert_allclose(f(w, x), np.tanh(np.ones((3, width))), rtol=1e-6)
+
+
+@pytest.mark.parametrize("longer, by", [(0, "llvm"), (1, "xla")])
+def test_functions_of_long_arrays_are_for_xla(longer, by):
+    backend = taken(ab.batched(lambda x: jnp.tanh(x)), jnp.ones((2, LONGEST + longer)))
+    assert backend["taken"] == by
+    assert f"{LONGEST + longer:,} numbers" in backend["why"]
+
+
+def test_what_was_declined_is_not_compiled_twice():
+    f = ab.batched(layer, in_axes=(None, 0))
+    w, x = jnp.eye(96), jnp.ones((3, 96))
+    for _ in range(3):
+        f(w, x)
+    assert f.cache_info() == (1, 1, 1)
+    jax.jit(f)(w, x)
+    assert f.cache_info().specialisations == 2  # what JAX traces has types of its own
+
+
+class TestIntegers:
+    """Those of Python fail their example where they overflow; machine code has no such thing, and is not taken."""
+
+    def test_of_floats(self):
+        f = ab.batched(lambda x: int(x * 1e6) * int(x * 1e6))
+        assert "makes an integer of Python" in taken(f, np.float32([1e-3]))["why"]
+        assert f(np.float32([1e-3])).tolist() == [1000000]
+        with pytest.raises(ab.ExampleError, match="OverflowError"):
+            f(np.float32([1.0]))
+
+    def test_shared(self):
+        f = ab.batched(lambda n, x: x * (n * n), in_axes=(None, 0))
+        assert taken(f, 3, X)["taken"] == "xla"
+        np.testing.assert_allclose(f(3, X), 9 * X, rtol=1e-6)
+
+    def test_that_count(self):
+        f = ab.batched(lambda n, x: sum(x for _ in range(n)), in_axes=(None, 0))
+        np.testing.assert_allclose(f(3, X), 3 * X, rtol=1e-6)
+
+    def test_batched(self):
+        f = ab.batched(lambda n: n + 1)
+        assert "may decide structure" in taken(f, np.arange(3))["why"]
+
+
+def test_structure_is_for_xla():
+    f = ab.batched(lambda xs: sum(xs))
+    assert "xs is no array" in taken(f, [[1.0], [2.0, 3.0]])["why"]
+
+
+def test_no_machine_code_on_this_processor(monkeypatch):
+    """It says so, and XLA computes."""
+    monkeypatch.setattr(machine_code.platform, "machine", lambda: "riscv64")
+    machine_code._own_host.cache_clear()
+    try:
+        f = ab.batched(lambda x: x * 1.25)
+        assert "not for linux on riscv64" in taken(f, X)["why"]
+        np.testing.assert_allclose(f(X), 1.25 * X)
+    finally:
+        monkeypatch.undo()
+        machine_code._own_host.cache_clear()
+
+
+def test_failures_are_those_of_xla():
+    def root(x):
+        if x < 1.0:
+            raise ValueError("too small")
+        return jnp.sqrt(x)
+
+    f = ab.batched(root, on_error="mask")
+    assert taken(f, X)["taken"] == "llvm"
+    (found, failures), (wanted, same) = f(X), ab.batched(root, on_error="mask", backend="xla")(X)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert np.array_equal(failures.failed, same.failed) and len(failures.details) == len(same.details) == 1
+
+
+@pytest.mark.parametrize(
+    "function", [masked.root, masked.guarded, masked.early_exit, masked.nested, masked.unlike, masked.checked]
+)
+@settings(max_examples=10)
+@given(xs=st.lists(st.integers(-64, 64).map(lambda n: n / 16), min_size=1, max_size=20))  # XLA has no subnormal numbers
+def test_it_equals_plain_python(function, xs):
+    f, x = masked.batched(function, on_error="mask"), np.array(xs)
+    (found, failures), (wanted, same) = f(masked.shared(), x), f.with_settings(backend="xla")(masked.shared(), x)
+    np.testing.assert_array_equal(failures.failed, same.failed)
+    assert_same(ab.unbatch(found), ab.unbatch(wanted))
