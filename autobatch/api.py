@@ -24,7 +24,7 @@ from autobatch import native, on_gpu, plain, transfer
 from autobatch.arguments import Bound, Entries, Slot, bind, positions_of, read_axes
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
-from autobatch.data import Examples, Known, fixed_by, gather
+from autobatch.data import Known, fixed_by, gather
 from autobatch.errors import BatchError, SourceError
 from autobatch.exporting import PLATFORMS, Calling
 from autobatch.grouped import GroupedBatch, whole_arrays
@@ -319,9 +319,7 @@ class Batched(Generic[P, R]):
         def over(main: Callable[..., Any]) -> Batched[..., Any]:
             return Batched(main, settings)
 
-        def examples() -> Examples:
-            return gather(self._name, bound.slots, self._known, self._declared, self.planner)
-
+        examples = functools.partial(gather, self._name, bound.slots, self._known, self._declared, self.planner)
         asked = Asked(self, bound, refused, chosen, runs and not moving, over, examples)
         return self._traces.call(asked, moving)
 
