@@ -101,14 +101,23 @@ def gang(op: Op, varying: Sequence[bool], loops: str) -> int | None:
         return None
 
 
-def refills(op: Op) -> bool:
+def refills(op: Op, varying: Sequence[bool]) -> bool:
     """Do lanes of a masked operation take the next row when they are done?"""
-    return Split.of(op["region"], refill_of(op)) is not None
+    return _split(op, varying) is not None
 
 
-def why_refilled(op: Op) -> str:
+def why_refilled(op: Op, varying: Sequence[bool]) -> str:
     """Why they do, or do not."""
-    return why(op["region"], refill_of(op))
+    return why(op["region"], _shared(op, varying), refill_of(op))
+
+
+def _split(op: Op, varying: Sequence[bool]) -> Split | None:
+    return Split.of(op["region"], _shared(op, varying), refill_of(op))
+
+
+def _shared(op: Op, varying: Sequence[bool]) -> list[Value]:
+    """The arguments of a masked operation's region that all rows share."""
+    return [a for a, varies in zip(op["region"].args, varying, strict=True) if not varies]
 
 
 def _is_tried(op: Op, varying: Sequence[bool], loops: str) -> bool:
@@ -170,7 +179,7 @@ def _prepared(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Program, S
 
 def _refilled(op: Op, signature: Signature) -> OverRows | None:
     """The loop over rows whose lanes take the next row when they are done; None where gangs go one after another."""
-    split = Split.of(op["region"], refill_of(op)) if op.name == "masked" else None
+    split = _split(op, [x.varies for x in signature.operands]) if op.name == "masked" else None
     if split is None:
         return None
     return partial(refilled, split, lambda gang: Control(gang.w, gang.constant, partial(inner_gradient, gang)))

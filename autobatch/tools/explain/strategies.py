@@ -106,10 +106,10 @@ def masked(found: Iterable[Placed], rows_of: Callable[[Placed], int], loops: str
             if width > 1:
                 until = (
                     "a row that is done makes room for the next"
-                    if refills(equation.op)
+                    if refills(equation.op, varying)
                     else "each until its last one is done"
                 )
-                until = f"{until} ({why_refilled(equation.op)})"
+                until = f"{until} ({why_refilled(equation.op, varying)})"
                 together = f"gangs of {width} rows, {until}"
             for control in equation.op["region"].body:
                 if isinstance(control, While):

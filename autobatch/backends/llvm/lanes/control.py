@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any, assert_never
 
+from autobatch.backends.llvm.lanes.handing import is_shared
 from autobatch.backends.llvm.lanes.lifetimes import Lifetimes, values_read
 from autobatch.backends.llvm.lanes.likely import Likely, reads_of
 from autobatch.backends.llvm.lanes.ops import Environment, Leaves, shape_of
@@ -27,6 +29,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     Variable,
     apart,
     copied,
+    every,
     kept,
     registers,
     scalar,
@@ -34,6 +37,8 @@ from autobatch.backends.llvm.lanes.tensors import (
     set_all,
     zeros,
 )
+from autobatch.backends.llvm.lanes.together import Notes, Together
+from autobatch.backends.llvm.lanes.walks import Walk, walk_of
 from autobatch.backends.llvm.lanes.writer import Number, Slot, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.core import (
@@ -63,6 +68,10 @@ GUARDED = 10
 """Operations from which on an arm stands behind `any` of its mask."""
 
 
+NOTED = 40
+"""The same of an arm behind which there is a jump on its mask anyway."""
+
+
 Derivatives = Callable[[Op, Sequence[Tensor], Number | None], list[Tensor]]
 """What an operation `gradient_of` gives, in the lanes of a mask."""
 
@@ -84,6 +93,10 @@ class Control(Leaves):
         """How often the region that is written reads each value."""
         self.likely: Likely | None = None
         """What is written is the likely way of a turn."""
+        self.notes: Notes = {}
+        """Of which regions it is noted what they yield."""
+        self.alike: frozenset[Value] = frozenset()
+        """What the lanes of a mask share besides, those that walk together."""
 
     def lowered(self, op: Op, xs: Sequence[Tensor], operands: Sequence[Type], results: Sequence[Type]) -> list[Tensor]:
         if op.name == "gradient_of":
@@ -115,9 +128,16 @@ class Control(Leaves):
         if self.likely is not None:
             self.likely.known = known
         found = [self.read(x, env) for x in region.results]
+        self.note(region, env, mask)
         if times is not None:
             times.leave()
         return found
+
+    def note(self, region: Region, env: Environment, mask: Number | None) -> None:
+        """Tell who wants to know what a region yields."""
+        for xs, tell in self.notes.get(id(region), ()):
+            assert mask is not None
+            tell([self.read(x, env) for x in xs], mask)
 
     def reuse(self, times: Lifetimes, i: Instruction, env: Environment) -> None:
         """Behind an instruction: memory that nobody reads again is free. A single number is read at once: what is
@@ -191,19 +211,29 @@ class Control(Leaves):
         self.hold(arms, env)
         condition = self.read(branch.condition, env).one()
         if condition.shared or self.w.width == 1:
-            found = self.variables(branch.results)
+            found = [Variable(self.w, *shape_of(r.type), r in self.alike) for r in branch.results]
             with self.w.f.when(condition.text) as otherwise:
-                set_all(self.w, found, self.region(branch.then, (), dict(env), mask))
+                self.set_arm(found, branch, self.region(branch.then, (), dict(env), mask), mask)
                 otherwise()
-                set_all(self.w, found, self.region(branch.orelse, (), dict(env), mask))
+                self.set_arm(found, branch, self.region(branch.orelse, (), dict(env), mask), mask)
             return [copied(self.w, v.get()) for v in found]
         both = [self.w.both(mask, condition), self.w.both(mask, self.w.negated(condition))]
         sides = [self.arm(arm, env, inside, branch.results) for arm, inside in zip(arms, both, strict=True)]
         return [kept(self.w, select(self.w, condition, x, y)) for x, y in zip(*sides, strict=True)]
 
+    def set_arm(self, found: Sequence[Variable], branch: If, xs: Sequence[Tensor], mask: Number | None) -> None:
+        """The results of an arm that all lanes of a mask run."""
+        pairs = zip(branch.results, xs, strict=True)
+        set_all(self.w, found, [self.single(x, mask) if r in self.alike else x for r, x in pairs])
+
+    def single(self, x: Tensor, mask: Number | None) -> Tensor:
+        """What the lanes of a mask share, as single numbers."""
+        elements = [tuple(self.w.first(n, mask) for n in x.at(index)) for index in every(x.shape)]
+        return registers(self.w, x.dtype, x.shape, elements)
+
     def arm(self, arm: Region, env: Environment, mask: Number, results: Sequence[Value]) -> list[Tensor]:
         """The results of an arm for the lanes of a mask; any numbers for the others."""
-        if cost(arm) < GUARDED:
+        if cost(arm) < (NOTED if id(arm) in self.notes else GUARDED):
             return self.region(arm, (), dict(env), mask)
         found = self.variables(results)
         for v in found:
@@ -219,15 +249,72 @@ class Control(Leaves):
         turn, goes_on = self.w.f.slot(0), self.w.slot("bool")
         if any(unread):
             goes_on.set(mask or self.w.constant(True, "bool"))
+        walk = self.walk(loop, env)
 
         def more() -> str:
             still = goes_on.get() if any(unread) else mask  # a test of what lanes that are done have proves nothing
             return self.more(loop, carried, env, still, goes_on, self.w.f.get(turn))
 
-        with self.w.f.whilst(more):
-            self.turn(loop.body, [v.get() for v in carried], carried, env, self.lanes(goes_on), unread)
-            self.w.f.set(turn, self.w.f.add(self.w.f.get(turn), 1))
+        def turns() -> None:
+            with self.w.f.whilst(more):
+                self.turn(loop.body, [v.get() for v in carried], carried, env, self.lanes(goes_on), unread)
+                self.w.f.set(turn, self.w.f.add(self.w.f.get(turn), 1))
+
+        if walk is None:
+            turns()
+        else:
+            self.walked(walk, loop, carried, env, mask, goes_on, turn, more, turns)
         return self.ended(loop, carried, goes_on)
+
+    def walk(self, loop: While, env: Environment) -> Walk | None:
+        """How the lanes of a gang walk together, where they do."""
+        if self.w.width == 1:
+            return None
+        read = dict.fromkeys(v for r in (loop.condition, loop.body) for v in free_values(r))
+        return walk_of(loop, [v for v in read if v in env and is_shared(env[v])])
+
+    def walked(
+        self,
+        walk: Walk,
+        loop: While,
+        carried: Sequence[Variable],
+        env: Environment,
+        mask: Number | None,
+        goes_on: Slot,
+        turn: str,
+        more: Callable[[], str],
+        turns: Callable[[], None],
+    ) -> None:
+        """The turns of a loop: together, then those that are left. A limit is that of each lane's own turns, and none
+        has more than the gang: where the gang reaches it, the loop is begun again with gathers."""
+        w, f, limit = self.w, self.w.f, limit_of(loop)
+
+        def body(xs: Sequence[Tensor], active: Number, notes: Notes) -> list[Tensor]:
+            outer = self.notes, self.alike
+            self.notes, self.alike = notes, walk.alike
+            found = self.region(loop.body, xs, dict(env), active)
+            self.notes, self.alike = outer
+            return found
+
+        def test(parts: Sequence[Operand] | None, xs: Sequence[Tensor], active: Number) -> Number:
+            asked = loop.condition if parts is None else replace(loop.condition, results=tuple(parts))
+            found = [x.one() for x in self.region(asked, xs, dict(env), active, lasting=True)]
+            return reduce(w.both, found, w.constant(True, "bool"))
+
+        with f.when(more()):
+            most = None if limit is None else limit.turns.most
+            Together(w, walk, loop, carried, goes_on, turn, most).write(body, test)
+        again, together = f.slot(1), f.slot(1)
+        with f.whilst(lambda: f.let(f"icmp ne i64 {f.get(again)}, 0")):
+            turns()
+            f.set(again, 0)
+            if limit is not None:
+                late = f.let(f"and i1 {w.any(goes_on.get())}, {f.let(f'icmp ne i64 {f.get(together)}, 0')}")
+                with f.when(late):
+                    set_all(w, carried, [self.read(x, env) for x in loop.init])
+                    goes_on.set(mask or w.constant(True, "bool"))
+                    for slot, value in ((turn, 0), (together, 0), (again, 1)):
+                        f.set(slot, value)
 
     def unread(self, loop: While) -> list[bool]:
         """Of what a loop of a gang carries, what nobody reads behind it: lanes that are done need not keep it."""

@@ -12,7 +12,7 @@ computed when lanes are filled. (Foley and Sugerman, KD-tree acceleration struct
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from autobatch.backends.llvm.lanes.control import Control
@@ -33,6 +33,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
+from autobatch.backends.llvm.lanes.walks import walk_of
 from autobatch.backends.llvm.lanes.writer import BYTES, Number, stored
 from autobatch.ir.core import Apply, Function, If, Instruction, Module, Region, Value, While, regions, walk
 from autobatch.ir.core import Operand as ReadFrom
@@ -69,10 +70,10 @@ class Split:
     behind: tuple[Instruction, ...]
 
     @staticmethod
-    def of(whole: Region, asked: bool | None = None) -> Split | None:
+    def of(whole: Region, shared: Collection[Value], asked: bool | None = None) -> Split | None:
         """The split of a region, in which masked operations dissolve. None where lanes are not refilled (`why`).
-        `asked`: what the user wants, where no masked operation says it."""
-        found = _split(whole, asked)
+        `shared`: the arguments that all rows share; `asked`: what the user wants, where no masked operation says it."""
+        found = _split(whole, shared, asked)
         return found if isinstance(found, Split) else None
 
     @property
@@ -84,9 +85,9 @@ class Split:
         return tuple(v for v in dict.fromkeys(read) if v in before)
 
 
-def why(whole: Region, asked: bool | None = None) -> str:
+def why(whole: Region, shared: Collection[Value], asked: bool | None = None) -> str:
     """Why lanes are refilled, or are not."""
-    found = _split(whole, asked)
+    found = _split(whole, shared, asked)
     if isinstance(found, str):
         return found
     if asked_in(whole, asked):
@@ -99,13 +100,18 @@ def holds_loop(whole: Region) -> bool:
     return any(isinstance(i, While) for i in walk(dissolved(whole)))
 
 
+def walks(whole: Region, shared: Collection[Value]) -> bool:
+    """Is there a loop whose lanes walk together?"""
+    return any(isinstance(i, While) and walk_of(i, list(shared)) is not None for i in walk(dissolved(whole)))
+
+
 def asked_in(whole: Region, asked: bool | None = None) -> bool | None:
     """Does a masked operation of a region say that lanes are refilled, or not?"""
     held = (i.op for i in whole.body if isinstance(i, Apply) and i.op.name == "masked" and not i.op.is_jax)
     return next((r for r in map(refill_of, held) if r is not None), asked)
 
 
-def _split(whole: Region, asked: bool | None) -> Split | str:
+def _split(whole: Region, shared: Collection[Value], asked: bool | None) -> Split | str:
     """The split, or why there is none."""
     asked = asked_in(whole, asked)
     if asked is False:
@@ -119,6 +125,9 @@ def _split(whole: Region, asked: bool | None) -> Split | str:
     assert isinstance(loop, While)
     if not asked and work(loop.body) < CHEAP:
         return f"a turn has {work(loop.body)} operations: to take the next row costs more"
+    together = None if asked else walk_of(loop, list(shared))
+    if together is not None:
+        return f"lanes walk together: {together.reads} reads of a turn are of one place"
     front, behind = region.body[:at], region.body[at + 1 :]
     beside = [j for i in (*front, *behind) for j in (i, *(k for r in regions(i) for k in walk(r)))]
     if any(regions(j) and not isinstance(j, If) for j in beside):

@@ -46,6 +46,13 @@ def uniform_values(functions: Sequence[Function], shared: Collection[Value]) -> 
         varying |= more
 
 
+def shared_inside(region: Region, shared: Collection[Value]) -> frozenset[Value]:
+    """The values of a region that all lanes share which are in it, where they share some others."""
+    found = _Sharing(set(shared))
+    found.body(region)
+    return frozenset(found.known)
+
+
 def last_calls(function: Function) -> list[Call]:
     """The calls of a function to itself that are the last thing it does: turns of a loop."""
     return list(_last_calls(function.name, function.region.body, function.region.results))

@@ -227,6 +227,20 @@ class Writer:
         bits = self.f.let(f"bitcast {self.vector('i1')} {mask.text} to i{self.width}")
         return self.f.let(f"icmp ne i{self.width} {bits}, 0")
 
+    def first(self, x: Number, mask: Number | None) -> Number:
+        """What the lanes of a mask share, as a single number: that of the first of them."""
+        if x.shared or self.width == 1:
+            return replace(x, shared=True)
+        lane = "0"
+        if mask is not None:
+            of = f"i{self.width}"
+            bits = self.f.let(f"bitcast {self.vector('i1')} {self.spread(mask).text} to {of}")
+            self.f.declare(f"declare {of} @llvm.cttz.{of}({of}, i1)")
+            zeros = self.f.let(f"call {of} @llvm.cttz.{of}({of} {bits}, i1 false)")
+            lane = self.f.let(f"and {of} {zeros}, {self.width - 1}")
+        place = lane if mask is None else self.f.let(f"zext i{self.width} {lane} to i64")
+        return Number(self.f.let(f"extractelement {self.type_of(x.dtype)} {x.text}, i64 {place}"), x.dtype, True)
+
     # ---- variables
 
     def bytes_of(self, dtype: str) -> int:

@@ -29,7 +29,7 @@ from autobatch.backends.llvm.lanes.program import (
     finished,
 )
 from autobatch.backends.llvm.lanes.recursion import run_recursion
-from autobatch.backends.llvm.lanes.refill import Split, asked_in, refilled
+from autobatch.backends.llvm.lanes.refill import Split, asked_in, refilled, walks
 from autobatch.backends.llvm.lanes.reverse import inner_gradient
 from autobatch.backends.llvm.lanes.tensors import Tensor, kept
 from autobatch.backends.llvm.lanes.widths import widest
@@ -145,6 +145,8 @@ def _wider(whole: Whole) -> Iterator[int]:
     many chains already, and twice the instructions would take the compiler twice the time."""
     if sum(1 for _ in walk(whole.forward)) > MANY:
         return
+    if walks(whole.forward, whole.forward.args[: whole.shared]):
+        return
     varying, target = _varying(whole), machine_code.host().target
     recursive = any(isinstance(i, Apply) and i.op.name == "blocks" for i in walk(whole.region))
     if not recursive and most_at_once(whole.forward, varying) <= target.registers:
@@ -159,7 +161,7 @@ def _program(signature: Signature, width: int, whole: Whole, sites: bool) -> Pro
     f = Function("")
     gang = Gang(Writer(f, width), signature, Direct())
     failed = f.slot(0)
-    split = Split.of(whole.forward, asked_in(whole.region)) if width > 1 else None
+    split = Split.of(whole.forward, whole.forward.args[: whole.shared], asked_in(whole.region)) if width > 1 else None
     if split is None:
         Rows(gang, "%begin", "%end").run(_body(whole, sites, failed))
     else:

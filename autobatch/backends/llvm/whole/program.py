@@ -59,11 +59,12 @@ class WholeProgram(Executable):
     def refilling(self) -> str | None:
         """What becomes of a lane whose row is done, and why; None where no loop is a lane's own."""
         region, asked = self.whole.forward, asked_in(self.whole.region)
+        shared = region.args[: self.whole.shared]
         if self.width == 1 or not holds_loop(region):
             return None
-        refills = Split.of(region, asked) is not None
+        refills = Split.of(region, shared, asked) is not None
         done = "a row that is done makes room for the next" if refills else "each until its last one is done"
-        return f"{done}: {why(region, asked)}"
+        return f"{done}: {why(region, shared, asked)}"
 
     def gradient(self, output: int, wrt: tuple[int, ...]) -> Executable | None:
         """The derivative of result `output`, each row weighted by an operand more, by the operands `wrt`: of what
