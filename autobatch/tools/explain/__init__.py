@@ -156,6 +156,8 @@ def _explained(name: str, backend: Backend, prepared: Prepared) -> Explanation:
         many = f"{native.width} examples at once" if native.width > 1 else "one example after another"
         if isinstance(native, CudaProgram):
             words = "one kernel, a thread for each example"
+            if backend.asked == "auto":
+                backend = backend_of("auto", "cuda", "an argument is an array on a GPU")
         else:
             refilling = native.refilling
             words = f"one function of machine code, {many}{f' ({refilling})' if refilling is not None else ''}"

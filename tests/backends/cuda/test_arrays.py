@@ -70,6 +70,15 @@ class TestIn:
         assert not any(f"out {X.nbytes}" in line for line in gpu.log), "nor back, but two numbers that say how it went"
         np.testing.assert_array_equal(np.asarray(found), wanted)
 
+    def test_where_no_back_end_is_asked_for(self, gpu, wanted):
+        f = ab.batched(mandel)
+        x = Tensor(there(X))
+        found = f(x, X)
+        assert isinstance(found, DeviceArray)
+        np.testing.assert_array_equal(np.asarray(found), wanted)
+        np.testing.assert_allclose(f(X, X), wanted)  # by the processor
+        assert f.cache_info().executables == 2
+
     def test_beside_arrays_of_the_host(self, gpu, wanted):
         np.testing.assert_array_equal(np.asarray(ab.batched(mandel, backend="cuda")(there(X), X)), wanted)
 
