@@ -286,6 +286,35 @@ class TestGradients:
         with pytest.raises(ab.ExampleError, match="example 1"):
             ab.grad(ab.batched(looked_up, in_axes=(None, 0, 0), backend="llvm"))(parameters(), i, np.ones(3, "f4"))
 
+    def test_infinite_derivatives_of_examples_that_fail_are_none(self):
+        """An example that fails has divided by zero before; of the others nothing is lost."""
+
+        def failing(p, x):
+            y = p["a"] / x + jnp.sqrt(x)
+            assert x > 0, "no"
+            return y
+
+        f = ab.batched(failing, in_axes=(None, 0), backend="llvm", on_error="mask")
+        x = np.array([4.0, 0.0, 1.0, -1.0], np.float32)
+        (_, failures), (of_p, of_x) = ab.value_and_grad(f, (0, 1))(parameters(), x)
+        assert [e.index for e in failures] == [1, 3]
+        a = parameters()["a"]
+        np.testing.assert_allclose(of_p["a"], 1.25, rtol=1e-6)
+        np.testing.assert_allclose(of_x, [0.25 - a / 16, 0, 0.5 - a, 0], rtol=1e-6)
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    def test_of_quotients(self, dtype):
+        """Of numbers and of arrays, by both, and by one that is under and over the line."""
+        fun = lambda x, v: x / 3.0 + 2.0 / x + jnp.sum(v / (v + 1.0)) * (x / (x * x + 1.0))
+        rng = np.random.default_rng(0)
+        with jax.enable_x64(dtype == "float64"):
+            x, v = (jnp.asarray(rng.uniform(0.5, 2.0, s), dtype) for s in ((33,), (33, 3)))
+            found = ab.grad(ab.batched(fun, backend="llvm"), (0, 1))(x, v)
+            wanted = jax.vmap(jax.grad(fun, (0, 1)))(x, v)
+            tolerance = {"float32": 1e-5, "float64": 1e-12}[dtype]
+            for a, b in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
     def test_axes(self):
         f = ab.batched(lambda v: v[0] * v[1], in_axes=1, backend="llvm")
         v = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -50,16 +50,12 @@ from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, Value, While
-from autobatch.ir.elementwise import LINEAR
 from autobatch.ir.leaf import Rule
 from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import Array
 from autobatch.source import NOWHERE
-
-FINITE = LINEAR - {"mul", "dot_general", "conv_general_dilated"}
-"""Operations whose derivatives are finite whatever their operands are."""
 
 MANY = 1024
 """Turns of a counted loop up to which all states are kept."""
@@ -95,8 +91,10 @@ def _pulled(
     mask: Number | None,
     cut: bool,
 ) -> list[Tensor]:
-    """The cotangents of the arguments `wrt` of a region from those of its results."""
-    code = _Reverse(gang, moving(region, [region.args[k] for k in wrt]), cut)
+    """The cotangents of the arguments `wrt` of a region from those of its results. `cut`: there may be rows that have
+    failed, of which nothing comes: where all cotangents of the results are zero those of the arguments are, even where
+    a derivative in between is not finite."""
+    code = _Reverse(gang, moving(region, [region.args[k] for k in wrt]))
     env: Environment = {}
     with code.recording(True):
         code.region(region, operands, env, mask)
@@ -105,7 +103,11 @@ def _pulled(
         if ct is not None:
             total.add(result, code.inside(mask, ct))
     code.pull(region, env, total, mask)
-    return [total.of(region.args[k]) for k in wrt]
+    found = [total.of(region.args[k]) for k in wrt]
+    if not cut:
+        return found
+    idle = code.idle([ct for ct in cotangents if ct is not None])
+    return [select(gang.w, idle, zeros(gang.w, x.dtype, x.shape), x) for x in found]
 
 
 @dataclass
@@ -141,7 +143,7 @@ def _added(w: Writer, x: Number, y: Number) -> Number:
     if x.dtype in HALVES:
         single = w.instruction("fadd", convert(w, x, "float32"), convert(w, y, "float32"))
         return convert(w, single, x.dtype)
-    return w.instruction("fadd", x, y)
+    return w.sum(x, y)
 
 
 @dataclass
@@ -189,13 +191,11 @@ class Tape:
 
 
 class _Reverse(Control):
-    """Runs regions forward and backward. `found`: the values that move. `cut`: there may be rows that have failed, of
-    which nothing comes: where all cotangents of an operation are zero those of its operands are, even if its
-    derivative is not finite."""
+    """Runs regions forward and backward. `found`: the values that move."""
 
-    def __init__(self, gang: Gang, found: frozenset[Value], cut: bool) -> None:
+    def __init__(self, gang: Gang, found: frozenset[Value]) -> None:
         super().__init__(gang.w, gang.constant, partial(inner_gradient, gang))
-        self.gang, self.found, self.cut = gang, found, cut
+        self.gang, self.found = gang, found
         self.records = False
         self.tapes: dict[int, Tape] = {}
         self.inner: dict[int, Environment] = {}
@@ -306,6 +306,9 @@ class _Reverse(Control):
                     raise AssertionError("no calls and no lists in a masked region")
 
     def pull_leaf(self, i: Apply, env: Environment, cts: Sequence[Tensor | None], total: Cotangents) -> None:
+        if _is_quotient(i):
+            self.pull_quotient(i, env, cts, total)
+            return
         wrt = [k for k, x in enumerate(i.operands) if is_moving(x, self.found)]
         numbers = [x.value if isinstance(x, Literal) else None for x in i.operands]
         operands = [x.type for x in i.operands if isinstance(x.type, Array)]
@@ -315,11 +318,21 @@ class _Reverse(Control):
         given = [self.read(x, env) for x, number in zip(i.operands, numbers, strict=True) if number is None]
         there = [ct for ct in cts if ct is not None]
         found = self.expansion(_equations(rule), [*given, *there])
-        if self.cut and i.op.name not in FINITE:
-            idle = self.idle(there)
-            found = [select(self.w, idle, zeros(self.w, x.dtype, x.shape), x) for x in found]
         for k, ct in zip(wrt, found, strict=True):
             total.add(i.operands[k], ct)
+
+    def pull_quotient(self, i: Apply, env: Environment, cts: Sequence[Tensor | None], total: Cotangents) -> None:
+        """Of z = x / y: g / y for x, and -(g / y) z for y. (JAX has x y^-2 g; the power takes longer than the rest.)"""
+        w, (x, y) = self.w, i.operands
+        (g,), by, z = cts, self.read(y, env), self.read(i.results[0], env)
+        assert g is not None
+        of, dtype, shape = g, z.dtype, z.shape
+        first = kept(w, Tensor(dtype, shape, lambda k: (w.instruction("fdiv", of.one(k), by.one(k)),)))
+        if is_moving(x, self.found):
+            total.add(x, first)
+        if is_moving(y, self.found):
+            second = Tensor(dtype, shape, lambda k: (w.product(w.opposite(first.one(k)), z.one(k)),))
+            total.add(y, kept(w, second))
 
     def idle(self, cts: Sequence[Tensor]) -> Number:
         """The lanes in which all cotangents are zero."""
@@ -460,6 +473,13 @@ class _Reverse(Control):
                 self.turn(loop.body, [*index, *state], carried, env, whole)
                 f.set(at, f.add(here, 1))
                 tape.put(f.get(at), [v.get() for v in carried])
+
+
+def _is_quotient(i: Apply) -> bool:
+    """Is it one of floats of 32 or 64 bits, number by number?"""
+    types = [x.type for x in (*i.operands, *i.results) if isinstance(x.type, Array)]
+    floats = {shape_of(t)[0] for t in types} <= {"float32", "float64"}
+    return i.op.name == "div" and floats and len({t.shape for t in types}) == 1
 
 
 def _equations(rule: Rule) -> Equations:
