@@ -103,6 +103,10 @@ def ways_of(
     try:
         run, results["autobatch"] = ours(kernel, options.backend, first)
         ways["autobatch"] = turned(run)
+        for asked in (True, False) if kernel.refills else ():
+            with ab.options(refill=asked):
+                again, results[f"refill={asked}"] = ours(kernel, options.backend, {})
+            ways[f"refill={asked}"] = turned(again)
     except ab.Error as error:
         report["refused"] = str(error)
     if "numpy" in options.peers and kernel.by_numpy is not None:
@@ -241,6 +245,9 @@ def main() -> int:
             with ab.options(backend=options.backend):
                 found[name] = measure(name, outside, options)
             print(line(name, found[name]), flush=True)
+            for way, times in found[name].get("times", {}).items():
+                if way.startswith("refill"):
+                    print(f"  {way:14} {times:.2f} times as long")
             if "gradient" in found[name]:
                 print(f"{'  its gradient':16} {found[name]['gradient']['over_primal']:.2f} times as long")
     means = {p: mean(found, p, only_loops=p == "vmap") for p in PEERS}

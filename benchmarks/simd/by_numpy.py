@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.simd.programs import bodies, noise, occlusion, options, spheres
+from benchmarks.simd.programs import bodies, noise, occlusion, options, spheres, uneven
 
 F = np.float32
 FAR = F(spheres.FAR)
@@ -23,6 +23,16 @@ def mandelbrot(re: Any, im: Any) -> Any:
         turns[left] += 1
         x, y = x * x - y * y + re, 2 * x * y + im
     return turns
+
+
+def swing(angle: Any, count: Any) -> Any:
+    found, speed, left = angle.copy(), np.zeros_like(angle), np.arange(len(angle))
+    step = F(uneven.STEP)
+    for turn in range(int(count.max(initial=0))):
+        left = left[count[left] > turn]
+        speed[left] -= step * (np.sin(found[left]) + F(0.1) * speed[left])
+        found[left] += step * speed[left]
+    return found
 
 
 def normal(x: Any) -> Any:

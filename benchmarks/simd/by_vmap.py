@@ -9,11 +9,22 @@ import jax.numpy as jnp
 from jax import lax
 
 from benchmarks.control import by_hand
-from benchmarks.simd.programs import bodies, boosted, noise, occlusion, options, spheres
+from benchmarks.simd.programs import bodies, boosted, noise, occlusion, options, spheres, uneven
 from examples.control import ode as lotka
 
 FAR = spheres.FAR
 mandelbrot = by_hand.escape
+
+
+@jax.jit
+@jax.vmap
+def swing(angle: Any, count: Any) -> Any:
+    def step(state: Any) -> Any:
+        turn, angle, speed = state
+        speed = speed - uneven.STEP * (jnp.sin(angle) + 0.1 * speed)
+        return turn + 1, angle + uneven.STEP * speed, speed
+
+    return lax.while_loop(lambda state: state[0] < count, step, (jnp.int32(0), angle, jnp.float32(0)))[1]
 
 
 def normal(x: Any) -> Any:

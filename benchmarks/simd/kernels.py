@@ -12,7 +12,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks.simd import by_numpy, by_vmap
-from benchmarks.simd.programs import bodies, boosted, expressions, noise, occlusion, options, spheres
+from benchmarks.simd.programs import bodies, boosted, expressions, noise, occlusion, options, spheres, uneven
 from examples.control import mandelbrot, ode
 
 Arrays = Sequence[np.ndarray]
@@ -25,7 +25,8 @@ class Kernel:
     that of the function in `competitors/`; `also` are other ways to write it in ispc, of which the fastest counts.
 
     `tolerance`: how far results may be from those of the C loop, relative to 1 or to their size; `strays`: the share
-    that may be further away, because a choice falls the other way."""
+    that may be further away, because a choice falls the other way. `refills`: it is measured with lanes that are
+    refilled, and without, too."""
 
     name: str
     function: Any
@@ -39,6 +40,7 @@ class Kernel:
     tolerance: float = 1e-4
     strays: float = 0.0
     objects: bool = False
+    refills: bool = False
     gradient: Callable[..., Any] | None = field(default=None)
 
     @property
@@ -163,6 +165,20 @@ def _expressions(size: float) -> Kernel:
     return Kernel("expressions", expressions.evaluate, packed.args, plain, [np.zeros_like(x)], objects=True)
 
 
+def _scattered(size: float) -> Kernel:
+    points = uneven.points(int(40_000 * size))
+    out = np.zeros(len(points[0]), np.int32)
+    ways = by_numpy.mandelbrot, by_vmap.mandelbrot
+    strays = 0.25  # points near the edge of the set: NumPy, which fuses no product and sum, differs in 0.16 of them
+    return Kernel("scattered", mandelbrot.escape, points, points, [out], *ways, strays=strays, refills=True)
+
+
+def _pendulum(size: float) -> Kernel:
+    given = uneven.pendulums(int(20_000 * size))
+    out = [floats(len(given[0]))]
+    return Kernel("pendulum", uneven.swing, given, given, out, by_numpy.swing, by_vmap.swing, refills=True)
+
+
 KERNELS: dict[str, Callable[[float], Kernel]] = {
     "mandelbrot": _mandelbrot,
     "black_scholes": _black_scholes,
@@ -175,5 +191,7 @@ KERNELS: dict[str, Callable[[float], Kernel]] = {
     "bodies": _bodies,
     "boosted": _boosted,
     "expressions": _expressions,
+    "scattered": _scattered,
+    "pendulum": _pendulum,
 }
 """By name, each for a size: 1 is what takes ispc a few milliseconds at most."""

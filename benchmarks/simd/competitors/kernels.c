@@ -19,6 +19,19 @@ void mandelbrot(int n, const float *re, const float *im, int *out) {
     }
 }
 
+void scattered(int n, const float *re, const float *im, int *out) { mandelbrot(n, re, im, out); }
+
+void pendulum(int n, const float *angles, const int *counts, float *out) {
+    for (int i = 0; i < n; i++) {
+        float angle = angles[i], speed = 0;
+        for (int turn = 0; turn < counts[i]; turn++) {
+            speed -= 0.01f * (sinf(angle) + 0.1f * speed);
+            angle += 0.01f * speed;
+        }
+        out[i] = angle;
+    }
+}
+
 static inline float normal(float x) {
     float z = fabsf(x), k = 1.0f / (1.0f + 0.2316419f * z);
     float tail = k * (0.31938153f + k * (-0.356563782f + k * (1.781477937f + k * (-1.821255978f + k * 1.330274429f))));

@@ -16,6 +16,21 @@ export void mandelbrot(uniform int n, const uniform float re[], const uniform fl
     }
 }
 
+export void scattered(uniform int n, const uniform float re[], const uniform float im[], uniform int out[]) {
+    mandelbrot(n, re, im, out);
+}
+
+export void pendulum(uniform int n, const uniform float angles[], const uniform int counts[], uniform float out[]) {
+    foreach (i = 0 ... n) {
+        float angle = angles[i], speed = 0;
+        for (int turn = 0; turn < counts[i]; turn++) {
+            speed -= 0.01f * (sin(angle) + 0.1f * speed);
+            angle += 0.01f * speed;
+        }
+        out[i] = angle;
+    }
+}
+
 static inline float normal(float x) {
     float z = abs(x);
     float k = 1.0f / (1.0f + 0.2316419f * z);

@@ -28,6 +28,20 @@ def mandelbrot(re, im, out):
         out[i] = turns
 
 
+scattered = mandelbrot
+SWING, DAMPED = F(0.01), F(0.1)
+
+
+@njit
+def pendulum(angles, counts, out):
+    for i in range(len(angles)):
+        angle, speed = angles[i], ZERO
+        for _ in range(counts[i]):
+            speed -= SWING * (sin(angle) + DAMPED * speed)
+            angle += SWING * speed
+        out[i] = angle
+
+
 C1, C2, C3 = F(0.2316419), F(0.31938153), F(-0.356563782)
 C4, C5, C6, C7 = F(1.781477937), F(-1.821255978), F(1.330274429), F(0.39894228040)
 
