@@ -4,10 +4,8 @@
     backward    the instructions from the last to the first, each with the rule that JAX has for it; an arm of a branch
                 and a turn of a loop are run again before they are run backward
 
-A tape keeps `states` states for each of a few units of turns, so that it has a fixed size however long the loop is
-(`backends/xla/masked_loops.py` has the scheme, and where it comes from). All gangs use the same memory for theirs, one
-after another. A lane that takes no part in a turn has no part in its cotangents either: each that leaves a branch or a
-turn is zero outside of its mask.
+All gangs use the same memory for their tapes (`tape.py`), one after another. A lane that takes no part in a turn has
+no part in its cotangents either: each that leaves a branch or a turn is zero outside of its mask.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
@@ -29,10 +26,9 @@ from autobatch.backends.llvm.lanes.moving import is_moving, moving
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reductions import total as all_of
+from autobatch.backends.llvm.lanes.tape import Cotangents, Tape, summed
 from autobatch.backends.llvm.lanes.tensors import (
-    Element,
     Indices,
-    Memory,
     Tensor,
     Variable,
     apart,
@@ -45,11 +41,11 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import BYTES, HALVES, Number, Writer, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, HALVES, Number, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, Value, While
+from autobatch.ir.core import Apply, For, If, Instruction, Literal, Region, Value, While
 from autobatch.ir.leaf import Rule
 from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
@@ -108,86 +104,6 @@ def _pulled(
         return found
     idle = code.idle([ct for ct in cotangents if ct is not None])
     return [select(gang.w, idle, zeros(gang.w, x.dtype, x.shape), x) for x in found]
-
-
-@dataclass
-class Cotangents:
-    """Sums of cotangents, by value."""
-
-    w: Writer
-    held: dict[Value, Tensor] = field(default_factory=dict)
-
-    def add(self, x: Operand, ct: Tensor) -> None:
-        if not isinstance(x, Value):
-            return
-        before = self.held.get(x)
-        self.held[x] = ct if before is None else _sum(self.w, before, ct)
-
-    def take(self, x: Value) -> Tensor | None:
-        found = self.held.pop(x, None)
-        return None if found is None else kept(self.w, found)
-
-    def of(self, x: Value) -> Tensor:
-        found = self.held.get(x)
-        return zeros(self.w, *shape_of(x.type)) if found is None else found
-
-
-def _sum(w: Writer, a: Tensor, b: Tensor) -> Tensor:
-    def at(index: Indices) -> Element:
-        return tuple(_added(w, x, y) for x, y in zip(a.at(index), b.at(index), strict=True))
-
-    return Tensor(a.dtype, a.shape, at)
-
-
-def _added(w: Writer, x: Number, y: Number) -> Number:
-    if x.dtype in HALVES:
-        single = w.instruction("fadd", convert(w, x, "float32"), convert(w, y, "float32"))
-        return convert(w, single, x.dtype)
-    return w.sum(x, y)
-
-
-@dataclass
-class Tape:
-    """The states of a loop before its turns. `turns`: a variable, how many there were."""
-
-    w: Writer
-    turns: str
-    allowed: Allowed
-    threads: int
-    memory: list[tuple[str, str, tuple[int, ...], int]]
-    """Of each that the loop carries: where its states begin, dtype, shape, and the bytes of a state."""
-
-    def slot(self, turn: str) -> str:
-        """Where the state before a turn lies: at the level of its last digit that is not zero."""
-        f, states, levels = self.w.f, self.allowed.states, self.allowed.levels
-        if levels == 1:
-            return turn
-
-        def digit(level: int) -> str:
-            unit = states ** (levels - 1 - level)
-            return f.let(f"urem i64 {f.let(f'udiv i64 {turn}, {unit}')}, {states}")
-
-        found = digit(0)
-        for level in range(1, levels):
-            own = digit(level)
-            some = f.let(f"icmp ne i64 {own}, 0")
-            found = f.let(f"select i1 {some}, i64 {f.add(own, level * states)}, i64 {found}")
-        return found
-
-    def at(self, turn: str) -> list[Memory]:
-        """The memory of the state before a turn."""
-        slot = self.slot(turn)
-        return [
-            Memory(self.w, self.w.f.at(base, self.w.f.mul(slot, size)), dtype, shape, threads=self.threads)
-            for base, dtype, shape, size in self.memory
-        ]
-
-    def put(self, turn: str, state: Sequence[Tensor]) -> None:
-        for memory, x in zip(self.at(turn), state, strict=True):
-            memory.fill(x)
-
-    def get(self, turn: str) -> list[Tensor]:
-        return [memory.final for memory in self.at(turn)]
 
 
 class _Reverse(Control):
@@ -377,7 +293,7 @@ class _Reverse(Control):
                     own.add(x, self.inside(inside, ct))
             self.pull(region, below, own, inside)
             moved = [(v, x) for v, x in zip(sums, read, strict=True) if x in own.held]
-            new = [_sum(self.w, v.get(), self.inside(inside, own.of(x))) for v, x in moved]
+            new = [summed(self.w, v.get(), self.inside(inside, own.of(x))) for v, x in moved]
             set_all(self.w, [v for v, _ in moved], new)
 
         if jumps:
@@ -431,7 +347,7 @@ class _Reverse(Control):
             new = [own.of(args[k]) for k in moves]
             if active is not None:
                 new = [select(self.w, active, x, v.get()) for x, v in zip(new, states, strict=True)]
-            more = [_sum(self.w, v.get(), self.inside(active, own.of(x))) for v, x in zip(sums, read, strict=True)]
+            more = [summed(self.w, v.get(), self.inside(active, own.of(x))) for v, x in zip(sums, read, strict=True)]
             set_all(self.w, [*states, *sums], [*new, *more])
         for v, k in zip(states, moves, strict=True):
             total.add(loop.init[k], copied(self.w, v.get()))

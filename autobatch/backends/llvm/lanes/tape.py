@@ -1,0 +1,97 @@
+"""What a derivative in reverse keeps: sums of cotangents, and the states of a loop before its turns.
+
+A tape keeps `states` states for each of a few units of turns, so that it has a fixed size however long the loop is
+(`backends/xla/masked_loops.py` has the scheme, and where it comes from).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from autobatch.backends.llvm.lanes.by_number import convert
+from autobatch.backends.llvm.lanes.ops import shape_of
+from autobatch.backends.llvm.lanes.tensors import Element, Indices, Memory, Tensor, kept, zeros
+from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
+from autobatch.ir.core import Operand, Value
+from autobatch.ir.masked import Allowed
+
+
+@dataclass
+class Cotangents:
+    """Sums of cotangents, by value."""
+
+    w: Writer
+    held: dict[Value, Tensor] = field(default_factory=dict)
+
+    def add(self, x: Operand, ct: Tensor) -> None:
+        if not isinstance(x, Value):
+            return
+        before = self.held.get(x)
+        self.held[x] = ct if before is None else summed(self.w, before, ct)
+
+    def take(self, x: Value) -> Tensor | None:
+        found = self.held.pop(x, None)
+        return None if found is None else kept(self.w, found)
+
+    def of(self, x: Value) -> Tensor:
+        found = self.held.get(x)
+        return zeros(self.w, *shape_of(x.type)) if found is None else found
+
+
+def summed(w: Writer, a: Tensor, b: Tensor) -> Tensor:
+    def at(index: Indices) -> Element:
+        return tuple(_added(w, x, y) for x, y in zip(a.at(index), b.at(index), strict=True))
+
+    return Tensor(a.dtype, a.shape, at)
+
+
+def _added(w: Writer, x: Number, y: Number) -> Number:
+    if x.dtype in HALVES:
+        single = w.instruction("fadd", convert(w, x, "float32"), convert(w, y, "float32"))
+        return convert(w, single, x.dtype)
+    return w.sum(x, y)
+
+
+@dataclass
+class Tape:
+    """The states of a loop before its turns. `turns`: a variable, how many there were."""
+
+    w: Writer
+    turns: str
+    allowed: Allowed
+    threads: int
+    memory: list[tuple[str, str, tuple[int, ...], int]]
+    """Of each that the loop carries: where its states begin, dtype, shape, and the bytes of a state."""
+
+    def slot(self, turn: str) -> str:
+        """Where the state before a turn lies: at the level of its last digit that is not zero."""
+        f, states, levels = self.w.f, self.allowed.states, self.allowed.levels
+        if levels == 1:
+            return turn
+
+        def digit(level: int) -> str:
+            unit = states ** (levels - 1 - level)
+            return f.let(f"urem i64 {f.let(f'udiv i64 {turn}, {unit}')}, {states}")
+
+        found = digit(0)
+        for level in range(1, levels):
+            own = digit(level)
+            some = f.let(f"icmp ne i64 {own}, 0")
+            found = f.let(f"select i1 {some}, i64 {f.add(own, level * states)}, i64 {found}")
+        return found
+
+    def at(self, turn: str) -> list[Memory]:
+        """The memory of the state before a turn."""
+        slot = self.slot(turn)
+        return [
+            Memory(self.w, self.w.f.at(base, self.w.f.mul(slot, size)), dtype, shape, threads=self.threads)
+            for base, dtype, shape, size in self.memory
+        ]
+
+    def put(self, turn: str, state: Sequence[Tensor]) -> None:
+        for memory, x in zip(self.at(turn), state, strict=True):
+            memory.fill(x)
+
+    def get(self, turn: str) -> list[Tensor]:
+        return [memory.final for memory in self.at(turn)]
