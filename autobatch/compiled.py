@@ -12,6 +12,7 @@ import jax
 
 from autobatch.errors import PlanError, TargetError
 from autobatch.handles import Call
+from autobatch.specialisations import compiling_nothing
 from autobatch.specialise import Program
 from autobatch.targets import Target, made_for
 from autobatch.targets import target as find_target
@@ -148,7 +149,8 @@ class Compiled(Analysed):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Like the function itself, but never compiles: PlanError for other types or another size class."""
-        return self._call(args, kwargs, lambda p: p.run(self._for(p.program, p.ready.signature)))
+        with compiling_nothing():
+            return self._call(args, kwargs, lambda p: p.run(self._for(p.program, p.ready.signature)))
 
     def _for(self, program: Program, signature: Any) -> Run:
         for e in self._own:

@@ -31,6 +31,7 @@ from autobatch.ir.types import Array
 from autobatch.native import processors
 from autobatch.prepared import Prepared
 from autobatch.reporting import failures_of
+from autobatch.specialisations import compiling_nothing
 from autobatch.specialise import Program
 
 Call = Callable[..., Any]
@@ -50,7 +51,8 @@ class NativeGroups:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Like the function itself, but never compiles: PlanError for other types."""
-        return self._by_function(args, kwargs, self._run, runs=True)
+        with compiling_nothing():
+            return self._by_function(args, kwargs, self._run, runs=True)
 
     def _run(self, prepared: Prepared) -> Any:
         if all(prepared.program.compiled is not p.compiled for p in self.programs):

@@ -8,8 +8,9 @@ are static is remembered by their names, so only the first call of a function pa
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from autobatch.backends.llvm.whole.estimate import DeclinedError
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.collecting import collecting_later
 from autobatch.data import Component, Examples
-from autobatch.errors import SourceError
+from autobatch.errors import PlanError, SourceError
 from autobatch.frontend.needs import Needed
 from autobatch.frontend.reread import read
 from autobatch.frontend.statics import same_static
@@ -60,6 +61,19 @@ class Request:
     def integers(self) -> frozenset[str]:
         """The names of the integers that are run-time values."""
         return frozenset(self.sharing.names[k] for k in self.sharing.integers.known)
+
+
+_only_known: ContextVar[bool] = ContextVar("only known programs", default=False)
+
+
+@contextmanager
+def compiling_nothing() -> Iterator[None]:
+    """Inside, a call for which there is no program raises PlanError: executables are for what they were made for."""
+    token = _only_known.set(True)
+    try:
+        yield
+    finally:
+        _only_known.reset(token)
 
 
 Way = tuple[str, str]
@@ -158,6 +172,8 @@ class Specialisations:
 
     def _made(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
         """A program that is compiled now."""
+        if _only_known.get():
+            raise PlanError(self._unlike(request(way, self._static)))
         self._log(request(way, self._static))
         asked, program = self._settled(way, request, compiler, bound)
         self._keep(asked, program)
@@ -253,6 +269,12 @@ class Specialisations:
     def _all(self) -> list[Program]:
         """Every program once, that used last first."""
         return list({p.fingerprint: p for _, held in self._programs.items() for p in held}.values())
+
+    def _unlike(self, asked: Request) -> str:
+        """What an executable says of a call that it is not for."""
+        known = sorted((differences(k, asked.key) for k, _ in self._programs.items()), key=len)
+        words = "; ".join(known[0]) if known else "no program is kept"
+        return f"this executable is for other calls ({words or 'free variables changed'}); call the function itself"
 
     def _log(self, asked: Request) -> None:
         if candidates := self._programs.get(asked.key):

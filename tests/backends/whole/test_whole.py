@@ -63,6 +63,9 @@ def test_handles_take_dicts_of_shared_arrays():
         np.testing.assert_array_equal(handle(same, x), [[6], [8], [10]])
     with pytest.raises(ab.PlanError, match="this executable is for"):
         handle({**p, "c": p["a"]}, x)
+    with pytest.raises(ab.PlanError, match="this executable is for other calls .* call the function itself"):
+        handle({"b": p["b"]}, x)  # of which there is no program, and none is made
+    assert f.cache_info().specialisations == 1
 
 
 def test_handles_know_dicts_whose_order_matters():
