@@ -12,6 +12,7 @@ import ctypes
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 import jax
@@ -53,7 +54,7 @@ def raise_words(words: Sequence[str], failed: Any) -> None:
 def report_failures(sites: Sequence[Site], status: Any) -> Any:
     """The same `status`, int[B]; raises `raise_failures` when the computation ends. What is computed of the result
     makes sure that this is not dropped."""
-    rows = [[s.kind, s.message, *(getattr(s.span, f) for f in Span.__slots__)] for s in sites]
+    rows = [[s.kind, s.message, *(getattr(s.span, f.name) for f in fields(Span))] for s in sites]
     return _where_any(json.dumps({"sites": rows}), status.astype(np.int32)).astype(status.dtype)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import linecache
-from dataclasses import dataclass
+
+from autobatch.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Span:
     """A range of the user's source: 1-based lines, 1-based columns, as editors count them."""
 

@@ -1,25 +1,33 @@
 """What the first call of a function of many operations takes, in a new process: with empty caches, and from the cache.
 
 `python -m benchmarks.startup [--operations 2000] [--rounds 5] [--json FILE]`. The function is written by a generator:
-arithmetic on floats and integers, branches, `while` loops, `for` loops and calls of a helper, in equal parts. Each
-figure is that of a process of its own, which has imported everything before, and has collected
-the garbage of that, which takes 80 ms whenever Python begins with it. The folder of the caches is a new one for
-each round: `cold` is its first process, `warm` the second, `edited` a third, in which a helper has changed by a
-constant. What `cold` and `warm` compute has to be the same to the last bit, and `edited` something else.
+arithmetic on floats and integers, branches, `while` loops, `for` loops and calls of a helper, in equal parts. Its
+operations are leaf operations, as `leaf_operations` counts them: primitives of JAX in the program of one example (`%`
+of an integer by a constant is six), what calls do included, and what is in a loop counted once. Each figure is that of
+a process of its own, which has imported everything before, and has collected the garbage of that, which takes 80 ms
+whenever Python begins with it. The folder of the caches is a new one for each round: `cold` is its first process,
+`warm` the second, `edited` a third, in which a helper has changed by a constant. What `cold` and `warm` compute has to
+be the same to the last bit, and `edited` something else.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import autobatch as ab
+from autobatch.ir.core import Apply, walk
+from autobatch.ir.parser import parse
+from autobatch.optimize.cse import eliminate_common
+from autobatch.optimize.inline import inline
 
 HEADER = """\
 import math
@@ -33,17 +41,19 @@ def many(x, y, n):
     a, b, k = x, y, n
 """
 
-BLEND = 5
-"""Operations of `blend`."""
-
 PARTS = (
-    """\
+    (
+        30,
+        """\
     a = a * 0.75 + b * 0.25 - {c}
     b = math.sin(a) * {c} + b / (1.0 + a * a)
     c = abs(a - b) + 0.5 * max(a, b) - min(b, {c})
     k = k * 5 + {i} - k // 3
 """,
-    """\
+    ),
+    (
+        24,
+        """\
     if a > b + {c}:
         a = a - b * 0.5
         k = k % 17 + {i}
@@ -52,21 +62,32 @@ PARTS = (
     else:
         a, b = b - 0.125, a * 0.875 + {c}
 """,
-    """\
+    ),
+    (
+        10,
+        """\
     while a * a + b * b > {c} + 1.0:
         a = a * 0.5 - b * 0.125
         b = b * 0.5 + a * 0.125
 """,
-    """\
+    ),
+    (
+        8,
+        """\
     for j in range(3):
         a = a + (b - a) * 0.25 * j
         k = k + j * {i}
 """,
-    """\
+    ),
+    (
+        22,
+        """\
     a = blend(a, b, 0.5 + 0.25 * math.cos(b)) - blend(b, a, {c})
-    b = math.exp(-a * a) * b + math.sqrt(abs(b)) * {c}
+    b = math.exp(-a * a) * b + math.sqrt(abs(b)) * {c} - c * 0.0625
 """,
+    ),
 )
+"""Statements, behind how many leaf operations they are: primitives of JAX, calls inlined, none computed twice."""
 
 CHILD = """
 import gc, importlib, json, sys, time
@@ -93,21 +114,22 @@ print(json.dumps({"wall": wall, "processor": processor, "again": again, "compile
 
 
 def source(operations: int, constant: float = 1.0) -> str:
-    """A module with a function `many` of at least so many operations."""
+    """A module with a function `many` of so many leaf operations, or a few more."""
     parts = [HEADER.format(constant=constant)]
-    count = number = 0
-    while count < operations:
-        part = PARTS[number % len(PARTS)].format(c=f"{(number % 7 + 1) / 8}", i=number % 11 + 1)
-        parts.append(part)
-        count, number = count + operations_of(part), number + 1
+    made = number = 0
+    while made < operations:
+        count, part = PARTS[number % len(PARTS)]
+        parts.append(part.format(c=f"{(number % 7 + 1) / 8}", i=number % 11 + 1))
+        made, number = made + count, number + 1
     return "".join([*parts, "    return a, b, k\n"])
 
 
-def operations_of(text: str) -> int:
-    """Arithmetic, comparisons and calls in some statements; a call of the helper is what that does."""
-    tree = ast.parse("if True:\n" + text)
-    own = sum(isinstance(n, (ast.BinOp, ast.Compare, ast.UnaryOp, ast.Call)) for n in ast.walk(tree))
-    return own + (BLEND - 1) * text.count("blend(")
+def leaf_operations(function: Callable[..., Any], *given: Any) -> int:
+    """How many leaf operations a function is for one example, those in its branches and loops counted once."""
+    lowered = ab.batched(function, backend="llvm", options={"compilation_cache": False}).lower(*given)
+    module = eliminate_common(inline(parse(lowered.as_text("example"))))
+    found = [i for f in module.functions for i in walk(f.region) if isinstance(i, Apply)]
+    return sum(i.op.name != "undefined" for i in found)
 
 
 def first_call(folder: Path, caches: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from autobatch.frontend.numbers import coerce, combine, integer, is_number, oper
 from autobatch.frontend.numpy_arrays import kind_of
 from autobatch.frontend.operators import apply_binary, compare_with
 from autobatch.frontend.ordering import keys_of, order_of
+from autobatch.frontend.recipes import alike_for_all
 from autobatch.frontend.sequences import item, length, listing_item, sequence
 from autobatch.frontend.state import State
 from autobatch.ir.core import For, Operand, Region, Value
@@ -186,10 +187,12 @@ def _both_static(x: v.Abstract, y: v.Abstract) -> bool:
     return isinstance(x, v.Static) and isinstance(y, v.Static)
 
 
+@alike_for_all
 def _smaller(x: Any, y: Any) -> Any:
     return jnp.where(x < y, x, y)
 
 
+@alike_for_all
 def _larger(x: Any, y: Any) -> Any:
     return jnp.where(x > y, x, y)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -122,7 +121,6 @@ class Memory:
     widened: set[tuple[Any, Any]] = field(default_factory=set)
     listed: dict[tuple[Any, Any], Layout] = field(default_factory=dict)
     traces: dict[Any, Any] = field(default_factory=dict)
-    recipes: dict[Any, Any] = field(default_factory=dict)
     sources: dict[Any, FunctionSource] = field(default_factory=dict)
     hidden: list[Value] = field(default_factory=list)
     free: dict[Any, FreeVariable] = field(default_factory=dict)
@@ -429,17 +427,29 @@ class State:
     def refuse(self, message: str, cure: str = "", span: Span | None = None) -> NoReturn:
         raise UnsupportedError(message, span or self.span, cure)
 
-    @contextmanager
-    def at(self, node: ast.AST) -> Iterator[None]:
+    def at(self, node: ast.AST) -> _At:
         """Within, instructions and errors carry the place of `node`."""
-        before = self.span
-        if hasattr(node, "lineno") and self.frame.source.is_shown:
-            self.span = self.frame.source.at(node)
-            self.context.reached.add((self.span.file, self.span.line))
-        try:
-            yield
-        except Exception as error:
-            self.context.note_failure(error, self.span)
-            raise
-        finally:
-            self.span = before
+        return _At(self, node)
+
+
+class _At:
+    """Sets the place of a state, and puts back the one before. (A class: of a generator it would take three times as
+    long, and there is one for each expression.)"""
+
+    __slots__ = ("before", "node", "state")
+
+    def __init__(self, state: State, node: ast.AST) -> None:
+        self.state, self.node = state, node
+
+    def __enter__(self) -> None:
+        state, node = self.state, self.node
+        self.before = state.span
+        source = state.frame.source
+        if hasattr(node, "lineno") and source.is_shown:
+            state.span = span = source.places.get(node) or source.at(node)
+            state.frame.context.reached.add((span.file, span.line))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: object) -> None:
+        if isinstance(error, Exception):
+            self.state.context.note_failure(error, self.state.span)
+        self.state.span = self.before

@@ -29,14 +29,13 @@ def execute(s: State, statements: Sequence[ast.stmt]) -> None:
         if leaving(s) is not None:
             guarded(s, statements[position:])
             return
-        rest = statements[position + 1 :]
         if isinstance(node, ast.If):
             with s.at(node):
-                if_statement(s, node, rest)
+                if_statement(s, node, statements[position + 1 :])
             return
         if isinstance(node, ast.Match):
             with s.at(node):
-                match_statement(s, node, rest)
+                match_statement(s, node, statements[position + 1 :])
             return
         with s.at(node):
             statement(s, node)

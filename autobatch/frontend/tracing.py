@@ -33,6 +33,7 @@ from autobatch.frontend.statics import is_namedtuple, make_object
 from autobatch.frontend.unify import refuse_alternatives
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Literal, Operand
+from autobatch.ir.ops import Op
 from autobatch.ir.types import Array
 from autobatch.source import Span
 
@@ -100,11 +101,28 @@ class _Folder:
         if apply.op.name in _FOLDED and all(map(_is_scalar_literal, operands)):
             (result,) = apply.results
             if isinstance(result.type, Array) and result.type.is_scalar:
+                if (known := _known(apply.op, operands, result.type)) is not None:
+                    self.held[result] = known
+                    return
                 with jax.ensure_compile_time_eval():
                     (value,) = jax_compat.bind(apply.op, [result.type], *map(_concrete, operands))
                 self.held[result] = Literal(np.asarray(value).item(), result.type)
                 return
         self.state.emit(replace(apply, operands=operands))
+
+
+def _known(op: Op, operands: Sequence[Operand], type: Array) -> Literal | None:
+    """A Python number in another dtype, without asking XLA, which compiles a program for each."""
+    value = operands[0].value if op.name == "convert_element_type" and isinstance(operands[0], Literal) else None
+    if not isinstance(value, bool | int | float) or type.dtype.startswith("key<"):
+        return None
+    dtype = jax_compat.device_dtype(type)
+    if type.dtype.startswith("float"):
+        with np.errstate(over="ignore"):
+            return Literal(np.asarray(value).astype(dtype).item(), type)
+    if type.is_integer and isinstance(value, int) and np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+        return Literal(int(value), type)
+    return None
 
 
 _FOLDED = frozenset(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from autobatch.frontend.statics import Kind
 from autobatch.ir.core import Operand
 from autobatch.ir.types import Type
+from autobatch.record import record
 from autobatch.source import Span
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from autobatch.frontend.sources import FunctionSource
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Origin:
     """Where a free value was read: `owner` is the function, `name` the variable, `path` the way from there."""
 
@@ -33,7 +34,7 @@ class Origin:
         return Origin(self.owner, self.name, (*self.path, key))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Static:
     """A Python object known while compiling. It may hold `Input` leaves (shared parameters)."""
 
@@ -41,7 +42,7 @@ class Static:
     origin: Origin | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Leaf:
     """A number, array, tag, reference or list of the program. `classes` narrows a reference that a method was called
     on to the positions of the classes which have that method. `numpy`: is it an array of NumPy, whose indices fail
@@ -56,7 +57,7 @@ class Leaf:
         return self.operand.type
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Optional:
     """A value that is None (or, for `unset`, not assigned) where `missing` is true; any other use checks that."""
 
@@ -65,7 +66,7 @@ class Optional:
     unset: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Record:
     """A container built in the function, or an argument that holds batched leaves."""
 
@@ -79,7 +80,7 @@ class Record:
         return dict(zip(self.keys, self.items, strict=True)).get(key)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listing:
     """A list made by a comprehension: one IR list for each leaf of its elements, all of one length. `array`: it was
     stacked, and behaves as an array whose first axis is as long as the list."""
@@ -98,7 +99,7 @@ class Lazy:
     item: Callable[[Any, Abstract], Abstract]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LocalFunction:
     """A `def` or `lambda` inside a lowered function. `captured` are the enclosing variables it reads (None: not
     captured yet, it belongs to the scope at hand)."""
@@ -108,7 +109,7 @@ class LocalFunction:
     captured: tuple[tuple[str, Abstract], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Method:
     """A function bound to its first argument."""
 
@@ -117,7 +118,7 @@ class Method:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Choice:
     """One of several values that do not fit into one type (functions in a table), picked by an integer."""
 
@@ -125,7 +126,7 @@ class Choice:
     alternatives: tuple[Abstract, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unset:
     """A variable that no path so far has assigned."""
 
@@ -135,7 +136,7 @@ class Unset:
 Abstract = Static | Leaf | Optional | Record | Listing | Lazy | LocalFunction | Method | Choice | Unset
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Bound:
     """A variable: its value and where it was assigned."""
 

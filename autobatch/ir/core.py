@@ -24,15 +24,16 @@ it is a value of the type `made<>`, which is handed on and never read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Type
+from autobatch.record import record
 from autobatch.source import NOWHERE, Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Value:
     """One SSA value. `id` is unique in the module; `hint` is the user's name for it, for printing only."""
 
@@ -47,7 +48,7 @@ class Value:
         return f"%{self.id}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Literal:
     """A constant operand: a Python scalar, or the position of an array in `Module.constants`."""
 
@@ -67,7 +68,7 @@ class Literal:
 Operand = Value | Literal
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Region:
     """A block with arguments. `results` are yielded to the instruction that owns the region."""
 
@@ -76,7 +77,7 @@ class Region:
     results: tuple[Operand, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Apply:
     """`results = op(operands)`: one leaf operation."""
 
@@ -86,7 +87,7 @@ class Apply:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class If:
     """Two regions without arguments, one of which runs."""
 
@@ -97,7 +98,7 @@ class If:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class For:
     """`count` turns. The body takes the turn (a Python int from 0) and the carried values, and yields the next ones."""
 
@@ -108,7 +109,7 @@ class For:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class While:
     """`condition` and `body` both take the carried values; `condition` yields one bool, `body` the next values."""
 
@@ -119,7 +120,7 @@ class While:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Map:
     """A comprehension: `count` independent turns of `body`, which takes the turn. Each result is a `List` of what the
     body yields. When `filtered`, the body yields one bool more, first: the turns where it is true are kept."""
@@ -131,7 +132,7 @@ class Map:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """A call of a function of the module: one activation."""
 
@@ -145,7 +146,7 @@ Instruction = Apply | If | While | For | Map | Call
 """The closed set of instructions: a pass is one `match` over it that ends in `assert_never`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Function:
     """A function for one example. Its region's results are what it returns. `is_loop`: it was a loop or comprehension,
     and calls of it are turns; `waits`: a `while` loop."""
@@ -157,7 +158,7 @@ class Function:
     is_loop: bool = field(default=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Module:
     """`functions[0]` is the entry. `shared` are inputs that are the same for every example; `constants` arrays that
     literals name."""

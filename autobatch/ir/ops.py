@@ -6,11 +6,12 @@ batching rule. Our own operations are listed in `OWN`, one row each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from autobatch.record import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Op:
     """A leaf operation: a name and its static parameters."""
 
@@ -32,7 +33,7 @@ def own(name: str, **params: Any) -> Op:
     return Op(name, tuple(sorted(params.items())))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OwnOp:
     """`host`: works on structure, so it exists on the host alone. `fails`: an example can fail in it.
     `effect`: it is kept even if nothing reads its results."""

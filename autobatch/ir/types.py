@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from autobatch.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Array:
     """An array (a scalar has shape `()`). `dtype` is NumPy's name, or JAX's for typed random keys (`key<fry>`)."""
 
@@ -30,7 +30,7 @@ class Array:
         return self.dtype == "bool"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tag:
     """A string (`vocabulary` is "str") or a member of an enum (its qualified name), as an index into a vocabulary."""
 
@@ -40,7 +40,7 @@ class Tag:
         return f"tag<{self.vocabulary}>"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ref:
     """A row of a column store, or None. What class the row has is data, read by `is_class`."""
 
@@ -50,7 +50,7 @@ class Ref:
         return f"ref<{self.store}>"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class List:
     """A list of `elem`. `store` names the list store it lies in; None for a list that a `Map` has made."""
 
@@ -62,7 +62,7 @@ class List:
         return f"list<{self.elem}{where}>"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Made:
     """An object that the program has made, one of the examples that stands beside such objects, or None.
 

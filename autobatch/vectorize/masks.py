@@ -109,7 +109,9 @@ def mask_numeric_control(
     whole = run_all_turns(module, device, lambda loop: obstacle_in(loop) is not None)
     if whole is not module:
         module, device = whole, on_device(whole)
-    if any(isinstance(i, If) and i.condition in device for f in module.functions for i in walk(f.region)):
+    if not _is_arithmetic(module) and any(
+        isinstance(i, If) and i.condition in device for f in module.functions for i in walk(f.region)
+    ):
 
         def stands(branch: If) -> bool:
             trial = _Masker(fresh, device, reads, turns, schema)
@@ -126,6 +128,11 @@ def mask_numeric_control(
     masker = _Masker(Fresh(module), device, fallible(module), turns, schema)
     functions = tuple(replace(f, region=masker.region(masker.guard.region(f.region, {}))) for f in module.functions)
     return Masked(replace(module, functions=functions), {**masker.obstacles, **refused}, ahead, moved, in_front)
+
+
+def _is_arithmetic(module: Module) -> bool:
+    """Is there nothing in any branch or loop that could not stand in an operation?"""
+    return all(_what_stands_in_the_way(i) is None for f in module.functions for i in walk(f.region))
 
 
 def _divides(i: Instruction) -> bool:

@@ -38,9 +38,10 @@ BUILD = {"reloc": "pic", "codemodel": "small"}
 """How the code reaches what belongs to it: as `link.py` expects."""
 
 
-LONG = 6000
-"""Lines of a text from which on LLVM runs few passes: those of its level 2 take four times as long on what is
-straight-line arithmetic in vectors, which they make no faster (benchmarks.startup: 5 % slower)."""
+LONG = 3000
+"""Lines of a text from which on LLVM runs few passes: those of its level 2 take ten times as long on what is
+straight-line arithmetic in vectors, which they make no faster (the function of benchmarks.startup: by less than 2 %;
+registers are still chosen with care, without which it takes twice the time)."""
 IN_VECTORS = "llvm.loop.vectorize.enable"
 """What a text holds that has loops for LLVM to make vectors of."""
 
@@ -214,26 +215,27 @@ def assembly(text: str, vectorize: bool = False, target: Target | None = None) -
     return str(machine.emit_assembly(parsed))
 
 
-def _machine(target: Target | None) -> Any:
+def _machine(target: Target | None, level: int = 3) -> Any:
     llvm = _llvm()
     if target is None:
         features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
         if host().target is AVX2:
             features += f",{GATHERS}"
         return llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=features, opt=3, **BUILD
+            cpu=llvm.get_host_cpu_name(), features=features, opt=level, **BUILD
         )
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     made = llvm.Target.from_triple(target.triple)
-    return made.create_target_machine(cpu=target.cpu, features=target.features, opt=3, **BUILD)
+    return made.create_target_machine(cpu=target.cpu, features=target.features, opt=level, **BUILD)
 
 
 def _optimized(text: str, vectorize: bool, kind: Target | None) -> tuple[Any, Any]:
-    llvm, target = _llvm(), _machine(kind)
+    llvm, is_long = _llvm(), text.count("\n") > LONG and IN_VECTORS not in text
+    target = _machine(kind, 1 if is_long else 3)
     parsed = llvm.parse_assembly(defined(text, kind or host().target))
     parsed.verify()
-    if text.count("\n") > LONG and IN_VECTORS not in text:
+    if is_long:
         _shortly(llvm, parsed, target)
         return target, parsed
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
@@ -245,14 +247,13 @@ def _optimized(text: str, vectorize: bool, kind: Target | None) -> tuple[Any, An
 
 
 def _shortly(llvm: Any, parsed: Any, target: Any) -> None:
-    """What a module of many instructions needs that is written in vectors already."""
+    """What a module of many instructions needs that is written in vectors already, and nothing twice: variables as
+    registers, and no constants that loops carry."""
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
-    passes.add_simplify_cfg_pass()
     passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_new_gvn_pass()
     passes.add_simplify_cfg_pass()
+    passes.add_sccp_pass()
     passes.add_dead_code_elimination_pass()
     passes.run(parsed, llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=2)))
 

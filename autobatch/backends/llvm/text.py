@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-LONG = 2000
+LONG = 1000
 """Lines of a function from which on formulas are called that stand in shorter ones."""
 
 

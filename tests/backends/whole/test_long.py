@@ -1,5 +1,7 @@
 """Long functions: LLVM runs few passes, formulas are called, and the results are the same bits."""
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -41,11 +43,18 @@ def test_the_same_bits(request):
         np.testing.assert_array_equal(a, b)
 
 
-def test_generated_functions_agree_with_plain_python(tmp_path, monkeypatch):
-    (tmp_path / "written_functions.py").write_text(startup.source(150))
+@pytest.fixture
+def written_functions(tmp_path, monkeypatch):
+    (tmp_path / "written_functions.py").write_text(startup.source(280))
     monkeypatch.syspath_prepend(tmp_path)
-    import written_functions
+    return importlib.import_module("written_functions")
 
+
+def test_generated_functions_have_so_many_leaf_operations(written_functions):
+    assert startup.leaf_operations(written_functions.many, X, X, N) == 282
+
+
+def test_generated_functions_agree_with_plain_python(written_functions):
     f = ab.batched(written_functions.many, backend="llvm")
     found = ab.unbatch(f(X[:20], X[20:40], N[:20]))
     wanted = f.loop(X[:20], X[20:40], N[:20])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -31,10 +32,11 @@ from autobatch.backends.llvm.lanes.tensors import (
     element,
     kept,
     registers,
+    scalar,
     zeros,
 )
 from autobatch.backends.llvm.lanes.windows import WINDOWS
-from autobatch.backends.llvm.lanes.writer import COMPLEX, ELEMENTS, HALVES, Number, Writer
+from autobatch.backends.llvm.lanes.writer import COMPLEX, ELEMENTS, HALVES, Number, Writer, rounded
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Instruction, Operand, Value
@@ -47,6 +49,14 @@ Environment = dict[Value, Tensor]
 
 def shape_of(type: Type) -> tuple[str, tuple[int, ...]]:
     """Dtype and shape of a type, as the device has it."""
+    return _shape_of(type, _CONFIG.jax_enable_x64)
+
+
+_CONFIG: Any = jax.config
+
+
+@lru_cache(maxsize=4096)
+def _shape_of(type: Type, x64: bool) -> tuple[str, tuple[int, ...]]:
     if not isinstance(type, Array):
         raise RefusedError(f"a value of type {type}")
     dtype = type.dtype
@@ -159,6 +169,10 @@ def rule_of(name: str, dtypes: set[str]) -> Lower:
     return LOWER[name]
 
 
+PLAIN = frozenset(ELEMENTS) - frozenset(HALVES)
+"""Dtypes whose numbers are one number each, which instructions take as they are."""
+
+
 class Leaves:
     """Leaf operations one after another. `uses`: how often a value is read; what is read once and costs little is
     computed where it is read. `mask`: the lanes that what is written next is for; None: all."""
@@ -198,6 +212,9 @@ class Leaves:
             return
         xs = self.operands(i, env, arrays)
         try:
+            if (number := self.number(i, xs)) is not None:
+                env[i.results[0]] = scalar(rounded(number) if uses.get(i.results[0], 0) > 1 else number)
+                return
             found = self.lowered(i.op, xs, [x.type for x in i.operands], [r.type for r in i.results])
         except RefusedError as error:
             located(error, i)
@@ -207,6 +224,16 @@ class Leaves:
             env[r] = kept(self.w, x) if (again and x.size > 1) or x.size == 1 else x
             if uses.get(r, 0) > 1:
                 env[r] = apart(env[r])
+
+    def number(self, i: Apply, xs: Sequence[Tensor]) -> Number | None:
+        """The result of an operation on single numbers, which are most of them; None for others."""
+        make = BY_NUMBER.get(i.op.name)
+        if make is None or len(i.results) != 1 or any(x.shape or x.dtype not in PLAIN for x in xs):
+            return None
+        dtype, shape = shape_of(i.results[0].type)
+        if shape or dtype not in PLAIN:
+            return None
+        return convert(self.w, make(self.w, i.op, *[x.one() for x in xs]), dtype)
 
     def operands(self, i: Apply, env: Environment, arrays: Sequence[Any]) -> list[Tensor]:
         return [self.read(x, env, arrays) for x in i.operands]

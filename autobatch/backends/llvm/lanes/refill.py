@@ -142,6 +142,8 @@ def _split(whole: Region, shared: Collection[Value], asked: bool | None) -> Spli
 
 def dissolved(region: Region) -> Region:
     """A region whose masked operations are the instructions that they hold."""
+    if not any(isinstance(i, Apply) and i.op.name == "masked" and not i.op.is_jax for i in region.body):
+        return region
     fresh = Fresh(Module((Function("", region),)))
     env: dict[Value, ReadFrom] = {}
     body: list[Instruction] = []

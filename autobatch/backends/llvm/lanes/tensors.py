@@ -16,6 +16,7 @@ from typing import Any
 
 from autobatch.backends.llvm.lanes.writer import BYTES, COMPLEX, ELEMENTS, Number, Writer, rounded, stored
 from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.record import record
 
 SMALL = 16
 """So many numbers at most are kept in registers."""
@@ -36,7 +37,7 @@ class Given:
     mask: Number | None
 
 
-@dataclass(frozen=True)
+@record
 class Tensor:
     """`held`: to read a number again costs no more than a load; `fixed`: it is always the same number."""
 

@@ -18,6 +18,7 @@ from autobatch.backends.llvm.functions import INTRINSICS, Vectors, text_of
 from autobatch.backends.llvm.lanes.folding import of_bools, of_integers
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function, broadcast
+from autobatch.record import record
 
 ELEMENTS = {
     "bool": "i1",
@@ -48,7 +49,7 @@ IN_VECTORS = '!"llvm.loop.vectorize.enable", i1 true'
 """Metadata of a loop: LLVM is to make vectors of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Number:
     """A value of LLVM's: one of `dtype` for each lane, or (`shared`) one for all. `factors`: it is their product, and a
     sum with it may round once."""

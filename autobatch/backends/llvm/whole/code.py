@@ -192,7 +192,8 @@ def _body(whole: Whole, sites: bool, failed: str) -> Body:
 
 def region_of(gang: Gang, whole: Whole, xs: Sequence[Tensor]) -> list[Tensor]:
     """The results of a region in the lanes of a gang."""
-    return _Control(gang, whole.constants, Lifetimes()).once(whole.forward, xs, {}, gang.mask)
+    lifetimes = Lifetimes() if whole.has_arrays else None
+    return _Control(gang, whole.constants, lifetimes).once(whole.forward, xs, {}, gang.mask)
 
 
 def _notice(w: Writer, failed: str, results: Sequence[Tensor], mask: Number | None) -> None:

@@ -10,12 +10,14 @@ programs of blocks. No host has looked at any number: whatever a batched number 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from autobatch.backends.llvm.lanes.melding import melded, parts
+from autobatch.backends.llvm.lanes.tensors import SMALL
 from autobatch.errors import UnsupportedError
 from autobatch.ir.blocks import BlockProgram
 from autobatch.ir.core import Apply, Call, For, Instruction, Map, Module, Region, Value, walk
@@ -52,6 +54,12 @@ class Whole:
     def forward(self) -> Region:
         """The region that code is written of which takes no derivatives."""
         return forward(self.region)
+
+    @cached_property
+    def has_arrays(self) -> bool:
+        """Is there a value of so many numbers that they lie in memory?"""
+        made = (r for i in walk(self.forward) for r in i.results)
+        return any(isinstance(v.type, Array) and math.prod(v.type.shape) > SMALL for v in (*self.region.args, *made))
 
     @property
     def walks_examples(self) -> bool:
