@@ -85,11 +85,12 @@ class Scheduled(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """What the passes have made of a function."""
+    """What the passes have made of a function. `derived`: the functions that derivatives are taken of."""
 
     lowered: Lowered
     whole: Whole
     scheduled: Callable[[], Scheduled]
+    derived: Callable[[], Module]
     inputs: tuple[ColumnInput | WordInput, ...] = ()
     by_xla: Callable[[], Program] | None = None
 
@@ -262,8 +263,7 @@ class Program:
     @property
     def structural(self) -> frozenset[int]:
         """The parameters of the entry that the host reads: they decide structure."""
-        args = self.spec.module.functions[0].region.args
-        return frozenset(k for k, a in enumerate(args) if a in self.spec.on_host)
+        return frozenset(k for k, a in enumerate(self.spec.module.functions[0].region.args) if a in self.spec.on_host)
 
     @functools.cached_property
     def structure_columns(self) -> frozenset[str]:
@@ -308,8 +308,7 @@ class Program:
         self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, mode: Mode = "reverse"
     ) -> list[Result]:
         """The results of the entry, to be traced under `jax.jit` with `signature` and `mode` static."""
-        arrays = self._differentiable.run(shared, tables, signature, mode=mode)
-        return self._results(iter(arrays), tables, signature.batch)
+        return self.results(self._differentiable.run(shared, tables, signature, mode=mode), tables, signature)
 
     def linearised(
         self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, mode: Mode = "reverse"
@@ -418,7 +417,7 @@ def compile(
 
     if options.backend == "cuda":
         made = _native(*lowered())
-        kernel = CudaProgram(made.whole.module, bool(made.whole.sites), made.inputs)
+        kernel = CudaProgram(made.whole.module, made.derived, bool(made.whole.sites), made.inputs)
         return Program(made.facts, schema, options, masks, lambda: made, kernel, made.by_xla)
     if options.backend in ("auto", "llvm"):
         needs = (args, kwargs, shared, traced, integers.names, integers.unknown, sorted(integers.known), masks)
@@ -431,7 +430,7 @@ def _planned(lowered: Lowered, module: Module, asked: Asked) -> Program:
     """A program whose rows the host plans."""
     found = control(module, asked)
     made = _scheduled(found, asked)  # what it refuses is refused here
-    passed = Passed(lowered, found.whole, lambda: made)
+    passed = Passed(lowered, found.whole, lambda: made, lambda: found.whole.module)
     return Program(passed.facts, asked.schema, asked.options, asked.masks, lambda: passed)
 
 
@@ -440,13 +439,13 @@ def _as_machine_code(
 ) -> Program:
     """A program that is machine code as a whole: as an earlier process has left it, where there is one."""
     passed = functools.cache(native)
-    module = lambda: passed().whole.module
+    module, derived = lambda: passed().whole.module, lambda: passed().derived()
     if store is not None and (held := store.find()) is not None:
         with suppress(LookupError):  # its object is gone, or none any more
-            code = WholeProgram(module, bool(held.facts.sites), (), held.made, held.code)
+            code = WholeProgram(module, derived, bool(held.facts.sites), (), held.made, held.code)
             return Program(held.facts, schema, options, masks, passed, code)
     made = passed()
-    code = WholeProgram(module, bool(made.whole.sites), made.inputs, chosen=options.backend == "auto")
+    code = WholeProgram(module, derived, bool(made.whole.sites), made.inputs, chosen=options.backend == "auto")
     if store is not None and not made.lowered.traced and made.by_xla is None and is_plain(made.lowered.module):
         store.keep(made.facts, made.lowered.sources, code.made, code.name)
     return Program(made.facts, schema, options, masks, passed, code, made.by_xla)
@@ -458,7 +457,8 @@ def _native(lowered: Lowered, module: Module, asked: Asked) -> Passed:
     on_device = without_made_lists(module, asked.schema)
     if not has_structure(module):
         whole, known = whole_of(on_device, alone)
-        return Passed(lowered, whole, lambda: _scheduled(known or control(module, alone), alone))
+        derived = lambda: whole_of(on_device, alone, guards=True)[0].module
+        return Passed(lowered, whole, lambda: _scheduled(known or control(module, alone), alone), derived)
     rows, inputs = structure_as_rows(on_device, asked.schema)
     batched = range(len(rows.functions[0].region.args))
     alone = replace(alone, traced={k: asked.traced.get(k, "an argument") for k in batched})
@@ -476,7 +476,7 @@ def _native(lowered: Lowered, module: Module, asked: Asked) -> Passed:
         chosen = replace(asked.options, backend="xla")
         return _planned(lowered, module, replace(asked, options=chosen, passes=Passes(chosen)))
 
-    return Passed(lowered, whole, lambda: by_xla()._made, tuple(inputs), by_xla)
+    return Passed(lowered, whole, lambda: by_xla()._made, lambda: whole.module, tuple(inputs), by_xla)
 
 
 def _scheduled(found: Control, asked: Asked) -> Scheduled:

@@ -74,6 +74,7 @@ def mask_numeric_control(
     floats: bool = False,
     unknown: Collection[int] = (),
     all_numbers: bool = False,
+    guards: bool = True,
 ) -> Masked:
     """Every branch and loop that computed numbers decide as one operation, where it holds arithmetic alone; for the
     others, by their places, what stands in the way.
@@ -81,7 +82,8 @@ def mask_numeric_control(
     `fallible` finds the reads that an example can fail in; `traced` and `numbers` as in `analysis/structure.py`.
     `turns`: those that a loop may have, for each row. `floats`: loops that floats of the examples end too, as
     `float_loops.py` says. `unknown`: shared integers that decide structure only once they are known, so what they
-    decide is not run ahead. `all_numbers`: of no number does the host know anything."""
+    decide is not run ahead. `all_numbers`: of no number does the host know anything. `guards`: will derivatives be
+    taken (`guarded.py`)?"""
     if not any(
         isinstance(i, If | For | While) or _is_check(i) or is_bounds(i) or _divides(i)
         for f in module.functions
@@ -126,7 +128,8 @@ def mask_numeric_control(
             module, device, ahead = whole, on_device(whole), True
             in_front.update(found)
     masker = _Masker(Fresh(module), device, fallible(module), turns, schema)
-    functions = tuple(replace(f, region=masker.region(masker.guard.region(f.region, {}))) for f in module.functions)
+    guard = (lambda r: masker.guard.region(r, {})) if guards else (lambda r: r)
+    functions = tuple(replace(f, region=masker.region(guard(f.region))) for f in module.functions)
     return Masked(replace(module, functions=functions), {**masker.obstacles, **refused}, ahead, moved, in_front)
 
 

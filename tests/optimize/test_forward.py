@@ -91,3 +91,39 @@ def test_arms_and_their_derivatives():
     assert f.lower(xs, ns).compile().executable.text.count("@llvm.sqrt.v") == 2  # declared and called
     _, derivative = jax.value_and_grad(lambda x: jnp.sum(f(x, ns)))(xs)
     assert np.all(np.isfinite(derivative[1:]))
+
+
+def beside_the_branches(count):
+    """A module whose function hands a quotient on beside so many branches."""
+    lines = ["def f(x):", "    y = 1.0 / (2.0 + x)"]
+    for k in range(count):
+        lines += [f"    if x > {k}.5:", f"        x = x * y - {k}.0", f"    y = y / (1.0 + y * y) + 0.125 * {k + 1}"]
+    return "\n".join([*lines, "    return x + y"])
+
+
+def test_code_is_as_long_as_the_function(tmp_path, monkeypatch):
+    """Derivatives compute what an arm reads inside it; without one there are no copies."""
+    monkeypatch.syspath_prepend(tmp_path)
+    sizes = []
+    for count in (10, 20):
+        (tmp_path / f"beside{count}.py").write_text(beside_the_branches(count))
+        f = ab.batched(__import__(f"beside{count}").f, backend="llvm")
+        xs = np.linspace(0, 4, 9, dtype=np.float32)
+        np.testing.assert_allclose(f(xs), f.loop(xs), rtol=1e-5)
+        module = f.lower(xs).program.compiled.native.whole.module
+        inside = [i for i in walk(module.functions[0].region) if isinstance(i, Apply)]
+        sizes.append(sum(len(list(walk(i.op["region"]))) if i.op.name == "masked" else 1 for i in inside))
+    assert sizes[1] < 2.2 * sizes[0]
+
+
+def not_where_it_is_infinite(x):
+    y = jnp.sqrt(x)
+    if jnp.exp(x) > 3:
+        return y * 2
+    return x
+
+
+def test_derivatives_are_of_arms_that_compute_it_inside():
+    f = ab.batched(not_where_it_is_infinite, backend="llvm")
+    xs = jnp.asarray([0.0, 0.5, 4.0], jnp.float32)
+    np.testing.assert_allclose(jax.grad(lambda x: jnp.sum(f(x)))(xs), [1.0, 1.0, 0.5], rtol=1e-6)
