@@ -315,13 +315,13 @@ class Batched(Generic[P, R]):
                     raise
                 refused = error
         settings = replace(self.settings, in_axes=(None, 0), static=frozenset())
-
-        def over(main: Callable[..., Any]) -> Batched[..., Any]:
-            return Batched(main, settings)
-
-        examples = functools.partial(gather, self._name, bound.slots, self._known, self._declared, self.planner)
-        asked = Asked(self, bound, refused, chosen, runs and not moving, over, examples)
+        examples = functools.partial(self._examples, bound)
+        asked = Asked(self, bound, refused, chosen, runs and not moving, lambda f: Batched(f, settings), examples)
         return self._traces.call(asked, moving)
+
+    def _examples(self, bound: Bound) -> Examples:
+        """The batched arguments of a call, packed."""
+        return gather(self._name, bound.slots, self._known, self._declared, self.planner)
 
     def learn(self, schema: Schema) -> None:
         """Know the types of one batched argument from now on: batches that show less are of these types, too."""
@@ -331,7 +331,7 @@ class Batched(Generic[P, R]):
         """As `prepare`, for what compiles."""
         settings = self.settings
         enable_compilation_cache(chosen.compilation_cache)
-        examples = gather(self._name, bound.slots, self._known, self._declared, self.planner)
+        examples = self._examples(bound)
         asked, backend = self._backend(chosen)
         if asked == AUTO:
             backend = native.backend_for(examples, [r.value for r in bound.shared], runs, chosen)

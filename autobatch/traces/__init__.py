@@ -4,7 +4,10 @@ calls        a call of a function whose structure is traced, as a call of the pr
 outline      the arguments of a call without their numbers; one run of the function
 copying      an example again, with symbols where its floats are
 free         closures and globals that a function reads
-record       one run: the operations that it does on symbols, and what it returns
+symbols      what stands in the place of numbers: operators, methods and functions of JAX on it are noted
+templates    what such an operation is for operands of some types: JAX says it once
+intercepted  functions of JAX, as a function finds them while it is traced
+record       one run, also where JAX has to record it: the operations that it does on symbols, and what it returns
 structure    what all runs have shown, and the program over it
 classes      operations of all examples that are the same one, from the same place in the source
 compounds    classes that always come together become one

@@ -17,6 +17,7 @@ import numpy as np
 
 from autobatch.traces.copying import rebuilt
 from autobatch.traces.record import (
+    NO_PLACE,
     Given,
     Items,
     Kind,
@@ -197,7 +198,7 @@ class Classes:
 
         structure = template(result)
         slots = tuple(x if isinstance(x, (Shared, Uniform)) else t for x, t in zip(found, types, strict=True))
-        of = self._get((RESULT, shape_of(structure), slots), None, (None, 0, ()), slots, types)
+        of = self._get((RESULT, shape_of(structure), slots), None, NO_PLACE, slots, types)
         of.structure = structure
         self._append(numbers, operands, of, tuple(found))
         return len(numbers) - 1

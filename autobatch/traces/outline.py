@@ -25,7 +25,9 @@ from autobatch.sharing import Sharing
 from autobatch.source import NOWHERE, Span
 from autobatch.traces.copying import Copier, rebuilt
 from autobatch.traces.free import Free
-from autobatch.traces.record import Given, Items, Kinds, Leaf, Run, UserCode, record
+from autobatch.traces.intercepted import noted, noting_of
+from autobatch.traces.record import Given, Items, Kinds, Known, Leaf, Run, Shared, UserCode, record
+from autobatch.traces.symbols import Recording, Symbol
 
 PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 
@@ -46,7 +48,7 @@ class _Filled(Sharing):
         self.symbols = symbols
 
     def share(self, value: Any, name: str) -> Any:
-        return (self.symbols[value.index], None) if isinstance(value, Input) else super().share(value, name)
+        return (self.symbols[value.index], None) if isinstance(value, Input) else super().share(noting_of(value), name)
 
     def leaf(self, value: Any, name: str) -> Any:
         return value, None
@@ -98,7 +100,51 @@ class Outline:
         return Free(self.function, user_code())
 
     def run(self, values: Sequence[Any], free: Free, kinds: Kinds) -> Run:
-        """Run one example; `values`: one for each batched leaf."""
+        """Run one example; `values`: one for each batched leaf. What is not JAX's function of symbols, but takes arrays
+        that JAX traces, is run with those."""
+        if free.arrays or kinds.by_jax:
+            return self._by_jax(values, free, kinds)
+        recording = Recording(user_code(), kinds)
+        try:
+            made = self._noted(values, recording)
+        except Exception as error:
+            if recording.asked is not None:
+                raise recording.asked from error
+            made = None
+        if recording.asked is not None:
+            raise recording.asked
+        if made is not None and not recording.refused:
+            return made
+        found = self._by_jax(values, free, kinds)
+        kinds.by_jax = True
+        return found
+
+    def _noted(self, values: Sequence[Any], recording: Recording) -> Run:
+        """A run with symbols of our own."""
+
+        def symbol(x: Any) -> Symbol:
+            given = x if isinstance(x, Given) else Given.of(x)
+            return recording.symbol(given, given)
+
+        copies = Copier(symbol).copy(list(values))
+        args, kwargs = self._filled([recording.symbol(t, Shared(k)) for k, t in enumerate(self.shared)], copies)
+        leaves: list[Any] = []
+        with plainly(), noted(recording):
+            structure = _flat(self.function(*args, **kwargs), leaves)
+        found = [x._operand if isinstance(x, Symbol) else Known(x) for x in leaves]
+        return Run(recording.steps, found, structure)
+
+    def _filled(self, symbols: Sequence[Any], copies: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of one example."""
+        filled = _Filled(self.name, symbols)
+
+        def shared(raw: Raw) -> Any:
+            return noting_of(raw.value) if raw.static else filled.share(raw.value, raw.name)[0]
+
+        return self.bound.rebuild(lambda slot: copies[slot.index], shared)
+
+    def _by_jax(self, values: Sequence[Any], free: Free, kinds: Kinds) -> Run:
+        """A run that JAX records."""
         numbers: list[Given] = []
 
         def note(x: Any) -> Any:
@@ -110,13 +156,7 @@ class Outline:
 
         def run(symbols: Sequence[Any]) -> tuple[list[Any], Any]:
             given = iter(symbols[len(self.shared) :])
-            copies = Copier(lambda _: next(given)).copy(list(values))
-            filled = _Filled(self.name, symbols)
-
-            def shared(raw: Raw) -> Any:
-                return raw.value if raw.static else filled.share(raw.value, raw.name)[0]
-
-            args, kwargs = self.bound.rebuild(lambda slot: copies[slot.index], shared)
+            args, kwargs = self._filled(symbols, Copier(lambda _: next(given)).copy(list(values)))
             leaves: list[Any] = []
             return leaves, _flat(self.function(*args, **kwargs), leaves)
 
@@ -136,7 +176,7 @@ def _decided(leaf: Any) -> Any:
 
 def _flat(result: Any, leaves: list[Any]) -> Any:
     """The structure of a result, with a `Leaf` for each number."""
-    if isinstance(result, (bool, int, float, complex, np.ndarray, np.generic, jax.Array)):
+    if isinstance(result, (Symbol, bool, int, float, complex, np.ndarray, np.generic, jax.Array)):
         leaves.append(result)
         return Leaf(len(leaves) - 1)
     if isinstance(result, list):

@@ -12,6 +12,7 @@ once, and arithmetic on shared values alone is done once for all examples.
 
 from __future__ import annotations
 
+import dis
 import enum
 import itertools
 import math
@@ -34,8 +35,18 @@ INLINED = ("jit", "pjit", "closed_call", "core_call")
 FOLDED = 4096
 """Numbers that an array may have whose operation is done at once."""
 
-Place = tuple[CodeType | None, int, tuple[int, ...]]
-"""Where an operation stands: the code of the user, an instruction of it, and which one inside functions of JAX."""
+
+class Place:
+    """Where an operation stands: the code of the user, an instruction of it, and which one inside functions of JAX.
+    There is one object for each (`Kinds.place`)."""
+
+    __slots__ = ("code", "inner", "instruction")
+
+    def __init__(self, code: CodeType | None, instruction: int, inner: tuple[int, ...]) -> None:
+        self.code, self.instruction, self.inner = code, instruction, inner
+
+
+NO_PLACE = Place(None, 0, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +56,23 @@ class Shared:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
 class Out:
     """A result of a step of the same run."""
 
-    step: int
-    number: int = 0
+    __slots__ = ("number", "step")
+    __match_args__ = ("step", "number")
+
+    def __init__(self, step: int, number: int = 0) -> None:
+        self.step, self.number = step, number
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Known:
     """A number that Python knows."""
 
-    value: Any
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,14 +120,13 @@ class Kind:
         return max((math.prod(x.shape) for x in self.outs), default=0)
 
 
-@dataclass(frozen=True, slots=True)
 class Step:
     """An operation that a run did. `types`: of its operands."""
 
-    kind: Kind
-    place: Place
-    operands: tuple[Operand, ...]
-    types: tuple[Any, ...]
+    __slots__ = ("kind", "operands", "place", "types")
+
+    def __init__(self, kind: Kind, place: Place, operands: tuple[Operand, ...], types: tuple[Any, ...]) -> None:
+        self.kind, self.place, self.operands, self.types = kind, place, operands, types
 
 
 @dataclass
@@ -173,7 +187,7 @@ def record(
     closed = jax.make_jaxpr(flat)(*given)
     reader = _Reader(user, kinds, hidden)
     values: list[Operand] = [*(Shared(k) for k in range(len(shared))), *numbers]
-    leaves = reader.read(closed.jaxpr, closed.consts, values, (None, 0, ()))
+    leaves = reader.read(closed.jaxpr, closed.consts, values, NO_PLACE)
     return Run(reader.steps, leaves, structure[0])
 
 
@@ -187,6 +201,13 @@ class UserCode:
     def __init__(self, folders: Sequence[str]) -> None:
         self.folders = tuple(folders)
         self._known: dict[CodeType, bool] = {}
+        self.known: dict[int, bool] = {}
+        """Is code the user's, by its `id`; the code is kept."""
+
+    def learn(self, code: CodeType) -> bool:
+        self._known[code] = found = not code.co_filename.startswith(self.folders)
+        self.known[id(code)] = found
+        return found
 
     def place(self, traceback: Any) -> tuple[CodeType | None, int]:
         """The innermost instruction of the user."""
@@ -231,9 +252,10 @@ class _Reader:
         return [value(x) for x in jaxpr.outvars]
 
     def place(self, equation: Any, inside: Place, number: int) -> Place:
-        if inside[0] is not None:
-            return inside[0], inside[1], (*inside[2], number)
-        return (*self.user.place(equation.source_info.traceback), ())
+        if inside.code is not None:
+            return self.kinds.place(inside.code, inside.instruction, (*inside.inner, number))
+        code, instruction = self.user.place(equation.source_info.traceback)
+        return NO_PLACE if code is None else self.kinds.place(code, instruction)
 
     def step(self, equation: Any, operands: Sequence[Operand], place: Place) -> Sequence[Operand]:
         types = tuple((x.aval.shape, x.aval.dtype) for x in equation.invars)
@@ -276,6 +298,19 @@ class Kinds:
     def __init__(self) -> None:
         self._known: dict[Hashable, Kind] = {}
         self._folded: dict[Hashable, list[Known]] = {}
+        self._places: dict[Hashable, Place] = {}
+        self.by_jax = False
+        """Do runs need arrays that JAX traces?"""
+
+    def place(self, code: CodeType, instruction: int, inner: tuple[int, ...] = ()) -> Place:
+        """A place in the user's source."""
+        key = (id(code), instruction, inner) if inner else (id(code), instruction)
+        found = self._places.get(key)
+        if found is None:
+            begin = _begin(code, instruction)
+            found = Place(code, begin, inner) if begin == instruction else self.place(code, begin, inner)
+            self._places[key] = found  # which keeps the code, and so its `id`
+        return found
 
     def of(self, equation: Any) -> tuple[Kind, Sequence[int]]:
         """The kind of an operation, and integers that it reads behind its operands: where a slice begins is a number
@@ -305,6 +340,15 @@ class Kinds:
         return found
 
 
+def _begin(code: CodeType, instruction: int) -> int:
+    """Where an instruction begins: the interpreter may point into the room behind it, once it has specialised it."""
+    while instruction > 0 and code.co_code[instruction] == CACHE:
+        instruction -= 2
+    return instruction
+
+
+CACHE = dis.opmap.get("CACHE", -1)
+
 REMEMBERED = 10_000
 """So many results of operations on known numbers are kept."""
 
@@ -314,10 +358,10 @@ def _is_key(x: Any) -> bool:
 
 
 def _slicer(sizes: Sequence[int]) -> Callable[..., Sequence[Any]]:
-    return lambda x, *starts: (_sliced(x, starts, sizes),)
+    return lambda x, *starts: (sliced(x, starts, sizes),)
 
 
-def _sliced(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> Any:
+def sliced(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> Any:
     if all(isinstance(s, (int, np.integer)) for s in starts):
         return lax.slice(x, starts, [s + n for s, n in zip(starts, sizes, strict=True)])
     return lax.dynamic_slice(x, starts, sizes)

@@ -294,7 +294,7 @@ def _types(c: OpClass) -> list[Any]:
 
 
 def _where(c: OpClass) -> str:
-    code, instruction, _ = c.place
+    code, instruction = c.place.code, c.place.instruction
     if code is None:
         return ""
     line = next(itertools.islice(code.co_positions(), instruction // 2, None), (None,))[0]

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-
 from autobatch.batch import Batch
 from autobatch.errors import ExampleError, Failure, UnsupportedError
 from autobatch.groups import Group
@@ -18,10 +16,7 @@ from autobatch.traces.free import Free
 from autobatch.traces.outline import Outline, span_of
 from autobatch.traces.record import Kinds, Run
 from autobatch.traces.source import Row, Source, Writer, examples
-
-ASKED = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError,
-         jax.errors.TracerBoolConversionError, jax.errors.TracerIntegerConversionError)  # fmt: skip
-"""What JAX raises where Python asks a symbol for its value."""
+from autobatch.traces.symbols import ASKED, AskedError
 
 Make = Callable[[Callable[..., Any]], Any]
 
@@ -86,7 +81,7 @@ class Tracing:
         for k, values in enumerate(examples):
             try:
                 runs.append(self.outline.run(values, free, self.structure.kinds))
-            except ASKED as error:
+            except (*ASKED, AskedError) as error:
                 raise _asked(name, refused, error) from error
             except UnsupportedError as error:
                 raise (refused or error) from error
