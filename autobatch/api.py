@@ -24,7 +24,7 @@ from autobatch import native, on_gpu, plain, transfer
 from autobatch.arguments import Bound, Entries, Slot, bind, positions_of, read_axes
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
-from autobatch.data import Known, fixed_by, gather
+from autobatch.data import Examples, Known, fixed_by, gather
 from autobatch.errors import BatchError, SourceError
 from autobatch.exporting import PLATFORMS, Calling
 from autobatch.grouped import GroupedBatch, whole_arrays

@@ -117,6 +117,14 @@ def is_literal(x: Any) -> bool:
     return isinstance(x, jex.Literal)
 
 
+def with_results(closed: jex.ClosedJaxpr, results: Sequence[Any]) -> Callable[..., Sequence[Any]]:
+    """A traced function that gives other values of its jaxpr."""
+    made: Callable[..., Sequence[Any]] = jex.jaxpr_as_fun(
+        jex.ClosedJaxpr(closed.jaxpr.replace(outvars=list(results)), closed.consts)
+    )
+    return made
+
+
 class TraceEffectError(Exception):
     """A traced function has side effects (a callback, a print), which would run once and not for each example."""
 

@@ -2,6 +2,7 @@
 
 calls        a call of a function whose structure is traced, as a call of the program over its traces
 outline      the arguments of a call without their numbers; one run of the function
+alike        examples that differ in their numbers alone, which have one trace
 copying      an example again, with symbols where its floats are
 free         closures and globals that a function reads
 symbols      what stands in the place of numbers: operators, methods and functions of JAX on it are noted

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import jax
+import numpy as np
 
 from autobatch import transfer
 from autobatch.arguments import Bound
@@ -31,6 +32,7 @@ from autobatch.prepared import Prepared
 from autobatch.ready import Ready
 from autobatch.runtime.columns import Columns
 from autobatch.source import NOWHERE
+from autobatch.traces.alike import alike
 from autobatch.traces.free import Free
 from autobatch.traces.links import Links, Origins, refuses_references
 from autobatch.traces.outline import PACKAGE, Outline
@@ -233,11 +235,17 @@ class _Call:
     def trace(self, columns: Columns, width: int, free: Free) -> Kept:
         """Trace packed examples."""
         held = Origins.of(None if refuses_references(columns.schema) else columns.schema, {})
-        examples = held.unpacked(columns)
+        same = alike(columns, frozenset(o.name for o in held.columns), {}, columns.count)
+        few = columns.take(same.first) if len(same.first) < columns.count else columns
+        examples = held.unpacked(few)
         values = [tuple(x) for x in examples] if width > 1 else [(x,) for x in examples]
         rows, failures = self.tracing.rows(values, free)
         function = self.tracing.structure.function()
-        return Kept(free, self.outline.decided, function, _linked(function, rows, held, columns), failures)
+        links, traces = _packed(function, rows, held, few)
+        every = links.absolute(traces.take(same.of), held, columns)
+        made = links.with_values(every, [columns.arrays[o.name] for o in held.columns])
+        batch = _planned(function, links.relative(made, held, columns))
+        return Kept(free, self.outline.decided, function, batch, same.failures(failures))
 
     # -- the program over traces as one of the examples
 
@@ -348,20 +356,24 @@ class _Call:
         return self._with(over, without_words(made), prepared, examples)
 
     def _trace_arrays(self, examples: Examples, origins: Origins, group: Group | None) -> Kept:
-        packed = iter(_components(origins, group))
-        columns = []
+        seen = {k: np.asarray(jax.device_get(x)) for k, x in examples.arrays.items() if k not in origins.arrays}
+        columns = None if group is None else group.columns
+        same = alike(columns, frozenset(o.name for o in origins.columns), seen, examples.count)
+        few = None if columns is None else columns.take(same.first)
+        packed = iter(_components(origins, few, examples.width))
+        values = []
         for k, component in enumerate(examples.components):
             if not component.array:
-                columns.append(next(packed))
+                values.append(next(packed))
             elif k in origins.arrays:
-                columns.append(origins.rows_of(k, examples.count))
+                values.append(origins.rows_of(k, len(same.first)))
             else:
-                columns.append(list(jax.device_get(examples.arrays[k])))
-        rows, failures = self.tracing.rows(list(zip(*columns, strict=True)), self.free)
+                values.append(list(seen[k][same.first]))
+        rows, failures = self.tracing.rows(list(zip(*values, strict=True)), self.free)
         function = self.tracing.structure.function()
-        held = None if group is None else group.columns
-        made = _linked(function, rows, origins, held, values=False)
-        return Kept(self.free, self.outline.decided, function, made, failures)
+        _, traces = _packed(function, rows, origins, few)
+        batch = _planned(function, traces.take(same.of))
+        return Kept(self.free, self.outline.decided, function, batch, same.failures(failures))
 
     def plans(self, over: Over, group: Group) -> bool:
         """Let a group have a plan for a program; false where it shows structure that the program does not know."""
@@ -392,26 +404,25 @@ def keep_plan(over: Over, group: Group, kept: Kept, planner: Any) -> None:
         group.keep_plan(over, plan)
 
 
-def _linked(
-    function: Any, rows: Sequence[Any], origins: Origins, columns: Columns | None, values: bool = True
-) -> Batch:
-    """Rows of traces, packed and planned for the program over them, with the numbers of the examples."""
+def _packed(function: Any, rows: Sequence[Any], origins: Origins, columns: Columns | None) -> tuple[Links, Columns]:
+    """Rows of traces as columns, which count the rows of `columns` that they read from those of their example on."""
     packed: Batch = function.pack(rows)
-    group = packed.group()
-    held = group.columns
+    held = packed.group().columns
     links = Links.find(held.schema)
-    if values and columns is not None:
-        held = links.with_values(held, [columns.arrays[o.name] for o in origins.columns])
-    made = Group(links.relative(held, origins, columns), group.width, group.planners)
-    return Batch(made)
+    return links, links.relative(held, origins, columns)
 
 
-def _components(origins: Origins, group: Group | None) -> list[list[Any]]:
+def _planned(function: Any, traces: Columns) -> Batch:
+    """Traces that are planned for the program over them."""
+    return Batch(Group(traces)).plan(function)
+
+
+def _components(origins: Origins, columns: Columns | None, width: int) -> list[list[Any]]:
     """The packed arguments, each as a list of its examples."""
-    if group is None:
+    if columns is None:
         return []
-    found = origins.unpacked(group.columns)
-    return [list(x) for x in zip(*found, strict=True)] if group.width > 1 else [found]
+    found = origins.unpacked(columns)
+    return [list(x) for x in zip(*found, strict=True)] if width > 1 else [found]
 
 
 def _values(bound: Bound) -> list[tuple[Any, ...]]:

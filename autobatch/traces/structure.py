@@ -76,6 +76,11 @@ class Tracing:
 
     def rows(self, examples: Sequence[Sequence[Any]], free: Free) -> tuple[list[Row], tuple[Failure, ...]]:
         """A row for each example, and the examples that failed. `examples[k]`: its values, for each batched leaf."""
+        runs, failures = self.runs(examples, free)
+        return self.structure.rows(runs), failures
+
+    def runs(self, examples: Sequence[Sequence[Any]], free: Free) -> tuple[list[Run | None], tuple[Failure, ...]]:
+        """A run for each example, and the examples that failed, which have none."""
         name, refused = self.outline.name, self.refused
         runs, failures, first = list[Run | None](), list[Failure](), None
         for k, values in enumerate(examples):
@@ -94,7 +99,7 @@ class Tracing:
             raise refused from first
         if failures and (not self.masks or len(failures) == len(runs)):
             raise ExampleError(failures) from first
-        return self.structure.rows(runs), tuple(failures)
+        return runs, tuple(failures)
 
 
 def _asked(name: str, refused: Exception | None, error: Exception) -> Exception:

@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend import core as jex
 
 from autobatch import transfer
 from autobatch.ir import jax_compat
@@ -149,8 +148,7 @@ def _running(closed: Any, invars: Sequence[Any], outs: Sequence[Any]) -> Callabl
     """Some results of a jaxpr, of the operands that they depend on."""
     others = [v for v in closed.jaxpr.invars if v not in set(invars)]
     avals = [v.aval for v in others]
-    jaxpr = closed.jaxpr.replace(outvars=list(outs))
-    whole = jex.jaxpr_as_fun(jex.ClosedJaxpr(jaxpr, closed.consts))
+    whole = jax_compat.with_results(closed, outs)
     places = [closed.jaxpr.invars.index(v) for v in invars]
     rest = [(closed.jaxpr.invars.index(v), a) for v, a in zip(others, avals, strict=True)]
 
