@@ -6,7 +6,8 @@ was set, or a list that was changed, shows. Objects whose numbers can change in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import gc
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import is_
 from typing import Any
@@ -20,7 +21,10 @@ class Snapshot:
 
     def __init__(self, objects: list[Any], lists: list[list[Any]]) -> None:
         self.objects, self.lists = objects, lists
-        self.held = list(self._now())
+        self.classes = list(map(type, objects))
+        fields = list(map(vars, objects))
+        self.names, self.held = list(chain.from_iterable(fields)), self._values(fields)
+        self.lengths = self._lengths(fields)
 
     @staticmethod
     def of(root: Any) -> Snapshot | None:
@@ -44,11 +48,19 @@ class Snapshot:
                 return None
         return Snapshot(objects, lists)
 
-    def _now(self) -> Iterable[Any]:
-        fields = [vars(x) for x in self.objects]
-        return chain(map(type, self.objects), *fields, *(d.values() for d in fields), *self.lists)
+    def _values(self, fields: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """What all objects and lists hold, by one call of the interpreter's, which takes a third of the time of a chain
+        over them. (What a dict refers to is its values, and keys that are no strings.)"""
+        return gc.get_referents(*fields, *self.lists)
+
+    def _lengths(self, fields: Sequence[Mapping[str, Any]]) -> list[int]:
+        return list(map(len, chain(fields, self.lists)))
 
     def holds(self) -> bool:
         """Do all objects hold what they held?"""
-        now = list(self._now())
-        return len(now) == len(self.held) and all(map(is_, now, self.held))
+        fields = list(map(vars, self.objects))
+        now = self._values(fields)
+        if len(now) != len(self.held) or self._lengths(fields) != self.lengths:
+            return False
+        same = list(chain.from_iterable(fields)) == self.names and list(map(type, self.objects)) == self.classes
+        return same and all(map(is_, now, self.held))

@@ -15,6 +15,10 @@ class Node:
     more: list["Node"] = field(default_factory=list)
 
 
+class Other(Node):
+    pass
+
+
 def tree():
     return Node(0.5, Node(2.0), [Node(3.0), Node(4.0, Node())])
 
@@ -35,6 +39,12 @@ def rename(node):
         lambda t: setattr(t, "extra", 1),
         rename,
         lambda t: delattr(t.left, "x"),
+        lambda t: setattr(t.left, "x", 2),
+        lambda t: setattr(t.left, "__class__", Other),
+        lambda t: setattr(t.left, "__dict__", {**vars(t.left), "x": 3.0}),
+        lambda t: t.left.more.append(t.more.pop(0)),
+        lambda t: t.more[1].more.append(t.more.pop(0)),
+        lambda t: t.more[0].more.insert(0, t.more.pop()),
     ],
 )
 def test_a_change_shows(change):

@@ -110,8 +110,11 @@ class Regions(ABC):
                 at = end
                 continue
             instruction = body[at]
-            env.update(zip(instruction.results, self.instruction(instruction, env, mask), strict=True))
-            mask = self.behind(instruction, env, mask)
+            if isinstance(instruction, Apply):
+                mask = self.check(instruction, env, mask)
+            else:
+                env.update(zip(instruction.results, self.instruction(instruction, env, mask), strict=True))
+                mask = self.alive(mask) if may_fail(instruction) else mask
             at += 1
         return mask
 
@@ -140,17 +143,10 @@ class Regions(ABC):
             return x
         return Number(self.f.let(f"extractelement {self.w.type_of(x.dtype)} {x.text}, i32 0"), x.dtype, True)
 
-    def behind(self, instruction: Instruction, env: Environment, mask: Number) -> Number:
-        if isinstance(instruction, Apply):
-            alone = self.w.width == 1
-            return mask if alone else self.w.both(mask, self.control.read(instruction.operands[0], env).one())
-        return self.alive(mask)
-
     def instruction(self, i: Instruction, env: Environment, mask: Number) -> list[Tensor]:
         match i:
             case Apply():
-                self.check(i, env, mask)
-                return []
+                raise AssertionError("a check")
             case If():
                 return self.branch(i, env, mask)
             case For(count=count):
@@ -166,16 +162,22 @@ class Regions(ABC):
             case _:
                 assert_never(i)
 
-    def check(self, i: Apply, env: Environment, mask: Number) -> None:
+    def check(self, i: Apply, env: Environment, mask: Number) -> Number:
+        """The lanes of a mask that pass. That one fails is behind a jump: else each check would wait for the memory
+        that the one before has written."""
         f, w = self.f, self.w
         wrong = w.negated(self.control.read(i.operands[0], env).one())
         if w.width == 1:  # a row alone is given up as soon as it fails
             self.give_up(wrong.text)
-            return
-        bad = bits(w, w.both(mask, wrong))
-        place, of = f.at("%state", FAILED), f"i{w.width}"
-        found = f.let(f"or {of} {f.let(f'load {of}, ptr {place}')}, {bad}")
-        f.do(f"store {of} {found}, ptr {place}")
+            return mask
+        bad, passed = w.spread(w.both(mask, wrong)), w.slot("bool")
+        passed.set(mask)
+        with f.when(wrong.text if wrong.shared else w.any(bad), rarely=True):
+            place, of = f.at("%state", FAILED), f"i{w.width}"
+            found = f.let(f"or {of} {f.let(f'load {of}, ptr {place}')}, {bits(w, bad)}")
+            f.do(f"store {of} {found}, ptr {place}")
+            passed.set(w.both(mask, w.negated(wrong)))
+        return passed.get()
 
     # ---- branches
 
@@ -301,6 +303,12 @@ class Regions(ABC):
 def is_plain(i: Instruction) -> bool:
     """Does it compute numbers, and nothing else?"""
     return isinstance(i, Apply) and i.op.name != "check"
+
+
+def may_fail(i: Instruction) -> bool:
+    """May lanes fail in an instruction?"""
+    inside = walk(Region((), (i,), ()))
+    return any(isinstance(j, Call) or (isinstance(j, Apply) and not is_plain(j)) for j in inside)
 
 
 def blocks_of(region: Region) -> int:

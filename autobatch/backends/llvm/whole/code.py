@@ -142,14 +142,16 @@ def _wider(whole: Whole) -> Iterator[int]:
     """Rows of a gang whose values are two registers each: two chains of operations, of which one goes on while the
     other waits. Where twice the numbers are more than twice the registers it waits for memory instead. (Of Mandelbrot's
     loop it takes two thirds of the time, of noise, which holds 27 numbers at once, four fifths.) A long function has
-    many chains already, and twice the instructions would take the compiler twice the time."""
+    many chains already, and twice the instructions would take the compiler twice the time. (A recursion holds what it
+    has kept behind its calls besides, so each of its functions may have a third of the registers.)"""
     if sum(1 for _ in walk(whole.forward)) > MANY:
         return
     if walks(whole.forward, whole.forward.args[: whole.shared]):
         return
     varying, target = _varying(whole), machine_code.host().target
-    recursive = any(isinstance(i, Apply) and i.op.name == "blocks" for i in walk(whole.region))
-    if not recursive and most_at_once(whole.forward, varying) <= target.registers:
+    programs = [i.op["program"] for i in walk(whole.region) if isinstance(i, Apply) and i.op.name == "blocks"]
+    held = [most_at_once(f.region, [True] * len(f.region.args)) for p in programs for f in p.structured]
+    if all(n <= target.registers // 3 for n in held) and most_at_once(whole.forward, varying) <= target.registers:
         yield from (2 * n for n in widths(whole) if n > 1)
 
 
