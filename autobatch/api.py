@@ -88,6 +88,7 @@ class Batched(Generic[P, R]):
             raise BatchError(f"{self._name}: static names {', '.join(sorted(unknown))}, which is no parameter")
         self._known = Known()
         self._cache = Specialisations(self._name)
+        self.room = self._cache.room
         self._traces = Traced(self._name)
 
     # -- calls
@@ -98,10 +99,7 @@ class Batched(Generic[P, R]):
         bound = self.bound(args, kwargs)
         if plain.is_disabled():
             return plain.run_stacked(self.__wrapped__, bound, self._name, masks=self.settings.on_error == "mask")
-        chosen = self.options()
-        by_shape = self._by_shape(lambda part: self.prepare(part, chosen, runs=True).run(), chosen)
-        by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
-        return by_shape.run(bound)
+        return self.room.enough_for(lambda: self._run(bound, Prepared.run_or_grow, True))
 
     def example(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Plain Python for one example; every batched function called inside runs plainly too."""
@@ -229,7 +227,7 @@ class Batched(Generic[P, R]):
 
     def options(self) -> Options:
         """The options that a call sees here and now: those of `batched`, of the context, of the process."""
-        return current(self.settings.options)
+        return self.room.in_options(current(self.settings.options))
 
     def _by_shape(self, call: Callable[[Bound], Any], chosen: Options | None = None) -> ByShape:
         """`call` for batches whose examples may differ in shape."""
@@ -257,7 +255,7 @@ class Batched(Generic[P, R]):
         chosen = self.options()
 
         def prepared(part: Bound) -> Leaf:
-            found = self.prepare(part, chosen, runs=True, moving=moving)
+            found = self.prepare(part, chosen, runs=True, moving=moving).growing()
             found.refuse_failures()
             return Leaf(found, found.bound or part)
 
@@ -376,9 +374,13 @@ class Batched(Generic[P, R]):
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[Prepared], Any], runs: bool = False
     ) -> Any:
         """A call that `run` runs, for each group. `runs`: as in `prepare`."""
-        by_shape = self._by_shape(lambda part: run(self.prepare(part, runs=runs)))
+        return self._run(self.bound(args, kwargs), run, runs)
+
+    def _run(self, bound: Bound, run: Callable[[Prepared], Any], runs: bool) -> Any:
+        chosen = self.options()
+        by_shape = self._by_shape(lambda part: run(self.prepare(part, chosen, runs)), chosen)
         by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
-        return by_shape.run(self.bound(args, kwargs))
+        return by_shape.run(bound)
 
     def specialisations_for(self, group: Group) -> tuple[Program, ...]:
         """The programs that this function has for such examples; batches are planned for all of them."""

@@ -1,6 +1,7 @@
 """Control: what computed numbers decide is operations, what structure decides stays.
 
-    masks -> statuses -> uniform loops -> loops to functions -> indices -> structure -> stack, and again from masks
+    arenas -> masks -> statuses -> uniform loops -> loops to functions -> indices -> structure -> stack,
+    and again from masks
 
 `masked` is the first two alone: all that a back end needs which runs whole functions, where nothing recurses.
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from autobatch.analysis.device import device_values
 from autobatch.analysis.fallible import fallible_reads
 from autobatch.analysis.structure import Structure, analyse
 from autobatch.errors import UnsupportedError
@@ -24,10 +26,11 @@ from autobatch.ir.verifier import verify
 from autobatch.options import WHOLE, Options
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
+from autobatch.vectorize.arenas import lists_in_arenas
 from autobatch.vectorize.indices import keep_known_bounds
 from autobatch.vectorize.kinds import loops_to_functions
 from autobatch.vectorize.masks import Masked, Obstacle, mask_numeric_control, take_gradients
-from autobatch.vectorize.on_device import run_on_device
+from autobatch.vectorize.on_device import numbers_of, run_on_device
 from autobatch.vectorize.refuse import refuse_made_strings, refuse_numeric_control, refuse_wide_constants
 from autobatch.vectorize.stack import Limits, use_stack
 from autobatch.vectorize.status import cut_off, hand_up_statuses
@@ -66,6 +69,25 @@ class Asked:
         options = self.options
         refill = None if options.refill == "auto" else bool(options.refill)
         return Allowed(options.max_iterations, options.states, options.counted_turns, refill)
+
+
+def with_arenas(module: Module, asked: Asked) -> Module:
+    """A module with memory for the lists that computed numbers decide."""
+
+    def device(lengths: frozenset[Value]) -> frozenset[Value]:
+        return device_values(module, asked.on_device, asked.known, lengths)
+
+    capacity = asked.options.list_capacity
+    made = lists_in_arenas(module, asked.schema, device, capacity, alone=False, checked=False)
+    return asked.passes.after("arenas", made)
+
+
+def with_arenas_alone(module: Module, asked: Asked, checked: bool) -> Module:
+    """A module of which no host looks at any number, with memory for the lists that it makes. `checked`: are reads that
+    can fail behind checks already?"""
+    numbers, capacity = numbers_of(module), asked.options.list_capacity
+    made = lists_in_arenas(module, asked.schema, lambda _: numbers, capacity, alone=True, checked=checked)
+    return asked.passes.after("arenas", made)
 
 
 class StaysOnHost(Exception):
@@ -116,7 +138,7 @@ class Control(NamedTuple):
 
 
 def control(module: Module, asked: Asked) -> Control:
-    """Passes 5 to 9. Loops that floats of the examples end run on the device, where the rest of the program can do
+    """Passes 6 to 10. Loops that floats of the examples end run on the device, where the rest of the program can do
     without what the host would know of them."""
     if asked.alone:
         module = asked.passes.after("on-device", run_on_device(module))

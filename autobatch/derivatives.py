@@ -54,8 +54,12 @@ def vjp(f: Function, *args: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]
     if (batched := _batched(f)) is None:
         return traced.vjp(f, args, what)
     selection = _select(batched, batched.bound(args, {}), range(len(args)), len(args))
-    found = Linear(_name(f), batched.programs(selection.bound, bool(selection.slots)), selection, what)
-    return found.result, found.pull
+
+    def linear() -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+        found = Linear(_name(f), batched.programs(selection.bound, bool(selection.slots)), selection, what)
+        return found.result, found.pull
+
+    return batched.room.enough_for(linear)
 
 
 def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, sparse: bool = False) -> Function:
@@ -128,8 +132,10 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, spa
                         f"{what}: argument {k} ({form.name}) is named in static, so it is no number that moves"
                     )
                 _refuse_without(_holds_floats(selection, form), what, k, args[k])
-            result, found = linear.with_gradient(
-                _name(f), batched.programs(selection.bound, bool(selection.slots)), selection, has_aux, what, sparse
+            result, found = batched.room.enough_for(
+                lambda: linear.with_gradient(
+                    _name(f), batched.programs(selection.bound, bool(selection.slots)), selection, has_aux, what, sparse
+                )
             )
         return result, found[0] if _is_one(argnums) else tuple(found)
 
@@ -159,8 +165,12 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[A
     if (batched := _batched(f)) is None:
         return traced.pushed(f, primals, tangents, what)
     selection = _select(batched, batched.bound(tuple(primals), {}), range(len(primals)), len(primals))
-    tree = batched.programs(selection.bound, bool(selection.slots))
-    return linear.pushed(tree, linear.tangents_of(tree, selection, tangents, what))
+
+    def pushed() -> tuple[Any, Any]:
+        tree = batched.programs(selection.bound, bool(selection.slots))
+        return linear.pushed(tree, linear.tangents_of(tree, selection, tangents, what))
+
+    return batched.room.enough_for(pushed)
 
 
 def hvp(f: Function, args: Sequence[Any], tangents: Sequence[Any], argnums: Argnums = 0) -> Any:
@@ -179,9 +189,13 @@ def hvp(f: Function, args: Sequence[Any], tangents: Sequence[Any], argnums: Argn
     else:
         every = _select(batched, batched.bound(tuple(args), {}), range(len(args)), len(args))
         selection = _select(batched, every.bound, chosen, len(args))
-        tree = batched.programs(selection.bound, bool(selection.slots))
-        moved = linear.tangents_of(tree, every, tangents, what)
-        found = linear.curvature(_name(f), tree, selection, moved, f"ab.hvp of {_name(f)}")
+
+        def curved() -> list[Any]:
+            tree = batched.programs(selection.bound, bool(selection.slots))
+            moved = linear.tangents_of(tree, every, tangents, what)
+            return linear.curvature(_name(f), tree, selection, moved, f"ab.hvp of {_name(f)}")
+
+        found = batched.room.enough_for(curved)
     return found[0] if _is_one(argnums) else tuple(found)
 
 

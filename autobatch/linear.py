@@ -113,6 +113,12 @@ class Leaf:
             return None
         return ~(p.failed_on_device(p.compute(p.shared, p.tables))[0] if p.program.compiled.sites else p.failed)
 
+    def refuse_failed(self) -> None:
+        """Raise what examples fail with on the device, for what computes no result that would say so."""
+        p = self.prepared
+        if p.program.compiled.sites:
+            p.failed_on_device(p.compute(p.shared, p.tables))
+
     def with_gradient(self, wrt: Wrt, output: int, by_rows: bool) -> tuple[Any, Moving]:
         """The derivative of the sum of one result over all examples that have not failed."""
         p = self.prepared
@@ -486,6 +492,7 @@ def curvature(function: str, tree: Tree, selection: Selection, tangents: Tangent
             zeros = jax.tree.map(jnp.zeros_like, wrt.of(leaf.prepared.shared, leaf.prepared.tables))
             parts.append(leaf.derivatives(zeros, wrt, {}, selection))
             continue
+        leaf.refuse_failed()
         _, changed = leaf.curvature(dots, wrt, moved, output)
         parts.append(leaf.derivatives(changed, wrt, {}, selection))
     whole = found(tree, iter(parts))

@@ -284,6 +284,12 @@ class Options:
     """The stream of CUDA in whose order `backend="cuda"` works: an int, or an object with `__cuda_stream__`, as streams
     of CUDA's Python packages have it; None: the legacy default stream. It has to live as long as it is used."""
 
+    list_capacity: int = field(default=32, metadata=_spec(_count, compiles=True))
+    """Room for the elements of each list of which computed numbers say how long it is (`while score < 1.0:
+    stack.append(x)`): so much memory it takes, however long it is. Where an example needs more, a call outside
+    `jax.jit` is run again with four times as much, up to 65,536, which the function remembers; inside it, and in an
+    executable that was compiled before, the example fails with a `MemoryError`."""
+
     max_depth: int = field(default=10_000, metadata=_spec(_count, compiles=True))
     """How deep a recursion may go whose calls depend on computed numbers, in calls that wait for another one (a call
     that is the last thing a function does waits for none). An example that needs more fails with RecursionError. Each

@@ -29,7 +29,7 @@ from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
 from autobatch.backends.xla.native.eligible import all_by_kernel
 from autobatch.computed import ArrayResult, RaggedResult, Result, StructureResult, masked_elements, offsets
-from autobatch.control import Asked, Control, Passes, Whole, control, whole_of
+from autobatch.control import Asked, Control, Passes, Whole, control, whole_of, with_arenas, with_arenas_alone
 from autobatch.errors import ExampleError, Failure, UnsupportedError
 from autobatch.frontend import Lowered, lower
 from autobatch.ir.core import Apply, Module, walk
@@ -404,8 +404,7 @@ def compile(
 
     `traced`: parameters of the entry whose values only the device will know, and their names. `integers`: the shared
     inputs that are Python integers; `frontend.needs.Needed` is raised where one of them has to be static instead.
-    `dicts`: those among the arguments that all examples share, by their names. `masks`: what examples that fail have
-    computed reaches no derivative."""
+    `dicts`: those that all examples share, by name. `masks`: examples that fail have no derivative."""
 
     def lowered() -> tuple[Lowered, Module, Asked]:
         found = lower(fun, args, kwargs, schema, shared, integers.known, dicts)
@@ -428,7 +427,7 @@ def compile(
 
 def _planned(lowered: Lowered, module: Module, asked: Asked) -> Program:
     """A program whose rows the host plans."""
-    found = control(module, asked)
+    found = control(with_arenas(module, asked), asked)
     made = _scheduled(found, asked)  # what it refuses is refused here
     passed = Passed(lowered, found.whole, lambda: made, lambda: found.whole.module)
     return Program(passed.facts, asked.schema, asked.options, asked.masks, lambda: passed)
@@ -456,13 +455,14 @@ def _native(lowered: Lowered, module: Module, asked: Asked) -> Passed:
     alone = replace(asked, integers=asked.integers.on_device())
     on_device = without_made_lists(module, asked.schema)
     if not has_structure(module):
-        whole, known = whole_of(on_device, alone)
-        derived = lambda: whole_of(on_device, alone, guards=True)[0].module
-        return Passed(lowered, whole, lambda: _scheduled(known or control(module, alone), alone), derived)
+        arrays = with_arenas_alone(on_device, asked, False)
+        planned, (whole, known) = module if arrays is on_device else arrays, whole_of(arrays, alone)
+        derived = lambda: whole_of(arrays, alone, guards=True)[0].module
+        return Passed(lowered, whole, lambda: _scheduled(known or control(planned, alone), alone), derived)
     rows, inputs = structure_as_rows(on_device, asked.schema)
     batched = range(len(rows.functions[0].region.args))
     alone = replace(alone, traced={k: asked.traced.get(k, "an argument") for k in batched})
-    whole, _ = whole_of(asked.passes.after("rows", rows), alone)
+    whole, _ = whole_of(with_arenas_alone(asked.passes.after("rows", rows), asked, True), alone)
 
     @functools.cache
     def by_xla() -> Program:
@@ -480,7 +480,7 @@ def _native(lowered: Lowered, module: Module, asked: Asked) -> Passed:
 
 
 def _scheduled(found: Control, asked: Asked) -> Scheduled:
-    """Passes 8 to 15: equations over spaces of rows, and the order in which they run."""
+    """Passes 9 to 16: equations over spaces of rows, and the order in which they run."""
     passes, schema, known, on_device = asked.passes, asked.schema, asked.known, asked.on_device
     functions, facts, fallible, turns, _ = found
     functions = passes.after("unread", check_unread(functions, facts, fallible, schema))

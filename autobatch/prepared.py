@@ -24,6 +24,7 @@ from autobatch.native import SOMEWHERE, Place
 from autobatch.outcome import Outcome
 from autobatch.ready import Ready
 from autobatch.reporting import failures_of
+from autobatch.room import ask_for_room
 from autobatch.specialise import Program
 
 
@@ -45,6 +46,17 @@ class Prepared:
     """The same call as XLA runs it, where nobody asked for machine code: from that arrays of JAX come back, too."""
     bound: Bound | None = None
     """The call of the program over traced structure, where the function's own is traced."""
+    grows: bool = False
+    """Is it run again where lists need more room?"""
+
+    def growing(self) -> Prepared:
+        """This call, which raises OutOfRoom where lists need more room."""
+        self.grows = True
+        return self
+
+    def run_or_grow(self) -> Any:
+        """`run`; OutOfRoom where lists need more room."""
+        return self.growing().run()
 
     def run(self, execute: Callable[..., Any] | None = None) -> Any:
         """Run, and turn what comes out into the result."""
@@ -56,6 +68,8 @@ class Prepared:
 
     def refuse_failures(self) -> None:
         """Raise what failed while planning, where the function does not mask it."""
+        if self.grows:
+            ask_for_room(self.ready.failures)
         if self.ready.failures and not self.program.masks:
             raise ExampleError(self.ready.failures)
 
@@ -71,6 +85,8 @@ class Prepared:
         if wrong:
             status = np.asarray(arrays[-1])
             failures, failed = failures_of(program.compiled.sites, status), status != 0
+            if self.grows:
+                ask_for_room(failures)
             if not program.masks:
                 raise ExampleError(failures)
         computed = native.results(program, arrays, failed if wrong else None)
@@ -187,6 +203,8 @@ class Prepared:
         status = program.status(computed)
         status = jnp.where(self.failed, 0, status) if program.masks else status
         found = () if isinstance(status, jax.core.Tracer) else failures_of(program.compiled.sites, status)
+        if self.grows:
+            ask_for_room(found)
         if not program.masks:
             status = refuse_failed(program.compiled.sites, status)
         failures = sorted((*self.ready.failures, *found), key=lambda f: f.index)

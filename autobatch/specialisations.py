@@ -29,6 +29,7 @@ from autobatch.ir.types import Array
 from autobatch.options import WHOLE, Options
 from autobatch.pipeline import compile as compile_program
 from autobatch.recognise import Pattern, all_match, pattern_of, size_of
+from autobatch.room import Room
 from autobatch.runtime.schema import with_shared
 from autobatch.runtime.snapshot import Snapshot
 from autobatch.sharing import COLUMNS, Sharing, has_columns
@@ -113,6 +114,7 @@ class Specialisations:
         """Why programs of XLA run where machine code might have."""
         self._seen: tuple[_Seen, ...] = ()
         self._lock = threading.RLock()
+        self.room = Room()
 
     @property
     def static(self) -> frozenset[str]:

@@ -222,6 +222,9 @@ class _Found:
 
     def covers(self, count: Operand, xs: Operand) -> bool:
         """Has the list at least so many elements?"""
+        match self.made_by(xs):
+            case Map(count=made, filtered=False) if made == count:
+                return True
         match self.made_by(count):
             case Apply(op=op, operands=(held,)) if op.name == "length" and held == xs:
                 return True
@@ -230,8 +233,6 @@ class _Found:
             case Apply(op=op, operands=(a, b)) if op.name == "max":
                 return all(self.covers(x, xs) or _is_zero(x) for x in (a, b))
         match self.made_by(xs):
-            case Map(count=made, filtered=False):
-                return made == count
             case Apply(op=op, operands=elements) if op.name == "pack_list":
                 return isinstance(count, Literal) and isinstance(count.value, int) and count.value <= len(elements)
         return False

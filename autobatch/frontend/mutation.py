@@ -18,7 +18,7 @@ from autobatch.frontend.ordering import ordered
 from autobatch.frontend.prelude import index_of
 from autobatch.frontend.rebinding import rebind, refuse_change
 from autobatch.frontend.sequences import arithmetic, in_range, item, length, reverse, sequence, sliced
-from autobatch.frontend.sources import MUTATORS
+from autobatch.frontend.sources import MUTATORS, read_before_change
 from autobatch.frontend.state import State
 
 Arguments = Sequence[v.Abstract]
@@ -40,7 +40,14 @@ def call_method(
     if change is None or (kwargs and method is not list.sort) or not isinstance(holder, ast.Name):
         message = f"{name}() on this list or dict cannot be compiled"
         refuse_change(s, holder, message, "build a new one: [*old, x], {**old, key: x}")
-    result, new = change(s, function.receiver, args, kwargs)
+    if node in read_before_change(s.frame.source.node):
+        s.refuse(
+            f"{holder.id} is read and then changed in one expression, which reads what it is changed to",
+            f"change it in a statement of its own in front: x = {ast.unparse(node)}",
+        )
+    # the arguments may have changed the list: `stack.append(stack.pop() + stack.pop())`
+    receiver = s.env[holder.id].value if holder.id in s.env else function.receiver
+    result, new = change(s, receiver, args, kwargs)
     rebind(s, holder.id, new)
     return result
 

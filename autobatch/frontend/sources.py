@@ -153,6 +153,33 @@ def stores(*nodes: ast.AST) -> list[str]:
     return list(dict.fromkeys(name for node in nodes for name in _stored(node)))
 
 
+@lru_cache(maxsize=512)
+def read_before_change(function: FunctionNode) -> frozenset[ast.AST]:
+    """The calls that change a variable's list or dict where the same expression holds that already: `f(xs, xs.pop())`,
+    `xs + [xs.pop()]`."""
+    found: set[ast.AST] = set()
+    for node in ast.walk(function):
+        if not isinstance(node, ast.expr):
+            continue
+        held: set[str] = set()
+        for part in ast.iter_child_nodes(node):
+            found.update(c for c in ast.walk(part) if isinstance(c, ast.Call) and not held.isdisjoint(_mutated_by(c)))
+            held.update(n.id for n in (part, *_items_of(part)) if isinstance(n, ast.Name))
+    return frozenset(found)
+
+
+def _items_of(node: ast.AST) -> Sequence[ast.AST]:
+    """What a container that an expression writes down holds."""
+    return node.elts if isinstance(node, ast.Tuple | ast.List) else ()
+
+
+def _mutated_by(call: ast.Call) -> list[str]:
+    match call.func:
+        case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr in MUTATORS:
+            return [name]
+    return []
+
+
 MUTATORS = frozenset(
     {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "setdefault", "popitem"}
 )

@@ -112,6 +112,12 @@ def conform(value: Any, type: Type) -> Any:
     return found if found.shape == type.shape else jnp.broadcast_to(found, type.shape)
 
 
+def weakened(x: Any) -> Any:
+    """A number as a Python number: of its dtype, which is the default one, and weak."""
+    x = jnp.asarray(x)
+    return jax.lax.convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
+
+
 def is_literal(x: Any) -> bool:
     """Is an operand of an equation a number that stands in it?"""
     return isinstance(x, jex.Literal)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.ir.core import Apply, Call, Function, Map
-from autobatch.ir.types import Tag, Type
+from autobatch.ir.types import Array, Tag, Type
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.scalar import ScalarProgram, as_column
 from autobatch.runtime.scalar_ops import FailedError, scalar_operation
@@ -68,6 +68,8 @@ class StructuralResults:
     def as_column(self, values: list[Any], type: Type) -> Values:
         if isinstance(type, Tag):
             return np.array([self.ops.tag(type.vocabulary, v) for v in values], np.int64)
+        if isinstance(type, Array) and type.shape:  # the sum of no arrays is 0
+            return np.array([np.broadcast_to(v, type.shape) for v in values])
         return as_column(values)
 
     def lists_of(self, loop: Map, wanted: Sequence[int], found: Found, which: Ints, rows: int) -> list[Values]:

@@ -104,9 +104,9 @@ class _Reducing:
         out = (found[0], *(r.results[0] for r in self.reductions))
         loop = For(out, of.count, tuple(init), Region((turn, *carried), tuple(self.body), tuple(nexts)), of.span)
         checks = tuple(
-            Apply((), own("check", kind="ValueError", message=_EMPTY[r.op["kind"]]), (found[0],), r.span)
+            Apply((), own("check", kind="ValueError", message=EMPTY[r.op["kind"]]), (found[0],), r.span)
             for r in self.reductions
-            if r.op.name == "reduce" and r.op["kind"] in _EMPTY and not _is_checked(r, rest)
+            if r.op.name == "reduce" and r.op["kind"] in EMPTY and not _is_checked(r, rest)
         )
         gone = frozenset(n for n, i in enumerate(rest) if any(i is r for r in self.reductions))
         return Reduced(loop, tuple(before), checks, gone)
@@ -172,7 +172,7 @@ def _without_elements(function: Callable[[Any], Any]) -> str:
     raise AssertionError(f"{function} does not fail")
 
 
-_EMPTY = {"max": _without_elements(max), "min": _without_elements(min)}
+EMPTY = {"max": _without_elements(max), "min": _without_elements(min)}
 
 
 def _no_constant(array: Any) -> Literal:

@@ -234,7 +234,7 @@ class _Lowering:
                 self.tag_index(apply)
             case "undefined":
                 self.undefined(apply)
-            case "make" | "adopt" | "text" | "flatten" | "sort_order":
+            case "make" | "adopt" | "text":
                 raise self.refused(_WORDS[op.name])
             case _:
                 self.made.append(replace(apply, operands=self.reads(xs), results=self.values(apply.results)))
@@ -366,7 +366,7 @@ class _Lowering:
         if isinstance(type, Array):
             self.made.append(replace(apply, op=own("undefined", type=type), results=self.values(apply.results)))
         else:
-            raise self.refused("a list that is not set on every path")
+            self.made.append(replace(apply, op=own("undefined", type=type), results=self.values(apply.results)))
 
 
 def _turns_of(module: Module) -> Sequence[Value]:
@@ -408,6 +408,4 @@ _WORDS = {
     "make": "an object that the function makes and hands on",
     "adopt": "an object of the examples beside those that the function makes",
     "text": "a function that looks into a string",
-    "flatten": "a list that is made of lists",
-    "sort_order": "a sorted list",
 }

@@ -64,6 +64,16 @@ def dict_over_a_range(xs):
     return table, {a * 2 + b: len(xs) for a in range(2) for b in range(2)}
 
 
+@programs.over(LISTS)
+def changed_by_arguments_of_a_change(xs):
+    a, b = [1, 2, 3, *xs], [1, 2, 3]
+    for x in xs:
+        a.append(a.pop() + a.pop())
+        a.append(x)
+    b.insert(b.pop() - 3, b.pop())
+    return a, b
+
+
 @programs.over(PAIRS)
 def tuples_of_the_examples_sorted(pairs):
     return [a for a, _ in sorted(pairs)], [b for _, b in sorted(pairs, reverse=True)]
@@ -102,3 +112,23 @@ def test_a_slice_with_a_step_is_not_assigned():
         return a
 
     refused(f, LISTS, saying="with a step")
+
+
+def handed_on_and_changed(xs):
+    a = [1, 2, len(xs)]
+    return max(a, [a.pop()])
+
+
+def joined_and_changed(xs):
+    a = [1, 2, len(xs)]
+    return a + [a.pop()]
+
+
+def held_and_changed(xs):
+    a = [1, 2, len(xs)]
+    return (a, a.pop())[0]
+
+
+@pytest.mark.parametrize("function", [handed_on_and_changed, joined_and_changed, held_and_changed])
+def test_a_list_is_not_changed_in_the_expression_that_holds_it(function):
+    refused(function, LISTS, saying="read and then changed in one expression")

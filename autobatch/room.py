@@ -1,0 +1,67 @@
+"""Lists that grow beyond the room that a program has for them: the call is run again by one that has more.
+
+    call -> program with list_capacity=32 -> an example is out of room -> program with list_capacity=128 -> ...
+
+What a function has needed once it begins with from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from autobatch.errors import ExampleError, Failure
+from autobatch.options import Options
+from autobatch.vectorize.arena_memory import NO_ROOM, room_of
+
+T = TypeVar("T")
+
+FACTOR = 4
+"""How much more there is the next time. To compile takes longer than to compute."""
+LARGEST = 65_536
+"""Room up to which it grows by itself."""
+
+
+class OutOfRoom(ExampleError):
+    """Examples whose lists are longer than there is room for, among those that failed."""
+
+    def __init__(self, failures: Sequence[Failure], capacity: int) -> None:
+        super().__init__(failures)
+        self.capacity = capacity
+
+
+def ask_for_room(failures: Iterable[Failure]) -> None:
+    """OutOfRoom where an example has failed because of its lists."""
+    rooms = [(f, room_of(f.message)) for f in failures if f.kind == NO_ROOM]
+    found = [(f, room) for f, room in rooms if room is not None]
+    if found:
+        raise OutOfRoom([f for f, _ in found], max(room for _, room in found))
+
+
+class Room:
+    """What the lists of a function have needed so far."""
+
+    def __init__(self) -> None:
+        self.capacity = 0
+        self._last: tuple[Options, Options] | None = None
+
+    def in_options(self, options: Options) -> Options:
+        """The options with at least so much room; the same object for the same options."""
+        if options.list_capacity >= self.capacity:
+            return options
+        if self._last is None or self._last[0] is not options or self._last[1].list_capacity != self.capacity:
+            self._last = options, replace(options, list_capacity=self.capacity)
+        return self._last[1]
+
+    def enough_for(self, call: Callable[[], T]) -> T:
+        """What a call gives, which is made again, with more room, as long as its examples run out of it. ExampleError
+        where that is too much."""
+        while True:
+            try:
+                return call()
+            except OutOfRoom as full:
+                wanted = FACTOR * full.capacity
+                if wanted > LARGEST:
+                    raise ExampleError(full.failures, full.count) from None
+                self.capacity = max(self.capacity, wanted)

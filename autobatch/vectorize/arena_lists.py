@@ -1,0 +1,123 @@
+"""Which lists need memory: those of which computed numbers say how long they are, or which they are.
+
+    %1 = pack_list()                              a list of structure: nothing decides it
+    %5 = while (%0, %1) test (%2, %3): lt(%2, 1.0)
+      do (%2, %3):                                %3: computed numbers end the loop that carries it
+        %4 = flatten(pack_list(%3, pack_list(%2)))     and %4 has as many elements as that
+    %6 = length(%5)                               a number that only the device knows
+
+Such a length decides further control, which decides further lists: the least fixpoint of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import assert_never
+
+from autobatch.ir.core import Apply, Call, For, If, Instruction, Map, Module, Operand, Region, Value, While, walk
+from autobatch.ir.types import List
+
+Device = Callable[[frozenset[Value]], Collection[Operand]]
+"""The values that only the device knows, where the lengths given are such."""
+
+
+def lists_of_numbers(module: Module, device: Device, alone: bool) -> tuple[frozenset[Value], Collection[Operand]]:
+    """The lists of the entry of which the device alone knows the length; and all that it alone knows then. `alone`:
+    that is everything."""
+    entry = module.functions[0].region
+    lengths = frozenset[Value]()
+    while True:
+        numbers = device(lengths)
+        lists = _Lists(numbers, alone).of(entry)
+        behind = frozenset(
+            i.results[0]
+            for i in walk(entry)
+            if isinstance(i, Apply) and i.op.name == "length" and i.operands[0] in lists
+        )
+        if behind == lengths:
+            return lists, numbers
+        lengths = behind
+
+
+def decided_by_device(instruction: Instruction, device: Collection[Operand]) -> bool:
+    """Do computed numbers decide a branch or loop that calls nothing?"""
+    match instruction:
+        case Apply() | Call():
+            return False
+        case If(condition=x) | For(count=x):
+            deciding: Sequence[Operand] = (x,)
+        case While(condition=test):
+            deciding = test.results[:1]
+        case Map(count=x, body=body, filtered=filtered):
+            deciding = (x, *body.results[:filtered])
+        case _:
+            assert_never(instruction)
+    if not any(x in device for x in deciding):
+        return False
+    return not any(isinstance(i, Call) for i in walk(Region((), (instruction,), ())))
+
+
+def is_made(x: Operand) -> bool:
+    """Is it a list that the program makes?"""
+    return isinstance(x.type, List) and x.type.store is None
+
+
+class _Lists:
+    def __init__(self, device: Collection[Operand], alone: bool) -> None:
+        self.device, self.alone = device, alone
+        self.found: set[Value] = set()
+
+    def of(self, region: Region) -> frozenset[Value]:
+        size = -1
+        while size < len(self.found):
+            size = len(self.found)
+            self.region(region, self.alone)
+        return frozenset(self.found)
+
+    def add(self, xs: Sequence[Value]) -> None:
+        self.found.update(x for x in xs if is_made(x))
+
+    def flow(self, sources: Sequence[Operand], targets: Sequence[Value]) -> None:
+        self.add([y for x, y in zip(sources, targets, strict=True) if x in self.found])
+
+    def region(self, region: Region, inside: bool) -> None:
+        """`inside`: do computed numbers decide how often it runs?"""
+        for instruction in region.body:
+            self.instruction(instruction, inside)
+
+    def instruction(self, i: Instruction, inside: bool) -> None:
+        decided = inside or decided_by_device(i, self.device)
+        if decided:
+            self.add(i.results)
+        match i:
+            case Apply(op=op, operands=xs):
+                ordered = op.name == "sort_order" and any(x in self.device for x in xs)
+                if inside or ordered or any(x in self.found for x in xs):
+                    self.add(i.results)
+            case If(then=then, orelse=orelse):
+                for arm in (then, orelse):
+                    self.region(arm, decided)
+                    self.flow(arm.results, i.results)
+            case For(init=init, body=body):
+                self.carried(init, body.results, (body.args[1:], i.results), decided)
+                self.region(body, decided)
+            case While(init=init, condition=test, body=body):
+                self.carried(init, body.results, (body.args, test.args, i.results), decided)
+                self.region(test, decided)
+                self.region(body, decided)
+            case Map(body=body, filtered=filtered):
+                self.region(body, decided)
+                self.flow(body.results[filtered:], i.results)
+            case Call():
+                pass
+            case _:
+                assert_never(i)
+
+    def carried(
+        self, init: Sequence[Operand], again: Sequence[Operand], places: Sequence[Sequence[Value]], decided: bool
+    ) -> None:
+        for place in places:
+            if decided:
+                self.add(place)
+            for sources in (init, again, places[-1]):
+                self.flow(sources, place)

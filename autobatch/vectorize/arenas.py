@@ -1,0 +1,235 @@
+"""Lists of which computed numbers say how long they are: a length, and arrays with room for so many elements.
+
+    while lt(%x, 1.0) carrying %xs:             while lt(%x, 1.0) carrying %n, %buffer:
+      %y = item(%xs, -1)                          check[kind='IndexError'](...); %y = dynamic_slice(%buffer, %n - 1)
+      %zs = flatten(pack_list(%xs, [%y]))  ->     check[kind='MemoryError'](%n + 1 <= 32)
+      yield %zs                                   %new = dynamic_update_slice(%buffer, %y, %n); yield %n + 1, %new
+
+Where structure decides, lists stay what they are, and the host lays them out. What is left here is arithmetic, for
+masks and machine code like any other, and for derivatives. How much room there is, is an option; an example that needs
+more fails with a `MemoryError`, upon which a call outside `jax.jit` is run again with more (`autobatch/room.py`).
+
+Other lists that are read where only the device knows the place are copied into such memory where they are made. A
+comprehension is a loop, or all of its turns at once where it is a few operations (`arena_turns.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import assert_never
+
+import jax.numpy as jnp
+
+from autobatch.analysis.fallible import fallible_reads
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Value,
+    While,
+    operands,
+    regions,
+    walk,
+)
+from autobatch.ir.rewrite import Fresh, free_values, with_operands
+from autobatch.ir.types import BOOL, INT, Array, List
+from autobatch.optimize.inline import recursive_functions
+from autobatch.runtime.schema import Schema
+from autobatch.vectorize import arena_operations as lists
+from autobatch.vectorize.arena_lists import Device, decided_by_device, lists_of_numbers
+from autobatch.vectorize.arena_memory import Held, Memory, Packed, made_type
+from autobatch.vectorize.arena_turns import at_once, is_cut, is_update
+from autobatch.vectorize.comprehensions import as_loop
+
+
+def lists_in_arenas(
+    module: Module, schema: Schema, device: Device, capacity: int, alone: bool, checked: bool
+) -> Module:
+    """The module with arrays in place of the lists of the entry that computed numbers decide; the same where there are
+    none. `device`: as in `lists_of_numbers`; `alone`: there is no host that knows any list; `checked`: are reads that
+    can fail behind checks already? UnsupportedError where such a list is a result, or holds objects."""
+    entry = module.functions[0]
+    if entry.name in recursive_functions(module) or not _has_lists(entry.region):
+        return module
+    found, numbers = lists_of_numbers(module, device, alone)
+    wanted = frozenset[Operand]() if alone else frozenset(_read_by_number(entry.region, found, numbers))
+    results = [x for x in entry.region.results if x in found]
+    if (not found and not wanted) or (alone and results):
+        return module  # where the device is alone, no list at all is a result
+    turns = {v for i in walk(entry.region) if isinstance(i, For | Map) for v in i.body.args[:1]}
+    longest = max((len(i.operands) for i in walk(entry.region) if isinstance(i, Apply) and _shows(i)), default=1)
+    fallible = frozenset[Value]() if checked else fallible_reads(module, schema)
+    made = _Arenas(Fresh(module), found, fallible, turns, max(capacity, longest))
+    made.wanted = wanted
+    return replace(module, functions=(replace(entry, region=made.entry(entry.region)), *module.functions[1:]))
+
+
+def _has_lists(region: Region) -> bool:
+    values = (v for i in walk(region) for v in (*i.results, *operands(i)))
+    return any(isinstance(v.type, List) for v in values)
+
+
+def _read_by_number(region: Region, found: frozenset[Value], device: Collection[Operand]) -> Iterator[Operand]:
+    """The lists of structure that are read where only the device knows the place, or in control of its own at a place
+    that is chosen there."""
+    for i in walk(region):
+        decided = decided_by_device(i, device)
+        inside = [j for r in regions(i) for j in walk(r)] if decided else [i]
+        free = set(free_values(Region((), (i,), ()))) if decided else set()
+        for j in inside:
+            if not isinstance(j, Apply) or j.op.name != "item" or j.operands[0] in found:
+                continue
+            if not isinstance(j.results[0].type, Array):
+                continue
+            read, index = j.operands
+            chosen = decided and read in free and index not in free and isinstance(index, Value)
+            if (chosen or index in device) and lists.is_storable(made_type(read)):
+                yield read
+
+
+class _Arenas(Memory):
+    """`wanted`: lists of structure that are copied where they are made."""
+
+    wanted: frozenset[Operand] = frozenset()
+
+    # ---- regions
+
+    def entry(self, region: Region) -> Region:
+        for i in region.body:
+            if any(x in self.lists and x in i.results for x in region.results):
+                self.span = i.span
+                raise self.refused("is a result", "return what is read of it, or an array of a fixed size")
+        return with_operands(self.region(region, ()), self.named)
+
+    def region(self, region: Region, targets: Sequence[Value]) -> Region:
+        """`targets`: what the results become; none where no list is among them."""
+        before, self.made = self.made, []
+        args = self.values(region.args)
+        self.copy_wanted(region.args)
+        self.body(region)
+        results = self.given(region.results, targets) if targets else region.results
+        made, self.made = Region(args, tuple(self.made), results), before
+        return made
+
+    def body(self, region: Region) -> None:
+        """Add what becomes of the instructions of a region."""
+        rest = region
+        while rest.body:
+            first, *others = rest.body
+            rest = replace(rest, body=tuple(others))
+            self.span = first.span
+            if isinstance(first, Map) and not self.lists.isdisjoint(first.results):
+                if is_cut(self, first):
+                    continue
+                if (found := as_loop(first, rest.body, rest.results, self.fresh)) is not None:
+                    kept = [i for k, i in enumerate(rest.body) if k not in found.gone]
+                    rest = replace(rest, body=(*found.before, found.loop, *found.behind, *kept))
+                    continue
+            self.instruction(first)
+            self.copy_wanted(first.results)
+
+    def copy_wanted(self, values: Iterable[Value]) -> None:
+        for x in values:
+            if x in self.wanted:
+                self.copies[x] = Held(self.held(x))
+
+    # ---- instructions
+
+    def instruction(self, i: Instruction) -> None:
+        match i:
+            case Apply():
+                self.apply(i)
+            case If(then=then, orelse=orelse):
+                arms = self.region(then, i.results), self.region(orelse, i.results)
+                self.made.append(replace(i, results=self.values(i.results), then=arms[0], orelse=arms[1]))
+            case For(init=init, body=body):
+                start = self.given(init, body.args[1:])
+                inner = self.region(body, body.args[1:])
+                self.made.append(replace(i, results=self.values(i.results), init=start, body=inner))
+            case While(init=init, condition=test, body=body):
+                start = self.given(init, body.args)
+                tested, inner = self.region(test, ()), self.region(body, body.args)
+                self.made.append(replace(i, results=self.values(i.results), init=start, condition=tested, body=inner))
+            case Map() if not self.lists.isdisjoint(i.results):
+                self.comprehension(i)
+            case Map(body=body):
+                self.made.append(replace(i, body=self.region(body, ())))
+            case Call(operands=xs, callee=callee):
+                if any(x in self.lists for x in xs):
+                    raise self.refused(f"is handed to {callee}, which calls itself", "hand on what is read of it")
+                self.made.append(i)
+            case _:
+                assert_never(i)
+
+    def apply(self, i: Apply) -> None:
+        xs = i.operands
+        of_lists = any(x in self.lists for x in (*xs, *i.results))
+        of_lists = of_lists or (i.op.name in ("item", "reduce") and xs[0] in self.copies)
+        if i.op.is_jax or not of_lists:
+            self.made.append(i)
+            if _shows(i):
+                self.env[i.results[0]] = Packed(xs)
+            return
+        match i.op.name:
+            case "pack_list":
+                self.env[i.results[0]] = Packed(xs)
+            case "undefined":
+                self.env[i.results[0]] = Packed(())
+            case "flatten":
+                self.flattened(i)
+            case "length":
+                found = self.known(xs[0])
+                n = Literal(len(found.elements), INT) if isinstance(found, Packed) else self.held(xs[0])[0]
+                self.names[i.results[0]] = n
+            case "item":
+                self.item(i)
+            case "reduce":
+                self.reduced(i)
+            case "sort_order":
+                keys = [self.held(x) for x in xs]
+                order = lists.order(dict(i.op.params).get("reverse", False))
+                self.env[i.results[0]] = Held(self.traced(order, (keys[0][0], *(b for k in keys for b in k[1:]))))
+            case name:
+                raise self.refused(f"is an operand of {name}", "read numbers and arrays of it")
+
+    # ---- comprehensions
+
+    def comprehension(self, of: Map) -> None:
+        if is_update(self, of):
+            return
+        self.room_for(of.count)
+        if not at_once(self, of):
+            self.loop(of)
+
+    def loop(self, of: Map) -> None:
+        """A comprehension as a loop that writes an element of each list in each turn."""
+        blanks = [self.blank(r) for r in of.results]
+        init = (Literal(0, INT), *(b for _, *buffers in blanks for b in buffers))
+        carried, before = tuple(self.fresh.value(x.type) for x in init), self.made
+        inner = self.region(of.body, ())
+        self.made = list(inner.body)
+        n, after, rest = carried[0], list[Operand](), iter(carried[1:])
+        for (_, *buffers), x in zip(blanks, inner.results[of.filtered :], strict=True):
+            held = [next(rest) for _ in buffers]
+            after += self.stored((n, *held), n, self.element(x))[1:]
+        keep = inner.results[: of.filtered] or (Literal(True, BOOL),)
+        (following,) = self.traced(lambda n, k: (n + jnp.where(k, 1, 0),), (n, *keep))
+        body, self.made = Region((*of.body.args, *carried), tuple(self.made), (following, *after)), before
+        found = self.fresh.like(carried)
+        self.made.append(For(found, of.count, init, body, of.span))
+        rest = iter(found[1:])
+        for r, (_, *buffers) in zip(of.results, blanks, strict=True):
+            self.env[r] = Held((found[0], *(next(rest) for _ in buffers)))
+
+
+def _shows(i: Apply) -> bool:
+    """Is this a list whose elements are written one by one?"""
+    return i.op.name == "pack_list" and not i.op.is_jax
