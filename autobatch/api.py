@@ -48,6 +48,7 @@ from autobatch.traces.calls import Asked, Traced
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Run = Callable[[Prepared], Any]
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,6 @@ class Batched(Generic[P, R]):
 
         def prepared(part: Bound) -> Leaf:
             found = self.prepare(part, chosen, runs=True, moving=moving).growing()
-            found.refuse_failures()
             return Leaf(found, found.bound or part)
 
         by_shape = Collected(self._name, prepared, self._known, chosen.shape_groups)
@@ -370,13 +370,11 @@ class Batched(Generic[P, R]):
         place = native.Place(chosen.threads, chosen.stream)
         return Prepared(self._name, *held, place, by_xla if backend == AUTO else None)
 
-    def _call_compiled(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[Prepared], Any], runs: bool = False
-    ) -> Any:
+    def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Run, runs: bool = False) -> Any:
         """A call that `run` runs, for each group. `runs`: as in `prepare`."""
         return self._run(self.bound(args, kwargs), run, runs)
 
-    def _run(self, bound: Bound, run: Callable[[Prepared], Any], runs: bool) -> Any:
+    def _run(self, bound: Bound, run: Run, runs: bool) -> Any:
         chosen = self.options()
         by_shape = self._by_shape(lambda part: run(self.prepare(part, chosen, runs)), chosen)
         by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"

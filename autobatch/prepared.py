@@ -50,13 +50,15 @@ class Prepared:
     """Is it run again where lists need more room?"""
 
     def growing(self) -> Prepared:
-        """This call, which raises OutOfRoom where lists need more room."""
+        """This call, which raises OutOfRoom where lists need more room, and here what failed while planning."""
         self.grows = True
+        self.refuse_failures()
         return self
 
     def run_or_grow(self) -> Any:
         """`run`; OutOfRoom where lists need more room."""
-        return self.growing().run()
+        self.grows = True
+        return self.run()
 
     def run(self, execute: Callable[..., Any] | None = None) -> Any:
         """Run, and turn what comes out into the result."""
