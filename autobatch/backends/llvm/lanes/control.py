@@ -238,6 +238,7 @@ class Control(Leaves):
         found = self.variables(results)
         for v in found:
             v.set(zeros(self.w, v.dtype, v.shape))
+        mask = self.w.between_blocks(mask)
         with self.w.f.when(self.w.any(mask)):
             set_all(self.w, found, self.region(arm, (), dict(env), mask))
         return [copied(self.w, v.get()) for v in found]

@@ -173,7 +173,7 @@ class Likely:
 
     def __init__(self, w: Writer, reads: Reads, mask: Number | None) -> None:
         self.w, self.reads, self.mask = w, reads, mask
-        self.fine = w.slot("bool")
+        self.fine = w.slot("bool", as_bits=True)
         self.fine.set(w.constant(True, "bool"))
         self.known: dict[Index, Number] = {}
         """The lanes in which an index is in range, as far as what is written next knows it."""

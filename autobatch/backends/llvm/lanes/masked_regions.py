@@ -62,7 +62,7 @@ def bits(w: Writer, mask: Number) -> str:
 
 
 def lanes_of(w: Writer, bits: str) -> Number:
-    return Number(w.f.let(f"bitcast i{w.width} {bits} to {w.vector('i1')}"), "bool")
+    return w.between_blocks(Number(w.f.let(f"bitcast i{w.width} {bits} to {w.vector('i1')}"), "bool"))
 
 
 class Regions(ABC):
@@ -207,7 +207,7 @@ class Regions(ABC):
     def arm(self, region: Region, env: Environment, inside: Number, results: Sequence[Value]) -> list[Tensor]:
         if not self.is_guarded(region):
             return self.region(region, (), env, inside)
-        found = self.cleared(results)
+        found, inside = self.cleared(results), self.w.between_blocks(inside)
         with self.f.when(self.w.any(inside)):
             set_all(self.w, found, self.region(region, (), env, inside))
         return [copied(self.w, v.get()) for v in found]

@@ -14,6 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.functions import INTRINSICS, Vectors, text_of
 from autobatch.backends.llvm.lanes.folding import of_bools, of_integers
 from autobatch.backends.llvm.machine_code import RefusedError
@@ -58,6 +59,8 @@ class Number:
     dtype: str
     shared: bool = False
     factors: tuple[Number, Number] | None = field(default=None, compare=False)
+    vector: str | None = field(default=None, compare=False)
+    """A mask as a vector of 32 bits for each lane, of which the first one counts."""
 
     @property
     def element(self) -> str:
@@ -111,7 +114,9 @@ class Writer:
     def spread(self, x: Number) -> Number:
         """The same number in each lane."""
         if not x.shared or self.width == 1:
-            return Number(x.text, x.dtype, False)
+            return Number(x.text, x.dtype, False, vector=x.vector)
+        if x.text in ("true", "false") and self.holds_masks_in_vectors:
+            return Number(f"splat (i1 {x.text})", x.dtype, False)
         return Number(broadcast(self.f, self.width, x.element, x.text), x.dtype, False)
 
     def together(self, *xs: Number) -> tuple[list[Number], bool]:
@@ -128,6 +133,9 @@ class Writer:
         if a.dtype == "bool" and (found := of_bools(name, a.text, b.text)) is not None:
             return a if found == a.text else b if found == b.text else self.constant(found == "true", "bool")
         (a, b), shared = self.together(a, b)
+        if self.in_vectors(a, b, shared):
+            of = f"<{self.width} x i32>"
+            return self.mask_of(self.f.let(f"{name} {of} {self.vector_of(a)}, {self.vector_of(b)}"))
         found = self.f.let(f"{name} {self.type_of(a.dtype, shared)} {a.text}, {b.text}")
         return Number(found, dtype or a.dtype, shared)
 
@@ -225,8 +233,23 @@ class Writer:
         """Is there a lane in a mask? An `i1`."""
         if mask.shared or self.width == 1:
             return mask.text
-        bits = self.f.let(f"bitcast {self.vector('i1')} {mask.text} to i{self.width}")
-        return self.f.let(f"icmp ne i{self.width} {bits}, 0")
+        text, width = mask.text, self.width
+        if mask.vector is not None:  # one register of them
+            text, width = self.joined(mask.vector)
+        bits = self.f.let(f"bitcast <{width} x i1> {text} to i{width}")
+        return self.f.let(f"icmp ne i{width} {bits}, 0")
+
+    def joined(self, vector: str) -> tuple[str, int]:
+        """Which lanes of a register are in a mask, in one of the registers that it consists of."""
+        width, least = self.width, machine_code.host().target.lanes
+        while width > least:
+            half = width // 2
+            cuts = []
+            for first in (0, half):
+                lanes, of = ", ".join(f"i32 {k}" for k in range(first, first + half)), f"<{width} x i32>"
+                cuts.append(self.f.let(f"shufflevector {of} {vector}, {of} poison, <{half} x i32> <{lanes}>"))
+            vector, width = self.f.let(f"or <{half} x i32> {cuts[0]}, {cuts[1]}"), half
+        return self.f.let(f"icmp slt <{width} x i32> {vector}, zeroinitializer"), width
 
     def first(self, x: Number, mask: Number | None) -> Number:
         """What the lanes of a mask share, as a single number: that of the first of them."""
@@ -242,13 +265,65 @@ class Writer:
         place = lane if mask is None else self.f.let(f"zext i{self.width} {lane} to i64")
         return Number(self.f.let(f"extractelement {self.type_of(x.dtype)} {x.text}, i64 {place}"), x.dtype, True)
 
+    @property
+    def holds_masks_in_vectors(self) -> bool:
+        """Has the processor no registers for masks? Then one that blocks hand on is a vector of 32 bits for each lane:
+        LLVM packs single bits at the end of a block, and unpacks them at the begin of the next."""
+        return self.width > 1 and machine_code.host().target.bits < 512
+
+    def in_vectors(self, a: Number, b: Number, shared: bool) -> bool:
+        """Is an operation on masks one on vectors? One of them is already, or there are several registers, whose bits
+        LLVM would pack into one."""
+        if a.dtype != "bool" or shared or not self.holds_masks_in_vectors:
+            return False
+        return a.vector is not None or b.vector is not None or self.width > machine_code.host().target.lanes
+
+    def between_blocks(self, mask: Number) -> Number:
+        """A mask that other blocks read."""
+        if mask.shared or not self.holds_masks_in_vectors:
+            return mask
+        return self.mask_of(self.vector_of(mask))
+
+    def vector_of(self, mask: Number) -> str:
+        """A mask as numbers of which LLVM knows nothing, so that it keeps them as they are. (It moves comparisons to
+        the blocks that read them.)"""
+        if mask.vector is not None:
+            return mask.vector
+        if mask.text.removeprefix("splat (i1 ").removesuffix(")") in ("true", "false"):
+            return f"splat (i32 {-1 if 'true' in mask.text else 0})"
+        of = f"<{self.width} x i32>"
+        whole = self.f.let(f"sext {self.vector('i1')} {self.spread(mask).text} to {of}")
+        target = machine_code.host().target
+        many = min(self.width, target.lanes)
+        part, constraint = f"<{many} x i32>", "w" if target.triple.startswith("aarch64") else "x"
+        parts = []
+        for first in range(0, self.width, many):
+            lanes = ", ".join(f"i32 {k}" for k in range(first, first + many))
+            cut = self.f.let(f"shufflevector {of} {whole}, {of} poison, <{many} x i32> <{lanes}>")
+            parts.append(self.f.let(f'call {part} asm "", "={constraint},0"({part} {cut})'))
+        while len(parts) > 1:
+            many *= 2
+            half, lanes = f"<{many // 2} x i32>", ", ".join(f"i32 {k}" for k in range(many))
+            parts = [
+                self.f.let(f"shufflevector {half} {a}, {half} {b}, <{many} x i32> <{lanes}>")
+                for a, b in zip(parts[::2], parts[1::2], strict=True)
+            ]
+        return parts[0]
+
+    def mask_of(self, vector: str) -> Number:
+        found = self.f.let(f"icmp slt <{self.width} x i32> {vector}, zeroinitializer")
+        return Number(found, "bool", vector=vector)
+
     # ---- variables
 
     def bytes_of(self, dtype: str) -> int:
         """Of one number in memory."""
         return BYTES[stored(dtype)]
 
-    def slot(self, dtype: str, shared: bool = False) -> Slot:
+    def slot(self, dtype: str, shared: bool = False, as_bits: bool = False) -> Slot:
+        """A variable. `as_bits`: a mask that no other block reads."""
+        if dtype == "bool" and not shared and not as_bits and self.holds_masks_in_vectors:
+            return Slot(self, self.f.vector_slot(f"<{self.width} x i32>"), dtype, shared, as_vector=True)
         return Slot(self, self.f.vector_slot(self.type_of(dtype, shared)), dtype, shared)
 
     def reserve(self, dtype: str, count: int) -> str:
@@ -294,13 +369,20 @@ class Slot:
     place: str
     dtype: str
     shared: bool
+    as_vector: bool = False
+    """A mask, which is held as one."""
 
     def set(self, x: Number) -> None:
         held = x if self.shared else self.w.spread(x)
         assert held.dtype == self.dtype, (held.dtype, self.dtype)
+        if self.as_vector:
+            self.w.f.do(f"store <{self.w.width} x i32> {self.w.vector_of(held)}, ptr {self.place}")
+            return
         self.w.f.do(f"store {self.w.type_of(self.dtype, self.shared)} {held.text}, ptr {self.place}")
 
     def get(self) -> Number:
+        if self.as_vector:
+            return self.w.mask_of(self.w.f.let(f"load <{self.w.width} x i32>, ptr {self.place}"))
         found = self.w.f.let(f"load {self.w.type_of(self.dtype, self.shared)}, ptr {self.place}")
         return Number(found, self.dtype, self.shared)
 
