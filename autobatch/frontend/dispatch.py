@@ -27,6 +27,7 @@ from autobatch.frontend.numbers import present
 from autobatch.frontend.numpy_arrays import is_of_numpy, marked, of_numpy
 from autobatch.frontend.numpy_names import OUTSIDE, REFUSED, jax_name
 from autobatch.frontend.prelude import LIBRARY, index_of
+from autobatch.frontend.recipes import trace_numbers
 from autobatch.frontend.selection import apply_choice
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.stacking import stacking
@@ -284,6 +285,8 @@ def library(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstra
         if static is not None:
             return static
     try:
+        if not kwargs and _is_of_numbers(function, args):
+            return trace_numbers(s, function, args)
         return trace(s, function, args, kwargs)
     except Untraceable as error:
         if function is _run_deferred and _is_of_control(error.error):
@@ -294,6 +297,13 @@ def library(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstra
                 f"{_called(function, args)}() of a function that branches or loops on computed numbers", OF_CONTROL
             )
         s.refuse(f"{_called(function, args)}() cannot be traced: {_reason(error.error)}", _cure(error.error))
+
+
+def _is_of_numbers(function: Any, args: Arguments) -> bool:
+    """Is this a function of JAX's, of single numbers? (What it does with arrays may depend on where it is called.)"""
+    if not str(getattr(function, "__module__", "")).startswith("jax.") or not _hashable(function):
+        return False
+    return all(isinstance(a, v.Leaf) and isinstance(a.type, Array) and a.type.is_scalar for a in args)
 
 
 OF_CONTROL = (

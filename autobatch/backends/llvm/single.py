@@ -5,7 +5,6 @@ detour through double. They are off by less than 2 units in the last place (`pyt
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from autobatch.backends.llvm import functions, wide
 from autobatch.backends.llvm.double.exponentials import LOG2_E, or_nan
@@ -149,9 +148,13 @@ def tanh(x: Real) -> Real:
     return or_nan(x, with_sign_of(where(size <= NEAR, near, far), x))
 
 
-def _circle(x: Real, quarter: int, far: Callable[..., str]) -> Real:
+_far = called("ab_circle_far", wide.turned)
+"""Of any angle, for the few that are large: one function for both, for it takes the compiler long."""
+
+
+def _circle(x: Real, quarter: int) -> Real:
     """sin(x + quarter pi / 2): x = n pi / 2 + r (W. J. Cody, W. Waite, "Software Manual for the Elementary Functions",
-    1980). `far`: the same of any angle, for the few that are large."""
+    1980)."""
     n = nearest(x * (2.0 / math.pi))
     r = fma(n, -HALF_PI[2], fma(n, -HALF_PI[1], fma(n, -HALF_PI[0], x)))
     z = r * r
@@ -160,13 +163,14 @@ def _circle(x: Real, quarter: int, far: Callable[..., str]) -> Real:
     turn = n.whole() + quarter
     found = where(turn.has(1), cos, sin)
     found = where(turn.has(2), -found, found)
-    (whole,) = if_any(absolute(x).is_("ugt", FAR), [found], lambda: [Real(x.v, far(x.v, x.text))])
+    any_angle = lambda: [Real(x.v, _far(x.v, x.text, x.like(quarter).text))]
+    (whole,) = if_any(absolute(x).is_("ugt", FAR), [found], any_angle)
     return whole
 
 
 def sin(x: Real) -> Real:
-    return where(x.equals(0.0), x, _circle(x, 0, called("ab_sin_far", wide.sin)))
+    return where(x.equals(0.0), x, _circle(x, 0))
 
 
 def cos(x: Real) -> Real:
-    return _circle(x, 1, called("ab_cos_far", wide.cos))
+    return _circle(x, 1)

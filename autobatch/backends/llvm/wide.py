@@ -182,8 +182,10 @@ def _circle(x: Real) -> tuple[Real, Real]:
     return found[0], found[1]
 
 
-def _sin(x: Real) -> Real:
-    return where(x.equals(0.0), x, _circle(x)[0])
+def _turned(x: Real, cosine: Real) -> Real:
+    """The sine, or the cosine where that is 1."""
+    sin, cos = _circle(x)
+    return where(cosine > 0.5, cos, sin)
 
 
 def _tan(x: Real) -> Real:
@@ -196,8 +198,7 @@ expm1 = in_double(_expm1)
 log1p = in_double(_log1p)
 sinh = in_double(_sinh)
 cosh = in_double(_cosh)
-sin = in_double(_sin)
-cos = in_double(lambda x: _circle(x)[1])
+turned = in_double(_turned)
 tan = in_double(_tan)
 tanh = in_double(_tanh)
 logistic = in_double(_logistic)
