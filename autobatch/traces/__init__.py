@@ -9,6 +9,7 @@ symbols      what stands in the place of numbers: operators, methods and functio
 templates    what such an operation is for operands of some types: JAX says it once
 intercepted  functions of JAX, as a function finds them while it is traced
 record       one run, also where JAX has to record it: the operations that it does on symbols, and what it returns
+repeat       does a function do the same on the same example again?
 structure    what all runs have shown, and the program over it
 classes      operations of all examples that are the same one, from the same place in the source
 compounds    classes that always come together become one

@@ -20,6 +20,7 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.arguments import Bound
+from autobatch.backends.xla import memory
 from autobatch.batch import Batch
 from autobatch.cache import Bounded
 from autobatch.data import Examples
@@ -166,7 +167,7 @@ class _Call:
         self.outline, self.leaves = Outline.of(self.name, function.__wrapped__, asked.bound)
         self.free = self.outline.free()
         structure = traced.structure(self.outline.key, asked)
-        self.tracing = Tracing(self.outline, structure, asked.refused, asked.masks)
+        self.tracing = Tracing(self.outline, structure, asked.refused, asked.masks, most_steps(asked.chosen.max_rows))
         self.key = self.outline.key, transfer.x64(), id(function.settings)
         self.asked: Asked | None = asked
 
@@ -434,6 +435,15 @@ def _values(bound: Bound) -> list[tuple[Any, ...]]:
         else:
             found.append(list(jax.device_get(slot.leading())) if slot.kind == "array" else slot.values)
     return list(zip(*found, strict=True))
+
+
+STEP_BYTES = 1000
+"""The memory that an operation of a trace takes, with what is made of it."""
+
+
+def most_steps(max_rows: int) -> int:
+    """How many operations one example may have."""
+    return min(max_rows, memory.limit() // STEP_BYTES)
 
 
 def _taken(failures: Sequence[Failure], indices: Any) -> tuple[Failure, ...]:

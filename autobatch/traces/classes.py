@@ -33,6 +33,7 @@ from autobatch.traces.record import (
     Uniform,
 )
 
+_FIXED = (Shared, Uniform)
 RESULT = "result"
 WORD: tuple[tuple[int, ...], Any] = ((), "word")
 LIST: tuple[tuple[int, ...], Any] = ((), "list")
@@ -66,7 +67,7 @@ class Slot:
             if not self.producers:
                 self.same = value
             return True
-        if self.same is not None and not _equal(self.same, value):
+        if self.same is not None and not equal_numbers(self.same, value):
             self.same = None
             return True
         return False
@@ -86,7 +87,8 @@ class Slot:
         return True
 
 
-def _equal(a: Any, b: Any) -> bool:
+def equal_numbers(a: Any, b: Any) -> bool:
+    """Are two numbers that Python knows the same, bit by bit?"""
     if a is b:
         return True
     if isinstance(a, str) or isinstance(b, str):
@@ -122,6 +124,8 @@ class Instances:
     roots: list[int]
     new: set[int] = field(default_factory=set)
     """The runs that showed what no run before them did."""
+    edges: Any = None
+    """Who reads what, once `compounds` has found out."""
 
 
 class Classes:
@@ -131,6 +135,7 @@ class Classes:
         self.all: list[OpClass] = []
         self.version = 0
         self._by_key: dict[Hashable, OpClass] = {}
+        self._of_steps: dict[Hashable, OpClass] = {}
 
     def add(self, runs: Sequence[Run]) -> Instances:
         """The runs of a batch as instances of classes."""
@@ -162,10 +167,14 @@ class Classes:
         operands.append(moved)
 
     def _class_of(self, step: Step) -> OpClass:
-        slots = tuple(
-            x if isinstance(x, (Shared, Uniform)) else t for x, t in zip(step.operands, step.types, strict=True)
-        )
-        return self._get((step.kind, step.place, slots), step.kind, step.place, slots, step.types)
+        key = step.kind, step.place, step.types, *[x if type(x) in _FIXED else None for x in step.operands]
+        found = self._of_steps.get(key)
+        if found is None:
+            pairs = zip(step.operands, step.types, strict=True)
+            slots = tuple(x if isinstance(x, (Shared, Uniform)) else t for x, t in pairs)
+            found = self._get((step.kind, step.place, slots), step.kind, step.place, slots, step.types)
+            self._of_steps[key] = found
+        return found
 
     def _result(
         self, run: Run, result: Any, leaves: Sequence[Operand], numbers: list[int], operands: list[tuple[Any, ...]]

@@ -42,6 +42,13 @@ class _Edges:
 
     @classmethod
     def of(cls, classes: Classes, found: Instances) -> _Edges:
+        if found.edges is None:
+            found.edges = cls._of(classes, found)
+        made: _Edges = found.edges
+        return made
+
+    @classmethod
+    def _of(cls, classes: Classes, found: Instances) -> _Edges:
         numbers: dict[Edge, int] = {}
         rows: list[tuple[int, int, int]] = []
         of = found.classes.tolist()
@@ -217,7 +224,7 @@ def _fits(group: np.ndarray, classes: np.ndarray, edges: _Edges, readers: np.nda
     """Has each group one instance of a class at most, are its inner edges those of all groups of its kind, and does
     nothing outside read of it before it is done? `readers`: how many instances the consumer of each edge has,
     -1 where its operand has been something else."""
-    if len(np.unique(np.stack([group, classes]), axis=1).T) != len(group):
+    if len(np.unique(group * (int(classes.max(initial=0)) + 1) + classes)) != len(group):
         return False
     last = np.zeros(len(group), np.int64)
     np.maximum.at(last, group, np.arange(len(group)))

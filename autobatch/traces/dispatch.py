@@ -34,6 +34,7 @@ class Dispatch:
     def __init__(self, classes: Classes, compounds: Compounds) -> None:
         self.classes, self.compounds = classes, compounds
         self._of: dict[tuple[int, int], Pool] = {}
+        self._ambiguous: dict[tuple[int, int], bool] = {}
         cycles, made = self._cycles(), dict[Hashable, Pool]()
         for c, j, slot in self._values():
             own = cycles.get(compounds.of_class[c.number].number)
@@ -74,4 +75,7 @@ class Dispatch:
 
     def is_ambiguous(self, pool: Pool, of: Compound) -> bool:
         """Does a pool hold several results of a compound? Then rows say which one they mean."""
-        return sum(self.compounds.of_class.get(p) is of for p, _ in pool.producers) > 1
+        key = id(pool), of.number
+        if key not in self._ambiguous:
+            self._ambiguous[key] = sum(self.compounds.of_class.get(p) is of for p, _ in pool.producers) > 1
+        return self._ambiguous[key]

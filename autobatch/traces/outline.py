@@ -27,7 +27,7 @@ from autobatch.traces.copying import Copier, rebuilt
 from autobatch.traces.free import Free
 from autobatch.traces.intercepted import noted, noting_of
 from autobatch.traces.record import Given, Items, Kinds, Known, Leaf, Run, Shared, UserCode, record
-from autobatch.traces.symbols import Recording, Symbol
+from autobatch.traces.symbols import Recording, Symbol, TooLongError
 
 PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 
@@ -99,14 +99,16 @@ class Outline:
         """The free variables of the function, as they are now."""
         return Free(self.function, user_code())
 
-    def run(self, values: Sequence[Any], free: Free, kinds: Kinds) -> Run:
-        """Run one example; `values`: one for each batched leaf. What is not JAX's function of symbols, but takes arrays
-        that JAX traces, is run with those."""
+    def run(self, values: Sequence[Any], free: Free, kinds: Kinds, most: int) -> Run:
+        """Run one example; `values`: one for each batched leaf; `most`: so many operations it may have. A function that
+        symbols cannot run is run with arrays that JAX traces."""
         if free.arrays or kinds.by_jax:
             return self._by_jax(values, free, kinds)
-        recording = Recording(user_code(), kinds)
+        recording = Recording(user_code(), kinds, most)
         try:
             made = self._noted(values, recording)
+        except TooLongError:
+            raise
         except Exception as error:
             if recording.asked is not None:
                 raise recording.asked from error

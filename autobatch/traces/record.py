@@ -18,6 +18,7 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import CodeType
 from typing import Any
 
@@ -114,7 +115,7 @@ class Kind:
     make: Callable[..., Sequence[Any]]
     outs: tuple[jax.ShapeDtypeStruct, ...]
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Numbers of the largest result."""
         return max((math.prod(x.shape) for x in self.outs), default=0)
@@ -299,6 +300,8 @@ class Kinds:
         self._known: dict[Hashable, Kind] = {}
         self._folded: dict[Hashable, list[Known]] = {}
         self._places: dict[Hashable, Place] = {}
+        self.at: dict[tuple[int, int], Place] = {}
+        """Places in the user's code, by the `id` of the code, which is kept, and the instruction."""
         self.by_jax = False
         """Do runs need arrays that JAX traces?"""
 

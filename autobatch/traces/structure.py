@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autobatch.batch import Batch
-from autobatch.errors import ExampleError, Failure, UnsupportedError
+from autobatch.errors import ExampleError, Failure, PlanError, UnsupportedError
 from autobatch.groups import Group
 from autobatch.packing import pack_fresh
 from autobatch.traces.classes import Classes
@@ -15,8 +15,9 @@ from autobatch.traces.compounds import Compounds
 from autobatch.traces.free import Free
 from autobatch.traces.outline import Outline, span_of
 from autobatch.traces.record import Kinds, Run
+from autobatch.traces.repeat import check, span_of_place
 from autobatch.traces.source import Row, Source, Writer, examples
-from autobatch.traces.symbols import ASKED, AskedError
+from autobatch.traces.symbols import ASKED, AskedError, TooLongError
 
 Make = Callable[[Callable[..., Any]], Any]
 
@@ -67,12 +68,13 @@ class Structure:
 @dataclass(frozen=True)
 class Tracing:
     """How a call is traced. `refused`: what the compiler said, for the first one, raised again where not structure
-    alone decides. `masks`: examples may fail."""
+    alone decides. `masks`: examples may fail. `most`: so many operations one example may have."""
 
     outline: Outline
     structure: Structure
     refused: Exception | None
     masks: bool
+    most: int
 
     def rows(self, examples: Sequence[Sequence[Any]], free: Free) -> tuple[list[Row], tuple[Failure, ...]]:
         """A row for each example, and the examples that failed. `examples[k]`: its values, for each batched leaf."""
@@ -85,11 +87,19 @@ class Tracing:
         runs, failures, first = list[Run | None](), list[Failure](), None
         for k, values in enumerate(examples):
             try:
-                runs.append(self.outline.run(values, free, self.structure.kinds))
+                made = self.outline.run(values, free, self.structure.kinds, self.most)
+                if k == 0 and self.structure.source is None:
+                    check(name, made, lambda: self.outline.run(values, free, self.structure.kinds, self.most))  # noqa: B023
+                runs.append(made)
+            except TooLongError as error:
+                raise _too_long(name, k, self.most, error) from None
             except (*ASKED, AskedError) as error:
                 raise _asked(name, refused, error) from error
             except UnsupportedError as error:
-                raise (refused or error) from error
+                if refused is None:
+                    raise
+                refused.add_note(f"Its structure cannot be traced either: {error}")
+                raise refused from error
             except Exception as error:
                 failures.append(Failure(k, type(error).__name__, str(error), span_of(error)))
                 runs.append(None)
@@ -100,6 +110,14 @@ class Tracing:
         if failures and (not self.masks or len(failures) == len(runs)):
             raise ExampleError(failures) from first
         return runs, tuple(failures)
+
+
+def _too_long(name: str, example: int, most: int, error: TooLongError) -> PlanError:
+    return PlanError(
+        f"{name}: example {example} is traced, and has more than {most:,} operations, which is what memory or "
+        f"ab.options(max_rows=...) allows; the last one is at {span_of_place(error.place)}: look for a loop that never "
+        "ends there"
+    )
 
 
 def _asked(name: str, refused: Exception | None, error: Exception) -> Exception:

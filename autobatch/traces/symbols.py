@@ -48,13 +48,21 @@ class AskedError(TypeError):
     """Python has asked a symbol for its value."""
 
 
+class TooLongError(Exception):
+    """A run has more operations than memory has room for."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+
 class Recording:
     """One run of a function. `asked`: Python has asked a symbol for its value, even where that was caught. `refused`:
     something has met a symbol that takes arrays of JAX alone, so the run says nothing."""
 
-    def __init__(self, user: UserCode, kinds: Kinds) -> None:
-        self.user, self.kinds = user, kinds
+    def __init__(self, user: UserCode, kinds: Kinds, most: int) -> None:
+        self.user, self.kinds, self.most = user, kinds, most
         self.steps: list[Step] = []
+        self.at = kinds.at
         self.asked: AskedError | None = None
         self.refused = False
         self.memo: dict[Any, Template | None] = _memo(transfer.x64())
@@ -64,6 +72,10 @@ class Recording:
 
     def call(self, name: str, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `fun` gives for symbols among other arguments."""
+        if len(args) == 1 and not kwargs and type(args[0]) is Symbol:
+            template = self.memo.get((name, True, args[0]._type))
+            if template is not None:
+                return self.apply(template, args)
         template, given = self.found(name, fun, args, kwargs, True)
         if template is None:
             template, given = self.found(name, fun, args, kwargs, False)
@@ -112,7 +124,10 @@ class Recording:
         kind = template.kind
         results: list[Any] = []
         if kind is not None:
-            operands = [x._operand if type(x) is Symbol else Known(x) for x in [given[k] for k in template.reads]]
+            operands = []
+            for k in template.reads:
+                x = given[k]
+                operands.append(x._operand if type(x) is Symbol else Known(x))
             if template.single:
                 return Symbol(self, template.result[0], self.operation(kind, operands, template.types)[0])
             made = self.operation(kind, operands, template.types)
@@ -133,20 +148,26 @@ class Recording:
             return [Uniform((kind, *operands), kind.make, tuple(operands), k) for k in range(len(kind.outs))]
         steps = self.steps
         n = len(steps)
-        steps.append(Step(kind, self.place(), tuple(operands), types))
-        return [Out(n, k) for k in range(len(kind.outs))]
-
-    def place(self) -> Place:
-        """The innermost instruction of the user."""
         frame: Any = sys._getframe(3)
-        known = self.user.known
+        at = self.at.get((id(frame.f_code), frame.f_lasti))
+        steps.append(Step(kind, at or self.place(frame), tuple(operands), types))
+        if n >= self.most:
+            raise TooLongError(steps[-1].place)
+        return [Out(n)] if len(kind.outs) == 1 else [Out(n, k) for k in range(len(kind.outs))]
+
+    def place(self, frame: Any) -> Place:
+        """The innermost instruction of the user."""
+        inner, known = frame, self.user.known
         while frame is not None:
             code: CodeType = frame.f_code
             is_users = known.get(id(code))
             if is_users is None:
                 is_users = self.user.learn(code)
             if is_users:
-                return self.kinds.place(code, frame.f_lasti)
+                found = self.kinds.place(code, frame.f_lasti)
+                if frame is inner:
+                    self.at[id(code), frame.f_lasti] = found
+                return found
             frame = frame.f_back
         return NO_PLACE
 

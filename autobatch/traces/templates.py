@@ -198,11 +198,16 @@ def emptied(x: Any, key: Any, number: Iterator[int]) -> Any:
     if kind in (tuple, list):
         return kind(emptied(y, k, number) for y, k in zip(x, key[1:], strict=True))
     if kind is slice:
+        if key[0] is Hole:
+            return x
         parts = (x.start, x.stop, x.step)
         return slice(*(emptied(y, k, number) for y, k in zip(parts, key[1:], strict=True)))
     if kind is dict:
         return {n: emptied(y, k, number) for (n, y), (_, k) in zip(x.items(), key[1:], strict=True)}
     return x
+
+
+_PLACES = (int, type(None))
 
 
 def key_of(x: Any, symbol: type, operands: list[Any], floats: bool) -> Any:
@@ -219,6 +224,8 @@ def key_of(x: Any, symbol: type, operands: list[Any], floats: bool) -> Any:
     if kind in (tuple, list):
         return (kind, *[key_of(y, symbol, operands, floats) for y in x])
     if kind is slice:
+        if type(x.start) in _PLACES and type(x.stop) in _PLACES and type(x.step) in _PLACES:
+            return (Hole, x.start, x.stop, x.step)
         return (slice, *[key_of(y, symbol, operands, floats) for y in (x.start, x.stop, x.step)])
     if kind is dict:
         return (dict, *[(n, key_of(y, symbol, operands, floats)) for n, y in x.items()])

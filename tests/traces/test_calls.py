@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import warnings
 from typing import Any
 
@@ -80,10 +82,10 @@ def test_packed_examples_are_traced_once() -> None:
     data = ab.pack([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0], [4.0, 5.0, 6.0, 7.0]]).plan(f)
     RUNS.clear()
     assert f(data).tolist() == [6.0, 2.0, 12.0]
-    assert RUNS == [3, 4]  # examples that differ in their numbers alone have one trace
+    assert RUNS == [3, 3, 4]  # the first twice; examples that differ in their numbers alone have one trace
     for indices in ([2, 0], [1], [0, 1, 2]):
         assert f(data[np.array(indices)]).tolist() == [[6.0, 2.0, 12.0][k] for k in indices]
-    assert RUNS == [3, 4]
+    assert RUNS == [3, 3, 4]
 
 
 def test_free_arrays_are_read_again_and_have_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,3 +182,28 @@ def test_integers_that_are_shared_decide() -> None:
 def test_explain_shows_the_program_over_traces() -> None:
     text = str(ab.batched(last).explain([[1.0, 2.0, 3.0]]))
     assert "structure of last" in text
+
+
+COUNT = [0]
+
+
+def changing(xs: list[float]) -> Any:
+    COUNT[0] += 1
+    held = {k: x * 2 for k, x in enumerate(xs)}
+    return held[0] + COUNT[0]
+
+
+def test_a_trace_that_differs_from_run_to_run_is_named() -> None:
+    with pytest.raises(ab.Error) as caught:
+        ab.batched(changing)([[1.0, 2.0]])
+    words = "".join(caught.value.__notes__)
+    assert "does not do the same on the same example again" in words and "test_calls.py" in words
+
+
+def endless(xs: list[float]) -> Any:
+    return functools.reduce(lambda x, k: x * 2, itertools.count(), xs[0])
+
+
+def test_a_loop_that_never_ends_is_named() -> None:
+    with ab.options(max_rows=1000), pytest.raises(ab.PlanError, match=r"example 0 .* 1,000 operations.*test_calls\.py"):
+        ab.batched(endless)([[1.0]])
