@@ -42,6 +42,9 @@ LONG = 3000
 """Lines of a text from which on LLVM runs few passes: those of its level 2 take ten times as long on what is
 straight-line arithmetic in vectors, which they make no faster (the function of benchmarks.startup: by less than 2 %;
 registers are still chosen with care, without which it takes twice the time)."""
+STRAIGHT = 20
+"""Lines that such a text has at least for each jump. (With one in seven few passes cost a third of the speed: of the
+ray tracer of benchmarks.simd.)"""
 IN_VECTORS = "llvm.loop.vectorize.enable"
 """What a text holds that has loops for LLVM to make vectors of."""
 
@@ -231,7 +234,7 @@ def _machine(target: Target | None, level: int = 3) -> Any:
 
 
 def _optimized(text: str, vectorize: bool, kind: Target | None) -> tuple[Any, Any]:
-    llvm, is_long = _llvm(), text.count("\n") > LONG and IN_VECTORS not in text
+    llvm, is_long = _llvm(), is_straight(text)
     target = _machine(kind, 1 if is_long else 3)
     parsed = llvm.parse_assembly(defined(text, kind or host().target))
     parsed.verify()
@@ -244,6 +247,12 @@ def _optimized(text: str, vectorize: bool, kind: Target | None) -> tuple[Any, An
     passes = llvm.create_pass_builder(target, tuning)
     passes.getModulePassManager().run(parsed, passes)
     return target, parsed
+
+
+def is_straight(text: str) -> bool:
+    """Is it long, and nearly without jumps and loops, so that few passes do?"""
+    lines, jumps = text.count("\n"), text.count("\n  br ")
+    return lines > LONG and STRAIGHT * jumps < lines and IN_VECTORS not in text
 
 
 def _shortly(llvm: Any, parsed: Any, target: Any) -> None:

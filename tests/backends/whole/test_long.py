@@ -27,6 +27,7 @@ def all_are_long(monkeypatch):
     monkeypatch.setattr(text, "LONG", 0)
     monkeypatch.setattr(code, "MANY", 0)
     monkeypatch.setattr(machine_code, "LONG", 0)
+    monkeypatch.setattr(machine_code, "STRAIGHT", 0)
 
 
 def run(function):

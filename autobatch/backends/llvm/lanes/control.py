@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any, assert_never
 
+from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.lanes.handing import is_shared
 from autobatch.backends.llvm.lanes.lifetimes import Lifetimes, values_read
 from autobatch.backends.llvm.lanes.likely import Likely, reads_of
@@ -67,6 +68,9 @@ CHANGING = ("dynamic_update_slice", "scatter", "scatter-add", "scatter-max", "sc
 GUARDED = 10
 """Operations from which on an arm stands behind `any` of its mask."""
 
+
+SLOW = ("sqrt", "rsqrt", "div")
+"""Operations that the processor does one after another."""
 
 NOTED = 40
 """The same of an arm behind which there is a jump on its mask anyway."""
@@ -233,7 +237,7 @@ class Control(Leaves):
 
     def arm(self, arm: Region, env: Environment, mask: Number, results: Sequence[Value]) -> list[Tensor]:
         """The results of an arm for the lanes of a mask; any numbers for the others."""
-        if cost(arm) < (NOTED if id(arm) in self.notes else GUARDED):
+        if cost(arm) < (NOTED if id(arm) in self.notes else GUARDED) and not (self.alike and is_slow(arm)):
             return self.region(arm, (), dict(env), mask)
         found = self.variables(results)
         for v in found:
@@ -438,6 +442,11 @@ def turns(loop: For) -> int:
 def cost(region: Region) -> int:
     """Operations of a region; a loop is many."""
     return sum(GUARDED if regions(i) and not isinstance(i, If) else 1 for i in walk(region))
+
+
+def is_slow(region: Region) -> bool:
+    """Does it hold an operation that the processor takes long for? Lanes that walk together often skip it together."""
+    return any(isinstance(i, Apply) and (i.op.name in FLOATS or i.op.name in SLOW) for i in walk(region))
 
 
 def reads(region: Region) -> dict[Value, int]:
