@@ -22,6 +22,7 @@ from typing import assert_never
 import jax.numpy as jnp
 
 from autobatch.analysis.fallible import fallible_reads
+from autobatch.errors import UnsupportedError
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -48,6 +49,7 @@ from autobatch.vectorize.arena_lists import Device, decided_by_device, lists_of_
 from autobatch.vectorize.arena_memory import Held, Memory, Packed, made_type
 from autobatch.vectorize.arena_turns import at_once, is_cut, is_update
 from autobatch.vectorize.comprehensions import as_loop
+from autobatch.vectorize.rows import CURE
 
 
 def lists_in_arenas(
@@ -61,14 +63,13 @@ def lists_in_arenas(
         return module
     found, numbers = lists_of_numbers(module, device, alone)
     wanted = frozenset[Operand]() if alone else frozenset(_read_by_number(entry.region, found, numbers))
-    results = [x for x in entry.region.results if x in found]
-    if (not found and not wanted) or (alone and results):
-        return module  # where the device is alone, no list at all is a result
+    if not found and not wanted:
+        return module
     turns = {v for i in walk(entry.region) if isinstance(i, For | Map) for v in i.body.args[:1]}
     longest = max((len(i.operands) for i in walk(entry.region) if isinstance(i, Apply) and _shows(i)), default=1)
     fallible = frozenset[Value]() if checked else fallible_reads(module, schema)
     made = _Arenas(Fresh(module), found, fallible, turns, max(capacity, longest))
-    made.wanted = wanted
+    made.wanted, made.alone = wanted, alone
     return replace(module, functions=(replace(entry, region=made.entry(entry.region)), *module.functions[1:]))
 
 
@@ -96,15 +97,20 @@ def _read_by_number(region: Region, found: frozenset[Value], device: Collection[
 
 
 class _Arenas(Memory):
-    """`wanted`: lists of structure that are copied where they are made."""
+    """`wanted`: lists of structure that are copied where they are made; `alone`: as in `lists_in_arenas`."""
 
     wanted: frozenset[Operand] = frozenset()
+    alone: bool = False
 
     # ---- regions
 
     def entry(self, region: Region) -> Region:
         for i in region.body:
             if any(x in self.lists and x in i.results for x in region.results):
+                if self.alone:
+                    raise UnsupportedError(
+                        "backend='llvm' has no machine code for this: a list as a result", i.span, CURE
+                    )
                 self.span = i.span
                 raise self.refused("is a result", "return what is read of it, or an array of a fixed size")
         return with_operands(self.region(region, ()), self.named)
