@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import autobatch as ab
+from examples.tables import cky, edits, molecules
 from examples.trees import binary, child_sum, demo, epoch, expressions, per_node, phylogeny
 from examples.trees.check import check, largest_difference
 from examples.trees.data import KINDS, Node, Phrase, binarised, code_trees, nodes_of, sentiment_trees, size
@@ -87,3 +89,32 @@ def test_differences_count_shapes_and_infinities():
     assert largest_difference([np.zeros(2)], [np.zeros(3)]) == np.inf
     assert largest_difference([np.nan], [1.0]) == np.inf
     assert largest_difference([1.0], [3.0]) == 0.5
+
+
+@pytest.mark.parametrize("program", [cky, edits])
+@pytest.mark.filterwarnings("ignore::autobatch.StructureWarning")
+def test_programs_with_tables(program, capsys):
+    """Their dicts are traced. What their gradients mean is checked by them."""
+    with ab.options(trace=True):
+        assert program.main(6) == 0
+    assert "in truth" in capsys.readouterr().out
+
+
+def test_molecules(tmp_path):
+    graphs, active, kinds = molecules.random_molecules(40)
+    assert 5 < active.sum() < 35
+    p = molecules.parameters(kinds, hidden=8)
+    assert check("molecules", molecules.score, p, graphs[:12], molecules.TOLERANCE) == 0
+    before, after = molecules.train(p, graphs, active, steps=20, size=20)
+    assert after < before
+
+
+def test_the_reader_of_graphs(tmp_path):
+    """Nodes count from 1 over all graphs; a graph may have no edge."""
+    texts = {"A": "1, 2\n2, 1\n4, 5\n5, 4", "graph_indicator": "1\n1\n2\n3\n3", "graph_labels": "1\n-1\n1"}
+    for what, text in {**texts, "node_labels": "3\n4\n3\n5\n3"}.items():
+        (tmp_path / f"Some_{what}.txt").write_text(text + "\n", encoding="utf-8")
+    graphs, active, kinds = molecules.of_file(tmp_path)
+    assert [g.number_of_nodes() for g in graphs] == [2, 1, 2] and [g.number_of_edges() for g in graphs] == [1, 0, 1]
+    assert [g.nodes[0]["kind"] for g in graphs] == [0, 0, 2]
+    assert active.tolist() == [True, False, True] and kinds == 3

@@ -1,1 +1,1 @@
-"""Programs that keep what they have computed in dicts: charts, memos, graphs. Each checks itself against plain Python."""
+"""Programs that keep what they compute in dicts: charts, memos, graphs. Each checks itself against plain Python."""

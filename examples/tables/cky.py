@@ -1,7 +1,7 @@
 """The inside algorithm for one sentence, with a chart that is a dict: how likely is it under a probabilistic grammar?
 
-The grammar is in Chomsky's normal form; `rule[a, b, c]` and `emit[w, a]` are logarithms of probabilities. The gradient by
-a rule is how often a derivation of the sentence is expected to use it (Eisner, "Inside-Outside and Forward-Backward
+The grammar is in Chomsky's normal form; `rule[a, b, c]` and `emit[w, a]` are logarithms of probabilities. The gradient
+by a rule is how often a derivation of the sentence is expected to use it (Eisner, "Inside-Outside and Forward-Backward
 Algorithms Are Just Backprop", 2016), which is checked: a sentence of n words takes n - 1 rules.
 Run it: `python -m examples.tables.cky [SENTENCES]`.
 """
