@@ -37,8 +37,12 @@ class ByHand:
             np.array([(p[a], p[b]) for a in g.nodes for b in g.neighbors(a)], np.int32).reshape(-1, 2)
             for g, p in zip(graphs, place, strict=True)
         ]
-        most = lambda xs: int(np.sort([len(x) for x in xs])[-size:].sum())
-        self.size, self.nodes, self.links = size, most(self.kinds), most(self.edges)
+        self.size, self.nodes, self.links = size, self.most(self.kinds, size), self.most(self.edges, size)
+
+    @staticmethod
+    def most(parts: Sequence[np.ndarray], size: int) -> int:
+        """What the largest graphs have together."""
+        return int(np.sort([len(x) for x in parts])[-size:].sum())
 
     def rounded(self, count: int, most: int) -> int:
         """Room of one of a few sizes, as one would choose by hand: an eighth apart."""
@@ -72,7 +76,10 @@ def by_hand(p: Any, b: dict[str, Any]) -> Any:
 def ways(graphs: Sequence[nx.Graph], batch: int) -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
     """For forward and training: ours, and that by hand, of parameters and the numbers of examples."""
     data, hand = score.pack(list(graphs)), ByHand(graphs, batch)
-    loss = lambda scores: jnp.mean(scores**2)
+
+    def loss(scores: jax.Array) -> jax.Array:
+        return jnp.mean(scores**2)
+
     ours, theirs = jax.jit(score), jax.jit(by_hand)
     our_slope = jax.jit(jax.value_and_grad(lambda p, b: loss(score(p, b))))
     their_slope = jax.jit(jax.value_and_grad(lambda p, b: loss(by_hand(p, b))))
@@ -102,13 +109,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     p, rng = parameters(kinds, given.hidden), np.random.default_rng(0)
     report: dict[str, dict[str, float]] = {}
     for name, (ours, theirs) in ways(graphs, given.batch).items():
-        drawn = lambda: [rng.choice(len(graphs), given.batch, replace=False) for _ in range(given.batches)]
-        for chosen in [c for _ in range(3) for c in drawn()]:  # compiles for every size that comes
+        drawn = [
+            [rng.choice(len(graphs), given.batch, replace=False) for _ in range(given.batches)]
+            for _ in range(3 + given.rounds)
+        ]
+        for chosen in [c for r in drawn[:3] for c in r]:  # compiles for the sizes that come
             a, b = ours(p, chosen), theirs(p, chosen)
         for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5)
-        rounds = [drawn() for _ in range(given.rounds)]
-        taken = [(seconds(ours, p, r), seconds(theirs, p, r)) for r in rounds]
+        taken = [(seconds(ours, p, r), seconds(theirs, p, r)) for r in drawn[3 : 3 + given.rounds]]
         mine, hand = (statistics.median(t) for t in zip(*taken, strict=True))
         factor = statistics.median(b / a for a, b in taken)
         report[name] = {"autobatch_ms": 1e3 * mine, "by_hand_ms": 1e3 * hand, "factor": factor}

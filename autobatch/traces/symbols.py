@@ -234,7 +234,10 @@ class Symbol:
     def __getitem__(self, index: Any) -> Any:
         shape = self._type.shape
         if type(index) is int and shape and -shape[0] <= index < shape[0]:
-            return self._run.apply(_row(self._run, self._type), (self, index % shape[0]))
+            return self._run.apply(_row(self._run, self._type, 1), (self, index % shape[0]))
+        if type(index) is tuple and 0 < len(index) <= len(shape) and all(map(_is_inside, index, shape)):
+            places = [k % n for k, n in zip(index, shape, strict=False)]
+            return self._run.apply(_row(self._run, self._type, len(index)), (self, *places))
         return self._run.call("getitem", operator.getitem, (self, index), {})
 
     def __getattr__(self, name: str) -> Any:
@@ -335,17 +338,23 @@ def _method(name: str) -> Callable[..., Any]:
     return lambda x, *args, **kwargs: getattr(x, name)(*args, **kwargs)
 
 
-def _row(run: Recording, of: Type) -> Template:
-    """The template of `x[k]`, of a row by its number."""
-    key = "row", of
+def _is_inside(index: Any, size: int) -> bool:
+    return type(index) is int and -size <= index < size
+
+
+def _row(run: Recording, of: Type, count: int) -> Template:
+    """The template of `x[k]` or `x[k, n]`, of a part by its numbers: these are operands, so that all parts are read by
+    one operation."""
+    key = "row", of, count
     found = run.memo.get(key)
     if found is None:
-        rest = of.shape[1:]
-        sizes, zeros = (1, *rest), (0,) * len(rest)
+        rest = of.shape[count:]
+        sizes, zeros = (*(1,) * count, *rest), (0,) * len(rest)
         made = (jax.ShapeDtypeStruct(rest, of.dtype),)
-        kind = Kind(("row", of), lambda x, k: (sliced(x, (k, *zeros), sizes).reshape(rest),), made)
+        kind = Kind(("row", of, count), lambda x, *at: (sliced(x, (*at, *zeros), sizes).reshape(rest),), made)
         result = type_of(rest, of.dtype, of.weak)
-        found = run.memo[key] = Template(kind, (0, 1), (of.pair, INTEGER), ((0, 0),), None, (result,), True)
+        reads, types = tuple(range(1 + count)), (of.pair, *(INTEGER,) * count)
+        found = run.memo[key] = Template(kind, reads, types, ((0, 0),), None, (result,), True)
     return found
 
 

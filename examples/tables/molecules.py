@@ -57,7 +57,10 @@ def of_file(folder: Path) -> tuple[list[nx.Graph], np.ndarray, int]:
     """The graphs of a data set of the TU collection, which of them are active, and how many kinds of nodes there
     are."""
     name = next(folder.glob("*_A.txt")).name.removesuffix("_A.txt")
-    column = lambda what: np.loadtxt(folder / f"{name}_{what}.txt", dtype=np.int64)
+
+    def column(what: str) -> np.ndarray:
+        return np.loadtxt(folder / f"{name}_{what}.txt", dtype=np.int64)
+
     edges = np.loadtxt(folder / f"{name}_A.txt", dtype=np.int64, delimiter=",") - 1
     owner, active, kind = column("graph_indicator") - 1, column("graph_labels") > 0, column("node_labels")
     kind -= kind.min()
