@@ -344,12 +344,22 @@ class Kinds:
 
 
 def _begin(code: CodeType, instruction: int) -> int:
-    """Where an instruction begins: the interpreter may point into the room behind it, once it has specialised it."""
+    """Where an instruction begins: the interpreter may point into the room behind it, once it has specialised it. Of
+    the two that a call is in Python 3.11 it may point at either: the first one."""
+    instruction = _without_room(code, instruction)
+    if PRECALL is not None and instruction > 0 and code.co_code[instruction] == CALL:
+        before = _without_room(code, instruction - 2)
+        return before if code.co_code[before] == PRECALL else instruction
+    return instruction
+
+
+def _without_room(code: CodeType, instruction: int) -> int:
     while instruction > 0 and code.co_code[instruction] == CACHE:
         instruction -= 2
     return instruction
 
 
+CALL, PRECALL = dis.opmap.get("CALL"), dis.opmap.get("PRECALL")
 CACHE = dis.opmap.get("CACHE", -1)
 
 REMEMBERED = 10_000
