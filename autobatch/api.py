@@ -31,7 +31,7 @@ from autobatch.grouped import GroupedBatch, whole_arrays
 from autobatch.groups import Group
 from autobatch.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.linear import Collected, Leaf, Tree
-from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
+from autobatch.options import BACKENDS, CHOSEN, Options, current, enable_compilation_cache, options
 from autobatch.pack_arguments import bound_to_pack
 from autobatch.packing import Declared
 from autobatch.prepared import Prepared
@@ -41,7 +41,7 @@ from autobatch.runtime.schema import Schema
 from autobatch.runtime.shapes import ShapesDiffer, ragged_names
 from autobatch.shapes import ByShape, RaggedRefused
 from autobatch.sharing import Sharing
-from autobatch.specialisations import AUTO, Request, Specialisations, Way
+from autobatch.specialisations import Request, Specialisations, Way
 from autobatch.specialise import Program
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
 from autobatch.traces.calls import Asked, Traced
@@ -137,7 +137,7 @@ class Batched(Generic[P, R]):
         differ in shape by example, those of each group (`.groups`)."""
         bound = self.bound(args, kwargs)
         calling = Calling(self.axes(), lambda: self._cache.static)
-        by_name = self._backend(self.options())[0] != AUTO
+        by_name = self._backend(self.options())[0] != "auto"
         return lowered(self._prepare_apart(bound, runs=by_name), self._call_compiled, bound, calling)
 
     def export(
@@ -247,7 +247,7 @@ class Batched(Generic[P, R]):
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
         """The arguments of a call by parameter, `self` among them."""
         given = (*self._receiver, *args)
-        if self.settings.backend in (AUTO, "cuda"):
+        if self.settings.backend in ("auto", "cuda"):
             given, kwargs = on_gpu.for_backend(*self._backend(self.options()), given, kwargs)
         return bind(self._name, self._signature, self._entries, self.settings.static, given, kwargs, self._positions)
 
@@ -331,7 +331,7 @@ class Batched(Generic[P, R]):
         enable_compilation_cache(chosen.compilation_cache)
         examples = self._examples(bound)
         asked, backend = self._backend(chosen)
-        if asked == AUTO:
+        if asked == "auto":
             backend = native.backend_for(examples, [r.value for r in bound.shared], runs, chosen)
 
         def request(way: Way, static: frozenset[str]) -> Request:
@@ -362,13 +362,13 @@ class Batched(Generic[P, R]):
         shared = found[0].shared(found[1])
         operands = native.operands(found[0], examples, shared, runs)
         by_xla = functools.partial(self._compiled, bound, chosen, False)
-        if operands is None and found[0].compiled.native is not None and backend == AUTO:
+        if operands is None and found[0].compiled.native is not None and backend in CHOSEN:
             return by_xla()
         program = found[0] if operands is not None else found[0].by_xla.at(found[1])
         ready = NOTHING if operands is not None else examples.ready(program)
         held = (program, examples, shared, ready, settings.out_axes, chosen.check_plans, operands)
         place = native.Place(chosen.threads, chosen.stream)
-        return Prepared(self._name, *held, place, by_xla if backend == AUTO else None)
+        return Prepared(self._name, *held, place, by_xla if backend in CHOSEN else None)
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Run, runs: bool = False) -> Any:
         """A call that `run` runs, for each group. `runs`: as in `prepare`."""

@@ -29,7 +29,7 @@ from autobatch.data import Examples, raw
 from autobatch.groups import Tables
 from autobatch.handing_over import as_jax
 from autobatch.ir.types import INT, Array, List, Ref
-from autobatch.options import Options
+from autobatch.options import CHOSEN, Options
 from autobatch.runtime.schema import ColumnInput
 from autobatch.specialise import Program, parameters
 
@@ -164,14 +164,17 @@ def _typed(x: Any, dtype: str) -> Any:
 
 
 def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, options: Options) -> str:
-    """What a call takes for which nobody asked a back end: "auto" is machine code of the processor, if it pays. Not
-    where JAX takes part in the call (it moves arguments, or computes on another device), nor where it was said how XLA
-    is to run loops or products."""
+    """What a call takes for which nobody asked a back end: one of `CHOSEN` is machine code, if it pays. Not where JAX
+    moves arguments of the call, nor where it was said how XLA is to run loops or products."""
     if on_gpu.any_of((*examples.arrays.values(), *shared)):
         return "cuda"
     free = options.loops == "auto" and options.products == "auto"
-    alone = runs and free and examples.structure is None and jax.default_backend() == "cpu"
-    return "auto" if alone and not _traced(_leaves(list(shared))) else "xla"
+    if not runs or not free or examples.structure is not None or _traced(_leaves(list(shared))):
+        return "xla"
+    of_processor, of_gpu = CHOSEN
+    if jax.default_backend() == "cpu":
+        return of_processor
+    return of_gpu if jax.default_backend() == "gpu" and on_gpu.is_there() else "xla"
 
 
 def as_given(result: Any, given: Sequence[Any], of_jax: bool = False) -> Any:

@@ -10,8 +10,9 @@ import numpy as np
 
 from autobatch.arguments import one_level
 from autobatch.backends.cuda.arrays import DeviceArray, Foreign, is_foreign
+from autobatch.backends.cuda.driver import driver
 from autobatch.batch import Batch
-from autobatch.errors import BatchError, UnsupportedError
+from autobatch.errors import BatchError, DeviceError, UnsupportedError
 
 T = TypeVar("T")
 
@@ -22,6 +23,15 @@ def adopted(value: T) -> T:
         return value  # the objects of the caller themselves
     made: T = _mapped(value, lambda x: Foreign(x) if is_foreign(x) else x)
     return made
+
+
+def is_there() -> bool:
+    """Is there a GPU that kernels of ours run on?"""
+    try:
+        driver()
+    except DeviceError:
+        return False
+    return True
 
 
 def for_backend(

@@ -29,8 +29,10 @@ from autobatch.errors import Error
 
 BACKENDS = ("auto", "interpret", "xla", "llvm", "cuda")
 """The names that the option `backend` accepts."""
-WHOLE = ("auto", "llvm", "cuda")
-"""Those that run whole functions, whose numbers no host looks at. A program that was made for "auto" does, too."""
+CHOSEN = ("auto", "auto on a GPU")
+"""Those of programs that are machine code where nobody has asked for it: of the processor, of a GPU."""
+WHOLE = (*CHOSEN, "llvm", "cuda")
+"""Those that run whole functions, whose numbers no host looks at."""
 
 PRODUCTS = ("auto", "xla", "native")
 """The names that the option `products` accepts."""
@@ -217,8 +219,9 @@ class Options:
     `auto` takes `llvm` for calls whose batched arguments are arrays of floats in the memory of the host, where an
     estimate says that it is faster (no product or array is of size) and where it computes the same: no integer of
     Python that may overflow is computed. It takes `cuda` where an argument is an array on a GPU of another library than
-    JAX, and `xla` else: under transformations of JAX, for `f.lower`, where JAX computes on another device, for lists
-    and objects. Arrays of JAX come back from `llvm`, too. `f.explain` says what was taken, and why.
+    JAX, and, where JAX computes on a GPU, for what it would run by `llvm` and numbers end a loop in. It takes `xla`
+    else: under transformations of JAX, for `f.lower`, on other devices, for lists and objects. Arrays of JAX come back
+    from all of them. `f.explain` says what was taken, and why.
     The argument `backend` of `batched` is the same option."""
 
     max_rows: int = field(default=50_000_000, metadata=_spec(_count))

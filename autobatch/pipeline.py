@@ -414,9 +414,9 @@ def compile(
         module = passes.after("cse", eliminate_common(module))
         return found, module, Asked(passes, schema, options, traced, integers, masks)
 
-    if options.backend == "cuda":
+    if (chosen := options.backend == "auto on a GPU") or options.backend == "cuda":
         made = _native(*lowered())
-        kernel = CudaProgram(made.whole.module, made.derived, bool(made.whole.sites), made.inputs)
+        kernel = CudaProgram(made.whole.module, made.derived, bool(made.whole.sites), made.inputs, chosen)
         return Program(made.facts, schema, options, masks, lambda: made, kernel, made.by_xla)
     if options.backend in ("auto", "llvm"):
         needs = (args, kwargs, shared, traced, integers.names, integers.unknown, sorted(integers.known), masks)

@@ -26,7 +26,7 @@ from autobatch.frontend.reread import read
 from autobatch.frontend.statics import same_static
 from autobatch.groups import Group, Planner
 from autobatch.ir.types import Array
-from autobatch.options import WHOLE, Options
+from autobatch.options import CHOSEN, WHOLE, Options
 from autobatch.pipeline import compile as compile_program
 from autobatch.recognise import Pattern, all_match, pattern_of, size_of
 from autobatch.room import Room
@@ -82,9 +82,6 @@ Way = tuple[str, str]
 
 Requests = Callable[[Way, frozenset[str]], Request]
 """A call, by its way and the names of the shared integers that are static in it."""
-
-AUTO = "auto"
-"""The back end of calls for which machine code or XLA is chosen."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +160,7 @@ class Specialisations:
             self._programs.size = options.cache_size
             asked = request(way, self._static)
             program = self._held(asked)
-            if program is None and way[0] == AUTO:
+            if program is None and way[0] in CHOSEN:
                 asked, program = self._chosen(way, request, _Compiler(self.name, planner, examples, options), bound)
             elif program is None:
                 asked, program = self._made(way, request, _Compiler(self.name, planner, examples, options), bound)
@@ -231,7 +228,7 @@ class Specialisations:
                         made = self._held(asked) or compiler.compile(asked)
                         static |= columns
                         break
-                if not asked.integers or way[0] == AUTO:
+                if not asked.integers or way[0] in CHOSEN:
                     raise
                 asked, made = _fewest(lambda s: request(way, s), compiler, static, asked.integers)
                 static |= asked.sharing.static

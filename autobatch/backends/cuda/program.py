@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from autobatch.backends.cuda.gradient import write_gradient
 from autobatch.backends.cuda.kernel import CURE, write
 from autobatch.backends.cuda.running import Executable
+from autobatch.backends.llvm.whole.estimate import accept
 from autobatch.backends.llvm.whole.region import Whole, whole_function
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import Module
@@ -25,7 +26,7 @@ def _region(module: Module) -> Whole:
 class CudaProgram(Executable):
     """The entry of a module; `derived`: the same for derivatives. `sites`: its last result says what an example has
     failed with. `inputs`: what its last shared inputs are, those that come with the examples. No GPU is looked for
-    before the first call."""
+    before the first call. `chosen`: nobody asked for a kernel; DeclinedError where XLA is better."""
 
     def __init__(
         self,
@@ -33,9 +34,12 @@ class CudaProgram(Executable):
         derived: Callable[[], Module],
         sites: bool,
         inputs: Sequence[ColumnInput | WordInput] = (),
+        chosen: bool = False,
     ) -> None:
         self._derived = derived
         self.whole, self.sites, self.inputs = _region(module), sites, tuple(inputs)
+        if chosen:
+            accept(self.whole, on_gpu=True)
         names = [v.hint or f"argument {k}" for k, v in enumerate(self.whole.region.args)]
         super().__init__(write(self.whole, sites), names)
         self._gradients: dict[tuple[int, tuple[int, ...]], Executable] = {}

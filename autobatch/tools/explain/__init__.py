@@ -157,7 +157,9 @@ def _explained(name: str, backend: Backend, prepared: Prepared) -> Explanation:
         if isinstance(native, CudaProgram):
             words = "one kernel, a thread for each example"
             if backend.asked == "auto":
-                backend = backend_of("auto", "cuda", "an argument is an array on a GPU")
+                chosen = f"by an estimate the fastest on a GPU, for {estimate(native.whole)}"
+                given = "an argument is an array on a GPU"
+                backend = backend_of("auto", "cuda", given if prepared.chosen is None else chosen)
         else:
             refilling = native.refilling
             words = f"one function of machine code, {many}{f' ({refilling})' if refilling is not None else ''}"

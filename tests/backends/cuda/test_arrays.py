@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch import native, on_gpu
 from autobatch.backends.cuda import arrays, dlpack
 from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.backends.cuda.device import LEGACY, current_device
@@ -15,6 +16,16 @@ from autobatch.backends.cuda.driver import Place
 from tests.backends.whole.programs import chase, horner, mandel, newton, parameters
 
 X = np.linspace(-2, 1, 40).astype(np.float32)
+
+
+def squared(x):
+    while x < 5.0:
+        x = x * x + 1.0
+    return x
+
+
+def squared_by_jax(x):
+    return jax.lax.fori_loop(0, 8, lambda _, x: jnp.where(x < 5.0, x * x + 1.0, x), x)
 
 
 def there(x, stream=LEGACY):
@@ -78,6 +89,24 @@ class TestIn:
         np.testing.assert_array_equal(np.asarray(found), wanted)
         np.testing.assert_allclose(f(X, X), wanted)  # by the processor
         assert f.cache_info().executables == 2
+
+    def test_where_jax_computes_on_a_gpu(self, gpu, wanted, monkeypatch):
+        """Loops that numbers end are kernels; results are arrays of JAX, as those of XLA."""
+        monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+        monkeypatch.setattr(native, "_of_jax", lambda x: jnp.asarray(np.asarray(x)))  # JAX has no GPU here
+        f = ab.batched(mandel)
+        found = f(X, X)
+        assert isinstance(found, jax.Array)
+        np.testing.assert_array_equal(found, wanted)
+        assert "cuda ('auto': by an estimate the fastest on a GPU" in str(f.explain(X, X))
+        g = ab.batched(lambda x: x * 2.0)
+        assert "no loop that numbers end" in g.explain(X).data["backend"]["why"]
+        np.testing.assert_allclose(ab.grad(ab.batched(squared))(X), jax.vmap(jax.grad(squared_by_jax))(X), rtol=1e-5)
+
+    def test_where_jax_computes_on_what_is_no_gpu_of_ours(self, monkeypatch, wanted):
+        monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+        monkeypatch.setattr(on_gpu, "is_there", lambda: False)
+        np.testing.assert_array_equal(ab.batched(mandel)(X, X), wanted)
 
     def test_beside_arrays_of_the_host(self, gpu, wanted):
         np.testing.assert_array_equal(np.asarray(ab.batched(mandel, backend="cuda")(there(X), X)), wanted)

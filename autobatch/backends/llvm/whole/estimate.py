@@ -69,8 +69,9 @@ def estimate(whole: Whole) -> Estimate:
     return Estimate(cost.operations, cost.multiplications, cost.longest, cost.loops)
 
 
-def accept(whole: Whole) -> None:
-    """Is machine code to run a function? DeclinedError: why XLA runs it."""
+def accept(whole: Whole, on_gpu: bool = False) -> None:
+    """Is machine code to run a function? DeclinedError: why XLA runs it. `on_gpu`: it would be a kernel, which has no
+    matrix units, and is launched by Python; what it saves is that XLA launches kernels in each turn of a loop."""
     for at, words in _wrapping(whole.region):
         raise DeclinedError(
             f"{words} ({_place(at)}), which fails its example where it overflows 32 bits: xla sees that"
@@ -78,6 +79,8 @@ def accept(whole: Whole) -> None:
     made = estimate(whole)
     if made.multiplications > MOST_MULTIPLICATIONS:
         raise DeclinedError(f"products of {made.multiplications:,} multiplications an example are for xla")
+    if on_gpu and not made.loops:
+        raise DeclinedError("no loop that numbers end: xla has kernels for the rest")
     if made.longest > LONGEST:
         raise DeclinedError(f"functions of {made.longest:,} numbers an example are for xla")
 
