@@ -86,8 +86,19 @@ def with_arenas_alone(module: Module, asked: Asked, checked: bool) -> Module:
     """A module of which no host looks at any number, with memory for the lists that it makes. `checked`: are reads that
     can fail behind checks already?"""
     numbers, capacity = numbers_of(module), asked.options.list_capacity
-    made = lists_in_arenas(module, asked.schema, lambda _: numbers, capacity, alone=True, checked=checked)
+    try:
+        made = lists_in_arenas(module, asked.schema, lambda _: numbers, capacity, alone=True, checked=checked)
+    except UnsupportedError as error:
+        raise in_words_of(asked.options.backend, error) from error
     return asked.passes.after("arenas", made)
+
+
+def in_words_of(backend: str, error: UnsupportedError) -> UnsupportedError:
+    """What is no machine code is no kernel."""
+    if backend != "cuda":
+        return error
+    words = error.message.replace("backend='llvm' has no machine code", "backend='cuda' has no kernel")
+    return UnsupportedError(words, error.span, error.cure, error.also)
 
 
 class StaysOnHost(Exception):

@@ -300,10 +300,15 @@ def library(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstra
 
 
 def _is_of_numbers(function: Any, args: Arguments) -> bool:
-    """Is this a function of JAX's, of single numbers? (What it does with arrays may depend on where it is called.)"""
+    """Is this a function of JAX's, of single floats? (What it does with arrays may depend on where it is called, and an
+    integer may be a shape, whose value a trace has found out.)"""
     if not str(getattr(function, "__module__", "")).startswith("jax.") or not _hashable(function):
         return False
-    return all(isinstance(a, v.Leaf) and isinstance(a.type, Array) and a.type.is_scalar for a in args)
+    return all(isinstance(a, v.Leaf) and isinstance(a.type, Array) and _is_single_float(a.type) for a in args)
+
+
+def _is_single_float(type: Array) -> bool:
+    return type.is_scalar and type.dtype.startswith(("float", "bfloat"))
 
 
 OF_CONTROL = (

@@ -3,6 +3,7 @@
 import operator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -96,3 +97,13 @@ def test_any_literal(number, whole):
 def test_what_is_alike_for_all():
     assert operator.add in recipes._blind
     assert operator.pow not in recipes._blind and operator.mod not in recipes._blind
+
+
+@pytest.mark.parametrize("backend", ["xla", "llvm"])
+def test_a_shape_is_no_number(backend: str) -> None:
+    """What is found out about an integer that is a shape holds for that integer alone."""
+    for k in (1, 3, 2):
+        f = ab.batched(lambda n, x: jnp.ones(n) * x, in_axes=(None, 0), backend=backend)
+        assert [np.shape(y) for y in ab.unbatch(f(k, np.ones(2, np.float32)))] == [(k,)] * 2
+        g = ab.batched(lambda x: sum(jnp.ones(i + 1).sum() * x for i in range(k)), backend=backend)  # noqa: B023
+        np.testing.assert_array_equal(g(np.ones(2, np.float32)), [k * (k + 1) / 2] * 2)

@@ -85,8 +85,8 @@ def rnn(p, xs: list[float]):
 @ab.batched(in_axes=(None, 0))
 def refused(p, t: Node):
     y = p["b"][0] * t.x
-    for word in sorted([y, 1.0]):
-        y = y + word
+    for node in sorted([t, t], key=lambda n: n.x * y):
+        y = y + node.x
     return 2 * y
 
 

@@ -92,20 +92,23 @@ def test_a_type_conflict_marks_both_places():
     assert all(line["notes"] for line in marked)
 
 
-def positive(y):
-    for x in sorted([y, 2 * y]):
-        return x
+def positive(y, t):
+    for node in sorted([t, t], key=lambda n: n.x * y):
+        return node.x
     return -y
 
 
 def test_a_refusal_in_a_helper_shows_both_functions():
-    outer = ab.batched(lambda p, t: positive(p * t.x), in_axes=(None, 0))
+    outer = ab.batched(lambda p, t: positive(p * t.x, t), in_axes=(None, 0))
     first, second = outer.explain(1.0, [Node(1.0)]).data["texts"]
     assert "lambda p, t" in first["lines"][0]["text"] and second["name"] == "positive"
     (marked,) = [line for t in (first, second) for line in t["lines"] if line["place"]]
-    assert marked["text"] == "    for x in sorted([y, 2 * y]):" and marked["place"]["kind"] == "refused"
+    assert (
+        marked["text"] == "    for node in sorted([t, t], key=lambda n: n.x * y):"
+        and marked["place"]["kind"] == "refused"
+    )
     start, stop = marked["columns"]
-    assert marked["text"][start - 1 : stop - 1] == "sorted([y, 2 * y])"
+    assert marked["text"][start - 1 : stop - 1] == "sorted([t, t], key=lambda n: n.x * y)"
 
 
 def test_a_function_without_source_is_a_refusal():
