@@ -361,7 +361,7 @@ def products_of_all(count):
 def test_values_are_two_registers_where_they_fit():
     """The same bits with one."""
     target, x = machine_code.host().target, np.linspace(-1, 1, 41).astype(np.float32)
-    for count, registers in ((target.registers // 4, 2), (2 * target.registers, 1)):
+    for count, registers in ((target.registers // 8, 2), (2 * target.registers, 1)):
         f = ab.batched(products_of_all(count), backend="llvm")
         handle = f.lower(x).compile()
         assert handle.executable.width == registers * target.lanes
