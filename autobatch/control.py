@@ -16,6 +16,7 @@ from typing import NamedTuple
 from autobatch.analysis.device import device_values
 from autobatch.analysis.fallible import fallible_reads
 from autobatch.analysis.structure import Structure, analyse
+from autobatch.backends.llvm.whole.region import of_kernels
 from autobatch.errors import UnsupportedError
 from autobatch.ir.blocks import Site
 from autobatch.ir.core import Call, Module, Value, walk
@@ -89,16 +90,8 @@ def with_arenas_alone(module: Module, asked: Asked, checked: bool) -> Module:
     try:
         made = lists_in_arenas(module, asked.schema, lambda _: numbers, capacity, alone=True, checked=checked)
     except UnsupportedError as error:
-        raise in_words_of(asked.options.backend, error) from error
+        raise (of_kernels(error) if asked.options.backend == "cuda" else error) from error
     return asked.passes.after("arenas", made)
-
-
-def in_words_of(backend: str, error: UnsupportedError) -> UnsupportedError:
-    """What is no machine code is no kernel."""
-    if backend != "cuda":
-        return error
-    words = error.message.replace("backend='llvm' has no machine code", "backend='cuda' has no kernel")
-    return UnsupportedError(words, error.span, error.cure, error.also)
 
 
 class StaysOnHost(Exception):

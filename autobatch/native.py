@@ -7,7 +7,7 @@ runs as XLA runs it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch import on_gpu
-from autobatch.arguments import one_level
 from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.backends.cuda.program import CudaProgram
 from autobatch.backends.cuda.running import Executable as Kernel
@@ -25,6 +24,7 @@ from autobatch.backends.llvm.lanes.tensors import KEY
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.backends.llvm.whole.running import Executable
 from autobatch.computed import ArrayResult, Result, StructureResult
+from autobatch.containers import leaves, with_leaves
 from autobatch.data import Examples, raw
 from autobatch.groups import Tables
 from autobatch.handing_over import as_jax
@@ -32,6 +32,8 @@ from autobatch.ir.types import INT, Array, List, Ref
 from autobatch.options import CHOSEN, Options
 from autobatch.runtime.schema import ColumnInput
 from autobatch.specialise import Program, parameters
+
+ARRAYS = (np.ndarray, jax.Array, DeviceArray)
 
 
 def operands(program: Program, examples: Examples, shared: Sequence[Any], runs: bool) -> list[Any] | None:
@@ -169,7 +171,7 @@ def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, options: 
     if on_gpu.any_of((*examples.arrays.values(), *shared)):
         return "cuda"
     free = options.loops == "auto" and options.products == "auto"
-    if not runs or not free or examples.structure is not None or _traced(_leaves(list(shared))):
+    if not runs or not free or examples.structure is not None or _traced(leaves(list(shared), ARRAYS)):
         return "xla"
     of_processor, of_gpu = CHOSEN
     if jax.default_backend() == "cpu":
@@ -179,34 +181,12 @@ def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, options: 
 
 def as_given(result: Any, given: Sequence[Any], of_jax: bool = False) -> Any:
     """The result with arrays of the kind that the operands are of; or of JAX's in any case."""
-    leaves = list(_leaves(result))
+    found = list(leaves(result, ARRAYS))
     if not of_jax and not any(isinstance(x, jax.Array) for x in given):
-        made = [_numpy(x) for x in leaves]
+        made = [_numpy(x) for x in found]
     else:
-        made = [_of_jax(x) for x in leaves] if any(isinstance(x, DeviceArray) for x in leaves) else as_jax(leaves)
-    return _with(result, iter(made))
-
-
-def _children(value: Any) -> tuple[Sequence[Any] | None, Callable[[Sequence[Any]], Any]]:
-    """The parts of a container of a result, and how it is put together again: a dict in its own order."""
-    if isinstance(value, (np.ndarray, jax.Array, DeviceArray)):
-        return None, lambda xs: value
-    children, _, rebuild = one_level(value)
-    return None if children is None else [x for _, x in children], rebuild
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    children, _ = _children(value)
-    if children is None:
-        yield value
-    else:
-        for x in children:
-            yield from _leaves(x)
-
-
-def _with(value: Any, leaves: Iterator[Any]) -> Any:
-    children, rebuild = _children(value)
-    return next(leaves) if children is None else rebuild([_with(x, leaves) for x in children])
+        made = [_of_jax(x) for x in found] if any(isinstance(x, DeviceArray) for x in found) else as_jax(found)
+    return with_leaves(result, iter(made), ARRAYS)
 
 
 def _of_jax(x: Any) -> Any:

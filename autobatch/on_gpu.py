@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
-from autobatch.arguments import one_level
 from autobatch.backends.cuda.arrays import DeviceArray, Foreign, is_foreign
 from autobatch.backends.cuda.driver import driver
 from autobatch.batch import Batch
+from autobatch.containers import leaves, with_leaves
 from autobatch.errors import BatchError, DeviceError, UnsupportedError
 
 T = TypeVar("T")
 
+WHOLE = (Batch, np.ndarray, jax.Array, DeviceArray, int, float, str)
+"""Arguments that are looked at no closer."""
+
 
 def adopted(value: T) -> T:
     """Arguments with arrays on a GPU, of whichever library, as the compiler knows them."""
-    if not any(map(is_foreign, _leaves(value))):
+    if not any(map(is_foreign, leaves(value, WHOLE))):
         return value  # the objects of the caller themselves
-    made: T = _mapped(value, lambda x: Foreign(x) if is_foreign(x) else x)
+    made: T = with_leaves(value, (Foreign(x) if is_foreign(x) else x for x in leaves(value, WHOLE)), WHOLE)
     return made
 
 
@@ -51,36 +54,15 @@ def any_of(arguments: Iterable[Any]) -> bool:
 
 def on_host(value: T) -> T:
     """Arguments with copies of such arrays on the host."""
-    if not any(map(_is_there, _leaves(value))):
+    if not any(map(_is_there, leaves(value, WHOLE))):
         return value
-    made: T = _mapped(value, lambda x: np.asarray(Foreign(x) if is_foreign(x) else x) if _is_there(x) else x)
+    copies = (np.asarray(Foreign(x) if is_foreign(x) else x) if _is_there(x) else x for x in leaves(value, WHOLE))
+    made: T = with_leaves(value, copies, WHOLE)
     return made
 
 
 def _is_there(x: Any) -> bool:
     return isinstance(x, DeviceArray) or is_foreign(x)
-
-
-def _children(value: Any) -> tuple[Sequence[Any] | None, Callable[[Sequence[Any]], Any]]:
-    """The parts of a container, and how it is put together again; no parts: it is none."""
-    if isinstance(value, (Batch, np.ndarray, jax.Array, DeviceArray, int, float, str)):
-        return None, lambda xs: value
-    children, _, rebuild = one_level(value)
-    return None if children is None else [x for _, x in children], rebuild
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    children, _ = _children(value)
-    if children is None:
-        yield value
-    else:
-        for x in children:
-            yield from _leaves(x)
-
-
-def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    children, rebuild = _children(value)
-    return change(value) if children is None else rebuild([_mapped(x, change) for x in children])
 
 
 def _any(given: Iterable[Any]) -> bool:

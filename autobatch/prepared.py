@@ -102,14 +102,11 @@ class Prepared:
             native.words(program, examples),
             program.reached,
         )
-        result = native.as_given(
-            results.build(program.result, outcome, self.out_axes), operands, self.chosen is not None
-        )
-        return (
-            (result, results.Failures(native.as_given(failed, operands, self.chosen is not None), failures))
-            if program.masks
-            else result
-        )
+        of_jax = self.chosen is not None
+        result = native.as_given(results.build(program.result, outcome, self.out_axes), operands, of_jax)
+        if not program.masks:
+            return result
+        return result, results.Failures(native.as_given(failed, operands, of_jax), failures)
 
     def gradient(
         self, output: int, shared: Sequence[int], slots: Sequence[int]

@@ -9,7 +9,7 @@ from autobatch.backends.cuda.gradient import write_gradient
 from autobatch.backends.cuda.kernel import CURE, write
 from autobatch.backends.cuda.running import Executable
 from autobatch.backends.llvm.whole.estimate import accept
-from autobatch.backends.llvm.whole.region import Whole, whole_function
+from autobatch.backends.llvm.whole.region import Whole, of_kernels, whole_function
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import Module
 from autobatch.runtime.schema import ColumnInput, WordInput
@@ -19,8 +19,7 @@ def _region(module: Module) -> Whole:
     try:
         return whole_function(module)
     except UnsupportedError as error:
-        words = error.message.replace("backend='llvm' has no machine code", "backend='cuda' has no kernel")
-        raise UnsupportedError(words, error.span, error.cure, error.also) from error
+        raise of_kernels(error) from error
 
 
 class CudaProgram(Executable):

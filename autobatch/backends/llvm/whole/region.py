@@ -120,5 +120,11 @@ def _check_type(type: Type, span: Span, what: str, of_all: bool = False) -> None
         raise _refused(f"{what}: an array of {size:,} numbers in one example", span)
 
 
+def of_kernels(error: UnsupportedError) -> UnsupportedError:
+    """What is no machine code is no kernel."""
+    words = error.message.replace("backend='llvm' has no machine code", "backend='cuda' has no kernel")
+    return UnsupportedError(words, error.span, error.cure, error.also)
+
+
 def _refused(what: str, span: Span) -> UnsupportedError:
     return UnsupportedError(f"backend='llvm' has no machine code for this: {what}", span, CURE)
