@@ -76,6 +76,17 @@ def test_products_of_size_are_for_xla(width, by):
     np.testing.assert_allclose(f(w, x), np.tanh(np.ones((3, width))), rtol=1e-6)
 
 
+def test_products_count_together():
+    def steps(w, x):
+        for _ in range(8):
+            x = jnp.tanh(w @ x)
+        return x
+
+    w, x = jnp.eye(32), jnp.ones((3, 32))
+    why = taken(ab.batched(steps, in_axes=(None, 0)), w, x)["why"]
+    assert 8 * 32 * 32 > MOST_MULTIPLICATIONS and "products of 8,192 multiplications an example are for xla" in why
+
+
 @pytest.mark.parametrize("longer, by", [(0, "llvm"), (1, "xla")])
 def test_functions_of_long_arrays_are_for_xla(longer, by):
     backend = taken(ab.batched(lambda x: jnp.tanh(x)), jnp.ones((2, LONGEST + longer)))
@@ -102,6 +113,31 @@ class TestIntegers:
         assert f(np.float32([1e-3])).tolist() == [1000000]
         with pytest.raises(ab.ExampleError, match="OverflowError"):
             f(np.float32([1.0]))
+
+    @pytest.mark.parametrize("step, by", [(1, "llvm"), (-1, "llvm"), (2, "xla"), (60_000, "xla")])
+    def test_that_turns_add_to(self, step, by):
+        def counted(x):
+            n = 0
+            while x > 1.0:
+                x, n = 0.5 * x, n + step
+            return n + 1000
+
+        f = ab.batched(counted)
+        assert taken(f, X)["taken"] == by
+        assert f(X).tolist() == [counted(x) for x in X.tolist()]
+
+    def test_that_arms_and_inner_loops_add_to(self):
+        def counted(x):
+            n = 0
+            for _ in range(3):
+                while x > 1.0:
+                    x = 0.5 * x
+                    n = n + 3 if x > 0.75 else n
+            return n
+
+        f = ab.batched(counted)
+        assert taken(f, X)["taken"] == "xla"
+        assert f(X).tolist() == [counted(x) for x in X.tolist()]
 
     def test_shared(self):
         f = ab.batched(lambda n, x: x * (n * n), in_axes=(None, 0))

@@ -19,7 +19,7 @@ from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.whole.region import Whole
 from autobatch.ir import jax_compat
 from autobatch.ir.blocks import BlockProgram
-from autobatch.ir.core import Apply, For, If, Instruction, Literal, Region, While, regions
+from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, While, regions
 from autobatch.ir.types import Array, Type
 from autobatch.source import NOWHERE, Span
 
@@ -32,7 +32,10 @@ LONGEST = 512
 1.3 times as long for 1,024 numbers, 0.9 times for 256.)"""
 
 SMALL_STEP = 1 << 16
-"""Steps of a count that takes longer than anybody waits to leave 32 bits."""
+"""What is added to an integer that no loop carries: a program has too few additions to leave 32 bits so."""
+
+TURN_STEP = 1
+"""What a turn adds to an integer that a loop carries, which has fewer than 2**30 turns (`ir/masked.py`)."""
 
 _EXACT = frozenset({"select_n", "where", "max", "min", "neg", "abs", "mod", "floordiv", "undefined", "item", "length"})
 """Operations whose result is no larger than their operands, of Python's integers."""
@@ -160,21 +163,40 @@ def _regions_of(x: Any) -> tuple[Region, ...]:
     return tuple(f.region for f in x.structured) if isinstance(x, BlockProgram) else ()
 
 
-def _wrapping(region: Region) -> Iterator[tuple[Span, str]]:
-    """Where an integer of Python is computed that may leave 32 bits."""
+def _wrapping(region: Region, carried: frozenset[Operand] = frozenset()) -> Iterator[tuple[Span, str]]:
+    """Where an integer of Python is computed that may leave 32 bits. `carried`: those that depend on earlier turns."""
     for i in region.body:
-        held = [r for _, x in i.op.params for r in _regions_of(x)] if isinstance(i, Apply) else regions(i)
-        for inner in held:
-            yield from _wrapping(inner)
-        if isinstance(i, Apply) and not held and not _stays(i) and any(_is_python_integer(r.type) for r in i.results):
-            yield i.span, f"{i.op.name} makes an integer of Python"
+        for inner, counted in _inner(i):
+            arguments = {a for a in inner.args[counted:] if _is_python_integer(a.type)}
+            yield from _wrapping(inner, carried | arguments)
+        integers = [r for r in i.results if _is_python_integer(r.type)]
+        if not isinstance(i, Apply):
+            carried |= frozenset(integers if carried else ())
+        elif integers and not any(_regions_of(x) for _, x in i.op.params):
+            again = not carried.isdisjoint(i.operands)
+            if not _stays(i, TURN_STEP if again else SMALL_STEP):
+                yield i.span, f"{i.op.name} makes an integer of Python"
+            carried |= frozenset(integers if again else ())
+
+
+def _inner(i: Instruction) -> Iterator[tuple[Region, int]]:
+    """The regions inside of an instruction, and how many of their first arguments no turn before has computed."""
+    match i:
+        case For(body=body):
+            yield body, 1
+        case Apply(op=op):
+            for _, x in op.params:
+                yield from ((r, len(r.args) if isinstance(x, Region) else 0) for r in _regions_of(x))
+        case _:
+            yield from ((r, 0) for r in regions(i))
 
 
 def _is_python_integer(type: Type) -> bool:
     return isinstance(type, Array) and type.is_integer and type.weak
 
 
-def _stays(i: Apply) -> bool:
+def _stays(i: Apply, most: int) -> bool:
+    """Is what it makes no larger than 32 bits hold, if it adds so much at most?"""
     if i.op.name in _EXACT:
         return True
     if i.op.name == "convert_element_type":
@@ -182,5 +204,5 @@ def _stays(i: Apply) -> bool:
         return all(isinstance(t, Array) and (t.is_bool or _is_python_integer(t)) for t in types)
     if i.op.name in _COUNTS:
         steps = [x.value for x in i.operands if isinstance(x, Literal)]
-        return any(isinstance(s, (int, float)) and abs(s) < SMALL_STEP for s in steps)
+        return any(isinstance(s, (int, float)) and abs(s) <= most for s in steps)
     return False
