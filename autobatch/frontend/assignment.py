@@ -15,7 +15,7 @@ from autobatch.frontend.attributes import is_stack
 from autobatch.frontend.joined import EMPTY, concatenate
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.numbers import present, traced
-from autobatch.frontend.operators import BINARY, apply_binary
+from autobatch.frontend.operators import BINARY, apply_binary, augmented
 from autobatch.frontend.rebinding import is_own, rebind, refuse_change
 from autobatch.frontend.sequences import arithmetic, clipped, in_range, length, sequence, sliced
 from autobatch.frontend.state import State
@@ -191,7 +191,7 @@ def put(record: v.Record, key: Any, value: v.Abstract) -> v.Record:
 def augment(s: State, node: ast.AugAssign) -> None:
     """`x += v`, which changes a list that this function has built, under all its names."""
     old = s.evaluate(_as_load(node.target))
-    new = apply_binary(s, BINARY[type(node.op)], old, s.evaluate(node.value))
+    new = augmented(s, BINARY[type(node.op)], old, s.evaluate(node.value))
     if isinstance(node.target, ast.Name) and _is_list(old) and not is_stack(s, old) and is_own(s, old):
         rebind(s, node.target.id, new)
     else:

@@ -11,7 +11,7 @@ from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note
-from autobatch.frontend.attributes import attribute, class_list, classes_of, field, is_class, is_stack
+from autobatch.frontend.attributes import attribute, class_list, classes_of, field, is_class, is_stack, written
 from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.comprehensions import collect
 from autobatch.frontend.indexing import lookup
@@ -270,6 +270,8 @@ def _abs(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _divmod(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if written(s, viewed(s, args[0]), "__divmod__"):
+        return s.call(attribute(s, args[0], "__divmod__"), [args[1]])
     parts = (apply_binary(s, f, args[0], args[1]) for f in (operator.floordiv, operator.mod))
     return v.Record("tuple", (0, 1), tuple(parts))
 

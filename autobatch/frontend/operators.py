@@ -155,6 +155,14 @@ def _not_negative(n: Any) -> Any:
     return n * (n > 0)
 
 
+def augmented(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """What `a += b` assigns: objects may have a method of their own for it."""
+    method = f"__i{_NAMES[function]}__"
+    if written(s, viewed(s, a), method):
+        return s.call(attribute(s, a, method), [b])
+    return apply_binary(s, function, a, b)
+
+
 def _overloaded(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
     """Operators that classes of the user define."""
     name = _NAMES[function]
@@ -273,7 +281,7 @@ def not_equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         return binary(s, operator.ne, a, b)
     if (is_stack(s, a) or is_stack(s, b)) and not _is_nothing(a) and not _is_nothing(b):
         return s.context.rules.stacked(s, operator.ne, (a, b))
-    return not_expression(s, equal(s, a, b))
+    return _overloaded(s, operator.ne, a, b) or not_expression(s, equal(s, a, b))
 
 
 def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
@@ -292,11 +300,13 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
             return v.Leaf(tag_equal(s, x.operand, present(s, y)))
     left, right = expand(s, a, ordered=False), expand(s, b, ordered=False)
-    if isinstance(left, v.Record) and isinstance(right, v.Record):
+    if not _is_object(left) and not _is_object(right) and isinstance(left, v.Record) and isinstance(right, v.Record):
         return _equal_records(s, left, right)
     compared = equal_objects(s, a, b) or _overloaded(s, operator.eq, a, b)
     if compared is not None:
         return compared
+    if isinstance(left, v.Record) and isinstance(right, v.Record):
+        return v.Static(left is right)
     if isinstance(a, v.Leaf) and isinstance(b, v.Leaf) and isinstance(a.type, Ref) and a.type == b.type:
         return _equal_objects(s, a, b)
     if _is_list(a) and _is_list(b):
@@ -338,9 +348,11 @@ def _equal_optional(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     return conditional(s, a.missing, lambda t: identical(t, b, v.Static(None)), lambda t: equal(t, inner, b))
 
 
+def _is_object(value: v.Abstract) -> bool:
+    return isinstance(value, v.Record) and value.kind == "object"
+
+
 def _equal_records(s: State, x: v.Record, y: v.Record) -> v.Abstract:
-    if x.kind == "object" and not (x.cls is not None and hasattr(x.cls, "__dataclass_fields__")):
-        return v.Static(x is y)
     if {x.kind, y.kind} == {"list", "tuple"} or x.cls is not y.cls or set(x.keys) != set(y.keys):
         return v.Static(False)
     result: v.Abstract = v.Static(True)

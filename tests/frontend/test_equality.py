@@ -88,3 +88,56 @@ def test_arrays_have_no_truth():
 
     with pytest.raises(ab.Error):
         ab.batched(lambda t: t.a == t.b)([Two(Held(np.ones(2)), Held(np.ones(2)))])
+
+
+@dataclass(eq=False)
+class Same:
+    n: int
+
+
+class Counted:
+    """Compares, divides and adds in its own way."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __eq__(self, other: object) -> bool:
+        return self.n % 2 == other.n % 2  # type: ignore[attr-defined, no-any-return]
+
+    def __ne__(self, other: object) -> bool:
+        return self.n == 3
+
+    def __divmod__(self, k: int) -> tuple[int, int]:
+        return self.n, k
+
+    def __add__(self, k: int) -> int:
+        return self.n + k
+
+    def __iadd__(self, k: int) -> "Counted":
+        return Counted(self.n + 2 * k)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass
+class Noted:
+    n: int
+    note: int = field(default=0, compare=False)
+
+
+def test_objects_made_here_compare_as_their_class_says():
+    examples = [1, 2, 3, 4]
+    agrees(lambda n: (Same(n) == Same(2), Same(n) != Same(2)), examples)
+    agrees(lambda n: (Noted(2, n) == Noted(2, 1), Noted(n, 1) == Noted(2, 2)), examples)
+    agrees(lambda n: (Counted(n) == Counted(2), Counted(n) != Counted(2)), examples)
+    agrees(lambda n: (Counted(n) in [Counted(0)], (Counted(n), 1) == (Counted(2), 1)), examples)
+
+
+def test_methods_of_augmented_operators_and_divmod():
+    def changed(n: int) -> tuple[int, int]:
+        x = y = Counted(n)
+        x += 5
+        return x.n, y.n
+
+    agrees(changed, [1, 2])
+    agrees(lambda n: divmod(Counted(n), 2), [1, 2])
