@@ -66,6 +66,8 @@ bench-peers: bench-trees bench-training
 	$(BIN)/python -m benchmarks.overhead --json overhead.json
 	$(BIN)/python -m benchmarks.sequences $(call AGAINST_PEERS,sequences)
 	$(BIN)/python -m benchmarks.dags $(call AGAINST_PEERS,dags)
+	$(BIN)/python -m benchmarks.tagger $(SST) $(call AGAINST_PEERS,tagger)
+	$(BIN)/python -m benchmarks.tagger $(SST) --train $(call AGAINST_PEERS,tagging)
 
 .venv-torch/.installed:
 	$(PYTHON) -m venv .venv-torch

@@ -24,11 +24,34 @@ from benchmarks.sequences.competitors import workload as sentences
 from benchmarks.simd import __main__ as simd
 from benchmarks.simd.kernels import KERNELS
 from benchmarks.simd.peers import MissingError, Plain, compiled_c
+from benchmarks.tagger.__main__ import TRAINING as TAGGING
+from benchmarks.tagger.competitors import with_autobatch as tagger
+from benchmarks.tagger.competitors import workload as tagged
 
+SPELLED = [[[[3, 1, 2], 0, [4], 1], [2, 0, 8, 1]], [[[1], 1], [3, 3]], [[0, 1, [2, 2]], [1, 0, 7]], [[[4, 0]], [5]]]
+"""Sentences of rare words, which are lists of letters, and frequent ones."""
+TABLES = {"vocabulary": 2, "alphabet": 5}
 COMPETING = {
-    "sentiment": (sentiment.loss, trees.weights(6, 4), [sentiment.phrase(t) for t in trees.random_trees(3)]),
-    "sequences": (sequences.loss, sentences.weights(6, 4), [sequences.Sentence(*s) for s in sentences.sentences(3)]),
-    "dags": (dags.loss, graphs.weights(4), [dags.root([["input", 3], ["layer", 0], ["gate", 0, 1], ["gate", 2, 1]])]),
+    "sentiment": (
+        sentiment.loss,
+        packed.parameters(trees.weights(6, 4)),
+        list(map(sentiment.phrase, trees.random_trees(3))),
+    ),
+    "sequences": (
+        sequences.loss,
+        packed.parameters(sentences.weights(6, 4)),
+        [sequences.Sentence(*s) for s in sentences.sentences(3)],
+    ),
+    "dags": (
+        dags.loss,
+        packed.parameters(graphs.weights(4)),
+        [dags.root([["input", 3], ["layer", 0], ["gate", 0, 1], ["gate", 2, 1]])],
+    ),
+    "tagger": (
+        tagger.loss,
+        tagger.parameters(tagged.weights(**TABLES, embedding=6, hidden=4)),
+        [tagger.sentence(*s) for s in SPELLED],
+    ),
 }
 SIZES = {"embedding": 6, "hidden": 4}
 RATE = 0.1
@@ -37,8 +60,7 @@ RATE = 0.1
 
 @pytest.mark.parametrize("name", COMPETING)
 def test_what_competes_is_the_model(name):
-    loss, weights, examples = COMPETING[name]
-    p = packed.parameters(weights)
+    loss, p, examples = COMPETING[name]
     np.testing.assert_allclose(loss(p, examples), loss.loop(p, examples), rtol=1e-5)
 
 
@@ -126,6 +148,48 @@ def test_what_trains_elsewhere_takes_the_steps_of_plain_python(entry, tmp_path):
     before, after, _ = trained_by_plain_python()
     np.testing.assert_allclose((answer["loss"], answer["loss_after"]), (before, after), rtol=1e-5)
     assert before - after > 1e-2 * before, "the steps are too small to tell gradients apart"
+
+
+@cache
+def tagger_by_plain_python():
+    """The loss of four sentences before and after a step of gradient descent for every two."""
+    loss, p, examples = COMPETING["tagger"]
+    before = sum(loss.loop(p, examples))
+    for some in (examples[:2], examples[2:]):
+        slope = jax.jit(jax.grad(lambda p, some=some: sum(loss.loop(p, some))))(p)
+        p = jax.tree.map(lambda x, g: x - RATE * g, p, slope)
+    return before, sum(loss.loop(p, examples))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [pytest.param(e, marks=[pytest.mark.long] * (e.needs == "jax")) for e in TAGGING.entries],
+    ids=lambda entry: entry.name,
+)
+def test_taggers_take_the_steps_of_plain_python(entry, tmp_path):
+    python = sys.executable if entry.needs == "jax" else interpreter(entry.needs)
+    workloads.save(tmp_path / "sentences.json", SPELLED, RATE, **TABLES, **SIZES)
+    script = f"{TAGGING.package}.competitors.{entry.script}"
+    command = [python, "-m", script, str(tmp_path / "sentences.json"), *filter(None, [entry.form])]
+    trained = Competitor(entry, command)
+    trained.start(threads=1)
+    try:
+        answer = trained.ask({"warm": 2})
+    finally:
+        trained.stop()
+    np.testing.assert_allclose((answer["loss"], answer["loss_after"]), tagger_by_plain_python(), rtol=1e-5)
+
+
+def test_words_of_a_corpus_are_rare_or_have_a_row():
+    texts = [["the", "ox"] for _ in range(tagged.RARE + 1)] + [["the", "emu", "ox"]]
+    found, sizes = tagged.from_texts(texts, 20)
+    letters = "ehmotux"
+    assert sizes == {"vocabulary": 2, "alphabet": len(letters)} and len(found) == len(texts)
+    assert found[-1][0] == [0, [letters.index(x) for x in "emu"], 1] and found[0][0] == [0, 1]
+    drawn, sizes = tagged.sentences(50)
+    words = [word for sentence in drawn for word in sentence[0]]
+    assert 0.1 < np.mean([isinstance(word, list) for word in words]) < 0.4
+    assert all(max(w) < sizes["alphabet"] if isinstance(w, list) else w < sizes["vocabulary"] for w in words)
 
 
 def test_the_arithmetic_of_a_step_is_that_of_the_plan():

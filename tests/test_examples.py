@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from examples.language import tagger
 from examples.tables import cky, edits, molecules
 from examples.trees import binary, child_sum, demo, epoch, expressions, per_node, phylogeny
 from examples.trees.check import check, largest_difference
@@ -98,6 +99,12 @@ def test_programs_with_tables(program, capsys):
     with ab.options(trace=True):
         assert program.main(6) == 0
     assert "in truth" in capsys.readouterr().out
+
+
+def test_the_tagger_learns_endings(capsys):
+    """Its own judgement: new words are told by their letters, more often than by guessing."""
+    assert tagger.main(["--steps", "20", "--check", "2"]) == 0
+    assert "of those that are new" in capsys.readouterr().out
 
 
 def test_molecules(tmp_path):

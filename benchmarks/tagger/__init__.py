@@ -1,0 +1,1 @@
+"""Speed of a BiLSTM tagger that spells rare words, beside DyNet; see `benchmarks/README.md`."""

@@ -1,0 +1,1 @@
+"""Programs over language, each written for one sentence. Each checks itself against plain Python."""
