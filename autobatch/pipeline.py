@@ -48,7 +48,7 @@ from autobatch.optimize.path_sums import sum_over_paths
 from autobatch.optimize.requests import table_request
 from autobatch.optimize.sharing import share_rows
 from autobatch.options import Options
-from autobatch.runtime.activations import Inspection
+from autobatch.runtime.activations import inspect
 from autobatch.runtime.assemble import make_plan
 from autobatch.runtime.bind import bind_plan, exact_outputs
 from autobatch.runtime.columns import Columns
@@ -216,8 +216,7 @@ class Program:
         failed: dict[int, Failure] = {}
         examples, watch = np.arange(data.count), Watch(spec, data, roots, patient)
         while True:
-            inspection = Inspection(spec, data, roots, examples, watch)
-            found = inspection.run()
+            inspection, found = inspect(spec, data, roots, examples, watch)
             if found is None:
                 wrong = sorted(inspection.failed)
             else:

@@ -24,6 +24,7 @@ from autobatch.ir.jax_compat import device_dtype
 from autobatch.ir.types import Array, List, Ref
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.endless import Watch
+from autobatch.runtime.foreseen import Foreseen, UnforeseenError
 from autobatch.runtime.made_lists import MadeLists, Resolver
 from autobatch.runtime.outgoing import Outgoing
 from autobatch.runtime.scalar import as_column
@@ -61,9 +62,10 @@ class Inspection:
         roots: Sequence[NDArray[Any]],
         examples: Ints,
         watch: Watch,
+        foreseen: Foreseen | None = None,
     ) -> None:
         self.spec, self.columns, self.roots = spec, columns, roots
-        self.examples = examples
+        self.examples, self.foreseen = examples, foreseen
         self.failed: set[int] = set()
         self.of_device: dict[int, Failure] = {}
         self.ops = StructureOps(columns, self.fail)
@@ -110,10 +112,29 @@ class Inspection:
             for kind in waiting:
                 if kind.pending:  # a failure may have emptied it
                     self.execute(kind)
+        if self.foreseen is not None:
+            if self.failed:
+                raise UnforeseenError  # perhaps in what no call leads to
+            self.foreseen.check()
         if self.failed:
             return None
         found = self.finish(entry)
         return None if self.failed else found
+
+    def called(
+        self, kind: Kind, example: Ints, host: list[NDArray[Any]], pointers: list[Ints], depth: Ints, turn: Ints | None
+    ) -> Ints:
+        """The activations that a call leads to: those that are foreseen, or else interned."""
+        if self.foreseen is None:
+            return self.intern(kind, example, host, pointers, depth, turn)
+        if kind.count == 0 and (first := self.foreseen.first(kind, pointers)) is not None:
+            rows, examples = first
+            same = [np.full(len(rows), p[0]) for p in pointers]
+            self.add(kind, examples, [rows], same, np.zeros(len(rows), np.int64), None)
+        known = self.foreseen.rows.get(kind.function.name)
+        if known is None:
+            return self.intern(kind, example, host, pointers, depth, turn)
+        return known.of(host[0], pointers)
 
     def intern(
         self,
@@ -380,7 +401,7 @@ class Inspection:
         if kind.function.waits:
             turn = scope.host_value(TURN) + 1 if kind is self.running else np.zeros(scope.rows, np.int64)
         depth = scope.host_value(DEPTH) + (not kind.function.is_loop)
-        ids = self.intern(kind, scope.example, host, pointers, depth, turn)
+        ids = self.called(kind, scope.example, host, pointers, depth, turn)
         for k, slot in kind.slots.items():
             scope.pointer[instruction.results[k]] = (slot << SHIFT) | ids
         wanted = [k for k, r in enumerate(instruction.results) if r in self.spec.on_host]
@@ -455,3 +476,18 @@ class Inspection:
             held = kind.results[k].array() if k in kind.results else np.zeros(0, np.int64)
             slots.append(held if len(held) == kind.count else np.full(kind.count, -1))
         return Resolver(self.base, slots, self.lists)
+
+
+def inspect(
+    spec: PlanSpec, columns: Columns, roots: Sequence[NDArray[Any]], examples: Ints, watch: Watch
+) -> tuple[Inspection, Activations | None]:
+    """Inspect some examples, by what they foretell where that is so; see `Inspection.run`."""
+    foreseen = Foreseen(columns, examples)
+    if foreseen.told:
+        try:
+            inspection = Inspection(spec, columns, roots, examples, watch, foreseen)
+            return inspection, inspection.run()
+        except UnforeseenError:
+            pass
+    inspection = Inspection(spec, columns, roots, examples, watch)
+    return inspection, inspection.run()

@@ -24,6 +24,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from autobatch.runtime.foreseen import CALLS
 from autobatch.traces.classes import Classes, Instances, OpClass, Slot
 from autobatch.traces.compounds import Compound, Compounds
 from autobatch.traces.dispatch import Dispatch, Pool
@@ -157,8 +158,13 @@ class Writer:
 
     def _row(self, name: str) -> str:
         if name not in self.rows:
-            self.rows[name] = self.space[name] = type(name, (Row,), {})
+            self.rows[name] = self.space[name] = type(name, (Row,), {CALLS: {}})
         return name
+
+    def _foretell(self, row: str, field: str, function: str) -> None:
+        """Say that a function is called on all rows of a class, or on what a field of theirs holds: see `foreseen`."""
+        calls = vars(self.rows[self._row(row)])[CALLS]
+        calls[field] = tuple({*calls.get(field, ()), function})
 
     def _compound(self, compound: Compound) -> None:
         """The function of a compound."""
@@ -174,6 +180,7 @@ class Writer:
         name = f"compute{compound.number}"
         self.space[name] = jax.jit(_computed(members, list(compound.outs)))
         where = sorted({_where(c) for c, _ in members} - {""})
+        self._foretell(f"Compound{compound.number}", "", self._named(compound))
         self.lines += [
             f"def {self._named(compound)}(n{self.more}):",
             f"    # {', '.join(c.name for c, _ in members)[:100]}; {', '.join(where)[:200]}",
@@ -185,6 +192,7 @@ class Writer:
         """The function of a result, or of an element of a list in it."""
         of = self.compounds.of_class[c.number]
         text = self._structured(c.structure, c)  # which may write functions of its own
+        self._foretell(f"Compound{of.number}", "", f"result{c.number}")
         self.lines.append(f"def result{c.number}(n{self.more}):")
         if any(e[2] == c.number for e in self.compounds.inner):
             self.lines.append(f"    found = {self._named(of)}(n{self.more})")
@@ -263,6 +271,7 @@ class Writer:
             for row, text in self._arms(pool).items():  # all are tested: a batch may hold no row of the last kind
                 self.lines += [f"    if isinstance(n, {row}):", f"        return {text}"]
             self.lines += [UNREACHED, ""]
+        self._foretell(f"Compound{self.compounds.of_class[c.number].number}", f"a{c.number}_{j}", pool.name)
         return f"{pool.name}(n.a{c.number}_{j}{self.more})"
 
     def _arms(self, pool: Pool) -> dict[str, str]:
