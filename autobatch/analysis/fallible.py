@@ -206,7 +206,8 @@ class _Found:
     # ---- indices
 
     def in_range(self, xs: Operand, index: Operand) -> bool:
-        """Is this the turn of a loop over the list, from the front or from the end, or a constant that fits?"""
+        """Is this the turn of a loop over the list, from the front or from the end, a constant that fits, or the place
+        where something has been found?"""
         if isinstance(index, Literal):
             made = self.made_by(xs)
             fixed = made is not None and isinstance(made, Apply) and made.op.name == "pack_list"
@@ -214,6 +215,8 @@ class _Found:
         if index in self.counts:
             return self.covers(self.counts[index], xs)
         match self.made_by(index):
+            case Apply(op=op) if op.name == "find":  # which has been looked at
+                return True
             case Apply(op=op, operands=(last, Value() as turn)) if op.name == "sub" and turn in self.counts:
                 match self.made_by(last):
                     case Apply(op=inner, operands=(count, Literal(value=1))) if inner.name == "sub":

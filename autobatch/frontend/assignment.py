@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from autobatch.frontend import tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.attributes import is_stack
@@ -19,6 +20,7 @@ from autobatch.frontend.operators import BINARY, apply_binary, augmented
 from autobatch.frontend.rebinding import is_own, rebind, refuse_change
 from autobatch.frontend.sequences import arithmetic, clipped, in_range, length, sequence, sliced
 from autobatch.frontend.state import State
+from autobatch.frontend.unify import as_table, constant
 from autobatch.ir.types import Array
 
 
@@ -124,21 +126,20 @@ def _store(s: State, container: ast.expr, index: v.Abstract, value: v.Abstract) 
     if _is_list(old) and not (isinstance(old, v.Record) and isinstance(index, v.Static)):
         rebind(s, container.id, _with_item(s, old, index, value))
         return
-    if not isinstance(old, v.Record) or old.kind not in ("list", "dict") or not isinstance(index, v.Static):
+    if not isinstance(old, v.Record) or old.kind not in ("list", "dict", "table"):
         refuse_change(
-            s,
-            container,
-            "an item can be assigned only in a list or dict built in this function, in a dict at a constant key",
-            "use a list, whose indices may be computed from the example",
+            s, container, "an item can be assigned only in a list or dict built in this function", "build a new one"
         )
+    if old.kind != "list":
+        rebind(s, container.id, tables.with_item(s, old, index, value))
+        return
+    assert isinstance(index, v.Static)
     key = index.value
-    if old.kind == "list":
-        if not -len(old.items) <= key < len(old.items):
-            s.check(s.scalar(False), "IndexError", "list assignment index out of range")
-            s.dead = True
-            return
-        key %= len(old.items)
-    rebind(s, container.id, put(old, key, value))
+    if not -len(old.items) <= key < len(old.items):
+        s.check(s.scalar(False), "IndexError", "list assignment index out of range")
+        s.dead = True
+        return
+    rebind(s, container.id, put(old, key % len(old.items), value))
 
 
 def _is_list(value: v.Abstract) -> bool:
@@ -236,8 +237,16 @@ def _delete_item(s: State, container: ast.Name, index: v.Abstract) -> None:
             bounds = [first, arithmetic(s, operator.add, first, v.Static(1)), v.Static(None)]
         rebind(s, name, _with_slice(s, old, bounds, EMPTY))
         return
-    if not isinstance(old, v.Record) or old.kind != "dict" or not isinstance(index, v.Static):
+    if not isinstance(old, v.Record) or old.kind not in ("dict", "table"):
         refuse_change(s, container, "this item cannot be deleted", "build a new list or dict without the item")
+    index = constant(index)
+    if old.kind == "table" or not isinstance(index, v.Static):
+        left = tables.delete(s, as_table(old), index)
+        if left is None:
+            s.dead = True
+        else:
+            rebind(s, name, left)
+        return
     if index.value not in old.keys:
         s.check(s.scalar(False), "KeyError", repr(index.value).replace("{", "{{").replace("}", "}}"))
         s.dead = True

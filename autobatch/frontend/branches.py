@@ -63,6 +63,8 @@ def truth(s: State, value: v.Abstract) -> bool | Operand:
             return _truth_of_leaf(s, operand)
         case v.Record(kind="tuple" | "list" | "dict" | "namedtuple", items=items):
             return bool(items)
+        case v.Record(kind="table", items=items):
+            return truth(s, items[0])
         case v.Listing() | v.Lazy():
             return truth(s, traced(s, _positive, length(s, value)))
         case _:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from autobatch.frontend import tables
 from autobatch.frontend import values as v
-from autobatch.frontend.access import expand, note
+from autobatch.frontend.access import note
 from autobatch.frontend.attributes import attribute, class_list, classes_of, field, is_class, is_stack, written
 from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.comprehensions import collect
-from autobatch.frontend.indexing import lookup
 from autobatch.frontend.joins import conditional
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.needs import need
@@ -29,7 +28,7 @@ from autobatch.frontend.numbers import (
     to_float,
     traced,
 )
-from autobatch.frontend.operators import apply_binary, compare, equal
+from autobatch.frontend.operators import apply_binary
 from autobatch.frontend.ordering import ordered
 from autobatch.frontend.reductions import extreme, product_of, reduce_sequence, sum_of
 from autobatch.frontend.sequences import (
@@ -137,22 +136,10 @@ def _tuple(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _dict(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    found: dict[Any, v.Abstract] = {}
-    for value in args:
-        base = expand(s, value)
-        if isinstance(base, v.Record) and base.kind == "dict":
-            found |= dict(zip(base.keys, base.items, strict=True))
-            continue
-        pairs = sequence(s, value)
-        for pair in pairs.items if isinstance(pairs, v.Record) else ():
-            key, item = sequence(s, pair).items  # type: ignore[union-attr]
-            if not isinstance(key, v.Static):
-                s.refuse("the keys of a dict must be constants", "use a list")
-            found[key.value] = item
-        if isinstance(pairs, v.Lazy):
-            s.refuse("the keys of a dict must be constants", "use a list")
-    found |= kwargs
-    return v.Record("dict", tuple(found), tuple(found.values()))
+    made = v.Record("dict", (), ())
+    for value in (*args, v.Record("dict", tuple(kwargs), tuple(kwargs.values()))):
+        made = tables.updated(s, made, value)
+    return made
 
 
 _ARRAY_LIBRARIES = ("jax", "jaxlib", "numpy")
@@ -427,13 +414,6 @@ def PARTIAL() -> None:
     """Stands for a `functools.partial` whose arguments are values of the program."""
 
 
-def _call_partial(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
-    assert isinstance(receiver, v.Record)
-    function, first, named = receiver.items
-    assert isinstance(first, v.Record) and isinstance(named, v.Record)
-    return s.call(function, [*first.items, *args], dict(zip(named.keys, named.items, strict=True)) | kwargs)
-
-
 BUILTINS: dict[Any, Builtin] = {
     range: _range, len: _len, enumerate: _enumerate, zip: _zip, reversed: _reversed, map: _map, filter: _filter,
     list: _list, tuple: _tuple, dict: _dict, isinstance: _isinstance, int: _int, float: _float, bool: _bool,
@@ -442,57 +422,3 @@ BUILTINS: dict[Any, Builtin] = {
     str: _str, ord: _ord, chr: _chr, set: _set, frozenset: _set,
     math.fsum: _float_sum, math.prod: _product, functools.partial: _partial,
 }  # fmt: skip
-
-
-def _items(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
-    table = _table(s, receiver)
-    pairs = tuple(v.Record("tuple", (0, 1), (v.Static(k), x)) for k, x in zip(table.keys, table.items, strict=True))
-    return _record(pairs)
-
-
-def _keys(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
-    return _record([v.Static(k) for k in _table(s, receiver).keys])
-
-
-def _values(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
-    return _record(_table(s, receiver).items)
-
-
-def _table(s: State, receiver: v.Abstract, ordered: bool = True) -> v.Record:
-    table = expand(s, receiver, ordered)
-    if not isinstance(table, v.Record) or table.kind != "dict":
-        s.refuse("a dict is needed here", "give a dict with constant keys")
-    return table
-
-
-def _get(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
-    table, key = _table(s, receiver, ordered=False), args[0]
-    default = args[1] if len(args) > 1 else v.Static(None)
-    if isinstance(key, v.Static):
-        found = table.get(key.value)
-        return default if found is None else found
-    hit = truth(s, compare(s, ast.In(), key, _record([v.Static(k) for k in table.keys])))
-    if isinstance(hit, bool):
-        return lookup(s, table, key) if hit else default
-    return conditional(s, hit, lambda t: lookup(t, table, key), lambda t: default)
-
-
-def _count(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
-    found = sequence(s, receiver)
-    hits = collect(s, found, lambda t, x: (True, lambda u: _as_int(u, equal(u, x, args[0]))))
-    return sum_of(s, hits, v.Static(0))
-
-
-def _as_int(s: State, value: v.Abstract) -> v.Abstract:
-    return v.Static(int(value.value)) if isinstance(value, v.Static) else v.Leaf(integer(s, operand_of(s, value)))
-
-
-METHODS: dict[Any, Callable[[State, v.Abstract, Arguments, Named], v.Abstract]] = {
-    dict.items: _items,
-    dict.keys: _keys,
-    dict.values: _values,
-    dict.get: _get,
-    list.count: _count,
-    tuple.count: _count,
-    PARTIAL: _call_partial,
-}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from autobatch.errors import SourceError
-from autobatch.frontend import graphs
+from autobatch.frontend import graphs, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
 from autobatch.frontend.assignment import assign
@@ -190,23 +190,14 @@ def materialise(s: State, value: v.Abstract) -> v.Abstract:
 
 
 def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:
-    """A dict whose keys are known while compiling."""
+    """A dict, whose keys may be known while compiling."""
     if (by_node := _by_node(s, node)) is not None:
         return by_node
     pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
     before = dict(s.env)
     found = _generate(s, node.generators, pair, unrolled=True)
     s.env = before
-    table: dict[object, v.Abstract] = {}
-    for x in found.items if isinstance(found, v.Record) else ():
-        assert isinstance(x, v.Record)
-        key, value = x.items
-        if not isinstance(key, v.Static):
-            s.refuse("the keys of a dict must be constants", "use a list")
-        table[key.value] = value
-    if not isinstance(found, v.Record):
-        s.refuse("the keys of a dict must be constants", "use a list comprehension")
-    return v.Record("dict", tuple(table), tuple(table.values()))
+    return tables.of_pairs(s, found)
 
 
 def _by_node(s: State, node: ast.DictComp) -> v.Abstract | None:

@@ -15,13 +15,14 @@ from autobatch.errors import UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_bound_method, is_class
-from autobatch.frontend.builtin_functions import BUILTINS, METHODS, packed
+from autobatch.frontend.builtin_functions import BUILTINS, packed
 from autobatch.frontend.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.construct import construct
 from autobatch.frontend.fields import replaced
 from autobatch.frontend.gradients import gradient, has_gradient, transform_of
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.key_order import hand_out
+from autobatch.frontend.methods import METHODS
 from autobatch.frontend.mutation import changes, refuse_by_another_name
 from autobatch.frontend.numbers import present
 from autobatch.frontend.numpy_arrays import is_of_numpy, marked, of_numpy

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autobatch.errors import UnsupportedError
+from autobatch.frontend import tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, variable
 from autobatch.frontend.assignment import assign
@@ -108,19 +109,17 @@ def _set(s: State, node: ast.Set) -> v.Abstract:
 
 
 def _dict(s: State, node: ast.Dict) -> v.Abstract:
-    found: dict[Any, v.Abstract] = {}
+    made = v.Record("dict", (), ())
     for key, value in zip(node.keys, node.values, strict=True):
         if key is None:
             spread = expand(s, s.evaluate(value))
-            if not isinstance(spread, v.Record) or spread.kind != "dict":
-                s.refuse("`**` spreads only dicts with constant keys", "write the keys out")
-            found |= dict(zip(spread.keys, spread.items, strict=True))
+            if not isinstance(spread, v.Record) or spread.kind not in ("dict", "table"):
+                s.refuse("`**` spreads only dicts", "write the keys out")
+            made = tables.updated(s, made, spread)
             continue
         name = s.evaluate(key)
-        if not isinstance(name, v.Static):
-            s.refuse("the keys of a dict must be constants", "use a list, or `if`")
-        found[name.value] = s.evaluate(value)
-    return v.Record("dict", tuple(found), tuple(found.values()))
+        made = tables.with_item(s, made, name, s.evaluate(value))
+    return made
 
 
 def _binary(s: State, node: ast.BinOp) -> v.Abstract:

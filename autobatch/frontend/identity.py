@@ -97,7 +97,7 @@ def _is_container(value: v.Abstract) -> bool:
     return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind in _MUTABLE)
 
 
-_MUTABLE = ("list", "dict", "object")
+_MUTABLE = ("list", "dict", "table", "object")
 
 
 def containers(value: v.Abstract) -> Iterator[v.Abstract]:

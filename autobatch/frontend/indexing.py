@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from autobatch.frontend import tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, wrap
 from autobatch.frontend.attributes import At, attribute, fields_of, is_stack, written
@@ -16,6 +17,7 @@ from autobatch.frontend.sequences import item, sliced
 from autobatch.frontend.state import State
 from autobatch.frontend.statics import container_kind
 from autobatch.frontend.tracing import Untraceable, trace
+from autobatch.frontend.unify import as_table, constant
 from autobatch.frontend.views import viewed
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
@@ -57,6 +59,8 @@ def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     found_ = expand(s, value, ordered=False)
     if isinstance(found_, v.Record) and found_.kind == "dict":
         return lookup(s, found_, index)
+    if isinstance(found_, v.Record) and found_.kind == "table":
+        return tables.load(s, found_, index)
     if written(s, value, "__getitem__"):
         return s.call(attribute(s, value, "__getitem__"), [index])
     return item(s, found_, index)
@@ -87,6 +91,7 @@ def index_array(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
 
 def lookup(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
     """`table[key]` of a dict: a constant key, or a string, enum member or number of the examples."""
+    key = constant(key)
     if isinstance(key, v.Static):
         found = table.get(key.value)
         if found is None:
@@ -94,6 +99,8 @@ def lookup(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
             s.dead = True
             return v.Static(None)
         return found
+    if not table.keys or not isinstance(key, v.Leaf):
+        return tables.load(s, as_table(table), key)
     return select(s, position_of(s, table, key), table.items)
 
 

@@ -32,7 +32,7 @@ from autobatch.frontend.layouts import (
 from autobatch.frontend.numbers import coerce, negate, operand_of, present, traced, undefined
 from autobatch.frontend.state import FLAGS, RESULT, RETURNED, Ended, State, Unknown
 from autobatch.frontend.statics import Kind, container_kind
-from autobatch.frontend.unify import Conflict, position_among, refuse_alternatives, unify
+from autobatch.frontend.unify import Conflict, as_table, position_among, refuse_alternatives, unify
 from autobatch.ir.core import Apply, If, Instruction, Map, Operand, Region, Value
 from autobatch.ir.ops import OWN, own
 from autobatch.ir.types import INT, List, Made, Ref
@@ -285,6 +285,8 @@ def convert(s: State, value: v.Abstract, layout: Layout) -> list[Operand]:
             return _convert_optional(s, value, layout)
         case RecordLayout(items=items, keys=keys):
             assert isinstance(value, v.Record)
+            if layout.kind == "table":
+                value = as_table(value)
             parts = dict(zip(value.keys, value.items, strict=True))
             return [x for k, i in zip(keys, items, strict=True) for x in convert(s, parts[k], i)]
         case ListingLayout(elem=elem):

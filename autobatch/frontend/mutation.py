@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from autobatch.frontend import tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.joined import concatenate
@@ -20,6 +21,7 @@ from autobatch.frontend.rebinding import rebind, refuse_change
 from autobatch.frontend.sequences import arithmetic, in_range, item, length, reverse, sequence, sliced
 from autobatch.frontend.sources import MUTATORS, read_before_change
 from autobatch.frontend.state import State
+from autobatch.frontend.unify import as_table, constant
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -126,6 +128,19 @@ def _reverse(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> t
     return NONE, replace(found, kind="list") if isinstance(found, v.Record) else s.context.rules.materialise(s, found)
 
 
+def _static_keys(s: State, receiver: v.Abstract, *keys: v.Abstract) -> bool:
+    """Is it a dict of constant keys, and are these such?"""
+    found = expand(s, receiver)
+    return not tables.is_table(found) and all(isinstance(k, v.Static) for k in keys)
+
+
+def _any_table(s: State, receiver: v.Abstract) -> v.Record:
+    found = expand(s, receiver)
+    if not isinstance(found, v.Record) or found.kind not in ("dict", "table"):
+        s.refuse("only a dict built in this function can be changed", "build a new one")
+    return found
+
+
 def _table(s: State, receiver: v.Abstract) -> dict[Any, v.Abstract]:
     found = expand(s, receiver)
     if not isinstance(found, v.Record):
@@ -138,30 +153,43 @@ def _dict(table: dict[Any, v.Abstract]) -> v.Record:
 
 
 def _update(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
-    return NONE, _dict(_table(s, receiver) | _table(s, args[0]))
-
-
-def _key(s: State, key: v.Abstract) -> Any:
-    if not isinstance(key, v.Static):
-        s.refuse("the keys of a dict must be constants", "use a list")
-    return key.value
+    found = _any_table(s, receiver)
+    for more in (*args, _dict(named)):
+        found = tables.updated(s, found, more)
+    return NONE, found
 
 
 def _set_default(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    key, default = constant(args[0]), args[1] if len(args) > 1 else NONE
+    if not _static_keys(s, receiver, key):
+        found = as_table(_any_table(s, receiver))
+        value = tables.get(s, found, key, default)
+        return value, tables.store(s, found, key, value)
+    assert isinstance(key, v.Static)
     table = _table(s, receiver)
-    value = table.setdefault(_key(s, args[0]), args[1] if len(args) > 1 else NONE)
-    return value, _dict(table)
+    return table.setdefault(key.value, default), _dict(table)
 
 
 def _pop_key(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
-    table = _table(s, receiver)
-    key = _key(s, args[0])
+    asked = constant(args[0])
+    if not _static_keys(s, receiver, asked):
+        return tables.popped(s, as_table(_any_table(s, receiver)), asked, args[1] if len(args) > 1 else None)
+    assert isinstance(asked, v.Static)
+    table, key = _table(s, receiver), asked.value
     if key not in table and len(args) < 2:
         s.check(s.scalar(False), "KeyError", repr(key).replace("{", "{{").replace("}", "}}"))
         s.dead = True
         return NONE, receiver
     value = table.pop(key) if key in table else args[1]
     return value, _dict(table)
+
+
+def _pop_item(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    return tables.last_popped(s, as_table(_any_table(s, receiver)))
+
+
+def _clear_table(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    return NONE, _dict({})
 
 
 CHANGES: dict[Any, Change] = {
@@ -176,4 +204,6 @@ CHANGES: dict[Any, Change] = {
     dict.update: _update,
     dict.setdefault: _set_default,
     dict.pop: _pop_key,
+    dict.popitem: _pop_item,
+    dict.clear: _clear_table,
 }

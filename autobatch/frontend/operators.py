@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from autobatch.frontend import tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note_contents, wrap
 from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack, written
@@ -440,6 +441,8 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
     if is_text(container):
         return text(s, "__contains__", container, value)
     table = expand(s, container, ordered=False)
+    if isinstance(table, v.Record) and table.kind == "table":
+        return tables.holds(s, table, value)
     if isinstance(table, v.Record) and table.kind == "dict":
         container = v.Record("tuple", tuple(range(len(table.keys))), tuple(map(v.Static, table.keys)))
     found = sequence(s, container)

@@ -59,6 +59,12 @@ class Outputs:
                 return Output(self._output(operand), operand.type, python)
             case v.Optional(value=inner, missing=missing):
                 return Maybe(self._template(inner), self._output(missing))
+            case v.Record(kind="table", cls=cls):
+                name = cls.__name__ if cls is not None else "dict"
+                self.state.refuse(
+                    f"a {name} cannot be returned whose keys are no constants",
+                    "return what is read of it: d[key], len(d)",
+                )
             case v.Record(kind, keys, items, cls, treedef):
                 refuse_view(self.state, value)
                 if id(value) not in self.objects:  # what stands twice is one object

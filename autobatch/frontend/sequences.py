@@ -48,6 +48,8 @@ def length(s: State, value: v.Abstract) -> v.Abstract:
             return v.Static(len(held))
         case v.Record(items=items, kind="tuple" | "list" | "dict" | "namedtuple"):
             return v.Static(len(items))
+        case v.Record(kind="table", items=items):
+            return length(s, items[0])
         case v.Listing(lists=lists):
             return _length(s, lists[0])
         case v.Lazy(length=count):
@@ -97,6 +99,8 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     match value:
         case v.Record(kind="dict", keys=keys):
             return v.Record("tuple", tuple(range(len(keys))), tuple(v.Static(k) for k in keys))
+        case v.Record(kind="table", items=items):
+            return sequence(s, items[0])
         case v.Record(kind="tuple" | "list" | "namedtuple") | v.Lazy():
             return value
         case v.Listing():

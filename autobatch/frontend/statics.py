@@ -13,8 +13,9 @@ import numpy as np
 
 from autobatch.ir.template import Input
 
-Kind = Literal["tuple", "list", "mixture", "dict", "namedtuple", "pytree", "object"]
-"""A "mixture" is a list of fixed length that leaves the program with elements of different types."""
+Kind = Literal["tuple", "list", "mixture", "dict", "table", "namedtuple", "pytree", "object"]
+"""A "mixture" is a list of fixed length that leaves the program with elements of different types; a "table" is
+a dict or set whose keys the function makes (`tables.py`)."""
 
 
 def static_key(value: Any) -> Any:

@@ -249,7 +249,65 @@ def _unify_objects(a: Layout, b: Layout) -> Layout:
     raise Conflict(f"{describe(a)} and {describe(b)}")
 
 
+def constant(key: v.Abstract) -> v.Abstract:
+    """A key of a dict as a constant, where it is one: a tuple of constants is, too."""
+    if not isinstance(key, v.Record) or key.kind != "tuple":
+        return key
+    parts = [constant(x) for x in key.items]
+    held = tuple(x.value for x in parts if isinstance(x, v.Static))
+    return v.Static(held) if len(held) == len(parts) else key
+
+
+def _opened(key: Any) -> v.Abstract:
+    """A constant key as other keys are: a tuple by its elements."""
+    if type(key) is not tuple:
+        return v.Static(key)
+    return v.Record("tuple", tuple(range(len(key))), tuple(map(_opened, key)))
+
+
+def as_table(record: v.Record) -> v.Record:
+    """A dict of constant keys as one of any keys."""
+    if record.kind == "table":
+        return record
+    places = tuple(range(len(record.keys)))
+    lists = (v.Record("list", places, tuple(map(_opened, record.keys))), v.Record("list", places, record.items))
+    return v.Record("table", ("keys", "values"), lists, dict)
+
+
+def _as_table_layout(layout: RecordLayout) -> RecordLayout:
+    """The layout of a dict of constant keys as one of any keys."""
+    if layout.kind == "table":
+        return layout
+    places = tuple(range(len(layout.keys)))
+    keys = tuple(layout_of(_opened(k)) for k in layout.keys)
+    lists = (RecordLayout("list", places, keys), RecordLayout("list", places, layout.items))
+    return RecordLayout("table", ("keys", "values"), lists, dict)
+
+
+def _unify_tables(a: RecordLayout, b: RecordLayout) -> Layout:
+    """Dicts of different keys, which are lists of any length then."""
+    x, y = _as_table_layout(a), _as_table_layout(b)
+    if (x.cls, x.keys) != (y.cls, y.keys):
+        raise Conflict(f"{describe(a)} and {describe(b)}")
+    items = []
+    for one, other in zip(x.items, y.items, strict=True):
+        both = [k for k in (one, other) if not (isinstance(k, RecordLayout) and not k.items)]
+        written = [k for k in both if isinstance(k, RecordLayout)]
+        listed = [k.elem for k in both if isinstance(k, ListingLayout)]
+        is_list = _is_list_layout(one) and _is_list_layout(other)
+        if not is_list:
+            items.append(_unify(one, other))
+        elif not both:
+            items.append(one)
+        else:
+            items.append(ListingLayout(_unify_all(tuple(i for k in written for i in k.items), *listed)))
+    return replace(x, items=tuple(items))
+
+
 def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
+    kinds = {a.kind, b.kind}
+    if kinds <= {"dict", "table"} and ("table" in kinds or set(a.keys) != set(b.keys)):
+        return _unify_tables(a, b)
     if a.kind == b.kind == "dict" and a.keys != b.keys and set(a.keys) == set(b.keys):
         position = dict(zip(b.keys, b.items, strict=True))
         b = replace(b, keys=a.keys, items=tuple(position[k] for k in a.keys))

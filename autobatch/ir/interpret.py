@@ -483,6 +483,8 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "make": lambda op, operands, results, memory: lambda *xs: [MadeObject(op["of"], xs)],
     "adopt": lambda op, operands, results, memory: lambda ref: [ref],
     "sort_order": _sort_order,
+    "find": lambda *_: lambda *xs: [np.array([texts.find(xs)])],
+    "put": lambda *_: lambda items, index, x: [texts.put(items, index, x)],
     "text": _text,
     "tag": lambda op, operands, results, memory: lambda: [op["value"]],
     "tag_equal": lambda op, operands, results, memory: lambda a, b: [_bool(a == b)],

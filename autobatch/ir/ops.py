@@ -64,6 +64,11 @@ OWN: dict[str, OwnOp] = {
         "sort_order[reverse](list, ...): the positions of elements in ascending order, as sorted() has it; the lists "
         "are the parts of their keys"
     ),
+    "find": OwnOp(
+        "find(list, ..., x, ...): the position of the last element that is x; -1 where none is; several lists are the "
+        "parts of elements, and as many x those of one"
+    ),
+    "put": OwnOp("put(list, int, x): the list with x at a place from the front; at its length, behind it"),
     "tag": OwnOp("tag[value](): a string or enum member"),
     "tag_equal": OwnOp("tag_equal(tag, tag): bool"),
     "tag_index": OwnOp("tag_index[keys](tag): int position among `keys`; KeyError when it is none of them", fails=True),

@@ -132,6 +132,24 @@ def _flat(apply: Apply) -> tuple[Type, ...]:
     return (List(type.elem.elem),)
 
 
+def _found(apply: Apply) -> tuple[Type, ...]:
+    types = [x.type for x in apply.operands]
+    lists, elements = types[: len(types) // 2], types[len(types) // 2 :]
+    if not types or len(lists) != len(elements):
+        raise RuleError("find takes as many lists as parts of an element")
+    for items, element in zip(lists, elements, strict=True):
+        if not isinstance(items, List) or items.elem != element:
+            raise RuleError(f"a {element} is no element of {items}")
+    return (INT,)
+
+
+def _put(apply: Apply) -> tuple[Type, ...]:
+    items, _, element = (x.type for x in apply.operands)
+    if not isinstance(items, List) or items.elem != element:
+        raise RuleError(f"a {element} is no element of {items}")
+    return (List(element),)
+
+
 def _tags(apply: Apply) -> tuple[Type, ...]:
     a, b = (x.type for x in apply.operands)
     if a != b:
@@ -242,6 +260,8 @@ OWN_RULES: Mapping[str, Rule] = {
     "pack_list": Rule(("a value",), _packed, repeat=True),
     "flatten": Rule(("a list",), _flat),
     "sort_order": Rule(("a list",), _always(List(INT)), frozenset({"reverse"}), repeat=True),
+    "find": Rule(("a list", "a value"), _found, repeat=True),
+    "put": Rule(("a list", "an int", "a value"), _put),
     "tag": Rule((), _one_of("a tag"), frozenset({"value"})),
     "tag_equal": Rule(("a tag", "a tag"), _tags),
     "tag_index": Rule(("a tag",), _always(INT), frozenset({"keys"})),

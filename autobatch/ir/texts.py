@@ -1,4 +1,4 @@
-"""Pure functions of strings, and order: what `text[function, args](...)` and `sort_order` compute, on the host.
+"""Pure functions of strings, and of lists: what `text[function, args](...)`, `sort_order`, `find` and `put` compute.
 
 `text['startswith', args=(..., 'st')](%3)` is `word.startswith('st')`: `...` stands for the operands, in order.
 """
@@ -63,6 +63,18 @@ def order(keys: Sequence[Sequence[Any]], reverse: bool) -> list[int]:
     """The positions of elements in ascending order; `keys` are the parts of their keys, each for all elements."""
     ranks = [tuple(map(plain, parts)) for parts in zip(*keys, strict=True)]
     return sorted(range(len(ranks)), key=ranks.__getitem__, reverse=reverse)
+
+
+def find(operands: Sequence[Any]) -> int:
+    """The position of the last element that is the second half of the operands; the first are the parts of all."""
+    half = len(operands) // 2
+    rows, wanted = zip(*operands[:half], strict=True), tuple(map(plain, operands[half:]))
+    return max((k for k, row in enumerate(rows) if tuple(map(plain, row)) == wanted), default=-1)
+
+
+def put(items: list[Any], place: Any, x: Any) -> list[Any]:
+    """The list with another element at a place from the front; at its length, behind it."""
+    return [*items[: plain(place)], x, *items[plain(place) + 1 :]]
 
 
 def plain(value: Any) -> Any:

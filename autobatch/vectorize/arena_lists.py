@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import assert_never
 
 from autobatch.ir.core import Apply, Call, For, If, Instruction, Map, Module, Operand, Region, Value, While, walk
-from autobatch.ir.types import List
+from autobatch.ir.rewrite import region_values
+from autobatch.ir.types import Array, List
 
 Device = Callable[[frozenset[Value]], Collection[Operand]]
 """The values that only the device knows, where the lengths given are such."""
@@ -32,27 +33,53 @@ def lists_of_numbers(module: Module, device: Device, alone: bool) -> tuple[froze
         behind = frozenset(
             i.results[0]
             for i in walk(entry)
-            if isinstance(i, Apply) and i.op.name == "length" and i.operands[0] in lists
+            if isinstance(i, Apply) and i.op.name in ("length", "find") and i.operands[0] in lists
         )
         if behind == lengths:
             return lists, numbers
         lengths = behind
 
 
-def decided_by_device(instruction: Instruction, device: Collection[Operand]) -> bool:
-    """Do computed numbers decide a branch or loop that calls nothing?"""
+TABLES = ("find", "put")
+"""The operations of dicts and sets, whose lists always have memory."""
+
+
+def has_tables(module: Module) -> bool:
+    """Are there dicts or sets of keys that a function makes?"""
+    return any(isinstance(i, Apply) and i.op.name in TABLES for f in module.functions for i in walk(f.region))
+
+
+def floats_decide(module: Module, device: Device) -> bool:
+    """Do floats, or other numbers that no trace knows, decide any branch, loop or key?"""
+    inside = [i for f in module.functions for i in walk(f.region)]
+    values = (v for f in module.functions for v in region_values(f.region))
+    unknown = device(frozenset(v for v in values if isinstance(v.type, Array) and _is_float(v.type)))
+    keys = (x for i in inside if isinstance(i, Apply) and i.op.name == "find" for x in i.operands)
+    return any(x in unknown for x in keys) or any(x in unknown for i in inside for x in _deciding(i))
+
+
+def _is_float(type: Array) -> bool:
+    return not (type.is_integer or type.is_bool)
+
+
+def _deciding(instruction: Instruction) -> Sequence[Operand]:
+    """What decides which parts of an instruction run, and how often."""
     match instruction:
         case Apply() | Call():
-            return False
+            return ()
         case If(condition=x) | For(count=x):
-            deciding: Sequence[Operand] = (x,)
+            return (x,)
         case While(condition=test):
-            deciding = test.results[:1]
+            return test.results[:1]
         case Map(count=x, body=body, filtered=filtered):
-            deciding = (x, *body.results[:filtered])
+            return (x, *body.results[:filtered])
         case _:
             assert_never(instruction)
-    if not any(x in device for x in deciding):
+
+
+def decided_by_device(instruction: Instruction, device: Collection[Operand]) -> bool:
+    """Do computed numbers decide a branch or loop that calls nothing?"""
+    if not any(x in device for x in _deciding(instruction)):
         return False
     return not any(isinstance(i, Call) for i in walk(Region((), (instruction,), ())))
 
@@ -92,6 +119,8 @@ class _Lists:
         match i:
             case Apply(op=op, operands=xs):
                 ordered = op.name == "sort_order" and any(x in self.device for x in xs)
+                if op.name in TABLES:
+                    self.add([x for x in (*xs, *i.results) if isinstance(x, Value)])
                 if inside or ordered or any(x in self.found for x in xs):
                     self.add(i.results)
             case If(then=then, orelse=orelse):

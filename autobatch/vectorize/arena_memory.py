@@ -154,6 +154,11 @@ class Memory:
         k = len(parts)
         return self.traced(lambda *xs: lists.stored(xs[:k], xs[k], xs[k + 1 :]), (*parts, index, *element))
 
+    def put(self, parts: Sequence[Operand], index: Operand, element: Sequence[Operand]) -> tuple[Operand, ...]:
+        """A list with an element at an index, or behind it, for which there is room."""
+        k = len(parts)
+        return self.traced(lambda *xs: lists.put(xs[:k], xs[k], xs[k + 1 :]), (*parts, index, *element))
+
     def appended(self, parts: Sequence[Operand], elements: Sequence[Operand]) -> tuple[Operand, ...]:
         """A list with more elements, for which there is room."""
         for x in elements:

@@ -67,6 +67,26 @@ def _put(buffer: Any, x: Any, index: Any) -> Any:
     return lax.dynamic_update_index_in_dim(buffer, x, index, 0, allow_negative_indices=False)
 
 
+def put(parts: Parts, index: Any, element: Parts) -> Parts:
+    """The list with the element at an index, which is one longer where that is its length."""
+    n, *buffers = stored(parts, index, element)
+    return (jnp.maximum(n, index + 1), *buffers)
+
+
+def position(count: int) -> Callable[..., Any]:
+    """Where the last element is whose parts are `count` numbers, -1 where none is: of a length, and as many buffers and
+    parts. All elements are compared at once."""
+
+    def found(n: Any, *xs: Any) -> tuple[Any]:
+        places = jnp.arange(xs[0].shape[0])
+        hits = places < n
+        for buffer, x in zip(xs[:count], xs[count:], strict=True):
+            hits &= buffer == jnp.asarray(x, buffer.dtype)
+        return (jax_compat.weakened(jnp.max(jnp.where(hits, places, -1))),)
+
+    return found
+
+
 def joined(a: Parts, b: Parts) -> Parts:
     """The elements of both."""
     n = a[0]

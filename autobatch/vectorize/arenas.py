@@ -45,7 +45,14 @@ from autobatch.ir.types import BOOL, INT, Array, List
 from autobatch.optimize.inline import recursive_functions
 from autobatch.runtime.schema import Schema
 from autobatch.vectorize import arena_operations as lists
-from autobatch.vectorize.arena_lists import Device, decided_by_device, lists_of_numbers
+from autobatch.vectorize.arena_lists import (
+    TABLES,
+    Device,
+    decided_by_device,
+    floats_decide,
+    has_tables,
+    lists_of_numbers,
+)
 from autobatch.vectorize.arena_memory import Held, Memory, Packed, made_type
 from autobatch.vectorize.arena_turns import at_once, is_cut, is_update
 from autobatch.vectorize.comprehensions import as_loop
@@ -59,6 +66,8 @@ def lists_in_arenas(
     none. `device`: as in `lists_of_numbers`; `alone`: there is no host that knows any list; `checked`: are reads that
     can fail behind checks already? UnsupportedError where such a list is a result, or holds objects."""
     entry = module.functions[0]
+    if not alone and has_tables(module) and not floats_decide(module, device):
+        raise _refused_table(module)
     if entry.name in recursive_functions(module) or not _has_lists(entry.region):
         return module
     found, numbers = lists_of_numbers(module, device, alone)
@@ -71,6 +80,17 @@ def lists_in_arenas(
     made = _Arenas(Fresh(module), found, fallible, turns, max(capacity, longest))
     made.wanted, made.alone = wanted, alone
     return replace(module, functions=(replace(entry, region=made.entry(entry.region)), *module.functions[1:]))
+
+
+def _refused_table(module: Module) -> UnsupportedError:
+    """Dicts that structure alone decides are left to traces, which follow each key to its value."""
+    inside = (i for f in module.functions for i in walk(f.region))
+    place = next(i.span for i in inside if isinstance(i, Apply) and i.op.name in TABLES)
+    return UnsupportedError(
+        "this dict or set has keys that are no constants, and numbers decide nothing here: such functions are traced",
+        place,
+        "leave ab.options(trace=True) as it is, or use a list",
+    )
 
 
 def _has_lists(region: Region) -> bool:
@@ -199,6 +219,14 @@ class _Arenas(Memory):
                 self.item(i)
             case "reduce":
                 self.reduced(i)
+            case "find":
+                columns = [self.held(x) for x in xs[: len(xs) // 2]]
+                given = (columns[0][0], *(b for c in columns for b in c[1:]), *xs[len(xs) // 2 :])
+                (self.names[i.results[0]],) = self.traced(lists.position(len(columns)), given)
+            case "put":
+                self.room_for(xs[1], 1)
+                parts, element = self.held(xs[0]), self.element(xs[2])
+                self.env[i.results[0]] = Held(self.put(parts, xs[1], element))
             case "sort_order":
                 keys = [self.held(x) for x in xs]
                 order = lists.order(dict(i.op.params).get("reverse", False))

@@ -226,4 +226,4 @@ def test_refusals():
         return len(table)
 
     refused(generator, DOCS, saying="generators")
-    refused(counted, DOCS, saying="constant key")
+    refused(counted, DOCS, saying="such functions are traced")

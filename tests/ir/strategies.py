@@ -180,6 +180,8 @@ class Build:
                 keys = self.ensure(scope, body, List(INT))
                 reverse = self.draw(st.booleans())
                 self.apply(scope, body, own("sort_order", reverse=reverse), (keys,), List(INT))
+                place = self.apply(scope, body, own("find"), (keys, self.ensure(scope, body, INT)), INT)
+                self.apply(scope, body, own("put"), (keys, Literal(0, INT), place), List(INT))
             case 8:
                 word = self.ensure(scope, body, STR)
                 function, type = self.draw(st.sampled_from([("upper", STR), ("ord", INT)]))

@@ -172,6 +172,19 @@ CASES = {
         "return",
         "sort_order gives (list<int32*[]>)",
     ),
+    "find": (
+        "%1: int32*[] = find(%0, 0.5: float32*[])",
+        "%0: list<int32*[]>",
+        "return",
+        "a float32*[] is no element of list<int32*[]>",
+    ),
+    "find parts": ("%1: int32*[] = find(%0, %0, 1: int32*[])", "%0: list<int32*[]>", "return", "as many lists as"),
+    "put": (
+        "%1: list<int32*[]> = put(%0, 0: int32*[], 0.5: float32*[])",
+        "%0: list<int32*[]>",
+        "return",
+        "a float32*[] is no element of list<int32*[]>",
+    ),
     "text": (
         "%1: tag<str> = text[function='upper', args=(...,)](%0)",
         "%0: ref<N>",

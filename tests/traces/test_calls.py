@@ -140,7 +140,9 @@ def test_structure_that_numbers_decide_is_refused_with_both_lines() -> None:
     def chosen(xs: list[float]) -> Any:
         held = {}
         for x in xs:
-            held[len(held)] = x if x > 0 else -x
+            held[len(held)] = x
+            if x < 0:
+                held["negative"] = x
         return held[0]
 
     with pytest.raises(ab.TypeConflictError) as caught:

@@ -1,0 +1,107 @@
+"""Methods of lists and dicts that read them: one entry each. Those that change them are in `mutation.py`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from autobatch.frontend import tables
+from autobatch.frontend import values as v
+from autobatch.frontend.access import expand
+from autobatch.frontend.branches import truth
+from autobatch.frontend.builtin_functions import PARTIAL
+from autobatch.frontend.comprehensions import collect
+from autobatch.frontend.indexing import lookup
+from autobatch.frontend.joins import conditional
+from autobatch.frontend.numbers import integer, operand_of
+from autobatch.frontend.operators import compare, equal
+from autobatch.frontend.reductions import sum_of
+from autobatch.frontend.sequences import sequence, zipped
+from autobatch.frontend.state import State
+from autobatch.frontend.unify import constant
+
+Arguments = Sequence[v.Abstract]
+Named = dict[str, v.Abstract]
+
+
+def _record(args: Arguments) -> v.Record:
+    return v.Record("tuple", tuple(range(len(args))), tuple(args))
+
+
+def _call_partial(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    assert isinstance(receiver, v.Record)
+    function, first, named = receiver.items
+    assert isinstance(first, v.Record) and isinstance(named, v.Record)
+    return s.call(function, [*first.items, *args], dict(zip(named.keys, named.items, strict=True)) | kwargs)
+
+
+def _items(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    if isinstance(receiver, v.Record) and receiver.kind == "table":
+        return zipped(s, receiver.items[:2], strict=False)
+    table = _table(s, receiver)
+    pairs = tuple(v.Record("tuple", (0, 1), (v.Static(k), x)) for k, x in zip(table.keys, table.items, strict=True))
+    return _record(pairs)
+
+
+def _keys(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    if isinstance(receiver, v.Record) and receiver.kind == "table":
+        return tables.keys_of(receiver)
+    return _record([v.Static(k) for k in _table(s, receiver).keys])
+
+
+def _values(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    if isinstance(receiver, v.Record) and receiver.kind == "table":
+        return tables.values_of(receiver)
+    return _record(_table(s, receiver).items)
+
+
+def _table(s: State, receiver: v.Abstract, ordered: bool = True) -> v.Record:
+    table = expand(s, receiver, ordered)
+    if not isinstance(table, v.Record) or table.kind != "dict":
+        s.refuse("a dict is needed here", "give a dict with constant keys")
+    return table
+
+
+def _get(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    key, default = constant(args[0]), args[1] if len(args) > 1 else v.Static(None)
+    if isinstance(receiver, v.Record) and receiver.kind == "table":
+        return tables.get(s, receiver, key, default)
+    table = _table(s, receiver, ordered=False)
+    if isinstance(key, v.Static):
+        found = table.get(key.value)
+        return default if found is None else found
+    hit = truth(s, compare(s, ast.In(), key, _record([v.Static(k) for k in table.keys])))
+    if isinstance(hit, bool):
+        return lookup(s, table, key) if hit else default
+    return conditional(s, hit, lambda t: lookup(t, table, key), lambda t: default)
+
+
+def _copy(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    found = expand(s, receiver)
+    if not isinstance(found, v.Record):
+        s.refuse("this cannot be copied", "build a new one")
+    return replace(found)
+
+
+def _count(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    found = sequence(s, receiver)
+    hits = collect(s, found, lambda t, x: (True, lambda u: _as_int(u, equal(u, x, args[0]))))
+    return sum_of(s, hits, v.Static(0))
+
+
+def _as_int(s: State, value: v.Abstract) -> v.Abstract:
+    return v.Static(int(value.value)) if isinstance(value, v.Static) else v.Leaf(integer(s, operand_of(s, value)))
+
+
+METHODS: dict[Any, Callable[[State, v.Abstract, Arguments, Named], v.Abstract]] = {
+    dict.items: _items,
+    dict.keys: _keys,
+    dict.values: _values,
+    dict.get: _get,
+    dict.copy: _copy,
+    list.count: _count,
+    tuple.count: _count,
+    PARTIAL: _call_partial,
+}
