@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autobatch.frontend import tables
+from autobatch.frontend import sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.attributes import is_stack
@@ -191,12 +191,28 @@ def put(record: v.Record, key: Any, value: v.Abstract) -> v.Record:
 
 def augment(s: State, node: ast.AugAssign) -> None:
     """`x += v`, which changes a list that this function has built, under all its names."""
-    old = s.evaluate(_as_load(node.target))
+    old = _before(s, node.target)
     new = augmented(s, BINARY[type(node.op)], old, s.evaluate(node.value))
-    if isinstance(node.target, ast.Name) and _is_list(old) and not is_stack(s, old) and is_own(s, old):
+    if isinstance(node.target, ast.Name) and _changes_in_place(s, old) and is_own(s, old):
         rebind(s, node.target.id, new)
     else:
         assign(s, node.target, new)
+
+
+def _before(s: State, target: ast.expr) -> v.Abstract:
+    """What a target stands for. Of a `defaultdict` the key is set afterwards, so nothing is put in before."""
+    if isinstance(target, ast.Subscript):
+        held = s.evaluate(target.value)
+        if isinstance(held, v.Record) and tables.has_default(held):
+            return tables.get_or_make(s, held, s.evaluate(target.slice))
+    return s.evaluate(_as_load(target))
+
+
+def _changes_in_place(s: State, value: v.Abstract) -> bool:
+    """Does `+=` or `|=` change it, under all its names?"""
+    if sets.is_set(value) or tables.is_dict(value):
+        return not sets.is_frozen(value)
+    return _is_list(value) and not is_stack(s, value)
 
 
 def _as_load(target: ast.expr) -> ast.expr:

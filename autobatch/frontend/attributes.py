@@ -98,7 +98,7 @@ def _of_object(s: State, value: v.Static, name: str) -> v.Abstract:
         return s.call(v.Static(found.fget), [value])
     if isinstance(found, functools.cached_property) and name not in vars(held) and inputs(held):
         return s.call(v.Static(found.func), [value])
-    if type(held) in (dict, list, tuple) and isinstance(found, types.MethodDescriptorType):
+    if type(held) in (dict, list, tuple, set, frozenset) and isinstance(found, types.MethodDescriptorType):
         return v.Method(v.Static(found), value, name)
     if _runs_code(held, found, name):
         hand_out(s.context, held)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.frontend import tables
+from autobatch.frontend import sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import note
 from autobatch.frontend.attributes import attribute, class_list, classes_of, field, is_class, is_stack, written
 from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.comprehensions import collect
-from autobatch.frontend.joins import conditional
+from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.needs import need
 from autobatch.frontend.numbers import (
@@ -361,10 +362,25 @@ def _str(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _set(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    found = sequence(s, args[0]) if args else v.Record("tuple", (), ())
-    if not isinstance(found, v.Record) or not all(isinstance(x, v.Static) for x in found.items):
-        s.refuse("a set of values of the program cannot be compiled", "use a list, or compare the values one by one")
-    return v.Static(frozenset(x.value for x in found.items if isinstance(x, v.Static)))
+    return sets.set_of(s, args[0] if args else None)
+
+
+def _frozenset(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return sets.set_of(s, args[0] if args else None, frozenset)
+
+
+def _elements(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return sets.members(args[0])
+
+
+def _alike(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    assert isinstance(args[0], v.Record)
+    return v.Record("table", ("keys",), (stored(s, args[1]),), args[0].cls)
+
+
+def _of_members(builtin: Builtin) -> Builtin:
+    """A function that does not depend on the order of a set."""
+    return lambda s, args, kwargs: builtin(s, [*map(sets.members, args)], kwargs)
 
 
 def _ord(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -417,8 +433,11 @@ def PARTIAL() -> None:
 BUILTINS: dict[Any, Builtin] = {
     range: _range, len: _len, enumerate: _enumerate, zip: _zip, reversed: _reversed, map: _map, filter: _filter,
     list: _list, tuple: _tuple, dict: _dict, isinstance: _isinstance, int: _int, float: _float, bool: _bool,
-    round: _round, abs: _abs, divmod: _divmod, pow: _pow, sum: _sum, any: _any, all: _all, min: _min, max: _max,
-    sorted: _sorted, super: _super, getattr: _getattr, hasattr: _hasattr, type: _type, callable: _callable,
-    str: _str, ord: _ord, chr: _chr, set: _set, frozenset: _set,
+    round: _round, abs: _abs, divmod: _divmod, pow: _pow, sum: _of_members(_sum),
+    any: _of_members(_any), all: _of_members(_all), min: _of_members(_min), max: _of_members(_max),
+    sorted: _of_members(_sorted), super: _super, getattr: _getattr, hasattr: _hasattr, type: _type, callable: _callable,
+    str: _str, ord: _ord, chr: _chr, set: _set, frozenset: _frozenset,
+    sets.elements: _elements, sets.alike: _alike, collections.Counter: sets.make_counter,
+    collections.defaultdict: sets.make_defaultdict,
     math.fsum: _float_sum, math.prod: _product, functools.partial: _partial,
 }  # fmt: skip

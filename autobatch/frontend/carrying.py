@@ -16,6 +16,8 @@ from autobatch.frontend.joins import common, common_layouts, convert, level, sto
 from autobatch.frontend.layouts import Layout, UnsetLayout, layout_of, leaf_types, rebuild
 from autobatch.frontend.sources import changed, stores
 from autobatch.frontend.state import BROKE, RESULT, RETURNED, State
+from autobatch.frontend.tables import has_default
+from autobatch.frontend.unify import is_static_set
 from autobatch.ir.core import Operand, Region, Value
 from autobatch.ir.types import INT
 from autobatch.source import Span
@@ -50,6 +52,13 @@ def breaks(node: ast.AST) -> bool:
         case ast.For() | ast.While():
             return any(map(breaks, node.orelse))
     return any(map(breaks, ast.iter_child_nodes(node)))
+
+
+def read_of_default(s: State, *nodes: ast.AST) -> list[str]:
+    """The variables whose `defaultdict` statements read, which makes values for its keys."""
+    items = (n.value for x in nodes for n in ast.walk(x) if isinstance(n, ast.Subscript))
+    found = dict.fromkeys(x.id for x in items if isinstance(x, ast.Name))
+    return [n for n in found if n in s.env and has_default(s.env[n].value)]
 
 
 def reads_earlier(body: Sequence[ast.stmt], name: str) -> bool:
@@ -97,6 +106,7 @@ def carried_names(s: State, node: Loop) -> list[str]:
         n for n in changed(head, *node.body) if n in s.env or (n in own and s.frame.source.read_after(n, node, outer))
     ]
     names += [n for n in stores(*node.body) if n not in s.env and n not in names and reads_earlier(node.body, n)]
+    names += [n for n in read_of_default(s, head, *node.body) if n not in names]
     names += [name for name, _ in aliases_of(s, node)]
     if any(leaves_early(b) for b in node.body):
         names += [BROKE, RETURNED, RESULT]
@@ -144,9 +154,19 @@ def _rebuilt(s: State, name: str, layout: Layout, operands: Iterator[Operand]) -
 
 def aliases_of(s: State, node: Loop) -> Aliases:
     """Other names of the containers and objects that the loop changes in place, with the names that it uses."""
-    in_place = [n for n in changed(*node.body) if n in s.env and n not in stores(*node.body)]
-    held = [(n, s.env[n].value) for n in in_place if isinstance(s.env[n].value, v.Record | v.Listing)]
+    again = _assigned_again(node.body)
+    in_place = [n for n in changed(*node.body) if n in s.env and n not in again]
+    in_place += read_of_default(s, *node.body)
+    held = [(n, x) for n in in_place if isinstance(x := s.env[n].value, v.Record | v.Listing) or is_static_set(x)]
     return [(name, n) for name, b in s.env.items() for n, x in held if b.value is x and name != n]
+
+
+def _assigned_again(body: Sequence[ast.stmt]) -> frozenset[str]:
+    """The variables that statements assign otherwise than by `x += y`, which changes a list or set in place."""
+    augmented = {id(n.target) for b in body for n in ast.walk(b) if isinstance(n, ast.AugAssign)}
+    plain = (n for b in body for n in ast.walk(b) if isinstance(n, ast.Name) and id(n) not in augmented)
+    stored_names = frozenset(n.id for n in plain if not isinstance(n.ctx, ast.Load))
+    return stored_names.intersection(stores(*body))
 
 
 def leave(s: State, layouts: Layouts, results: Sequence[Value], aliases: Aliases = ()) -> None:

@@ -37,6 +37,14 @@ def comprehension(s: State, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract
     return result
 
 
+def set_comprehension(s: State, node: ast.SetComp) -> v.Abstract:
+    """The set that a comprehension makes."""
+    before = dict(s.env)
+    found = _generate(s, node.generators, node.elt)
+    s.env = before
+    return s.context.rules.make_set(s, found)
+
+
 def _generate(
     s: State, generators: Sequence[ast.comprehension], element: ast.expr, *, unrolled: bool = False
 ) -> v.Abstract:

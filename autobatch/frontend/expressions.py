@@ -7,19 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend import tables
+from autobatch.frontend import sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, variable
 from autobatch.frontend.assignment import assign
 from autobatch.frontend.attributes import attribute
 from autobatch.frontend.branches import bool_expression, conditional_expression
-from autobatch.frontend.comprehensions import comprehension, dict_comprehension, nested_reduction
+from autobatch.frontend.comprehensions import comprehension, dict_comprehension, nested_reduction, set_comprehension
 from autobatch.frontend.functions import define
 from autobatch.frontend.indexing import subscript
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.mutation import call_method
 from autobatch.frontend.numbers import present
 from autobatch.frontend.operators import BINARY, apply_binary, apply_unary, comparison
+from autobatch.frontend.rebinding import rebind
 from autobatch.frontend.refusals import EXPRESSION_REFUSALS
 from autobatch.frontend.searching import first_element
 from autobatch.frontend.sequences import sequence
@@ -101,11 +102,7 @@ def _record(kind: Any, items: list[v.Abstract]) -> v.Record:
 
 
 def _set(s: State, node: ast.Set) -> v.Abstract:
-    """A set of constants, to look something up in."""
-    items = _elements(s, node.elts)
-    if not all(isinstance(x, v.Static) for x in items):
-        s.refuse(*EXPRESSION_REFUSALS[ast.Set])
-    return v.Static(frozenset(x.value for x in items if isinstance(x, v.Static)))
+    return sets.make_set(s, set, _elements(s, node.elts))
 
 
 def _dict(s: State, node: ast.Dict) -> v.Abstract:
@@ -134,7 +131,14 @@ def _unary(s: State, node: ast.UnaryOp) -> v.Abstract:
 
 def _subscript(s: State, node: ast.Subscript) -> v.Abstract:
     value = s.evaluate(node.value)
-    return subscript(s, value, s.evaluate(node.slice))
+    index = s.evaluate(node.slice)
+    if not isinstance(value, v.Record) or not tables.has_default(value):
+        return subscript(s, value, index)
+    if not isinstance(node.value, ast.Name):
+        s.refuse("a defaultdict is read here that no variable holds", "give it a name, or read it with .get()")
+    found = tables.get_or_make(s, value, index)
+    rebind(s, node.value.id, tables.store(s, value, index, found))
+    return found
 
 
 def _slice(s: State, node: ast.Slice) -> v.Abstract:
@@ -219,5 +223,6 @@ EXPRESSIONS: dict[type[ast.expr], Callable[[State, Any], v.Abstract]] = {
     ast.ListComp: comprehension,
     ast.GeneratorExp: comprehension,
     ast.DictComp: dict_comprehension,
+    ast.SetComp: set_comprehension,
     ast.JoinedStr: _string,
 }

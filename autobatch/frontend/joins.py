@@ -284,9 +284,9 @@ def convert(s: State, value: v.Abstract, layout: Layout) -> list[Operand]:
         case OptionalLayout():
             return _convert_optional(s, value, layout)
         case RecordLayout(items=items, keys=keys):
-            assert isinstance(value, v.Record)
             if layout.kind == "table":
                 value = as_table(value)
+            assert isinstance(value, v.Record)
             parts = dict(zip(value.keys, value.items, strict=True))
             return [x for k, i in zip(keys, items, strict=True) for x in convert(s, parts[k], i)]
         case ListingLayout(elem=elem):

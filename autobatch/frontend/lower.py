@@ -27,6 +27,7 @@ from autobatch.frontend.joins import stored
 from autobatch.frontend.key_order import names_of
 from autobatch.frontend.needs import Needed
 from autobatch.frontend.results import Outputs, made_classes
+from autobatch.frontend.sets import set_of
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.stacking import operate
 from autobatch.frontend.state import (
@@ -51,7 +52,7 @@ from autobatch.ir.types import BOOL, Array
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 
-RULES = Rules(evaluate, execute, call, materialise, attribute, operate, boxed, fields_of)
+RULES = Rules(evaluate, execute, call, materialise, attribute, operate, set_of, boxed, fields_of)
 ROUNDS = 24
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from autobatch.frontend import tables
+from autobatch.frontend import sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.branches import truth
@@ -80,9 +81,15 @@ def _get(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Ab
 
 def _copy(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     found = expand(s, receiver)
-    if not isinstance(found, v.Record):
-        s.refuse("this cannot be copied", "build a new one")
-    return replace(found)
+    if isinstance(found, v.Static):
+        return v.Static(found.value.copy())
+    return tables.copied(found)
+
+
+def _of_set(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named, name: str) -> v.Abstract:
+    if isinstance(receiver, v.Static) and all(isinstance(a, v.Static) for a in args):
+        return v.Static(getattr(receiver.value, name)(*(a.value for a in args if isinstance(a, v.Static))))
+    return sets.method(s, name, receiver, args)
 
 
 def _count(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -103,5 +110,9 @@ METHODS: dict[Any, Callable[[State, v.Abstract, Arguments, Named], v.Abstract]] 
     dict.copy: _copy,
     list.count: _count,
     tuple.count: _count,
+    Counter.most_common: sets.most_common,
+    Counter.total: sets.total,
+    **{getattr(cls, name): partial(_of_set, name=name) for cls in sets.SETS for name in sets.NAMED},
+    **{cls.copy: _copy for cls in (*sets.SETS, Counter, defaultdict)},
     PARTIAL: _call_partial,
 }

@@ -6,15 +6,16 @@ out = [a]; out.append(b)      ->      out is (a, b) from here on
 from __future__ import annotations
 
 import ast
+import inspect
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from autobatch.frontend import tables
+from autobatch.frontend import sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.joined import concatenate
+from autobatch.frontend.joined import EMPTY, concatenate
 from autobatch.frontend.ordering import ordered
 from autobatch.frontend.prelude import index_of
 from autobatch.frontend.rebinding import rebind, refuse_change
@@ -39,7 +40,7 @@ def call_method(
     method = function.function.value
     name, change = method.__name__, CHANGES.get(method)
     holder = node.func.value
-    if change is None or (kwargs and method is not list.sort) or not isinstance(holder, ast.Name):
+    if change is None or (kwargs and method not in (list.sort, dict.update)) or not isinstance(holder, ast.Name):
         message = f"{name}() on this list or dict cannot be compiled"
         refuse_change(s, holder, message, "build a new one: [*old, x], {**old, key: x}")
     if node in read_before_change(s.frame.source.node):
@@ -57,7 +58,9 @@ def call_method(
 def changes(function: v.Abstract) -> bool:
     """Is it a method of lists or dicts that changes them?"""
     method = function.value if isinstance(function, v.Static) else None
-    return getattr(method, "__objclass__", None) in (list, dict) and getattr(method, "__name__", "") in MUTATORS
+    of_container = getattr(method, "__objclass__", None) in (list, dict, set)
+    named = getattr(method, "__name__", "") in MUTATORS
+    return named and (of_container or (inspect.isfunction(method) and method in CHANGES))
 
 
 def refuse_by_another_name(s: State, function: v.Static) -> NoReturn:
@@ -189,7 +192,10 @@ def _pop_item(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> 
 
 
 def _clear_table(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
-    return NONE, _dict({})
+    if not tables.is_table(receiver):
+        return NONE, _dict({})
+    table = as_table(receiver)
+    return NONE, v.Record("table", table.keys, (EMPTY, EMPTY, *table.items[2:]), table.cls)
 
 
 CHANGES: dict[Any, Change] = {
@@ -206,4 +212,5 @@ CHANGES: dict[Any, Change] = {
     dict.pop: _pop_key,
     dict.popitem: _pop_item,
     dict.clear: _clear_table,
+    **sets.CHANGES,
 }

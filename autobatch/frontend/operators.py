@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.frontend import tables
+from autobatch.frontend import sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note_contents, wrap
 from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack, written
@@ -93,6 +93,8 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
         return concatenate(s, left, right)
     if function is operator.mul and (_is_sequence(left) or _is_sequence(right)):
         return _repeat(s, left, right)
+    if (made := sets.operate(s, function, a, b)) is not None:
+        return made
     overloaded = _overloaded(s, function, a, b)
     if overloaded is not None:
         return overloaded
@@ -245,6 +247,8 @@ def _ordered(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstrac
     x, y = _expanded(s, a), _expanded(s, b)
     if isinstance(x, v.Record) and isinstance(y, v.Record) and x.kind == y.kind and x.kind in ("tuple", "list"):
         return _lexicographic(s, function, x.items, y.items)
+    if (made := sets.operate(s, function, a, b)) is not None:
+        return made
     overloaded = _overloaded(s, function, a, b)
     if overloaded is None:
         s.refuse("these values have no order", "compare numbers")
@@ -301,6 +305,8 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
             return v.Leaf(tag_equal(s, x.operand, present(s, y)))
     left, right = expand(s, a, ordered=False), expand(s, b, ordered=False)
+    if (same := sets.equal(s, left, right)) is not None:
+        return same
     if not _is_object(left) and not _is_object(right) and isinstance(left, v.Record) and isinstance(right, v.Record):
         return _equal_records(s, left, right)
     compared = equal_objects(s, a, b) or _overloaded(s, operator.eq, a, b)

@@ -62,8 +62,8 @@ class Outputs:
             case v.Record(kind="table", cls=cls):
                 name = cls.__name__ if cls is not None else "dict"
                 self.state.refuse(
-                    f"a {name} cannot be returned whose keys are no constants",
-                    "return what is read of it: d[key], len(d)",
+                    f"a {name} cannot be returned whose keys are made in the function",
+                    "return what is read of it: d[key], len(d), sums",
                 )
             case v.Record(kind, keys, items, cls, treedef):
                 refuse_view(self.state, value)

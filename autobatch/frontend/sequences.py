@@ -99,6 +99,8 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     match value:
         case v.Record(kind="dict", keys=keys):
             return v.Record("tuple", tuple(range(len(keys))), tuple(v.Static(k) for k in keys))
+        case v.Record(kind="table", cls=cls) if cls in (set, frozenset):
+            s.refuse("the order of a set is not kept here", "run over sorted(...) of it, or over the keys of a dict")
         case v.Record(kind="table", items=items):
             return sequence(s, items[0])
         case v.Record(kind="tuple" | "list" | "namedtuple") | v.Lazy():

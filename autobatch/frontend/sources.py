@@ -182,8 +182,9 @@ def _mutated_by(call: ast.Call) -> list[str]:
 
 MUTATORS = frozenset(
     {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "setdefault", "popitem"}
+    | {"add", "discard", "intersection_update", "difference_update", "symmetric_difference_update", "subtract"}
 )
-"""Methods of lists and dicts that change them."""
+"""Methods of lists, dicts and sets that change them."""
 
 
 def changed(*nodes: ast.AST) -> list[str]:

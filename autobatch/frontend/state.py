@@ -81,6 +81,7 @@ class Rules:
     materialise: Callable[[State, v.Abstract], v.Abstract]
     attribute: Callable[[State, v.Abstract, str], v.Abstract]
     stacked: Callable[[State, Any, Sequence[v.Abstract]], v.Abstract]
+    make_set: Callable[[State, v.Abstract], v.Abstract]
     boxed: Callable[[State, v.Abstract], Operand]
     parts: Callable[[State, v.Leaf], v.Record | None]
 

@@ -45,7 +45,7 @@ def same_static(a: Any, b: Any) -> bool:
     """May two static values be used one for the other?"""
     if a is b or static_key(a) == static_key(b):
         return True
-    return type(a) is type(b) and isinstance(a, (frozenset, range, jax.tree_util.PyTreeDef)) and bool(a == b)
+    return type(a) is type(b) and isinstance(a, (set, frozenset, range, jax.tree_util.PyTreeDef)) and bool(a == b)
 
 
 def is_array(value: Any) -> bool:

@@ -11,6 +11,8 @@ a record of kind "table", whose class is that of the dict or set that it stands 
 from __future__ import annotations
 
 import operator
+from collections import Counter
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import jax.numpy as jnp
@@ -36,11 +38,20 @@ def is_table(value: v.Abstract) -> bool:
 
 
 def table_of(s: State, value: v.Abstract) -> v.Record | None:
-    """A dict or set as a table, also one of constant keys; None for other values."""
+    """A dict as a table, also one of constant keys; None for other values."""
     found = expand(s, value)
-    if isinstance(found, v.Record) and found.kind in ("dict", "table"):
-        return as_table(found)
-    return None
+    return as_table(found) if is_dict(found) else None
+
+
+def is_dict(value: v.Abstract) -> bool:
+    """Is it a dict that the function builds, of any keys?"""
+    return isinstance(value, v.Record) and (value.kind == "dict" or (value.kind == "table" and len(value.items) > 1))
+
+
+def copied(value: v.Abstract) -> v.Record:
+    """The same dict or set as an object of its own."""
+    assert isinstance(value, v.Record)
+    return replace(value)
 
 
 def keys_of(table: v.Record) -> v.Abstract:
@@ -77,6 +88,8 @@ def holds(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
 
 def load(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
     """`table[key]`; KeyError where it is not there."""
+    if table.cls is Counter:
+        return get(s, table, key, v.Static(0))
     found = position(s, table, key)
     there = s.scalar(False) if found is None else traced(s, operator.ge, found, v.Static(0)).operand
     s.check(there, "KeyError", *_shown(key))
@@ -93,6 +106,29 @@ def get(s: State, table: v.Record, key: v.Abstract, default: v.Abstract) -> v.Ab
         return default
     there = traced(s, operator.ge, found, v.Static(0)).operand
     return conditional(s, there, lambda t: _value_at(t, table, found), lambda t: default)
+
+
+def has_default(value: v.Abstract) -> bool:
+    """Is it a `defaultdict`, which makes the values of keys that are asked for?"""
+    if not isinstance(value, v.Record) or value.kind != "table" or "factory" not in value.keys:
+        return False
+    return value.get("factory") != v.Static(None)
+
+
+def get_or_make(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
+    """`table[key]` of a `defaultdict`, without the key in it."""
+    factory = table.get("factory")
+    assert factory is not None
+    found = position(s, table, key)
+    if found is None:
+        return s.call(factory, [])
+    there = traced(s, operator.ge, found, v.Static(0)).operand
+    return conditional(s, there, lambda t: _value_at(t, table, found), lambda t: t.call(factory, []))
+
+
+def first_of(s: State, items: v.Abstract, count: v.Abstract) -> v.Abstract:
+    """The first elements of a list."""
+    return s.context.rules.materialise(s, sliced(s, items, [v.Static(None), count, v.Static(None)]))
 
 
 def _value_at(s: State, table: v.Record, place: v.Leaf) -> v.Abstract:
@@ -226,8 +262,13 @@ def popped(s: State, table: v.Record, key: v.Abstract, default: v.Abstract | Non
     if default is None or found is None:
         value = load(s, table, key) if default is None else default
         return value, table if found is None else without(s, table, found)
-    value = get(s, table, key, default)
-    return value, without(s, table, traced(s, _or_behind, found, length(s, keys_of(table))))
+    return get(s, table, key, default), without(s, table, _place(s, table, found))
+
+
+def dropped(s: State, table: v.Record, key: v.Abstract) -> v.Record:
+    """The table without a key, which need not be there."""
+    found = position(s, table, key)
+    return table if found is None else without(s, table, _place(s, table, found))
 
 
 def last_popped(s: State, table: v.Record) -> tuple[v.Abstract, v.Abstract]:

@@ -154,6 +154,8 @@ def _unify(a: Layout, b: Layout) -> Layout:
             return optional(_dynamic(other) if isinstance(other, HeldLayout) else other)
         case (HeldLayout(value=x), HeldLayout(value=y)) if same_static(x.value, y.value):
             return a
+        case _ if _is_table_layout(a) and _is_table_layout(b):
+            return _unify_tables(a, b)
         case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):
             return _unify_objects(a, b)
         case (RecordLayout(), RecordLayout()):
@@ -265,17 +267,38 @@ def _opened(key: Any) -> v.Abstract:
     return v.Record("tuple", tuple(range(len(key))), tuple(map(_opened, key)))
 
 
-def as_table(record: v.Record) -> v.Record:
-    """A dict of constant keys as one of any keys."""
-    if record.kind == "table":
-        return record
-    places = tuple(range(len(record.keys)))
-    lists = (v.Record("list", places, tuple(map(_opened, record.keys))), v.Record("list", places, record.items))
+def is_static_set(value: v.Abstract) -> bool:
+    """Is it a set of constants?"""
+    return isinstance(value, v.Static) and type(value.value) in (set, frozenset)
+
+
+def as_table(whole: v.Abstract) -> v.Record:
+    """A dict or set of constant keys as one of any keys."""
+    if isinstance(whole, v.Static):
+        keys = tuple(map(_opened, whole.value))
+        return v.Record("table", ("keys",), (v.Record("list", tuple(range(len(keys))), keys),), type(whole.value))
+    assert isinstance(whole, v.Record)
+    if whole.kind == "table":
+        return whole
+    places = tuple(range(len(whole.keys)))
+    lists = (v.Record("list", places, tuple(map(_opened, whole.keys))), v.Record("list", places, whole.items))
     return v.Record("table", ("keys", "values"), lists, dict)
 
 
-def _as_table_layout(layout: RecordLayout) -> RecordLayout:
-    """The layout of a dict of constant keys as one of any keys."""
+def _is_table_layout(layout: Layout) -> bool:
+    """Is it a set, or a dict of any keys?"""
+    if isinstance(layout, HeldLayout):
+        return is_static_set(layout.value)
+    return isinstance(layout, RecordLayout) and layout.kind == "table"
+
+
+def _as_table_layout(layout: Layout) -> RecordLayout:
+    """The layout of a dict or set of constant keys as one of any keys."""
+    if isinstance(layout, HeldLayout):
+        found = layout_of(as_table(layout.value))
+        assert isinstance(found, RecordLayout)
+        return found
+    assert isinstance(layout, RecordLayout)
     if layout.kind == "table":
         return layout
     places = tuple(range(len(layout.keys)))
@@ -284,7 +307,7 @@ def _as_table_layout(layout: RecordLayout) -> RecordLayout:
     return RecordLayout("table", ("keys", "values"), lists, dict)
 
 
-def _unify_tables(a: RecordLayout, b: RecordLayout) -> Layout:
+def _unify_tables(a: Layout, b: Layout) -> Layout:
     """Dicts of different keys, which are lists of any length then."""
     x, y = _as_table_layout(a), _as_table_layout(b)
     if (x.cls, x.keys) != (y.cls, y.keys):

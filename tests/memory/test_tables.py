@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.testing import check_equivalence
-from tests.memory.programs import TABLES
+from tests.memory.programs import TABLES, program
 
 BACKENDS = ("interpret", "xla", "llvm")
 LONG = pytest.mark.long
@@ -87,6 +89,115 @@ def test_any_sequence_of_dict_operations(batch: list[list[tuple[int, int]]]) -> 
 def test_any_sequence_of_dict_operations_and_derivatives(batch: list[list[tuple[int, int]]]) -> None:
     f = ab.batched(run_dict, in_axes=(None, 0))
     check_equivalence(f, padded(batch), (ONE,), backends=("interpret", "xla"), jit=False, tolerance=2e-5)
+
+
+MEMBERS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3)), min_size=1, max_size=ROUNDS)
+
+
+def run_set(w: Any, codes: Any) -> Any:
+    """Operations on a set, a counter and a dict with a default, one for each pair of a code and an element."""
+    a, b, total, n = {7}, {1, 2}, w, 0
+    count, sums = Counter(), defaultdict(float)
+    alias = a
+    while n < codes.shape[0] and codes[n, 0] * w >= 0.0:
+        code, k = codes[n, 0] * w, int(codes[n, 1])
+        if code < 0.5:
+            a.add(k)
+        elif code < 1.5:
+            a.discard(k)
+        elif code < 2.5:
+            b = b | {k, 5}
+        elif code < 3.5:
+            a -= b
+        elif code < 4.5:
+            total = total * 0.5 + len(a & b) + len(a ^ b) + (2.0 if a <= b else 1.0) + (3.0 if k in b else 0.0)
+        elif code < 5.5:
+            count[k] += 1
+            sums[k] += total
+        elif code < 6.5:
+            total = total * 0.5 + sums[k] + count[k]
+        else:
+            b = {x + 1 for x in sorted(b) if x != k}
+        n = n + 1
+    for value in sums.values():
+        total = total * 0.5 + value
+    return total + sum(alias) + 2.0 * sum(b) + len(sums) + sum(count.values()) + (1.0 if a == b else 0.0)
+
+
+@settings(max_examples=6)
+@given(batch=st.lists(MEMBERS, min_size=3, max_size=3))
+def test_any_sequence_of_set_operations(batch: list[list[tuple[int, int]]]) -> None:
+    f = ab.batched(run_set, in_axes=(None, 0))
+    check_equivalence(f, padded(batch), (ONE,), backends=("llvm",), jit=False, grads=False, tolerance=2e-5)
+
+
+@LONG
+@settings(max_examples=8)
+@given(batch=st.lists(MEMBERS, min_size=2, max_size=2))
+def test_any_sequence_of_set_operations_and_derivatives(batch: list[list[tuple[int, int]]]) -> None:
+    f = ab.batched(run_set, in_axes=(None, 0))
+    check_equivalence(f, padded(batch), (ONE,), backends=("interpret", "xla"), jit=False, tolerance=2e-5)
+
+
+# ---- names, arms, parts of other containers
+
+
+@dataclass(frozen=True)
+class Held:
+    """A program as those of `programs.py`: what it starts with, what a turn does, what it returns."""
+
+    name: str
+    setup: str
+    turn: str
+    result: str
+
+
+HELD = (
+    Held("two_names_and_an_operator", "a = {7}\nb = a", "a |= {k}", "w * len(b) + sum(b)"),
+    Held("two_names_of_a_list", "a = [w]\nb = a", "a += [y]", "w * len(b) + sum(b)"),
+    Held("two_names", "d = {}\ne = d", "d[k % 2] = y", "len(e) * w + sum(e.values())"),
+    Held("two_names_of_a_set", "a = set()\nb = a", "a.add(k % 3)", "w * len(b) + sum(b)"),
+    Held(
+        "a_copy", "d = {1: w}\ne = d.copy()", "e = d.copy()\nd[k] = y\ne[9] = w", "len(e) * w + 3.0 * sum(d.values())"
+    ),
+    Held("one_arm", "d = {}\nn = w", "if y > 1.0:\n    d[k] = y\nelse:\n    n = n + len(d)", "n + sum(d.values()) * w"),
+    Held(
+        "in_a_tuple", "p = ({}, w)", "d, r = p\nd = dict(d)\nd[k % 2] = y\np = (d, r + y)", "p[1] + sum(p[0].values())"
+    ),
+    Held(
+        "by_a_function", "put = lambda t, key, x: {**t, key: x}\nd = {}", "d = put(d, k % 2, y)", "sum(d.values()) * w"
+    ),
+    Held("tuples", "d = {0: (w, 1)}", "a, n = d[0]\nd[0] = (a * 0.5 + y, n + 1)\nd[k] = (y, k)", "d[0][0] * d[0][1]"),
+    Held(
+        "vectors",
+        "d = {0: jnp.ones(3) * w}",
+        "d[k % 3] = jnp.tanh(d[0] + y)",
+        "jnp.sum(d[0]) + jnp.sum(d.get(1, d[0]))",
+    ),
+    Held("equal", "d = {}\ne = {}\nn = w", "d[k % 2] = k\ne[k % 2] = k\nif d == e:\n    n = n + y", "n"),
+    Held(
+        "last",
+        "d = {0: w}",
+        "d[k] = y\nif k > 1:\n    key, x = d.popitem()\n    y = y + 0.1 * key * x",
+        "sum(d.values()) * w",
+    ),
+    Held("lists", "d = {}", "d[k % 3] = [y, w]", "sum(x[0] for x in d.values()) + w"),
+    Held("largest", "d = {0: w}", "d[k % 3] = y", "max(d.values()) + max(d, key=d.get) + sorted(d)[-1]"),
+    Held(
+        "common",
+        "c = collections.Counter()",
+        "c[k % 3] += 2\nc.update([k % 2, 1])",
+        "w * c[0] + c[5] + sum(c.values())",
+    ),
+)
+
+
+@pytest.mark.parametrize("backend", ["llvm", *(pytest.param(b, marks=LONG) for b in ("interpret", "xla"))])
+@pytest.mark.parametrize("held", HELD, ids=lambda x: x.name)
+def test_where_a_container_is_held(held: Held, backend: str) -> None:
+    f = program(held.name, held.setup, held.turn, held.result).load("computed")
+    grads = backend != "llvm"  # which leaves them to XLA
+    check_equivalence(f, BATCH, (jnp.float32(1.1),), grads=grads, backends=(backend,), jit=False, tolerance=2e-5)
 
 
 # ---- failures
