@@ -166,7 +166,7 @@ class Watch:
             made = before(tracing, *args)
             self.seconds += time.process_time() - begin
             self.runs += len(made[0])
-            self.steps += sum(len(run.steps) for run in made[0] if run is not None)
+            self.steps += sum(len(run.log.sites) for run in made[0] if run is not None)
             return made
 
         setattr(Tracing, "runs", watched)  # noqa: B010

@@ -208,7 +208,7 @@ class _Call:
         """A call whose examples are traced for it alone."""
         assert self.asked is not None
         rows, failures = self.tracing.rows(_values(self.asked.bound), self.free)
-        return self.prepared(self.tracing.structure.function(), rows, failures)
+        return self.prepared(self.tracing.structure.function(), Batch(Group(rows)), failures)
 
     # -- packed examples
 
@@ -242,7 +242,7 @@ class _Call:
         values = [tuple(x) for x in examples] if width > 1 else [(x,) for x in examples]
         rows, failures = self.tracing.rows(values, free)
         function = self.tracing.structure.function()
-        links, traces = _packed(function, rows, held, few)
+        links, traces = _linked(rows, held, few)
         every = links.absolute(traces.take(same.of), held, columns)
         made = links.with_values(every, [columns.arrays[o.name] for o in held.columns])
         batch = _planned(function, links.relative(made, held, columns))
@@ -372,7 +372,7 @@ class _Call:
                 values.append(list(seen[k][same.first]))
         rows, failures = self.tracing.rows(list(zip(*values, strict=True)), self.free)
         function = self.tracing.structure.function()
-        _, traces = _packed(function, rows, origins, few)
+        _, traces = _linked(rows, origins, few)
         batch = _planned(function, traces.take(same.of))
         return Kept(self.free, self.outline.decided, function, batch, same.failures(failures))
 
@@ -405,12 +405,10 @@ def keep_plan(over: Over, group: Group, kept: Kept, planner: Any) -> None:
         group.keep_plan(over, plan)
 
 
-def _packed(function: Any, rows: Sequence[Any], origins: Origins, columns: Columns | None) -> tuple[Links, Columns]:
-    """Rows of traces as columns, which count the rows of `columns` that they read from those of their example on."""
-    packed: Batch = function.pack(rows)
-    held = packed.group().columns
-    links = Links.find(held.schema)
-    return links, links.relative(held, origins, columns)
+def _linked(rows: Columns, origins: Origins, columns: Columns | None) -> tuple[Links, Columns]:
+    """Rows of traces that count the rows of `columns` that they read from those of their example on."""
+    links = Links.find(rows.schema)
+    return links, links.relative(rows, origins, columns)
 
 
 def _planned(function: Any, traces: Columns) -> Batch:

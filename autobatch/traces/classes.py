@@ -1,7 +1,7 @@
-"""Steps of all runs that are the same operation from the same place: classes, and what each of their operands is.
+"""Operations of all runs that are the same one from the same place: classes, and what each of their operands is.
 
-    h = p["W"] * h + x      Step(mul, line 3, (Shared(0), Known(0.0)))   example 0, the first turn
-                            Step(mul, line 3, (Shared(0), Out(1)))       the second
+    h = p["W"] * h + x      site 2: mul, line 3, words FIXED, number 0.0      example 0, the first turn
+                            site 2: mul, line 3, words FIXED, result 1        the second
       ->   class 0: mul, operands: Shared(0); a value: of class 1, or a number
 
 What is known of a class only grows: a batch that shows more makes another program, a batch that shows less does not.
@@ -15,25 +15,27 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.runtime.columns import ranges
 from autobatch.traces.copying import rebuilt
-from autobatch.traces.record import (
+from autobatch.traces.log import (
+    FIXED,
+    GIVEN,
     NO_PLACE,
-    Given,
+    NUMBERS,
+    OUTS,
+    Fixed,
     Items,
     Kind,
-    Known,
+    Kinds,
     Leaf,
-    Operand,
-    Out,
     Place,
-    Rows,
     Run,
     Shared,
-    Step,
     Uniform,
+    value_of,
 )
 
-_FIXED = (Shared, Uniform)
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 RESULT = "result"
 WORD: tuple[tuple[int, ...], Any] = ((), "word")
 LIST: tuple[tuple[int, ...], Any] = ((), "list")
@@ -43,12 +45,13 @@ LIST: tuple[tuple[int, ...], Any] = ((), "list")
 @dataclass
 class Slot:
     """An operand of a class. `fixed`: the shared value that it always is. Else `numbers`: it has been a number that is
-    known, `same`: always this one; `producers`: it has been results of these classes."""
+    known, `same`: always this one, which has been `word`; `producers`: it has been results of these classes."""
 
     type: tuple[tuple[int, ...], Any]
     fixed: Shared | Uniform | None = None
     numbers: bool = False
     same: Any = None
+    word: int = 0
     producers: dict[tuple[int, int], None] = field(default_factory=dict)
 
     @property
@@ -60,12 +63,12 @@ class Slot:
         """Is it always a number of the example?"""
         return self.fixed is None and not self.producers and not self.is_constant
 
-    def see_number(self, value: Any) -> bool:
+    def see_number(self, value: Any, word: int) -> bool:
         """Meet a number; does that make the class another one?"""
         if not self.numbers:
             self.numbers = True
             if not self.producers:
-                self.same = value
+                self.same, self.word = value, word
             return True
         if self.same is not None and not equal_numbers(self.same, value):
             self.same = None
@@ -116,101 +119,171 @@ class OpClass:
 
 @dataclass
 class Instances:
-    """The steps of a batch that are needed, those of each example behind one another: `classes[k]` is the class of step
-    `k`, `operands[k]` what it reads, with the numbers of steps in this batch."""
+    """The operations of a batch that are needed, those of each example in order, then what the examples return:
+    `classes[k]` is the class of instance `k`, `run[k]` its example. What they read are *entries*, sorted by instance:
+    entry `e` is an operand of instance `owner[e]`, the one with the number `slot[e]` among the slots of all classes.
+    It is result `out[e]` of instance `producer[e]`, or (-1) the number `word[e]`; of a list there is an entry for each
+    `element`. `roots[i]`: what example i returns."""
 
-    classes: np.ndarray
-    operands: list[tuple[Operand, ...]]
-    roots: list[int]
+    classes: Ints
+    run: Ints
+    owner: Ints
+    slot: Ints
+    producer: Ints
+    out: Ints
+    word: Ints
+    element: np.ndarray[Any, np.dtype[np.bool_]]
+    roots: Ints
+    numbers: Sequence[Any]
+    own: Sequence[Sequence[Any]]
     new: set[int] = field(default_factory=set)
     """The runs that showed what no run before them did."""
     edges: Any = None
-    """Who reads what, once `compounds` has found out."""
+    """Who reads what, and the row that each instance is in, once `compounds` has found out."""
+    rows: Any = None
+
+    def value(self, entry: int) -> Any:
+        """The number that an entry is, which lies in no column."""
+        return value_of(int(self.word[entry]), self.numbers, self.own[self.run[self.owner[entry]]])
+
+
+@dataclass
+class _Results:
+    """What runs return, as instances behind those of the batch; a list of entries for each part of `Instances`."""
+
+    count: int
+    classes: list[int] = field(default_factory=list)
+    run: list[int] = field(default_factory=list)
+    entries: list[tuple[int, int, int, int, int, bool]] = field(default_factory=list)
 
 
 class Classes:
-    """The classes of one function."""
+    """The classes of one function. `slots`: those of all classes, behind one another; `first[c]`: where those of class
+    `c` begin, `first_out[c]`: where its results do, counted likewise."""
 
     def __init__(self) -> None:
         self.all: list[OpClass] = []
         self.version = 0
+        self.slots: list[Slot] = []
+        self.first: list[int] = []
+        self.first_out: list[int] = [0]
         self._by_key: dict[Hashable, OpClass] = {}
-        self._of_steps: dict[Hashable, OpClass] = {}
+        self._of_site = np.zeros(0, np.int64)
+        self._seen = -1
+        self._pairs = np.zeros(0, np.int64)
 
-    def add(self, runs: Sequence[Run]) -> Instances:
+    def add(self, runs: Sequence[Run], kinds: Kinds) -> Instances:
         """The runs of a batch as instances of classes."""
-        numbers: list[int] = []
-        operands: list[tuple[Operand, ...]] = []
-        roots: list[int] = []
-        shown: set[int] = set()
-        for number, run in enumerate(runs):
-            known = self.version
-            new: dict[int, int] = {}
-            for k in _needed(run):
-                step = run.steps[k]
-                moved = tuple(_moved(x, new) for x in step.operands)
-                new[k] = len(numbers)
-                self._append(numbers, operands, self._class_of(step), moved)
-            leaves = [_moved(x, new) for x in run.leaves]
-            roots.append(self._result(run, run.result, leaves, numbers, operands))
-            if self.version != known:
-                shown.add(number)
-        found = Instances(np.array(numbers, np.int64), operands, roots, shown)
+        known = self.version
+        found = self._instances(runs, kinds)
         self._see(found)
-        self._find_uniform()
+        if self.version != known:
+            self._find_uniform()
         return found
 
-    def _append(
-        self, numbers: list[int], operands: list[tuple[Operand, ...]], of: OpClass, moved: tuple[Operand, ...]
-    ) -> None:
-        numbers.append(of.number)
-        operands.append(moved)
-
-    def _class_of(self, step: Step) -> OpClass:
-        key = step.kind, step.place, step.types, *[x if type(x) in _FIXED else None for x in step.operands]
-        found = self._of_steps.get(key)
-        if found is None:
-            pairs = zip(step.operands, step.types, strict=True)
-            slots = tuple(x if isinstance(x, (Shared, Uniform)) else t for x, t in pairs)
-            found = self._get((step.kind, step.place, slots), step.kind, step.place, slots, step.types)
-            self._of_steps[key] = found
+    def _instances(self, runs: Sequence[Run], kinds: Kinds) -> Instances:
+        count = np.array([len(r.log.sites) for r in runs], np.int64)
+        begin = np.cumsum(count) - count
+        site = _joined([r.log.sites for r in runs])
+        word = _joined([r.log.words for r in runs])
+        arity = np.array([len(s.types) for s in kinds.sites], np.int64)[site]
+        owner = np.repeat(np.arange(len(site)), arity)
+        run = np.repeat(np.arange(len(runs)), count)
+        producer = np.where(word >= 0, (word >> OUTS) + begin[run[owner]], -1)
+        leaves = [x + (int(b) << OUTS) for r, b in zip(runs, begin, strict=True) for x, _ in r.leaves
+                  if isinstance(x, int) and x >= 0]  # fmt: skip
+        place = np.arange(len(owner)) - np.repeat(np.cumsum(arity) - arity, arity)
+        alive = _needed(np.array(leaves, np.int64) >> OUTS, producer, owner, arity)
+        new_class = len(self.all)
+        classes = self._classes_of(site[alive], kinds)
+        moved = np.cumsum(alive) - 1
+        kept = alive[owner]
+        owner, producer, word, place = owner[kept], producer[kept], word[kept], place[kept]
+        owner, producer = moved[owner], np.where(producer >= 0, moved[producer], -1)
+        run = run[alive]
+        results = _Results(len(classes))
+        roots = [
+            self._result(r, n, r.result, moved[b:], results) for n, (r, b) in enumerate(zip(runs, begin, strict=True))
+        ]
+        first = np.array(self.first, np.int64)
+        slot = first[classes][owner] + place
+        out = np.where(word >= 0, word & (1 << OUTS) - 1, 0)
+        more = np.array(results.entries, np.int64).reshape(-1, 6).T
+        found = Instances(
+            np.concatenate([classes, np.array(results.classes, np.int64)]),
+            np.concatenate([run, np.array(results.run, np.int64)]),
+            np.concatenate([owner, more[0]]),
+            np.concatenate([slot, more[1]]),
+            np.concatenate([producer, more[2]]),
+            np.concatenate([out, more[3]]),
+            np.concatenate([word, more[4]]),
+            np.concatenate([np.zeros(len(word), bool), more[5].astype(bool)]),
+            np.array(roots, np.int64),
+            kinds.numbers,
+            [r.log.own for r in runs],
+        )
+        if len(self.all) > new_class:
+            first_of = np.full(len(self.all), len(found.classes))
+            np.minimum.at(first_of, found.classes, np.arange(len(found.classes)))
+            found.new.update(found.run[first_of[new_class:]].tolist())
         return found
 
-    def _result(
-        self, run: Run, result: Any, leaves: Sequence[Operand], numbers: list[int], operands: list[tuple[Any, ...]]
-    ) -> int:
-        """The step that a result is, or an element of a list in it; behind those of its elements."""
-        found: list[Any] = []
+    def _classes_of(self, site: Ints, kinds: Kinds) -> Ints:
+        if len(self._of_site) < len(kinds.sites):
+            self._of_site = np.append(self._of_site, np.full(len(kinds.sites) - len(self._of_site), -1))
+        classes = self._of_site[site]
+        for k in np.unique(site[classes < 0]).tolist():
+            s = kinds.sites[k]
+            slots = tuple(t if f is None else f for f, t in zip(s.fixed, s.types, strict=True))
+            self._of_site[k] = self._get((s.kind, s.place, slots), s.kind, s.place, slots, s.types).number
+        found: Ints = self._of_site[site]
+        return found
+
+    def _result(self, run: Run, number: int, result: Any, moved: Ints, results: _Results) -> int:
+        """The instance that a result is, or an element of a list in it; behind those of its elements. `moved`: the
+        instances of the run's steps."""
+        found: list[list[tuple[int, int, int, bool]]] = []
+        fixed: list[Any] = []
         types: list[Any] = []
 
-        def put(x: Any, type: Any) -> int:
-            found.append(x)
+        def put(entries: list[tuple[int, int, int, bool]], type: Any, of: Any = None) -> int:
+            found.append(entries)
             types.append(type)
+            fixed.append(type if of is None else of)
             return len(found) - 1
+
+        def leaf(x: Fixed | int, type: Any) -> int:
+            if not isinstance(x, int):
+                return put([(-1, 0, FIXED, False)], type, x)
+            if x < 0:
+                return put([(-1, 0, x, False)], type)
+            return put([(int(moved[x >> OUTS]), x & (1 << OUTS) - 1, x, False)], type)
 
         def template(x: Any) -> Any:
             match x:
                 case Leaf(number=k):
-                    return Leaf(put(leaves[k], _type_of(run.leaves[k], run)))
+                    return Leaf(leaf(*run.leaves[k]))
                 case Items(elements=elements):
-                    steps = [self._result(run, e, leaves, numbers, operands) for e in elements]
-                    return Items(number=put(Rows(tuple(steps)), LIST))
+                    steps = [self._result(run, number, e, moved, results) for e in elements]
+                    return Items(number=put([(step, 0, 0, True) for step in steps], LIST))
                 case str():
-                    return Leaf(put(Known(x), WORD))
+                    return Leaf(put([(-1, 0, run.log.owned(x), False)], WORD))
                 case tuple():
-                    parts = [template(y) for y in x]
-                    return rebuilt(x, parts)
+                    return rebuilt(x, [template(y) for y in x])
                 case dict():
                     return {k: template(y) for k, y in x.items()}
                 case _:
                     return x
 
         structure = template(result)
-        slots = tuple(x if isinstance(x, (Shared, Uniform)) else t for x, t in zip(found, types, strict=True))
-        of = self._get((RESULT, shape_of(structure), slots), None, NO_PLACE, slots, types)
+        of = self._get((RESULT, shape_of(structure), tuple(fixed)), None, NO_PLACE, fixed, types)
         of.structure = structure
-        self._append(numbers, operands, of, tuple(found))
-        return len(numbers) - 1
+        made = results.count + len(results.classes)
+        results.classes.append(of.number)
+        results.run.append(number)
+        base = self.first[of.number]
+        results.entries += [(made, base + j, *entry) for j, entries in enumerate(found) for entry in entries]
+        return made
 
     def _get(
         self, key: Hashable, kind: Kind | None, place: Place, slots: Sequence[Any], types: Sequence[Any]
@@ -220,30 +293,39 @@ class Classes:
             made = [Slot(t, s if isinstance(s, (Shared, Uniform)) else None) for s, t in zip(slots, types, strict=True)]
             found = self._by_key[key] = OpClass(len(self.all), kind, place, made)
             self.all.append(found)
+            self.first.append(len(self.slots))
+            self.first_out.append(self.first_out[-1] + (1 if kind is None else len(kind.outs)))
+            self.slots += made
             self.version += 1
         return found
 
     def _see(self, found: Instances) -> None:
-        """Meet the operands of all instances."""
-        run = 0
-        for k, (number, operands) in enumerate(zip(found.classes.tolist(), found.operands, strict=True)):
-            for slot, x in zip(self.all[number].slots, operands, strict=True):
-                if self._meet(slot, x, found):
-                    found.new.add(run)
-                    self.version += 1
-            run += k == found.roots[run]
+        """Meet the operands of all instances: those alone are looked at that may be new."""
+        read = np.flatnonzero(found.producer >= 0)
+        pairs = self.pairs(found, read)
+        for e in read[_firsts_of_new(pairs, self._pairs)].tolist():
+            k = int(found.producer[e])
+            self._met(found, e, self.slots[found.slot[e]].see((int(found.classes[k]), int(found.out[e]))))
+        self._pairs = np.union1d(self._pairs, pairs)
+        closed = np.array([s.fixed is not None or (s.numbers and s.same is None) for s in self.slots], np.bool_)
+        words = np.array([s.word for s in self.slots], np.int64)
+        number = np.flatnonzero((found.producer < 0) & (found.word != FIXED) & ~closed[found.slot])
+        number = number[(found.word[number] != words[found.slot[number]]) | (found.word[number] < -1 - NUMBERS)]
+        for e in number.tolist():
+            slot, word = self.slots[found.slot[e]], int(found.word[e])
+            if slot.numbers and slot.same is None:
+                continue
+            self._met(found, e, slot.see_given() if is_given(word) else slot.see_number(found.value(e), word))
 
-    def _meet(self, slot: Slot, x: Any, found: Instances) -> bool:
-        """Meet one operand; is it of a kind that was not met before?"""
-        if isinstance(x, Out):
-            return slot.see((int(found.classes[x.step]), x.number))
-        if isinstance(x, Known):
-            return slot.see_number(x.value)
-        if isinstance(x, Given):
-            return slot.see_given()
-        if isinstance(x, Rows):
-            return sum(slot.see((int(found.classes[step]), 0)) for step in x.steps) > 0
-        return False
+    def _met(self, found: Instances, entry: int, is_new: bool) -> None:
+        if is_new:
+            found.new.add(int(found.run[found.owner[entry]]))
+            self.version += 1
+
+    def pairs(self, found: Instances, read: Ints) -> Ints:
+        """Which result of which class entries read, and as which operand: as one number."""
+        result = np.array(self.first_out, np.int64)[found.classes[found.producer[read]]] + found.out[read]
+        return found.slot[read] << 31 | result
 
     def _find_uniform(self) -> None:
         """Mark classes that compute the same for all examples."""
@@ -277,29 +359,36 @@ def shape_of(structure: Any) -> Any:
     return structure
 
 
-def _needed(run: Run) -> list[int]:
-    """The steps that the result depends on, in order."""
-    needed = set[int]()
-    waiting = [x.step for x in run.leaves if isinstance(x, Out)]
-    while waiting:
-        k = waiting.pop()
-        if k not in needed:
-            needed.add(k)
-            waiting += [x.step for x in run.steps[k].operands if isinstance(x, Out)]
-    return sorted(needed)
+def _joined(parts: Sequence[Any]) -> Ints:
+    return np.concatenate([np.zeros(0, np.int64), *(np.frombuffer(p, np.int64) for p in parts if len(p))])
 
 
-def _moved(x: Operand, new: dict[int, int]) -> Operand:
-    return Out(new[x.step], x.number) if isinstance(x, Out) else x
+def _needed(leaves: Ints, producer: Ints, owner: Ints, arity: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which steps the results depend on: those that nobody reads are left out, then what they alone have read."""
+    readers = np.bincount(producer[producer >= 0], minlength=len(arity))
+    readers[leaves] += 1
+    alive = np.ones(len(arity), np.bool_)
+    dead = np.flatnonzero(readers == 0)
+    first = np.cumsum(arity) - arity
+    while len(dead):
+        alive[dead] = False
+        read = producer[ranges(first[dead], arity[dead])]
+        read = read[read >= 0]
+        np.subtract.at(readers, read, 1)
+        dead = np.unique(read[readers[read] == 0])
+    return alive
 
 
-def _type_of(x: Operand, run: Run) -> Any:
-    if isinstance(x, Out):
-        of = run.steps[x.step].kind.outs[x.number]
-        return of.shape, of.dtype
-    if isinstance(x, Given):
-        return x.shape, x.dtype
-    if isinstance(x, Known):
-        held = np.asarray(x.value)
-        return held.shape, held.dtype
-    return x
+def _firsts_of_new(values: Ints, known: Ints) -> Ints:
+    """Where values first stand that are not known."""
+    distinct = np.unique(values)
+    new = np.setdiff1d(distinct, known, assume_unique=True)
+    if not len(new):
+        return np.zeros(0, np.int64)
+    at = np.flatnonzero(np.isin(values, new))
+    return np.sort(at[np.unique(values[at], return_index=True)[1]])
+
+
+def is_given(word: int) -> bool:
+    """Is it a number of the example that lies in a column?"""
+    return word < GIVEN // 2

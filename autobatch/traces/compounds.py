@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from autobatch.traces.classes import Classes, Instances
-from autobatch.traces.record import Out
 
 Edge = tuple[int, int, int, int]
 """The class of a producer, which of its results, the class of a consumer, which of its operands."""
@@ -49,19 +48,37 @@ class _Edges:
 
     @classmethod
     def _of(cls, classes: Classes, found: Instances) -> _Edges:
-        numbers: dict[Edge, int] = {}
-        rows: list[tuple[int, int, int]] = []
-        of = found.classes.tolist()
-        uniform = [c.uniform for c in classes.all]
-        for k, operands in enumerate(found.operands):
-            if uniform[of[k]]:
-                continue
-            for j, x in enumerate(operands):
-                if isinstance(x, Out) and not uniform[of[x.step]]:
-                    key = (of[x.step], x.number, of[k], j)
-                    rows.append((x.step, k, numbers.setdefault(key, len(numbers))))
-        table = np.array(rows, np.int64).reshape(-1, 3)
-        return cls(table[:, 0], table[:, 1], table[:, 2], list(numbers))
+        uniform = np.array([c.uniform for c in classes.all], np.bool_)[found.classes]
+        read = np.flatnonzero((found.producer >= 0) & ~found.element)
+        producer, consumer = found.producer[read], found.owner[read]
+        varies = ~(uniform[producer] | uniform[consumer])
+        read, producer, consumer = read[varies], producer[varies], consumer[varies]
+        distinct, edge = _numbered(classes.pairs(found, read))
+        first = np.full(len(distinct), len(read))
+        np.minimum.at(first, edge, np.arange(len(read)))
+        of = zip(
+            found.classes[producer[first]].tolist(),
+            found.out[read[first]].tolist(),
+            found.classes[consumer[first]].tolist(),
+            (found.slot[read[first]] - np.array(classes.first, np.int64)[found.classes[consumer[first]]]).tolist(),
+            strict=True,
+        )
+        return cls(producer, consumer, edge, list(of))
+
+    def by_class(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:
+        """The producers and consumers of each class of edges."""
+        if not self.classes:
+            return []
+        order = np.argsort(self.edge.astype(np.int16 if len(self.classes) < 2**15 else np.int64), kind="stable")
+        bounds = np.cumsum(np.bincount(self.edge, minlength=len(self.classes)))[:-1]
+        producer, consumer = np.split(self.producer[order], bounds), np.split(self.consumer[order], bounds)
+        return list(zip(producer, consumer, strict=True))
+
+
+def _numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct ones of numbers of which there are few, in order, and which of them each one is."""
+    distinct = np.unique(values)
+    return distinct, np.searchsorted(distinct, values)
 
 
 class Compounds:
@@ -76,6 +93,8 @@ class Compounds:
         self.inner: set[Edge] = set()
         self.of_class: dict[int, Compound] = {}
         self.all: list[Compound] = []
+        self._trees: dict[int, list[tuple[Edge, bool]]] = {}
+        self._version = -1
 
     @property
     def state(self) -> Any:
@@ -83,21 +102,75 @@ class Compounds:
         return tuple((c.members, tuple(c.outs)) for c in self.all), frozenset(self.inner)
 
     def rows_of(self, classes: Classes, found: Instances) -> np.ndarray:
-        """The row that each step of a batch is in, by a number of this batch; -1 for what is the same for all."""
-        edges = _Edges.of(classes, found)
-        group = np.arange(len(found.classes))
-        for number, edge in enumerate(edges.classes):
-            if edge in self.inner:
-                at = edges.edge == number
-                group = _united(group, edges.producer[at], edges.consumer[at])
-        uniform = np.array([c.uniform for c in classes.all])
-        group[uniform[found.classes]] = -1
-        return group
+        """The row that each instance of a batch is in, by a number of this batch; -1 for what is the same for all."""
+        if found.rows is None:
+            edges = _Edges.of(classes, found)
+            group = np.arange(len(found.classes))
+            for edge, (producer, consumer) in zip(edges.classes, edges.by_class(), strict=True):
+                if edge in self.inner:
+                    group = _united(group, producer, consumer)
+            uniform = np.array([c.uniform for c in classes.all], np.bool_)
+            group[uniform[found.classes]] = -1
+            found.rows = group
+        made: np.ndarray = found.rows
+        return made
+
+    def _holds(self, classes: Classes, found: Instances, edges: _Edges) -> bool:
+        """Are the compounds that are known those of a batch, too? Its rows are known then."""
+        if self._version != classes.version:
+            return False
+        is_inner = [e in self.inner for e in edges.classes]
+        if any(not inner and e not in self.outer for e, inner in zip(edges.classes, is_inner, strict=True)):
+            return False
+        parts = dict(zip(edges.classes, edges.by_class(), strict=True))
+        group = np.full(len(found.classes), -1)
+        order = np.argsort(found.classes.astype(np.int16 if len(classes.all) < 2**15 else np.int64), kind="stable")
+        count = np.bincount(found.classes, minlength=len(classes.all))
+        bounds = np.cumsum(count)
+        for compound in self.all:
+            first = compound.members[0]
+            mine = order[bounds[first] - count[first] : bounds[first]]
+            group[mine] = mine
+            for edge, forward in self._tree(compound):
+                known, new = parts.get(edge, (mine[:0], mine[:0]))[:: 1 if forward else -1]
+                group[new] = group[known]
+            if any(count[k] != len(mine) for k in compound.members):
+                return False
+        inside = group[edges.producer] == group[edges.consumer]
+        uniform = np.array([c.uniform for c in classes.all], np.bool_)[found.classes]
+        if np.any(inside != np.array(is_inner, np.bool_)[edges.edge]) or np.any((group < 0) != uniform):
+            return False
+        last = np.zeros(len(group) + 1, np.int64)
+        last[group] = np.arange(len(group))  # the last one stays
+        early = ~inside & (edges.consumer < last[group[edges.producer]])
+        key = np.sort(group[~uniform] * len(classes.all) + found.classes[~uniform])
+        if np.any(early) or np.any(key[1:] == key[:-1]):
+            return False
+        found.rows = group
+        return True
+
+    def _tree(self, compound: Compound) -> Sequence[tuple[Edge, bool]]:
+        """Edges that lead from the first member of a compound to all others, and whether to a consumer each."""
+        if compound.number not in self._trees:
+            members, made, reached = set(compound.members), list[tuple[Edge, bool]](), {compound.members[0]}
+            inner = sorted(e for e in self.inner if e[0] in members and e[2] in members)
+            while True:
+                edge = next((e for e in inner if (e[0] in reached) != (e[2] in reached)), None)
+                if edge is None:
+                    break
+                made.append((edge, edge[0] in reached))
+                reached |= {edge[0], edge[2]}
+            self._trees[compound.number] = made
+        return self._trees[compound.number]
 
     def add(self, classes: Classes, found: Instances) -> None:
         """Learn from a batch which classes belong together. Compounds only become smaller: what once was not together,
         or not read within, never is."""
         edges = _Edges.of(classes, found)
+        if self._holds(classes, found, edges):
+            return
+        self._trees.clear()
+        self._version = classes.version
         group = np.arange(len(found.classes))
         joined: set[Edge] = set()
         seen = set(found.classes.tolist())

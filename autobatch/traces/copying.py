@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from autobatch.traces.record import Given
+from autobatch.traces.log import Given
 
 ATOMS = (str, bytes, int, type(None), enum.Enum, type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType,
          types.MethodType, range, slice, np.random.Generator)  # fmt: skip

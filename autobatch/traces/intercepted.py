@@ -103,8 +103,18 @@ def _noting() -> frozenset[int]:
 @contextmanager
 def noted(notes: Notes) -> Iterator[None]:
     """Let calls of this thread be noted."""
-    global _depth
     before, _local.notes = _local.notes, notes
+    try:
+        with found():
+            yield
+    finally:
+        _local.notes = before
+
+
+@contextmanager
+def found() -> Iterator[None]:
+    """Let modules of JAX hold the functions that note: for many runs, it is done once."""
+    global _depth
     with _lock:
         _depth += 1
         if _depth == 1:
@@ -113,7 +123,6 @@ def noted(notes: Notes) -> Iterator[None]:
     try:
         yield
     finally:
-        _local.notes = before
         with _lock:
             _depth -= 1
             if _depth == 0:

@@ -24,8 +24,8 @@ from autobatch.runtime.columns import Columns, columns_of, host_dtype
 from autobatch.runtime.libraries import is_sparse_class
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.unpack import Numbers, unpack
-from autobatch.traces.record import Given
-from autobatch.traces.source import ROW, SOURCE
+from autobatch.traces.log import Given
+from autobatch.traces.rows import ROW, SOURCE
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +27,10 @@ from autobatch.source import NOWHERE, Span
 from autobatch.traces.copying import Copier, rebuilt
 from autobatch.traces.free import Free
 from autobatch.traces.intercepted import noted, noting_of
-from autobatch.traces.record import Given, Items, Kinds, Known, Leaf, Run, Shared, UserCode, record
-from autobatch.traces.symbols import Recording, Symbol, TooLongError
+from autobatch.traces.log import Given, Items, Kinds, Leaf, Log, Run, Shared, TooLongError
+from autobatch.traces.record import UserCode, record
+from autobatch.traces.symbols import Recording, Symbol
+from autobatch.traces.templates import type_of
 
 PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 
@@ -90,7 +93,7 @@ class Outline:
             return replace(form, value=form_of[id(form)])
 
         made = replace(bound, forms={n: emptied(f) for n, f in bound.forms.items()}, slots=())
-        shared = tuple(replace(Given.of(x), value=None) for x in sharing.leaves)
+        shared = tuple(_emptied(Given.of(x)) for x in sharing.leaves)
         decided = tuple(_decided(x) for x in sharing.leaves)
         key = bound.key, tuple(sharing.keys), tuple(sharing.types)
         return cls(name, function, made, shared, decided, key), sharing.leaves
@@ -125,16 +128,16 @@ class Outline:
         """A run with symbols of our own."""
 
         def symbol(x: Any) -> Symbol:
-            given = x if isinstance(x, Given) else Given.of(x)
-            return recording.symbol(given, given)
+            return recording.symbol(x if isinstance(x, Given) else Given.of(x))
 
         copies = Copier(symbol).copy(list(values))
-        args, kwargs = self._filled([recording.symbol(t, Shared(k)) for k, t in enumerate(self.shared)], copies)
+        shared = [recording.shared(type_of(t.shape, t.dtype, t.weak), Shared(k)) for k, t in enumerate(self.shared)]
+        args, kwargs = self._filled(shared, copies)
         leaves: list[Any] = []
         with plainly(), noted(recording):
             structure = _flat(self.function(*args, **kwargs), leaves)
-        found = [x._operand if isinstance(x, Symbol) else Known(x) for x in leaves]
-        return Run(recording.steps, found, structure)
+        found = [recording.leaf(x) for x in leaves]
+        return Run(recording, found, structure)
 
     def _filled(self, symbols: Sequence[Any], copies: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one example."""
@@ -163,7 +166,11 @@ class Outline:
             return leaves, _flat(self.function(*args, **kwargs), leaves)
 
         with plainly():
-            return record(run, self.shared, numbers, hidden, user_code(), kinds)
+            return record(run, self.shared, numbers, hidden, user_code(), Log(kinds, sys.maxsize))
+
+
+def _emptied(given: Given) -> Given:
+    return Given(given.shape, given.dtype, given.weak)
 
 
 def _decided(leaf: Any) -> Any:

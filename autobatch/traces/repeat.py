@@ -8,7 +8,7 @@ from collections.abc import Callable
 from autobatch.errors import UnsupportedError
 from autobatch.source import NOWHERE, Span
 from autobatch.traces.classes import equal_numbers
-from autobatch.traces.record import Given, Known, Operand, Out, Place, Run, Step
+from autobatch.traces.log import OWN, Fixed, Given, Log, Place, Run
 
 
 def check(name: str, first: Run, again: Callable[[], Run]) -> None:
@@ -17,12 +17,31 @@ def check(name: str, first: Run, again: Callable[[], Run]) -> None:
         second = again()
     except Exception as error:
         raise _differs(name, f"the second time it raised {type(error).__name__}: {error}", NOWHERE) from error
-    for a, b in itertools.zip_longest(first.steps, second.steps):
-        if a is None or b is None or not _same_step(a, b):
-            raise _differs(name, "the second time it did something else here", span_of_place((a or b).place))
+    step = _first_difference(first.log, second.log)
+    if step is not None:
+        log = first.log if step < len(first.log.sites) else second.log
+        place = log.kinds.sites[log.sites[step]].place
+        raise _differs(name, "the second time it did something else here", span_of_place(place))
     same = len(first.leaves) == len(second.leaves) and first.result == second.result
-    if not same or not all(map(_same, first.leaves, second.leaves)):
+    if not same or not all(
+        _same(a, first.log, b, second.log) for (a, _), (b, _) in zip(first.leaves, second.leaves, strict=True)
+    ):
         raise _differs(name, "the second time it returned something else", NOWHERE)
+
+
+def _first_difference(first: Log, second: Log) -> int | None:
+    """The first operation that two runs do not have in common."""
+    if first.sites == second.sites and first.words == second.words and not first.own and not second.own:
+        return None
+    at = 0
+    for step, (a, b) in enumerate(itertools.zip_longest(first.sites, second.sites)):
+        if a != b:
+            return step
+        end = at + len(first.kinds.sites[a].types)
+        if not all(_same(x, first, y, second) for x, y in zip(first.words[at:end], second.words[at:end], strict=True)):
+            return step
+        at = end
+    return None
 
 
 def _differs(name: str, how: str, span: Span) -> UnsupportedError:
@@ -44,17 +63,14 @@ def span_of_place(place: Place) -> Span:
     return Span(code.co_filename, line, column + 1, end, stop + 1)
 
 
-def _same_step(a: Step, b: Step) -> bool:
-    return a.kind is b.kind and a.place is b.place and all(map(_same, a.operands, b.operands))
+def _same(a: Fixed | int, first: Log, b: Fixed | int, second: Log) -> bool:
+    if not isinstance(a, int) or not isinstance(b, int) or not (_is_own(a) and _is_own(b)):
+        return a == b
+    x, y = first.own[a - OWN], second.own[b - OWN]
+    if isinstance(x, Given) or isinstance(y, Given):
+        return isinstance(x, Given) and isinstance(y, Given)
+    return equal_numbers(x, y)
 
 
-def _same(a: Operand, b: Operand) -> bool:
-    match a, b:
-        case Out(), Out():
-            return (a.step, a.number) == (b.step, b.number)
-        case Known(), Known():
-            return equal_numbers(a.value, b.value)
-        case Given(), Given():
-            return (a.source, a.row) == (b.source, b.row)
-        case _:
-            return a == b
+def _is_own(word: int) -> bool:
+    return OWN <= word < OWN // 2

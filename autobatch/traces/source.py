@@ -18,18 +18,16 @@ import linecache
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 
 from autobatch.runtime.foreseen import CALLS
-from autobatch.traces.classes import Classes, Instances, OpClass, Slot
+from autobatch.traces.classes import Classes, OpClass, Slot
 from autobatch.traces.compounds import Compound, Compounds
 from autobatch.traces.dispatch import Dispatch, Pool
-from autobatch.traces.record import Given, Items, Known, Leaf, Shared, Uniform, spread
-from autobatch.traces.record import Rows as Rows_
+from autobatch.traces.log import Items, Leaf, Shared, Uniform, spread
 
 _numbers = itertools.count()
 
@@ -355,93 +353,3 @@ def _computed(members: Sequence[Any], outs: Sequence[tuple[int, int]]) -> Callab
         return found[0] if len(found) == 1 else found
 
     return run
-
-
-# ---- examples
-
-
-def examples(classes: Classes, compounds: Compounds, source: Source, found: Instances) -> list[Row]:
-    """The rows of a batch, as one object for each example, its root."""
-    return Rows(classes, compounds, source).make(found, compounds.rows_of(classes, found))
-
-
-class Rows:
-    def __init__(self, classes: Classes, compounds: Compounds, source: Source) -> None:
-        self.classes, self.compounds, self.source = classes, compounds, source
-
-    def make(self, found: Instances, group: np.ndarray) -> list[Row]:
-        made: dict[int, Row] = {}
-        of, groups = found.classes.tolist(), group.tolist()
-
-        def row(g: int, c: int) -> Row:
-            if g not in made:
-                made[g] = self.source.rows[f"Compound{self.compounds.of_class[c].number}"]()
-            return made[g]
-
-        for k, operands in enumerate(found.operands):
-            if groups[k] < 0:
-                continue
-            c = self.classes.all[of[k]]
-            at = row(groups[k], c.number)
-            for j, (slot, x) in enumerate(zip(c.slots, operands, strict=True)):
-                self._put(at, c, j, slot, x, lambda step: row(groups[step], of[step]), of)
-        return [made[groups[k]] for k in found.roots]
-
-    def _put(
-        self, at: Row, c: OpClass, j: int, slot: Slot, x: Any, row: Callable[[int], Row], of: Sequence[int]
-    ) -> None:
-        if slot.fixed is not None or slot.is_constant:
-            return
-        if isinstance(x, Rows_):
-            if not slot.producers:
-                return
-            at.__dict__[f"l{c.number}_{j}"] = [row(step) for step in x.steps]
-            return
-        if slot.is_data:
-            put_number(at, f"k{c.number}_{j}", x, slot)
-            return
-        name = f"a{c.number}_{j}"
-        if isinstance(x, (Known, Given)):
-            number = at.__dict__[name] = self.source.rows[number_name(slot.type)]()
-            put_number(number, "value", x, slot)
-            return
-        producer, out = of[x.step], x.number
-        if self.classes.all[producer].uniform:
-            if len(slot.producers) > 1 or slot.numbers:
-                at.__dict__[name] = self.source.rows[f"Uniform{producer}_{out}"]()
-            return
-        if (producer, out, c.number, j) in self.compounds.inner:
-            return
-        compound = self.compounds.of_class[producer]
-        if self.source.pools.is_ambiguous(self.source.pools(c, j), compound):
-            picked = at.__dict__[name] = self.source.rows[f"Result{compound.number}_{compound.outs[producer, out]}"]()
-            picked.__dict__["of"] = row(x.step)
-        else:
-            at.__dict__[name] = row(x.step)
-
-
-SOURCE, ROW = "source_", "row_"
-"""What stands before the name of a field that is a number of the example, in those that say where it lies."""
-
-
-def put_number(at: Row, name: str, x: Known | Given, slot: Slot) -> None:
-    """A number as a field of a row, and where it lies: what lies in a column is zero here."""
-    lies = isinstance(x, Given) and x.source >= 0
-    at.__dict__[name] = _zero(*slot.type) if lies else held(x.value, slot)
-    if isinstance(slot.type[1], np.dtype) and slot.type[1].kind in "fcV":
-        at.__dict__[SOURCE + name] = x.source if isinstance(x, Given) else -1
-        at.__dict__[ROW + name] = x.row if isinstance(x, Given) else 0
-
-
-@cache
-def _zero(shape: tuple[int, ...], dtype: Any) -> Any:
-    made = np.zeros(shape, dtype)
-    return made if shape else made[()]
-
-
-def held(value: Any, slot: Slot) -> Any:
-    """A number as a field of a row."""
-    if isinstance(value, str):
-        return value
-    made = np.asarray(value, slot.type[1])
-    return made if made.shape else made[()]

@@ -6,18 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from autobatch.batch import Batch
 from autobatch.errors import ExampleError, Failure, PlanError, UnsupportedError
 from autobatch.groups import Group
 from autobatch.packing import pack_fresh
+from autobatch.runtime.columns import Columns
 from autobatch.traces.classes import Classes
 from autobatch.traces.compounds import Compounds
 from autobatch.traces.free import Free
+from autobatch.traces.intercepted import found as functions_found
+from autobatch.traces.log import Kinds, Run, TooLongError
 from autobatch.traces.outline import Outline, span_of
-from autobatch.traces.record import Kinds, Run
 from autobatch.traces.repeat import check, span_of_place
-from autobatch.traces.source import Row, Source, Writer, examples
-from autobatch.traces.symbols import ASKED, AskedError, TooLongError
+from autobatch.traces.rows import OtherTypesError, columns, examples
+from autobatch.traces.source import Row, Source, Writer
+from autobatch.traces.symbols import ASKED, AskedError
 
 Make = Callable[[Callable[..., Any]], Any]
 
@@ -33,6 +38,7 @@ class Structure:
         self.source: Source | None = None
         self._function: Any = None
         self._samples: list[Run] = []
+        self._schema: Any = None
 
     def function(self) -> Any:
         """The program, batched. It knows the types of all rows that there have been, so that a batch which shows less
@@ -40,29 +46,36 @@ class Structure:
         assert self.source is not None
         if self._function is None:
             self._function = self._make(self.source.main)
-            self._function.learn(pack_fresh(self._rows(self._samples)).schema)
+            failed = [self.source.failed()] if self.source.fails else []
+            self._schema = pack_fresh([*self._objects(self._samples), *failed]).schema
+            self._function.learn(self._schema)
         return self._function
 
-    def rows(self, runs: Sequence[Run | None]) -> list[Row]:
+    def rows(self, runs: Sequence[Run | None]) -> Columns:
         """Runs as rows of the program, which is made again where they show more than was known."""
         known = [r for r in runs if r is not None]
-        found = self.classes.add(known)
+        found = self.classes.add(known, self.kinds)
         self._samples += [known[k] for k in sorted(found.new)]
         self.compounds.add(self.classes, found)
-        self._roots.update(dict.fromkeys(found.classes[found.roots].tolist()))
-        fails = any(r is None for r in runs) or (self.source is not None and self.source.fails)
+        self._roots.update(dict.fromkeys(np.unique(found.classes[found.roots]).tolist()))
+        fails = len(known) < len(runs) or (self.source is not None and self.source.fails)
         state = (self.classes.version, tuple(self._roots), self.compounds.state, fails)
         if self.source is None or self._state != state:
             self.source = Writer(self.classes, self.compounds, list(self._roots), self.name, fails).write()
             self._state, self._function = state, None
-        made = iter(examples(self.classes, self.compounds, self.source, found))
-        return [self.source.failed() if r is None else next(made) for r in runs]
+        function = self.function()
+        try:
+            failed = [r is None for r in runs]
+            return columns(self.classes, self.compounds, self.source, found, self._schema, failed)
+        except OtherTypesError:  # strings, say
+            made = iter(examples(self.classes, self.compounds, self.source, found))
+            packed: Batch = function.pack([self.source.failed() if r is None else next(made) for r in runs])
+            return packed.group().columns
 
-    def _rows(self, runs: Sequence[Run]) -> list[Row]:
+    def _objects(self, runs: Sequence[Run]) -> list[Row]:
         """Runs that showed nothing new as rows."""
         assert self.source is not None
-        found = self.classes.add(runs)
-        return examples(self.classes, self.compounds, self.source, found)
+        return examples(self.classes, self.compounds, self.source, self.classes.add(runs, self.kinds))
 
 
 @dataclass(frozen=True)
@@ -76,13 +89,18 @@ class Tracing:
     masks: bool
     most: int
 
-    def rows(self, examples: Sequence[Sequence[Any]], free: Free) -> tuple[list[Row], tuple[Failure, ...]]:
-        """A row for each example, and the examples that failed. `examples[k]`: its values, for each batched leaf."""
+    def rows(self, examples: Sequence[Sequence[Any]], free: Free) -> tuple[Columns, tuple[Failure, ...]]:
+        """The traces of examples as rows of the program, and the examples that failed. `examples[k]`: its values, for
+        each batched leaf."""
         runs, failures = self.runs(examples, free)
         return self.structure.rows(runs), failures
 
     def runs(self, examples: Sequence[Sequence[Any]], free: Free) -> tuple[list[Run | None], tuple[Failure, ...]]:
         """A run for each example, and the examples that failed, which have none."""
+        with functions_found():
+            return self._runs(examples, free)
+
+    def _runs(self, examples: Sequence[Sequence[Any]], free: Free) -> tuple[list[Run | None], tuple[Failure, ...]]:
         name, refused = self.outline.name, self.refused
         runs, failures, first = list[Run | None](), list[Failure](), None
         for k, values in enumerate(examples):

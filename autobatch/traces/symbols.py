@@ -19,25 +19,24 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.traces import templates
+from autobatch.traces.attributes import ATTRIBUTES, method, row, update
 from autobatch.traces.intercepted import original, paused
-from autobatch.traces.record import (
+from autobatch.traces.log import (
+    FIXED,
     FOLDED,
-    INTEGER,
     NO_PLACE,
+    OUTS,
+    Fixed,
     Given,
     Kind,
     Kinds,
-    Known,
-    Operand,
-    Out,
+    Log,
     Place,
-    Shared,
-    Step,
+    TooLongError,
     Uniform,
-    UserCode,
-    sliced,
 )
-from autobatch.traces.templates import FLOATS, Template, Type, type_of, type_of_value
+from autobatch.traces.record import UserCode
+from autobatch.traces.templates import FLOATS, KnownType, Template, Type, type_of, type_of_value
 
 ASKED = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError,
          jax.errors.TracerBoolConversionError, jax.errors.TracerIntegerConversionError)  # fmt: skip
@@ -48,39 +47,60 @@ class AskedError(TypeError):
     """Python has asked a symbol for its value."""
 
 
-class TooLongError(Exception):
-    """A run has more operations than memory has room for."""
+class FixedType:
+    """What a shared value is: there is one object for each. `type`: as that of other operands."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    __slots__ = ("operand", "type")
+
+    def __init__(self, type: Type, operand: Fixed) -> None:
+        self.type, self.operand = type, operand
 
 
-class Recording:
+class Recording(Log):
     """One run of a function. `asked`: Python has asked a symbol for its value, even where that was caught. `refused`:
     something has met a symbol that takes arrays of JAX alone, so the run says nothing."""
 
     def __init__(self, user: UserCode, kinds: Kinds, most: int) -> None:
-        self.user, self.kinds, self.most = user, kinds, most
-        self.steps: list[Step] = []
-        self.at = kinds.at
+        super().__init__(kinds, most)
+        self.user = user
+        self.met = kinds.met
         self.asked: AskedError | None = None
         self.refused = False
         self.memo: dict[Any, Template | None] = _memo(transfer.x64())
 
-    def symbol(self, given: Given, operand: Operand) -> Symbol:
-        return Symbol(self, type_of(given.shape, given.dtype, given.weak), operand)
+    def symbol(self, given: Given) -> Symbol:
+        """A number of the example."""
+        return Symbol(self, type_of(given.shape, given.dtype, given.weak), self.given(given))
+
+    def shared(self, type: Type, operand: Fixed) -> Symbol:
+        """A shared value."""
+        key = type, operand
+        found = self.kinds.fixed.get(key)
+        if found is None:
+            found = self.kinds.fixed[key] = FixedType(type, operand)
+        return Symbol(self, found, FIXED)
+
+    def known(self, type: Type, value: Any) -> Symbol:
+        """A number that Python knows."""
+        return Symbol(self, type.known, self.number(value))
 
     def call(self, name: str, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `fun` gives for symbols among other arguments."""
         if len(args) == 1 and not kwargs and type(args[0]) is Symbol:
-            template = self.memo.get((name, True, args[0]._type))
+            x = args[0]
+            frame: Any = sys._getframe(2)
+            key = name, id(frame.f_code), frame.f_lasti, x._key
+            met = self.met.get(key)
+            if met is not None:
+                return self.again(met, (x._word,))
+            template = self.memo.get((name, True, x._key.type))
             if template is not None:
-                return self.apply(template, args)
+                return self.apply(template, args, frame, key)
         template, given = self.found(name, fun, args, kwargs, True)
         if template is None:
             template, given = self.found(name, fun, args, kwargs, False)
             assert template is not None
-        return self.apply(template, given)
+        return self.apply(template, given, sys._getframe(1))
 
     def found(
         self, name: str, fun: Callable[..., Any], args: Any, kwargs: dict[str, Any], floats: bool
@@ -119,55 +139,91 @@ class Recording:
         self.memo[key] = made
         return made
 
-    def apply(self, template: Template, given: Any) -> Any:
-        """A call whose template is known, of its operands."""
+    def again(self, met: tuple[int, Any], words: tuple[int, ...]) -> Symbol:
+        """The result of an operation that was met before, at this place and for such operands."""
+        site, result = met
+        return Symbol(self, result, FIXED if site < 0 else self.at(site, words))
+
+    def apply(self, template: Template, given: Any, frame: Any, key: Any = None) -> Any:
+        """A call whose template is known, of its operands, in a frame. `key`: by which it is met again; its operands
+        are then those of the operation."""
         kind = template.kind
         results: list[Any] = []
         if kind is not None:
-            operands = []
-            for k in template.reads:
-                x = given[k]
-                operands.append(x._operand if type(x) is Symbol else Known(x))
+            results = self.operation(kind, [given[k] for k in template.reads], template, frame)
             if template.single:
-                return Symbol(self, template.result[0], self.operation(kind, operands, template.types)[0])
-            made = self.operation(kind, operands, template.types)
-            results = [Symbol(self, t, x) for t, x in zip(template.result, made, strict=True)]
+                if key is not None and len(template.reads) == len(given) and self.user.known.get(id(frame.f_code)):
+                    self.meet(key, results[0])
+                return results[0]
         leaves = [results[x] if where == 0 else given[x] if where == 1 else self.constant(x)
                   for where, x in template.leaves]  # fmt: skip
         return jax.tree.unflatten(template.tree, leaves)
 
-    def constant(self, x: Any) -> Any:
-        return Symbol(self, type_of_value(x), Known(x)) if isinstance(x, (jax.Array, np.ndarray)) else x
+    def meet(self, key: Any, result: Symbol) -> None:
+        """Remember the operation that has given a result."""
+        if result._word >= 0:
+            self.met[key] = self.sites[result._word >> OUTS], result._key
+        elif result._word == FIXED:
+            self.met[key] = -1, result._key
 
-    def operation(self, kind: Kind, operands: list[Any], types: tuple[Any, ...]) -> list[Operand]:
+    def row(self, x: Symbol, frame: Any, places: tuple[int, ...]) -> Any:
+        """A part of an array by its numbers."""
+        key = "row", id(frame.f_code), frame.f_lasti, x._key, len(places)
+        met = self.met.get(key)
+        if met is not None:
+            return self.again(met, (x._word, *map(self.number, places)))
+        return self.apply(row(self.memo, x._key.type, len(places)), (x, *places), frame, key)
+
+    def part(self, x: Symbol, index: slice, frame: Any) -> Any:
+        """A part of an array from one place to another."""
+        key = "slice", id(frame.f_code), frame.f_lasti, x._key, index.start, index.stop, index.step
+        met = self.met.get(key)
+        if met is not None:
+            return self.again(met, (x._word,))
+        template, given = self.found("getitem", operator.getitem, (x, index), {}, True)
+        assert template is not None
+        return self.apply(template, given, frame, key)
+
+    def constant(self, x: Any) -> Any:
+        return self.known(type_of_value(x), x) if isinstance(x, (jax.Array, np.ndarray)) else x
+
+    def operation(self, kind: Kind, given: list[Any], template: Template, frame: Any) -> list[Symbol]:
         """An operation on operands: a step, or what is known of it."""
-        sorts = set(map(type, operands))
-        if sorts == _KNOWN and kind.size <= FOLDED:
-            return list(self.kinds.folded(kind, [x.value for x in operands], types))
-        if sorts <= _SHARED:
-            return [Uniform((kind, *operands), kind.make, tuple(operands), k) for k in range(len(kind.outs))]
-        steps = self.steps
-        n = len(steps)
-        frame: Any = sys._getframe(3)
-        at = self.at.get((id(frame.f_code), frame.f_lasti))
-        steps.append(Step(kind, at or self.place(frame), tuple(operands), types))
-        if n >= self.most:
-            raise TooLongError(steps[-1].place)
-        return [Out(n)] if len(kind.outs) == 1 else [Out(n, k) for k in range(len(kind.outs))]
+        operands: list[Fixed | int] = []
+        for x in given:
+            if type(x) is not Symbol:
+                operands.append(self.number(x))
+            else:
+                operands.append(x._key.operand if type(x._key) is FixedType else x._word)
+        words = [x for x in operands if isinstance(x, int)]
+        if not words:
+            shared: Any = tuple(operands)
+            each = [Uniform((kind, *shared), kind.make, shared, k) for k in range(len(kind.outs))]
+            return [self.shared(t, x) for t, x in zip(template.result, each, strict=True)]
+        if len(words) == len(operands) and kind.size <= FOLDED and all(map(self.is_known, words)):
+            found = self.kinds.folded(kind, [self.value(w) for w in words], template.types)
+            return [self.known(t, x) for t, x in zip(template.result, found, strict=True)]
+        first = self.step(kind, self.place(frame), operands, template.types)
+        return [Symbol(self, t, first | k) for k, t in enumerate(template.result)]
+
+    def leaf(self, x: Any) -> tuple[Fixed | int, Any]:
+        """A number of a result, and its type."""
+        if isinstance(x, Symbol):
+            key = x._key
+            return key.operand if type(key) is FixedType else x._word, key.type.pair
+        held = np.asarray(x)
+        return self.number(x), (held.shape, held.dtype)
 
     def place(self, frame: Any) -> Place:
         """The innermost instruction of the user."""
-        inner, known = frame, self.user.known
+        known = self.user.known
         while frame is not None:
             code: CodeType = frame.f_code
             is_users = known.get(id(code))
             if is_users is None:
                 is_users = self.user.learn(code)
             if is_users:
-                found = self.kinds.place(code, frame.f_lasti)
-                if frame is inner:
-                    self.at[id(code), frame.f_lasti] = found
-                return found
+                return self.kinds.place(code, frame.f_lasti)
             frame = frame.f_back
         return NO_PLACE
 
@@ -177,7 +233,6 @@ class Recording:
         return self.asked
 
 
-_KNOWN, _SHARED = {Known}, {Shared, Uniform}
 _memos: dict[bool, dict[Any, Template | None]] = {}
 
 
@@ -186,71 +241,85 @@ def _memo(x64: bool) -> dict[Any, Template | None]:
 
 
 def _type(x: Any) -> Type:
-    return x._type if type(x) is Symbol else FLOATS[type(x), transfer.x64()] if type(x) in _PYTHON else type_of_value(x)
+    return (
+        x._key.type
+        if type(x) is Symbol
+        else FLOATS[type(x), transfer.x64()]
+        if type(x) in _PYTHON
+        else type_of_value(x)
+    )
 
 
-_PYTHON = (float, complex, int, bool)
+_PYTHON = frozenset((float, complex, int, bool))
+_PLACES = frozenset((int, type(None)))
+_getframe = sys._getframe
 
 
 class Symbol:
     """A number that a run has not computed. Operators, methods and properties are those of arrays of JAX."""
 
-    __slots__ = ("_operand", "_run", "_type")
+    __slots__ = ("_key", "_run", "_word")
     __array_priority__ = 1000
 
-    def __init__(self, run: Recording, type: Type, operand: Operand) -> None:
-        self._run, self._type, self._operand = run, type, operand
+    def __init__(self, run: Recording, key: Type | FixedType | KnownType, word: int) -> None:
+        self._run, self._key, self._word = run, key, word
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._type.shape
+        return self._key.type.shape
 
     @property
     def dtype(self) -> Any:
-        return self._type.dtype
+        return self._key.type.dtype
 
     @property
     def weak_type(self) -> bool:
-        return self._type.weak
+        return self._key.type.weak
 
     @property
     def ndim(self) -> int:
-        return len(self._type.shape)
+        return len(self._key.type.shape)
 
     @property
     def size(self) -> int:
-        return int(np.prod(self._type.shape))
+        return int(np.prod(self._key.type.shape))
 
     def __len__(self) -> int:
-        if not self._type.shape:
+        if not self._key.type.shape:
             raise TypeError("len() of unsized object")
-        return self._type.shape[0]
+        return self._key.type.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        if not self._type.shape:
+        if not self._key.type.shape:
             raise TypeError("iteration over a 0-d array")
-        return iter([self[k] for k in range(self._type.shape[0])])
+        return iter([self[k] for k in range(self._key.type.shape[0])])
 
     def __getitem__(self, index: Any) -> Any:
-        shape = self._type.shape
-        if type(index) is int and shape and -shape[0] <= index < shape[0]:
-            return self._run.apply(_row(self._run, self._type, 1), (self, index % shape[0]))
-        if type(index) is tuple and 0 < len(index) <= len(shape) and all(map(_is_inside, index, shape)):
-            places = [k % n for k, n in zip(index, shape, strict=False)]
-            return self._run.apply(_row(self._run, self._type, len(index)), (self, *places))
-        return self._run.call("getitem", operator.getitem, (self, index), {})
+        run, kind = self._run, type(index)
+        if kind is int:
+            shape = self._key.type.shape
+            if shape and -shape[0] <= index < shape[0]:
+                return run.row(self, sys._getframe(1), (index % shape[0],))
+        elif kind is slice:
+            if type(index.start) in _PLACES and type(index.stop) in _PLACES and type(index.step) in _PLACES:
+                return run.part(self, index, sys._getframe(1))
+        elif kind is tuple:
+            shape = self._key.type.shape
+            if 0 < len(index) <= len(shape) and all(map(_is_inside, index, shape)):
+                return run.row(self, sys._getframe(1), tuple([k % n for k, n in zip(index, shape, strict=False)]))
+        return run.call("getitem", operator.getitem, (self, index), {})
 
     def __getattr__(self, name: str) -> Any:
         if name == "__jax_array__" or name == "_is_traced_array":
             self._run.refused = True  # a function of JAX that is not intercepted, or a question for what class it has
-        found = _ATTRIBUTES.get(name)
+        found = ATTRIBUTES.get(name)
         if found is None or name.startswith("__"):
             raise AttributeError(f"{name} of a number that is computed")
         if found == "asked":
             raise self._run.ask(f".{name}")
         if found == "property":
             return self._run.call(f".{name}", operator.attrgetter(name), (self,), {})
-        return lambda *args, **kwargs: self._run.call(f".{name}", _method(name), (self, *args), kwargs)
+        return lambda *args, **kwargs: self._run.call(f".{name}", method(name), (self, *args), kwargs)
 
     @property
     def at(self) -> Updates:
@@ -270,8 +339,8 @@ class Symbol:
 
     def _known(self, words: str) -> Any:
         """The value where it is known without the example."""
-        if isinstance(self._operand, Known):
-            return np.asarray(self._operand.value)
+        if type(self._key) is KnownType:
+            return np.asarray(self._run.value(self._word))
         raise self._run.ask(words)
 
     def __bool__(self) -> bool:
@@ -308,10 +377,10 @@ class Symbol:
         return self
 
     def __repr__(self) -> str:
-        return f"Symbol({self._type})"
+        return f"Symbol({self._key.type})"
 
     def __round__(self, digits: int = 0) -> Any:
-        return self._run.call("round", _method("round"), (self, digits), {})
+        return self._run.call("round", method("round"), (self, digits), {})
 
 
 class Updates:
@@ -326,51 +395,12 @@ class Updates:
     def __getattr__(self, name: str) -> Any:
         (index,) = self._index
         return lambda *args, **kwargs: self._symbol._run.call(
-            f".at.{name}", _update(name), (self._symbol, index, *args), kwargs
+            f".at.{name}", update(name), (self._symbol, index, *args), kwargs
         )
-
-
-def _update(name: str) -> Callable[..., Any]:
-    return lambda x, index, *args, **kwargs: getattr(x.at[index], name)(*args, **kwargs)
-
-
-def _method(name: str) -> Callable[..., Any]:
-    return lambda x, *args, **kwargs: getattr(x, name)(*args, **kwargs)
 
 
 def _is_inside(index: Any, size: int) -> bool:
     return type(index) is int and -size <= index < size
-
-
-def _row(run: Recording, of: Type, count: int) -> Template:
-    """The template of `x[k]` or `x[k, n]`, of a part by its numbers: these are operands, so that all parts are read by
-    one operation."""
-    key = "row", of, count
-    found = run.memo.get(key)
-    if found is None:
-        rest = of.shape[count:]
-        sizes, zeros = (*(1,) * count, *rest), (0,) * len(rest)
-        made = (jax.ShapeDtypeStruct(rest, of.dtype),)
-        kind = Kind(("row", of, count), lambda x, *at: (sliced(x, (*at, *zeros), sizes).reshape(rest),), made)
-        result = type_of(rest, of.dtype, of.weak)
-        reads, types = tuple(range(1 + count)), (of.pair, *(INTEGER,) * count)
-        found = run.memo[key] = Template(kind, reads, types, ((0, 0),), None, (result,), True)
-    return found
-
-
-def _attributes() -> dict[str, str]:
-    """What names of arrays are: properties, methods, or questions for their values."""
-    array: Any = type(jnp.zeros(()))
-    made = {}
-    for name in dir(array):
-        held = getattr(array, name, None)
-        if not name.startswith("_"):
-            made[name] = "method" if callable(held) else "property"
-    asked = ("item", "tolist", "tobytes", "addressable_data", "block_until_ready", "copy_to_host_async")
-    return {**made, **dict.fromkeys(asked, "asked")}
-
-
-_ATTRIBUTES = _attributes()
 
 
 # ---- operators
@@ -378,24 +408,48 @@ _ATTRIBUTES = _attributes()
 
 def _binary(name: str, fun: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def method(self: Symbol, other: Any) -> Any:
-        kind = type(other)
-        run = self._run
+        kind, run, frame = type(other), self._run, _getframe(1)
         if kind is Symbol:
-            of: Any = other._type
+            key: Any = (name, id(frame.f_code), frame.f_lasti, self._key, other._key)
+            word = other._word
         elif kind in _PYTHON:
-            of = FLOATS[kind, transfer.x64()]
-        elif isinstance(other, (np.ndarray, np.generic, jax.Array)):
-            of = type_of_value(other)
+            key = (name, id(frame.f_code), frame.f_lasti, self._key, kind)
+            word = run.number(other)
         else:
-            return NotImplemented
-        key = name, self._type, of
-        template = run.memo.get(key)
-        given = (self, other)
-        if template is None:
-            template = run.learn(key, name, fun, given, {}, [self._type, of], list(given))
-        return run.apply(template, given)
+            return _of_array(self, other, name, fun, frame)
+        met = run.met.get(key)
+        if met is None:
+            return _learnt(self, other, name, fun, frame, key)
+        site, result = met
+        if site < 0:
+            return Symbol(run, result, FIXED)
+        sites, words = run.sites, run.words
+        step = len(sites)
+        if step >= run.most:
+            raise TooLongError(run.kinds.sites[site].place)
+        sites.append(site)
+        words.append(self._word)
+        words.append(word)
+        return Symbol(run, result, step << OUTS)
 
     return method
+
+
+def _of_array(x: Symbol, other: Any, name: str, fun: Callable[[Any, Any], Any], frame: Any) -> Any:
+    if not isinstance(other, (np.ndarray, np.generic, jax.Array)):
+        return NotImplemented
+    return _learnt(x, other, name, fun, frame, None)
+
+
+def _learnt(x: Symbol, other: Any, name: str, fun: Callable[[Any, Any], Any], frame: Any, key: Any) -> Any:
+    """An operation that was not met before, at this place and for such operands."""
+    run, given = x._run, (x, other)
+    types = [x._key.type, _type(other)]
+    of = name, *types
+    template = run.memo.get(of)
+    if template is None:
+        template = run.learn(of, name, fun, given, {}, types, list(given))
+    return run.apply(template, given, frame, key)
 
 
 def _power(self: Symbol, exponent: Any) -> Any:
@@ -406,11 +460,16 @@ def _power(self: Symbol, exponent: Any) -> Any:
 
 def _unary(name: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def method(self: Symbol) -> Any:
-        run = self._run
-        template = run.memo.get((name, self._type))
+        run, frame = self._run, _getframe(1)
+        key = name, id(frame.f_code), frame.f_lasti, self._key
+        met = run.met.get(key)
+        if met is not None:
+            return run.again(met, (self._word,))
+        type = self._key.type
+        template = run.memo.get((name, type))
         if template is None:
-            template = run.learn((name, self._type), name, fun, (self,), {}, [self._type], [self])
-        return run.apply(template, (self,))
+            template = run.learn((name, type), name, fun, (self,), {}, [type], [self])
+        return run.apply(template, (self,), frame, key)
 
     return method
 

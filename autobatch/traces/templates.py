@@ -17,7 +17,7 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.ir import jax_compat
-from autobatch.traces.record import Kind
+from autobatch.traces.log import Kind
 
 REMEMBERED = 20_000
 """So many templates are kept."""
@@ -30,15 +30,25 @@ class Unknown(Exception):
     """A call that is not found again: it holds functions, or objects that only JAX knows."""
 
 
+class KnownType:
+    """The type of an operand that Python knows."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: Type) -> None:
+        self.type = type
+
+
 class Type:
     """The type of an operand. There is one object for each."""
 
-    __slots__ = ("aval", "dtype", "pair", "shape", "weak")
+    __slots__ = ("aval", "dtype", "known", "pair", "shape", "type", "weak")
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, weak: bool) -> None:
         self.shape, self.dtype, self.weak = shape, dtype, weak
         self.pair = shape, dtype
         self.aval = jax.ShapeDtypeStruct(shape, dtype, weak_type=weak)
+        self.type, self.known = self, KnownType(self)
 
     def __repr__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
@@ -215,7 +225,7 @@ def key_of(x: Any, symbol: type, operands: list[Any], floats: bool) -> Any:
     kind = type(x)
     if kind is symbol:
         operands.append(x)
-        return x._type
+        return x._key.type
     if kind is float or kind is complex:
         if not floats:
             return kind, repr(x)

@@ -1,0 +1,51 @@
+"""What names of arrays are for symbols: methods and properties; and parts of arrays by their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from autobatch.traces.log import INTEGER, Kind, sliced
+from autobatch.traces.templates import Template, Type, type_of
+
+
+def update(name: str) -> Callable[..., Any]:
+    return lambda x, index, *args, **kwargs: getattr(x.at[index], name)(*args, **kwargs)
+
+
+def method(name: str) -> Callable[..., Any]:
+    return lambda x, *args, **kwargs: getattr(x, name)(*args, **kwargs)
+
+
+def row(memo: dict[Any, Template | None], of: Type, count: int) -> Template:
+    """The template of `x[k]` or `x[k, n]`, of a part by its numbers: these are operands, so that all parts are read by
+    one operation."""
+    key = "row", of, count
+    found = memo.get(key)
+    if found is None:
+        rest = of.shape[count:]
+        sizes, zeros = (*(1,) * count, *rest), (0,) * len(rest)
+        made = (jax.ShapeDtypeStruct(rest, of.dtype),)
+        kind = Kind(("row", of, count), lambda x, *at: (sliced(x, (*at, *zeros), sizes).reshape(rest),), made)
+        result = type_of(rest, of.dtype, of.weak)
+        reads, types = tuple(range(1 + count)), (of.pair, *(INTEGER,) * count)
+        found = memo[key] = Template(kind, reads, types, ((0, 0),), None, (result,), True)
+    return found
+
+
+def _attributes() -> dict[str, str]:
+    """What names of arrays are: properties, methods, or questions for their values."""
+    array: Any = type(jnp.zeros(()))
+    made = {}
+    for name in dir(array):
+        held = getattr(array, name, None)
+        if not name.startswith("_"):
+            made[name] = "method" if callable(held) else "property"
+    asked = ("item", "tolist", "tobytes", "addressable_data", "block_until_ready", "copy_to_host_async")
+    return {**made, **dict.fromkeys(asked, "asked")}
+
+
+ATTRIBUTES = _attributes()

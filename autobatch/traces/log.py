@@ -1,0 +1,382 @@
+"""What runs do on symbols, as numbers: for each operation its site, and a word for each operand.
+
+    def f(p, xs):                    p["W"] is Shared(0), xs == [2.0, 3.0]
+        h = 0.0                      site 0: mul, from line 4, of (Shared(0), a float)     words: FIXED, number 0.0
+        for x in xs:                 site 1: add, from line 4                              words: result 0, given row 0
+            h = p["W"] * h + x       site 2: mul, from line 4, of (Shared(0), float32)     words: FIXED, result 1
+        return h                     site 1                                                words: result 2, given row 1
+
+A site is what all of this has in common: so an operation that was met before costs a lookup, and what is made of runs
+is computed for all of them at once, by NumPy.
+"""
+
+from __future__ import annotations
+
+import dis
+import enum
+import itertools
+import math
+from array import array
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import CodeType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from autobatch.ir import jax_compat
+from autobatch.ir.ops import Op
+
+FOLDED = 4096
+"""Numbers that an array may have whose operation is done at once."""
+INTEGER = ((), np.dtype(np.int32))
+
+
+class Place:
+    """Where an operation stands: the code of the user, an instruction of it, and which one inside functions of JAX.
+    There is one object for each (`Kinds.place`)."""
+
+    __slots__ = ("code", "inner", "instruction")
+
+    def __init__(self, code: CodeType | None, instruction: int, inner: tuple[int, ...]) -> None:
+        self.code, self.instruction, self.inner = code, instruction, inner
+
+
+NO_PLACE = Place(None, 0, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A shared run-time value, by its number."""
+
+    number: int
+
+
+class Given:
+    """A number of the example. It lies in row `row` of the column `source`, from there on where rows of lists of
+    arrays are one array; -1: in none, and `value` is what it is."""
+
+    __slots__ = ("dtype", "row", "shape", "source", "value", "weak")
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: Any, weak: bool, source: int = -1, row: int = 0, value: Any = None
+    ) -> None:
+        self.shape, self.dtype, self.weak = shape, dtype, weak
+        self.source, self.row, self.value = source, row, value
+
+    @classmethod
+    def of(cls, value: Any) -> Given:
+        """A number that lies in no column."""
+        return cls(np.shape(value), jax.dtypes.result_type(value), _is_weak(value), value=value)
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """What an operation gives that reads shared values alone. `key` tells it from others."""
+
+    key: Hashable
+    make: Callable[..., Sequence[Any]] = field(compare=False)
+    operands: tuple[Shared | Uniform, ...] = field(compare=False)
+    number: int = 0
+
+
+Fixed = Shared | Uniform
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """What an operation is, wherever it stands: there is one of each for a function. `make(*operands)` does it."""
+
+    key: Hashable
+    make: Callable[..., Sequence[Any]]
+    outs: tuple[jax.ShapeDtypeStruct, ...]
+
+    @cached_property
+    def size(self) -> int:
+        """Numbers of the largest result."""
+        return max((math.prod(x.shape) for x in self.outs), default=0)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Site:
+    """An operation at a place, for operands of these types. `fixed`: those that are shared values; None elsewhere."""
+
+    number: int
+    kind: Kind
+    place: Place
+    types: tuple[Any, ...]
+    fixed: tuple[Fixed | None, ...]
+
+
+# ---- words
+
+OUTS = 20
+"""A result of a step of the same run is `step << OUTS | number`, so not negative."""
+FIXED = -1
+"""What stands for an operand that is a shared value: its site says which."""
+OWN = -(1 << 60)
+"""`OWN + k` is entry k of the values of the run itself: numbers of the example that lie in no column, and arrays."""
+GIVEN = -(1 << 62)
+"""`GIVEN + (source << ROWS | row)` is a number of the example."""
+ROWS = 40
+NUMBERS = 1 << 20
+"""So many numbers are known by words of their own, -2 - k, in all runs of a function."""
+
+_SCALARS = (float, int, bool, complex)
+
+
+class Log:
+    """What one run does."""
+
+    def __init__(self, kinds: Kinds, most: int) -> None:
+        self.kinds, self.most = kinds, most
+        self.sites, self.words, self.own = array("q"), array("q"), list[Any]()
+
+    def step(self, kind: Kind, place: Place, operands: Sequence[Fixed | int], types: tuple[Any, ...]) -> int:
+        """Note an operation; returns the word of its first result."""
+        site = self.kinds.site(kind, place, operands, types)
+        return self.at(site.number, [x if isinstance(x, int) else FIXED for x in operands])
+
+    def at(self, site: int, words: Sequence[int]) -> int:
+        """Note an operation at a site."""
+        step = len(self.sites)
+        self.sites.append(site)
+        self.words.extend(words)
+        if step >= self.most:
+            raise TooLongError(self.kinds.sites[site].place)
+        return step << OUTS
+
+    def number(self, value: Any) -> int:
+        """The word of a number that Python knows."""
+        kinds, kind = self.kinds, type(value)
+        if kind in _SCALARS:
+            key: Hashable = (kind, value if value and value == value else repr(value))  # zeros have signs
+        elif isinstance(value, np.ndarray | np.generic) and value.nbytes <= FOLDED and value.dtype.kind in "biufc":
+            key = (value.dtype, value.shape, value.tobytes())
+        else:
+            return self.owned(value)
+        found = kinds.numbered.get(key)
+        if found is None:
+            if len(kinds.numbers) >= NUMBERS:
+                return self.owned(value)
+            found = kinds.numbered[key] = -2 - len(kinds.numbers)
+            kinds.numbers.append(value)
+        return found
+
+    def owned(self, value: Any) -> int:
+        self.own.append(value)
+        return OWN + len(self.own) - 1
+
+    def given(self, x: Given) -> int:
+        """The word of a number of the example."""
+        return self.owned(x) if x.source < 0 else GIVEN + (x.source << ROWS | x.row)
+
+    def is_known(self, word: int) -> bool:
+        """Does Python know the number?"""
+        return OWN + len(self.own) <= word < FIXED or (
+            OWN <= word < OWN + len(self.own) and not isinstance(self.own[word - OWN], Given)
+        )
+
+    def value(self, word: int) -> Any:
+        """The number that Python knows, or that of the example which lies in no column."""
+        return value_of(word, self.kinds.numbers, self.own)
+
+
+def value_of(word: int, numbers: Sequence[Any], own: Sequence[Any]) -> Any:
+    """What a word stands for that is no result, and lies in no column."""
+    if word >= OWN + len(own):
+        return numbers[-2 - word]
+    held = own[word - OWN]
+    return held.value if isinstance(held, Given) else held
+
+
+class TooLongError(Exception):
+    """A run has more operations than memory has room for."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+
+@dataclass
+class Run:
+    """What a function did for one example. `leaves`: the numbers in its result, each with its type, in which a `Leaf`
+    stands for each."""
+
+    log: Log
+    leaves: list[tuple[Fixed | int, Any]]
+    result: Any
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Stands in the result of a run for its leaf `number`."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Items:
+    """Stands in the result of a run for a list of so many elements as the example has. In the structure of a class,
+    `number` is the operand that it is."""
+
+    elements: tuple[Any, ...] = ()
+    number: int = -1
+
+
+def _is_weak(x: Any) -> bool:
+    return isinstance(x, (bool, int, float, complex)) or getattr(getattr(x, "aval", None), "weak_type", False)
+
+
+# ---- operations
+
+
+class Kinds:
+    """The operations that runs have met."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Kind] = {}
+        self._folded: dict[Hashable, list[Any]] = {}
+        self._places: dict[Hashable, Place] = {}
+        self._sites: dict[Hashable, Site] = {}
+        self.sites: list[Site] = []
+        self.met: dict[Hashable, tuple[int, Any]] = {}
+        """What symbols have met: the site of an operation, and what its result is; see `symbols.py`. In its keys places
+        in the user's code are the `id` of the code, which is kept, and the instruction."""
+        self.fixed: dict[Hashable, Any] = {}
+        self.numbers: list[Any] = []
+        self.numbered: dict[Hashable, int] = {}
+        self.by_jax = False
+        """Do runs need arrays that JAX traces?"""
+
+    def place(self, code: CodeType, instruction: int, inner: tuple[int, ...] = ()) -> Place:
+        """A place in the user's source."""
+        key = (id(code), instruction, inner) if inner else (id(code), instruction)
+        found = self._places.get(key)
+        if found is None:
+            begin = _begin(code, instruction)
+            found = Place(code, begin, inner) if begin == instruction else self.place(code, begin, inner)
+            self._places[key] = found  # which keeps the code, and so its `id`
+        return found
+
+    def site(self, kind: Kind, place: Place, operands: Sequence[Fixed | int], types: tuple[Any, ...]) -> Site:
+        """The site of an operation."""
+        fixed = tuple([None if isinstance(x, int) else x for x in operands])
+        key = kind, place, types, fixed
+        found = self._sites.get(key)
+        if found is None:
+            found = self._sites[key] = Site(len(self.sites), kind, place, types, fixed)
+            self.sites.append(found)
+        return found
+
+    def of(self, equation: Any) -> tuple[Kind, Sequence[int]]:
+        """The kind of an operation, and integers that it reads behind its operands: where a slice begins is a number
+        like any other, so that a row of a table is the same operation whichever row it is."""
+        params, name = equation.params, equation.primitive.name
+        out = tuple((v.aval.shape, v.aval.dtype, v.aval.weak_type) if hasattr(v.aval, "weak_type") else v.aval
+                    for v in equation.outvars)  # fmt: skip
+        is_slice = name == "slice" and params["strides"] is None
+        key: Hashable = (name, out) if is_slice else (name, _key(params), out)
+        found = self._known.get(key)
+        if found is None:
+            outs = tuple(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.outvars)
+            make = _slicer(outs[0].shape) if is_slice else _bound(equation)
+            found = self._known[key] = Kind(key, make, outs)
+        return found, params["start_indices"] if is_slice else ()
+
+    def folded(self, kind: Kind, xs: Sequence[Any], types: Sequence[Any]) -> list[Any]:
+        """What an operation gives for numbers that are known, computed once."""
+        key = (kind, types, *(repr(x) if isinstance(x, (int, float, complex)) else np.asarray(x).tobytes() for x in xs))
+        found = self._folded.get(key)
+        if found is None:
+            with jax.ensure_compile_time_eval():
+                found = [x if _is_key(x) else np.asarray(x) for x in kind.make(*xs)]
+            if len(self._folded) >= REMEMBERED:
+                self._folded.clear()
+            self._folded[key] = found
+        return found
+
+
+def _begin(code: CodeType, instruction: int) -> int:
+    """Where an instruction begins: the interpreter may point into the room behind it, once it has specialised it. Of
+    the two that a call is in Python 3.11 it may point at either: the first one."""
+    instruction = _without_room(code, instruction)
+    if PRECALL is not None and instruction > 0 and code.co_code[instruction] == CALL:
+        before = _without_room(code, instruction - 2)
+        return before if code.co_code[before] == PRECALL else instruction
+    return instruction
+
+
+def _without_room(code: CodeType, instruction: int) -> int:
+    while instruction > 0 and code.co_code[instruction] == CACHE:
+        instruction -= 2
+    return instruction
+
+
+CALL, PRECALL = dis.opmap.get("CALL"), dis.opmap.get("PRECALL")
+CACHE = dis.opmap.get("CACHE", -1)
+
+REMEMBERED = 10_000
+"""So many results of operations on known numbers are kept."""
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _slicer(sizes: Sequence[int]) -> Callable[..., Sequence[Any]]:
+    return lambda x, *starts: (sliced(x, starts, sizes),)
+
+
+def sliced(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> Any:
+    if all(isinstance(s, (int, np.integer)) for s in starts):
+        return lax.slice(x, starts, [s + n for s, n in zip(starts, sizes, strict=True)])
+    return lax.dynamic_slice(x, starts, sizes)
+
+
+def _bound(equation: Any) -> Callable[..., Sequence[Any]]:
+    op = Op(equation.primitive.name, tuple(sorted(equation.params.items())), equation.primitive)
+    results = [jax_compat.type_of(v.aval) for v in equation.outvars]
+    return lambda *xs: jax_compat.bind(op, results, *xs)
+
+
+def _key(params: Mapping[str, Any]) -> Hashable:
+    """Parameters as a key: jaxprs by their text, functions by nothing, as jaxprs stand beside them."""
+    return tuple([_hashable(x) for x in params.values()])
+
+
+SIMPLE = (str, int, float, bool, type(None), np.dtype, enum.Enum, lax.GatherDimensionNumbers)
+
+
+def _hashable(x: Any) -> Hashable:
+    if isinstance(x, SIMPLE):
+        return x
+    if isinstance(x, (tuple, list)):
+        return tuple(map(_hashable, x))
+    if hasattr(x, "eqns") or hasattr(x, "jaxpr"):
+        return str(x)
+    if isinstance(x, np.ndarray):
+        return x.tobytes(), x.shape, str(x.dtype)
+    if callable(x) and not isinstance(x, type):
+        return getattr(x, "__qualname__", type(x).__name__)
+    return str(x)
+
+
+def spread(uniform: Iterator[Uniform]) -> list[Uniform]:
+    """Uniform values with all that they read, each after what it reads, each once."""
+    found: dict[Uniform, None] = {}
+
+    def add(x: Uniform) -> None:
+        if x in found:
+            return
+        for y in x.operands:
+            if isinstance(y, Uniform):
+                add(y)
+        found[x] = None
+
+    for x in itertools.chain(uniform):
+        add(x)
+    return list(found)
