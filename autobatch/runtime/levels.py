@@ -15,25 +15,28 @@ Ints = NDArray[np.int64]
 def longest_paths(rows: int, source: Ints, target: Ints, weight: Ints) -> tuple[Ints, Ints]:
     """The level of each row, and the rows that lie on or behind a cycle (their level is -1)."""
     order = np.argsort(source, kind="stable")
-    source, target, weight = source[order], target[order], weight[order]
-    first = np.searchsorted(source, np.arange(rows + 1))
+    target, weight = target[order], weight[order]
+    count = np.bincount(source, minlength=rows)
+    first = np.cumsum(count) - count
     waiting = np.bincount(target, minlength=rows)
     level = np.zeros(rows, np.int64)
-    done = np.zeros(rows, bool)
+    once = np.zeros(rows, np.int64)
     front = np.flatnonzero(waiting == 0)
     while len(front):
-        done[front] = True
-        count = first[front + 1] - first[front]
-        if not count.any():
+        front = front[count[front] > 0]
+        lengths = count[front]
+        ends = lengths.cumsum()
+        if not len(ends):
             break
-        total = int(count.sum())
-        edge = np.repeat(first[front] - (np.cumsum(count) - count), count) + np.arange(total)
+        edge = (first[front] - ends + lengths).repeat(lengths)
+        edge += np.arange(ends[-1])
         reached = target[edge]
-        np.maximum.at(level, reached, np.repeat(level[front], count) + weight[edge])
+        np.maximum.at(level, reached, level[front].repeat(lengths) + weight[edge])
         np.subtract.at(waiting, reached, 1)
-        if total > 1:
-            reached = np.unique(reached)
         front = reached[waiting[reached] == 0]
-    stuck = np.flatnonzero(~done & (waiting > 0))
+        if len(front) > 1:  # each once: the last of equal ones
+            once[front] = numbers = np.arange(len(front))
+            front = front[once[front] == numbers]
+    stuck = np.flatnonzero(waiting > 0)
     level[stuck] = -1
     return level, stuck

@@ -16,13 +16,11 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.runtime.levels import longest_paths
+from autobatch.runtime.equal_rows import Cycle
 from autobatch.runtime.spec import OUTPUT
 from autobatch.runtime.tables import UNIFORM, FoldRequest, GatherRequest, TableRequest
 
 Ints = NDArray[np.int64]
-DEEPEST = 512
-"""Levels beyond which rows are not numbered: chains repeat little, and each level costs a few NumPy calls."""
 PAYS = 0.85
 """Rows are shared where a batch keeps at most this part of them."""
 SAMPLE = 64
@@ -190,49 +188,45 @@ class _Numbering:
 
     def number_cycle(self, spaces: Sequence[int]) -> None:
         """Number spaces that read each other: rows of low level first."""
-        offset = dict(zip(spaces, np.cumsum([0, *(self.count(s) for s in spaces[:-1])]).tolist(), strict=True))
-        source: list[Ints] = []
-        target: list[Ints] = []
+        cycle = Cycle.of(spaces, [self.count(s) for s in spaces])
         for space in spaces:
-            for table in self.reads[space].tables:
-                self.edges(table, space, offset, source, target)
-        total = sum(self.count(s) for s in spaces)
-        level, stuck = longest_paths(
-            total, np.concatenate(source), np.concatenate(target), np.ones(sum(map(len, source)), np.int64)
-        )
-        if len(stuck) or level.max(initial=0) > DEEPEST:
-            return
-        next_number = 0
-        order = np.argsort(level, kind="stable")
-        bounds = np.searchsorted(level[order], np.arange(level.max(initial=0) + 2))
-        for k in range(len(bounds) - 1):
-            rows = order[bounds[k] : bounds[k + 1]]
-            for space in spaces:
-                mine = rows[(rows >= offset[space]) & (rows < offset[space] + self.count(space))]
-                if len(mine):
-                    next_number = self.number(space, mine - offset[space], next_number)
+            reads = self.reads[space]
+            rows = np.arange(self.count(space))
+            for column in reads.columns:
+                known = np.unique(self.rows.columns[column], return_inverse=True)[1]
+                cycle.add(space, rows, np.zeros_like(rows), known, None)
+            for gather in reads.gathers:
+                cycle.add(space, rows, np.zeros_like(rows), *self.entries(gather, space, cycle))
+            for fold in reads.folds:
+                bounds = self.bounds(fold, space)
+                lengths = np.diff(bounds)
+                reader = rows.repeat(lengths)
+                cycle.add(space, rows, np.zeros_like(rows), lengths, None)
+                within = np.arange(len(reader)) - bounds[:-1].repeat(lengths)
+                cycle.add(space, reader, within, *self.entries(fold, fold.elements, cycle))
+        self.numbers.update(cycle.numbered())
 
-    def edges(
-        self,
-        table: GatherRequest | FoldRequest,
-        space: int,
-        offset: Mapping[int, int],
-        source: list[Ints],
-        target: list[Ints],
-    ) -> None:
-        """Which rows of the cycle a table reads, and for which rows."""
-        held, row = self.rows.pointers[table.name]
-        where = table.elements if isinstance(table, FoldRequest) else space
-        entries = np.arange(len(row))
-        example = np.searchsorted(self.rows.starts[where], entries, side="right") - 1
-        reader = entries
-        if isinstance(table, FoldRequest):
-            reader = self.absolute(space, example, self.rows.owners[table.name])
-        for k, pointed in enumerate(self.targets(table)):
-            if pointed in offset and not table.keys[k]:
-                mine = np.flatnonzero(held == k)
-                source.append(offset[pointed] + self.absolute(pointed, example[mine], row[mine]))
-                target.append(offset[space] + reader[mine])
+    def entries(self, request: GatherRequest | FoldRequest, space: int, cycle: Cycle) -> tuple[Ints, Ints]:
+        """What a table points to, as known integers, and as rows of the cycle, -1 where it is none."""
+        source, row = self.rows.pointers[request.name]
+        example = np.repeat(np.arange(len(self.rows.starts[space]) - 1), np.diff(self.rows.starts[space]))
+        targets = self.targets(request)
+        begin = [np.zeros_like(example[:0]) if t == UNIFORM else self.rows.starts[t][:-1] for t in targets]
+        none = np.zeros(len(self.rows.starts[space]) - 1, np.int64)
+        known, read = np.maximum(source, 0) << 40, np.full(len(source), -1)
+        where = row + np.stack([none, *(b if len(b) else none for b in begin)])[source + 1, example]
+        inside = np.array([False, *(t in cycle.offset and not k for t, k in zip(targets, request.keys, strict=True))])
+        offset = np.array([0, *(cycle.offset.get(t, 0) for t in targets)])[source + 1]
+        read = np.where(inside[source + 1], where + offset, -1)
+        for k, target in enumerate(targets):
+            if target == UNIFORM or inside[k + 1]:
+                continue
+            mine = np.flatnonzero(source == k)
+            if request.keys[k]:
+                known[mine] |= self.decided(target, request.keys[k])[where[mine]]
+            else:
+                known[mine] |= self.numbers[target][where[mine]] if target in self.numbers else where[mine]
+        return known, read
 
 
 def _join(parts: Sequence[Ints], rows: int) -> Ints:

@@ -5,16 +5,19 @@ outline      the arguments of a call without their numbers; one run of the funct
 alike        examples that differ in their numbers alone, which have one trace
 copying      an example again, with symbols where its floats are
 free         closures and globals that a function reads
+log          what a run did, as numbers: sites of operations, words of operands
 symbols      what stands in the place of numbers: operators, methods and functions of JAX on it are noted
+attributes   what names of arrays are for symbols
 templates    what such an operation is for operands of some types: JAX says it once
 intercepted  functions of JAX, as a function finds them while it is traced
-record       one run, also where JAX has to record it: the operations that it does on symbols, and what it returns
+record       one run where JAX has to record it
 repeat       does a function do the same on the same example again?
 structure    what all runs have shown, and the program over it
 classes      operations of all examples that are the same one, from the same place in the source
 compounds    classes that always come together become one
 dispatch     which function finds the value that an operand is
 source       the program over such records, as Python that the front end compiles
+rows         the rows of a batch, as columns of the examples of that program
 links        where the numbers of traces lie in the columns of the examples
 over         the program over traces as one of the examples, whose numbers may move or be known under jax.jit alone
 """
