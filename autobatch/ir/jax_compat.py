@@ -104,11 +104,9 @@ def literal(value: Any, type: Array) -> Any:
 
 
 def conform(value: Any, type: Type) -> Any:
-    """A value in the dtype and shape of a type; a Python number becomes an array."""
+    """A value in the dtype and shape of a type; a Python number becomes an array, which is not weak."""
     assert isinstance(type, Array)
-    found = jnp.asarray(value)
-    dtype = device_dtype(type)
-    found = found if found.dtype == dtype else found.astype(dtype)
+    found = jax.lax.convert_element_type(jnp.asarray(value), device_dtype(type))
     return found if found.shape == type.shape else jnp.broadcast_to(found, type.shape)
 
 

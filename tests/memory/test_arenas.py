@@ -243,3 +243,19 @@ def test_such_a_list_is_no_result() -> None:
     f = ab.batched(lambda w, x: [y for y in [w, 2.0 * w] if y > x * w], in_axes=(None, 0))
     with pytest.raises(ab.UnsupportedError, match="is a result"):
         f(jnp.float32(1.0), np.array([0.5, 1.5], np.float32))
+
+
+def mixed(w: Any, ns: list[int]) -> Any:
+    """Integers of the data and of the program in one list."""
+    found, x = list(ns), w
+    for _ in range(2):
+        if x > 0.1:
+            found.append(1)
+        x = x * 0.5
+    return w + sum(found)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "llvm"])
+def test_a_copy_of_integers_of_the_data_has_their_width(backend: str) -> None:
+    with jax.enable_x64(True), ab.options(verify=True):
+        check_equivalence(mixed, [[3, -1], [], [2]], (np.float64(0.15),), grads=False, backends=(backend,), jit=False)

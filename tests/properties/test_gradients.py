@@ -18,17 +18,8 @@ from tests.properties.test_equivalence import CASES, SIZE
 
 SHARED = [c for c in CASES if c.shared is not None and c.function is not f.inner_numeric_loop]
 ON_XLA = (
-    *(
-        f.bottom_up,
-        f.top_down,
-        f.chained_thrice,
-        f.larger_first,
-        f.child_reduction,
-        f.filtered,
-        f.lists_decide,
-        f.forward,
-    ),
-    *(f.joined, f.ragged_results, f.interrupted, f.message_rounds, f.nested_loops, f.mutual, f.float_fib),
+    *(f.bottom_up, f.chained_thrice, f.larger_first, f.child_reduction, f.lists_decide, f.forward),
+    *(f.joined, f.nested_loops, f.float_fib),
 )
 """XLA compiles their adjoints in every run, those of the others in `make test-long`: the reference back end runs these.
 (What is emitted of adjoints, drawn programs run too.)"""
@@ -94,10 +85,10 @@ def along(gradient: Any, p: Any) -> Any:
     ("function", "batch"),
     [
         (f.with_loss, TREES),
-        (f.chained_thrice, TREES),
+        pytest.param(f.chained_thrice, TREES, marks=pytest.mark.long),
         pytest.param(f.down_then_up, TREES, marks=pytest.mark.long),
         (f.child_reduction, MANY),
-        (f.forward, [[1, 2, 0], [3], []]),
+        pytest.param(f.forward, [[1, 2, 0], [3], []], marks=pytest.mark.long),
     ],
 )
 def test_second_order(function, batch):

@@ -108,7 +108,7 @@ codes = st.lists(st.integers(0, 6), max_size=12)
 machines = st.tuples(codes, st.lists(floats, min_size=1, max_size=4))
 
 
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(st.lists(machines, min_size=1, max_size=4), st.lists(machines, min_size=1, max_size=4))
 def test_a_machine_that_its_code_drives(first: list[Any], second: list[Any]) -> None:
     f, p = ab.batched(machine, in_axes=(None, 0)), shared()

@@ -168,6 +168,11 @@ def _integer_pow(w: Writer, op: Op, x: Number) -> Number:
     return _divide(w, op, w.constant(1, x.dtype), total) if op["y"] < 0 else total
 
 
+def _power(w: Writer, op: Op, x: Number, y: Number) -> Number:
+    """Of floats. An exponent that is an integer is the float next to it, as XLA has it."""
+    return FLOATS["pow"](w, op, x, y if y.is_float else convert(w, y, x.dtype))
+
+
 def _round(w: Writer, op: Op, x: Number) -> Number:
     to_even = int(op["rounding_method"]) == 1
     return w.intrinsic("roundeven" if to_even else "round", x)
@@ -260,6 +265,7 @@ BY_NUMBER: Mapping[str, Make] = {
     "neg": _negative,
     "not": _not,
     "or": _logical("or"),
+    "pow": _power,
     "population_count": lambda w, op, x: w.intrinsic("ctpop", x),
     "rem": _remainder,
     "round": _round,

@@ -147,6 +147,9 @@ LOWER: Mapping[str, Lower] = {
 """By the name of the operation. What is none of these brings code of its own (`inner.py`), consists of some of them
 (`expand.py`), or is refused."""
 
+AS_PYTHON = frozenset(("pow", "round"))
+"""What Python means by a name that a primitive of JAX has as well: it is traced, and then consists of primitives."""
+
 MOVED = frozenset(
     {*MOVES, *INDEXING, "bitcast_convert_type", "convert_element_type", "copy", "stop_gradient", "select_n"}
     | {"device_put", "name", "optimization_barrier", "undefined", "within"}
@@ -228,7 +231,7 @@ class Leaves:
     def number(self, i: Apply, xs: Sequence[Tensor]) -> Number | None:
         """The result of an operation on single numbers, which are most of them; None for others."""
         make = BY_NUMBER.get(i.op.name)
-        if make is None or len(i.results) != 1 or any(x.shape or x.dtype not in PLAIN for x in xs):
+        if make is None or is_traced(i.op) or len(i.results) != 1 or any(x.shape or x.dtype not in PLAIN for x in xs):
             return None
         dtype, shape = shape_of(i.results[0].type)
         if shape or dtype not in PLAIN:
@@ -246,7 +249,7 @@ class Leaves:
             return [kept(self.w, taken(self.w, column.memory, row.one(), self.mask))]
         if op.name in INNER:
             return INNER[op.name](self, op, xs, shapes)
-        if op.name in LOWER:
+        if op.name in LOWER and not is_traced(op):
             dtypes = {*(x.dtype for x in xs), *(dtype for dtype, _ in shapes)}
             return rule_of(op.name, dtypes)(self.w, op, xs, shapes)
         arrays = [t for t in operands if isinstance(t, Array)]
@@ -259,6 +262,10 @@ class Leaves:
         env: Environment = {v: apart(kept(self.w, x)) if uses.get(v, 0) > 1 else x for v, x in pairs}
         self.run(equations.body, env, equations.results, equations.constants)
         return [self.read(x, env, equations.constants) for x in equations.results]
+
+
+def is_traced(op: Op) -> bool:
+    return op.name in AS_PYTHON and not op.is_jax
 
 
 def located(error: RefusedError, i: Instruction) -> None:
