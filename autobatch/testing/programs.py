@@ -10,6 +10,7 @@ import itertools
 import linecache
 import types
 import weakref
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from autobatch.api import Batched
+from autobatch.testing.memory import MemoryWriter
 from autobatch.testing.statements import Writer
 
 _FLOATS = st.floats(-2, 2, allow_subnormal=False).map(lambda x: round(x, 6))
@@ -35,6 +37,15 @@ class Tree:
     xs: list[float] = field(default_factory=list)
     ns: list[int] = field(default_factory=list)
     next: Tree | None = None
+
+
+@dataclass
+class Cell:
+    """What random programs make of objects: they change its fields, and link it to others."""
+
+    value: float
+    n: int = 0
+    next: Cell | None = None
 
 
 @dataclass(frozen=True)
@@ -72,18 +83,41 @@ def load(source: str) -> Batched[..., Any]:
     return main
 
 
-def programs(*, numeric: bool = False, recursion: bool = False, small: bool = False) -> st.SearchStrategy[Program]:
+def programs(
+    *,
+    numeric: bool = False,
+    recursion: bool = False,
+    small: bool = False,
+    memory: Collection[str] = (),
+    computed: Collection[str] = ("lists",),
+    numbers: bool = False,
+) -> st.SearchStrategy[Program]:
     """A strategy of random programs: recursion over trees, nested loops and branches, early exits, comprehensions,
     numbers, small arrays, lists and strings.
 
     `numeric`: conditions and numbers of turns may depend on computed numbers, not on structure alone. `recursion`: so
     may calls; that is a part of `numeric`. `small`: one function of one or two statements, which compile quickly.
+    `memory`: what programs make, alias, change and read for themselves, of "lists", "inner" (lists in lists that are
+    changed where they stand), "queues", "dicts", "tallies" (sets and counters), "objects" and "strings". `computed`:
+    those of them that are changed where computed numbers decide, too. `numbers`: the results are numbers and arrays
+    alone, as machine code returns them.
 
         @given(program=programs(), batch=st.lists(trees(), min_size=2, max_size=2))
         def test_agreement(program, batch):
             check_equivalence(program.function, batch, (program.parameters(),))
     """
-    return st.composite(lambda draw: Program(Writer(draw, numeric or recursion, recursion, small).program()))()
+
+    def written(draw: Any) -> Program:
+        of_numbers = numeric or recursion
+        writer = (
+            MemoryWriter(draw, of_numbers, recursion, small, memory, computed)
+            if memory
+            else Writer(draw, of_numbers, recursion, small)
+        )
+        writer.numbers = numbers
+        return Program(writer.program())
+
+    return st.composite(written)()
 
 
 _VECTORS = st.lists(_FLOATS, min_size=3, max_size=3).map(np.array)

@@ -34,7 +34,7 @@ Lines = tuple[list[str], Scope]
 
 class Writer(Expressions):
     """Draws the source of one program. `recursion`: calls stand behind conditions on computed numbers too. `small`: a
-    function of one or two statements."""
+    function of one or two statements. `numbers`: its results are numbers and arrays alone."""
 
     def __init__(
         self,
@@ -46,6 +46,8 @@ class Writer(Expressions):
         super().__init__(draw, numeric, 1 if small else 2)
         self.recursion, self.small = recursion, small
         self.functions = 0
+        self.header = HEADER
+        self.numbers = False
 
     def may_call(self, s: Scope, loops: int = 0) -> bool:
         """Calls stand in so many loops at most: an example runs through few activations."""
@@ -266,6 +268,10 @@ class Writer(Expressions):
 
     # ---- functions
 
+    def results(self, s: Scope) -> list[str]:
+        """Further variables that an example returns."""
+        return []
+
     def result(self, s: Scope) -> str:
         kinds = {**PARAMETERS, "k": COUNT} if self.numeric else PARAMETERS
         return ", ".join(self.bounded(k, s, name) for name, k in kinds.items())
@@ -300,9 +306,10 @@ class Writer(Expressions):
         if searches:
             lines += [f"    x, a = search(p, t, a, x, {self.pick('234')})"]
         c = self.fresh("c")
-        if self.chance(2):
+        if not self.numbers and self.chance(2):
             lines.append(f"    each = [{self.number(s.node(c), 1)} for {c} in t.kids]")
-            lines.append(f'    return {{"state": ({self.result(s)}), "each": each, "tag": t.tag}}')
+            more = "".join(f', "{name}": {name}' for name in self.results(s))
+            lines.append(f'    return {{"state": ({self.result(s)}), "each": each, "tag": t.tag{more}}}')
         else:
             lines.append(f"    return {self.result(s)}")
-        return HEADER + "\n".join(lines) + "\n"
+        return self.header + "\n".join(lines) + "\n"

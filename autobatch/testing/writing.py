@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 NUMBER, VECTOR, INTEGER, COUNT = "number", "vector", "integer", "count"
 """Kinds of variables. An integer depends on structure alone; a count is an integer that computed numbers decided."""
+SCALARS = (NUMBER, VECTOR, COUNT, INTEGER)
+"""Those that stand for themselves; the others are containers (`containers.py`)."""
 PARAMETERS = {"a": VECTOR, "x": NUMBER, "k": INTEGER}
 """What every drawn function takes behind the shared arguments and a tree, and returns."""
 
@@ -50,7 +52,8 @@ class Scope:
 
     def assignable(self) -> list[str]:
         """The variables that code may assign here."""
-        return [name for name, kind in self.variables.items() if kind != INTEGER or not self.masked]
+        kinds = SCALARS[: 3 if self.masked else 4]
+        return [name for name, kind in self.variables.items() if kind in kinds]
 
 
 class Expressions:
