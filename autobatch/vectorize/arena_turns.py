@@ -136,8 +136,9 @@ def _turns_of(memory: Memory, of: Map) -> _Turns:
 
 
 def _is_plain(memory: Memory, i: Instruction) -> bool:
-    """Is it arithmetic, or a read of a number in memory by an index?"""
-    if not isinstance(i, Apply):
+    """Is it arithmetic, or a read of a number in memory by an index? Columns of the data are read in turns that there
+    are only: nothing says where a column ends."""
+    if not isinstance(i, Apply) or (i.op.name == "take_row" and not i.op.is_jax):
         return False
     if _is_item(i):
         known = i.operands[0] in memory.lists or i.operands[0] in memory.copies

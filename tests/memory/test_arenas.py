@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch import room
-from autobatch.testing import check_equivalence
+from autobatch.testing import Tree, check_equivalence
+from autobatch.testing.programs import typical_tree
 from tests.memory.programs import PROGRAMS
 
 BACKENDS = ("interpret", "xla", "llvm")
@@ -259,3 +260,16 @@ def mixed(w: Any, ns: list[int]) -> Any:
 def test_a_copy_of_integers_of_the_data_has_their_width(backend: str) -> None:
     with jax.enable_x64(True), ab.options(verify=True):
         check_equivalence(mixed, [[3, -1], [], [2]], (np.float64(0.15),), grads=False, backends=(backend,), jit=False)
+
+
+def last_row(p: Any, t: Tree) -> Any:
+    rows = [kid.v for kid in t.kids]
+    return p["b"] + (rows[-1] if rows else p["b"])
+
+
+def test_columns_are_read_in_turns_that_there_are_only() -> None:
+    """Machine code once read rows of the data for all the room of a list: beyond the column, at any address."""
+    leaf = Tree(0.5, 1, "a", np.arange(3.0))
+    batch = [typical_tree(), leaf, Tree(1.0, 1, "b", np.ones(3), [leaf, leaf])]
+    shared = ({"b": np.ones(3)},)
+    check_equivalence(last_row, batch, shared, grads=False, backends=("llvm",), jit=False, tolerance=2e-5)
