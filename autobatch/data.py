@@ -92,16 +92,12 @@ class Examples:
 
     @property
     def structure(self) -> str | None:
-        """What the host has to know of them; None where they are arrays of floats that are there."""
+        """What of them is not for machine code that nobody asked for; None where they are arrays that are there."""
         for component, name in zip(self.components, self.names, strict=True):
             if not component.array:
                 return f"{name} is no array"
             if component.traced:
                 return f"JAX traces {name}"
-            if not (
-                isinstance(component.type, Array) and component.type.dtype.startswith(("float", "bfloat", "complex"))
-            ):
-                return f"{name} holds {component.type}, which may decide structure"
         return None if self.components else "no argument is batched"
 
     @property

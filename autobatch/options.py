@@ -216,7 +216,7 @@ class Options:
     have the width of the device's and wrap as they do), `cuda` (the same as a kernel for GPUs of NVIDIA, a thread for
     each example; arrays of the GPU are read where they lie, others are copied there and results back), or `auto`.
 
-    `auto` takes `llvm` for calls whose batched arguments are arrays of floats in the memory of the host, where an
+    `auto` takes `llvm` for calls whose batched arguments are arrays of numbers in the memory of the host, where an
     estimate says that it is faster (no product or array is of size) and where it computes the same: no integer of
     Python that may overflow is computed. It takes `cuda` where an argument is an array on a GPU of another library than
     JAX, and, where JAX computes on a GPU, for what it would run by `llvm` and numbers end a loop in. It takes `xla`

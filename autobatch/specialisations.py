@@ -158,7 +158,7 @@ class Specialisations:
             return found
         with self._lock:
             self._programs.size = options.cache_size
-            asked = request(way, self._static)
+            asked = request(way, self._static_in(way))
             program = self._held(asked)
             if program is None and way[0] in CHOSEN:
                 asked, program = self._chosen(way, request, _Compiler(self.name, planner, examples, options), bound)
@@ -169,11 +169,17 @@ class Specialisations:
                 self._remember(way, bound, examples, options, program, len(leaves))
             return program.at(leaves), leaves
 
+    def _static_in(self, way: Way) -> frozenset[str]:
+        """The names of what is static in programs of a back end: XLA has no objects as columns."""
+        if way[0] in WHOLE:
+            return self._static
+        return frozenset(name for name in self._static if not name.startswith(COLUMNS))
+
     def _made(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
         """A program that is compiled now."""
         if _only_known.get():
-            raise PlanError(self._unlike(request(way, self._static)))
-        self._log(request(way, self._static))
+            raise PlanError(self._unlike(request(way, self._static_in(way))))
+        self._log(request(way, self._static_in(way)))
         asked, program = self._settled(way, request, compiler, bound)
         self._keep(asked, program)
         return asked, program
@@ -190,12 +196,12 @@ class Specialisations:
             why = str(error).splitlines()[0]
             logger.info("%s runs by xla: %s", self.name, why)
         by_xla = ("xla", way[1])
-        asked = request(by_xla, self._static)
+        asked = request(by_xla, self._static_in(by_xla))
         program = self._held(asked)
         if program is None:
             asked, program = self._made(by_xla, request, compiler, bound)
         self._declined.put(program.key, why)
-        self._keep(request(way, self._static), program)
+        self._keep(request(way, self._static_in(way)), program)
         return asked, program
 
     def _held(self, asked: Request) -> Program | None:
@@ -213,7 +219,7 @@ class Specialisations:
     def _settled(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
         """A program with as few static integers as the function can do with; where machine code takes no more static
         arguments, with objects that all examples share as columns."""
-        static = self._static
+        static = self._static_in(way)
         while True:
             asked = request(way, static)
             try:
@@ -233,9 +239,9 @@ class Specialisations:
                 asked, made = _fewest(lambda s: request(way, s), compiler, static, asked.integers)
                 static |= asked.sharing.static
                 break
-        if static != self._static:
-            logger.info("static in %s from now on: %s", self.name, ", ".join(sorted(static - self._static)))
-            self._static = static
+        if more := static - self._static:
+            logger.info("static in %s from now on: %s", self.name, ", ".join(sorted(more)))
+            self._static |= more
         return asked, made
 
     def why_xla(self, program: Program, examples: Examples) -> str:

@@ -28,7 +28,7 @@ from autobatch.prepared import Prepared
 from autobatch.runtime.columns import Ints
 from autobatch.runtime.shapes import group_title
 from autobatch.specialise import Program
-from autobatch.tools.explain.collect import INTEGERS, of_call, of_refusal
+from autobatch.tools.explain.collect import INTEGERS, of_call, of_machine_code, of_refusal
 from autobatch.tools.explain.facts import Backend, Facts, plain
 from autobatch.tools.explain.page import as_page, as_pages
 from autobatch.tools.explain.text import as_text
@@ -147,28 +147,40 @@ def explain_parts(
 
 
 def _explained(name: str, backend: Backend, prepared: Prepared) -> Explanation:
-    planned, native = prepared.with_tables(), prepared.program.compiled.native
+    native, count = prepared.program.compiled.native, prepared.examples.count
+    try:
+        planned = prepared.with_tables()
+    except SourceError as error:
+        if native is None:
+            raise
+        none = f"no rows and tables: there is no program of XLA: {error.message}"
+        return Explanation(of_machine_code(name, count, _by_native(backend, native, prepared, none), prepared.program))
     ready, program = planned.ready, planned.program
     signature: Any = ready.signature
     if isinstance(ready.tables[INTEGERS], jax.core.Tracer):
         raise BatchError(f"{name}.explain reads the numbers of the call's plan: call it outside jax.jit")
     if native is not None:
-        many = f"{native.width} examples at once" if native.width > 1 else "one example after another"
-        if isinstance(native, CudaProgram):
-            words = "one kernel, a thread for each example"
-            if backend.asked == "auto":
-                chosen = f"by an estimate the fastest on a GPU, for {estimate(native.whole)}"
-                given = "an argument is an array on a GPU"
-                backend = backend_of("auto", "cuda", given if prepared.chosen is None else chosen)
-        else:
-            refilling = native.refilling
-            words = f"one function of machine code, {many}{f' ({refilling})' if refilling is not None else ''}"
-        if backend.asked == "auto" and isinstance(native, WholeProgram):
-            backend = backend_of("auto", "llvm", f"by an estimate the fastest, for {estimate(native.whole)}")
-        words = f"{backend.why}; {words}; rows and tables are those of xla under jax.jit"
-        backend = replace(backend, why=words)
+        backend = _by_native(backend, native, prepared, "rows and tables are those of xla under jax.jit")
     plan: Any = ready.plan or prepared.examples.on_host().plan(program)
     return Explanation(of_call(name, backend, program, plan, ready.tables, signature))
+
+
+def _by_native(backend: Backend, native: WholeProgram | CudaProgram, prepared: Prepared, tables: str) -> Backend:
+    """The back end of a call by machine code, with why it was chosen and how it runs. `tables`: what is said of
+    those."""
+    many = f"{native.width} examples at once" if native.width > 1 else "one example after another"
+    if isinstance(native, CudaProgram):
+        words = "one kernel, a thread for each example"
+        if backend.asked == "auto":
+            chosen = f"by an estimate the fastest on a GPU, for {estimate(native.whole)}"
+            given = "an argument is an array on a GPU"
+            backend = backend_of("auto", "cuda", given if prepared.chosen is None else chosen)
+    else:
+        refilling = native.refilling
+        words = f"one function of machine code, {many}{f' ({refilling})' if refilling is not None else ''}"
+    if backend.asked == "auto" and isinstance(native, WholeProgram):
+        backend = backend_of("auto", "llvm", f"by an estimate the fastest, for {estimate(native.whole)}")
+    return replace(backend, why=f"{backend.why}; {words}; {tables}")
 
 
 def explain_refusal(

@@ -74,6 +74,17 @@ def of_call(
     )
 
 
+def of_machine_code(name: str, examples: int, backend: Backend, program: Program) -> Facts:
+    """The facts of machine code for which there is no program of XLA: the text alone, since nothing has rows."""
+    lowered = program.compiled.lowered
+    texts = outermost([*map(written, lowered.sources), *(around(span) for span, _ in lowered.traced)])
+    return Facts(name, examples, backend, None, tuple(Text(t.name, t.file, _unmarked(t)) for t in texts))
+
+
+def _unmarked(text: Written) -> tuple[Line, ...]:
+    return tuple(Line(number, line) for number, line in text.lines())
+
+
 def of_refusal(name: str, function: Callable[..., Any], examples: int, backend: Backend, error: SourceError) -> Facts:
     """The facts of a function that is not compiled: its text, with the line that is refused."""
     places = [(error.message, error.span), *error.also]

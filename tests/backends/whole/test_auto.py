@@ -148,9 +148,24 @@ class TestIntegers:
         f = ab.batched(lambda n, x: sum(x for _ in range(n)), in_axes=(None, 0))
         np.testing.assert_allclose(f(3, X), 3 * X, rtol=1e-6)
 
-    def test_batched(self):
-        f = ab.batched(lambda n: n + 1)
-        assert "may decide structure" in taken(f, np.arange(3))["why"]
+    def test_of_arrays(self):
+        """They are the device's, and wrap as JAX's do."""
+        squared = lambda n: n * n + 1
+        f, by_xla = ab.batched(squared), ab.batched(squared, backend="xla")
+        given = np.array([3, 1 << 16, (1 << 16) + 1], np.int32)
+        assert taken(f, given)["taken"] == "llvm"
+        np.testing.assert_array_equal(f(given), by_xla(given))
+
+    def test_of_arrays_that_count(self):
+        def grown(n, x):
+            for k in range(n):
+                x = x * 1.5 if k % 2 else x + 1.0
+            return x
+
+        f = ab.batched(grown)
+        counts = np.array([0, 5, 2, 1, 7, 3], np.int64)
+        assert taken(f, counts, X)["taken"] == "llvm"
+        np.testing.assert_allclose(f(counts, X), f.loop(counts, X), rtol=1e-6)
 
 
 def test_structure_is_for_xla():

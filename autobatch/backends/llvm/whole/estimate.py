@@ -37,7 +37,12 @@ SMALL_STEP = 1 << 16
 TURN_STEP = 1
 """What a turn adds to an integer that a loop carries, which has fewer than 2**30 turns (`ir/masked.py`)."""
 
-_EXACT = frozenset({"select_n", "where", "max", "min", "neg", "abs", "mod", "floordiv", "undefined", "item", "length"})
+_EXACT = frozenset(
+    {
+        *("select_n", "where", "max", "min", "neg", "abs", "sign", "mod", "floordiv", "undefined"),
+        *("take_row", "slice", "dynamic_slice", "gather", "squeeze", "reshape", "broadcast_in_dim", "concatenate"),
+    }
+)
 """Operations whose result is no larger than their operands, of Python's integers."""
 
 _COUNTS = frozenset({"add", "sub"})
