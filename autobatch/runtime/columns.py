@@ -62,25 +62,34 @@ class Columns:
         `count` entries, or a slice. Takes time in proportion to the rows taken."""
         chosen = positions(indices, self.count)
         starts: dict[str, Ints] = {}
-        rows: dict[str, Ints] = {}
+        rows: dict[str | None, Ints] = {None: chosen}
+        begins: dict[str | None, Ints] = {}
+        cuts: dict[tuple[bytes, bytes], str] = {}
+        like: dict[str | None, str | None] = {None: None}  # of the spaces whose rows are cut alike, the first
         for name, old in self.starts.items():
-            lengths = old[chosen + 1] - old[chosen]
-            starts[name] = offsets_of(lengths)
-            rows[name] = ranges(old[chosen], lengths)
+            begin = old.take(chosen)
+            lengths = old.take(chosen + 1) - begin
+            first = like[name] = cuts.setdefault((begin.tobytes(), lengths.tobytes()), name)
+            if first == name:
+                starts[name], rows[name] = offsets_of(lengths), ranges(begin, lengths)
+                begins[name] = starts[name][:-1] - begin
+            else:
+                starts[name], rows[name] = starts[first], rows[first]
         arrays: dict[str, np.ndarray[Any, Any]] = {}
-        shifts: dict[tuple[str, str | None], Ints] = {}
+        shifts: dict[tuple[str | None, str | None], Ints] = {}
         for column in columns_of(self.schema):
             array, space = self.arrays[column.name], column.space
-            held = array.take(chosen if space is None else rows[space], 0)
-            if (target := column.target) is not None:
-                if (target, space) not in shifts:
-                    shift = starts[target][:-1] - self.starts[target][chosen]
-                    shifts[target, space] = shift if space is None else shift.repeat(np.diff(starts[space]))
-                held = np.where(held >= 0, held + shifts[target, space].astype(array.dtype), held)
+            held = array.take(rows[space], 0)
+            if column.target is not None:
+                key = like[column.target], like[space]
+                if key not in shifts:
+                    shift = begins[key[0]]
+                    shifts[key] = shift if space is None else shift.repeat(np.diff(starts[space]))
+                held = np.where(held >= 0, held + shifts[key].astype(array.dtype), held)
             arrays[column.name] = held
         for store in self.schema.lists:
             offsets = self.arrays[f"{store.name}.#offsets"]
-            lengths = offsets[rows[store.name] + 1] - offsets[rows[store.name]]
+            lengths = offsets.take(rows[store.name] + 1) - offsets.take(rows[store.name])
             arrays[f"{store.name}.#offsets"] = offsets_of(lengths).astype(offsets.dtype)
         return Columns(self.schema, len(chosen), arrays, starts, self.vocabularies)
 

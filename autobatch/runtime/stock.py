@@ -1,5 +1,4 @@
-"""The integer tables of a data set's plan behind one another in one array, from which a minibatch cuts all of its own
-at once.
+"""The integer tables of a data set's plan, from which a minibatch cuts its own.
 
     starts (rows)      space A: 0 2 5     space B: 0 1 3          example 1 has the rows 2:5 of A and 1:3 of B
     table over A       5 6 | 7 8 9        integers
@@ -7,15 +6,16 @@ at once.
 
     cut([1, 0])        7 8 9 | 5 6        and      1 0 | 0+3      rows of A in the minibatch
 
-A range of rows is a range of the array, so the cut is one gather; rows within an example become rows of the minibatch
-by adding where the example begins there.
+Tables over the same rows are cut by one gather; rows within an example become rows of the minibatch by adding where the
+example begins there. Spaces whose examples have as many rows each are one, and so are tables that hold the same (the
+rounds of a message passing have the same edges).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,49 +42,65 @@ class Cut:
 
 class Stock:
     """Tables over spaces of rows, where the rows of each example are contiguous. Spaces and tables are numbered as they
-    are added; then it is `closed`."""
+    are added, equal ones once; then it is `closed`."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._starts: list[Ints] = [np.zeros(count + 1, np.int64)]
-        self._values: list[NDArray[Any]] = []
+        self._starts: list[Ints] = []
+        self._spaces: dict[bytes, int] = {}
+        self._values: list[Any] = []
         self._space: list[int] = []
         self._target: list[int] = []
+        self._known: dict[tuple[int, int, bool, bytes], int] = {}
         self._numbers: list[int] = []
+        self.size: list[int] = []
+        self.add_space(np.zeros(count + 1, np.int64))
 
     def add_space(self, starts: Ints) -> int:
         """A space whose rows of example i are starts[i]:starts[i+1]."""
-        self._starts.append(starts)
-        return len(self._starts) - 1
+        number = self._spaces.setdefault(_digest(starts), len(self._starts))
+        if number == len(self._starts):
+            self._starts.append(starts)
+        return number
 
     def starts_of(self, space: int) -> Ints:
         return self._starts[space]
 
     def add(self, values: NDArray[Any], space: int, target: int = NOTHING) -> int:
         """An integer for each row of `space`; with a `target` it is a row of that, counted within the example."""
-        self._values.append(values.astype(np.int32))
-        self._space.append(space)
-        self._target.append(target)
-        return len(self._values) - 1
+        return self._table(values, space, target, False)
 
     def add_numbers(self, values: Ints, space: int) -> int:
         """Value numbers of the rows of `space`."""
-        self._numbers.append(len(self._values))
-        return self.add(values, space)
+        return self._table(values, space, NOTHING, True)
+
+    def _table(self, values: NDArray[Any], space: int, target: int, numbers: bool) -> int:
+        held = values.astype(np.int32)
+        made = len(self._values)
+        table = self._known.setdefault((space, target, numbers, _digest(held)), made)
+        if table == made:
+            self._values.append(held)
+            self._space.append(space)
+            self._target.append(target)
+            self.size.append(1 + int(held.max(initial=-1)))
+            if numbers:
+                self._numbers.append(table)
+        return table
 
     def closed(self) -> Stock:
+        """Ready to cut: the tables over a space become the rows of one array."""
         self.starts = np.stack(self._starts)
-        self.integers = np.concatenate([np.zeros(0, np.int32), *self._values])
-        lengths = [len(v) for v in self._values]
-        self.size = [1 + int(v.max(initial=-1)) for v in self._values]
-        self._begin = np.cumsum([0, *lengths[:-1]])[: len(lengths), None]
-        self._of, self._to = np.array(self._space, np.intp), np.array(self._target, np.intp)
+        over: dict[int, list[int]] = {}
+        for table, space in enumerate(self._space):
+            over.setdefault(space, []).append(table)
+        self._over = {space: (tables, np.stack([self._values[t] for t in tables])) for space, tables in over.items()}
+        self._apart = frozenset(self._numbers)
         self._values.clear()
         return self
 
     @property
     def nbytes(self) -> int:
-        return self.starts.nbytes + self.integers.nbytes
+        return self.starts.nbytes + sum(held.nbytes for _, held in self._over.values())
 
     def cut(self, chosen: Ints, apart: bool = False) -> Cut:
         """The tables of some examples. `apart`: value numbers of different examples differ."""
@@ -92,18 +108,27 @@ class Stock:
         length = self.starts.take(chosen + 1, 1) - old
         first = np.zeros((len(length), len(chosen) + 1), np.int64)
         length.cumsum(1, out=first[:, 1:])
-        begin = first[:, :-1]
-        lengths = length.take(self._of, 0).ravel()
-        bounds = [0, *first[:, -1].take(self._of).cumsum().tolist()]
-        at = np.arange(bounds[-1])
-        behind = (old - begin).take(self._of, 0) + (self._begin - np.array(bounds[:-1], np.int64)[:, None])
-        at += behind.ravel().repeat(lengths)
-        shift = begin.take(self._to, 0)
-        if apart:
-            for table in self._numbers:
-                shift[table] = np.arange(len(chosen)) * self.size[table]
-        values = self.integers.take(at) + shift.ravel().repeat(lengths)
-        return Cut(length, first, first[:, -1].tolist(), [values[a:b] for a, b in pairwise(bounds)])
+        begin, counts = first[:, :-1], first[:, -1].tolist()
+        tables: list[Ints] = [first[0]] * len(self._space)  # each is replaced below
+        for space, (members, held) in self._over.items():
+            at = np.arange(counts[space])
+            at += (old[space] - begin[space]).repeat(length[space])
+            found = held.take(at, 1).astype(np.int64)
+            shifts: dict[int, Ints] = {}
+            for table, values in zip(members, found, strict=True):
+                target = self._target[table]
+                if apart and table in self._apart:
+                    values += (np.arange(len(chosen)) * self.size[table]).repeat(length[space])
+                elif target != NOTHING:
+                    if target not in shifts:
+                        shifts[target] = begin[target].repeat(length[space])
+                    values += shifts[target]
+                tables[table] = values
+        return Cut(length, first, counts, tables)
+
+
+def _digest(values: NDArray[Any]) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(values).data, digest_size=16).digest()
 
 
 def joined(starts: Sequence[Ints]) -> Ints:

@@ -105,9 +105,7 @@ def test_a_cut_is_each_table_of_each_example(data):
     values = [rng.integers(-9, 9, starts[-1, 0]), rng.integers(0, 5, starts[-1, 1]), rng.integers(0, 7, starts[-1, 1])]
     stock = Stock(count)
     first, second = stock.add_space(starts[:, 0]), stock.add_space(starts[:, 1])
-    stock.add(values[0], first)
-    stock.add(values[1], second, first)
-    stock.add_numbers(values[2], second)
+    numbers = [stock.add(values[0], first), stock.add(values[1], second, first), stock.add_numbers(values[2], second)]
     chosen, apart = (
         np.array(data.draw(st.lists(st.integers(0, count - 1), max_size=6)), np.int64),
         data.draw(st.booleans()),
@@ -121,9 +119,24 @@ def test_a_cut_is_each_table_of_each_example(data):
         [values[1][r] + begin[k] for k, r in enumerate(rows[1])],
         [values[2][r] + apart * k * size for k, r in enumerate(rows[1])],
     ]
-    for table, parts in zip(found.tables, wanted, strict=True):
-        np.testing.assert_array_equal(table, np.concatenate([np.zeros(0, np.int64), *parts]))
+    for number, parts in zip(numbers, wanted, strict=True):
+        np.testing.assert_array_equal(found.tables[number], np.concatenate([np.zeros(0, np.int64), *parts]))
     assert [found.counts[first], found.counts[second]] == [sum(map(len, r)) for r in rows]
+
+
+def test_equal_tables_and_spaces_are_held_once():
+    stock = Stock(2)
+    space, again = stock.add_space(np.array([0, 2, 5])), stock.add_space(np.array([0, 2, 5]))
+    values = np.array([1, 2, 3, 4, 5])
+    plain, same = stock.add(values, space), stock.add(values.copy(), again)
+    other, numbers = stock.add(values, space, space), stock.add_numbers(values, space)
+    assert space == again and plain == same and len({plain, other, numbers}) == 3
+    found = stock.closed().cut(np.array([1, 0]), apart=True)
+    assert [found.tables[k].tolist() for k in (plain, other, numbers)] == [
+        [3, 4, 5, 1, 2],
+        [3, 4, 5, 4, 5],
+        [3, 4, 5, 7, 8],
+    ]
 
 
 def test_a_cut_of_no_tables_counts_rows():
