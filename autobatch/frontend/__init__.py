@@ -6,7 +6,7 @@ becomes instructions. The reading order:
     lower           the front end from outside: rounds until the results of recursive calls are known
     values, layouts what is known of a Python value; its leaves, which are what the IR has; where two values meet
     state           the module, function, block and variables at a point of the program
-    sources         from a function to its syntax tree
+    sources, live_names     from a function to its syntax tree; where its variables are live
     statements, expressions, patterns, assignment, failures
     branches, joins `if` and what follows it
     loops, carrying, appending, scans, comprehensions

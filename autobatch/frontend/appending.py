@@ -1,16 +1,20 @@
-"""Loops that only append to a list: they are comprehensions.
+"""Loops that only append to a list, or give each node of a graph its value: they are comprehensions.
 
 out = []                                out = [f(c) for c in t.kids]
 for c in t.kids:              ->
     y = f(c)
     out.append(y)
+
+h = {}                                  h = {v: f(d["x"]) for v, d in g.nodes(data=True)}
+for v, d in g.nodes(data=True):   ->
+    h[v] = f(d["x"])
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autobatch.frontend import values as v
 from autobatch.frontend.assignment import assign
@@ -24,14 +28,16 @@ from autobatch.frontend.rebinding import rebind
 from autobatch.frontend.sequences import length
 from autobatch.frontend.sources import changed, stores
 from autobatch.frontend.state import Ended, State
+from autobatch.frontend.views import by_nodes_of, graph_of_nodes, is_set_whole
 from autobatch.ir.core import Operand
 
 
-def appended_lists(body: Sequence[ast.stmt]) -> list[str]:
-    """The lists to which each turn appends one element, if it does nothing else with them; else none."""
-    appends = [pair for b in body if (pair := appended(b)) is not None]
+def appended_lists(body: Sequence[ast.stmt], key: str | None = None) -> list[str]:
+    """The lists to which each turn appends one element, and the dicts in which it sets one item, that of `key`, if it
+    does nothing else with them; else none."""
+    appends = [pair for b in body if (pair := appended(b, key)) is not None]
     lists = [name for name, _ in appends]
-    plain = [b for b in body if appended(b) is None]
+    plain = [b for b in body if appended(b, key) is None]
     if len(set(lists)) != len(lists):
         return []
     if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in body for n in ast.walk(b)):
@@ -48,11 +54,19 @@ def reads_alias(s: State, node: ast.For) -> bool:
 
 @dataclass(frozen=True)
 class _Shape:
-    """The statements of a turn: `before`, then `inside` where `test` holds. No test: all are inside."""
+    """The statements of a turn: `before`, then `inside` where `test` holds. No test: all are inside. Where the loop is
+    over the nodes of a graph, `key` is the name of the node, and `graph` the one."""
 
     before: tuple[ast.stmt, ...]
     test: ast.expr | None
     inside: tuple[ast.stmt, ...]
+    key: str | None = None
+    graph: v.Abstract | None = None
+
+    def set_by_node(self) -> frozenset[str]:
+        """The dicts in which a turn sets the item of the node."""
+        pairs = (appended(b, self.key) for b in self.inside if appended(b) is None)
+        return frozenset(pair[0] for pair in pairs if pair is not None)
 
 
 def _shape(body: Sequence[ast.stmt]) -> _Shape:
@@ -69,27 +83,40 @@ def _shape(body: Sequence[ast.stmt]) -> _Shape:
 
 def appended_list(s: State, node: ast.For, found: v.Lazy) -> bool:
     """Lower the loop as a `Map` if its turns append to lists and hand on nothing else."""
-    shape = _shape(node.body)
-    lists = appended_lists(shape.inside)
+    shape = _over_nodes(s, node, _shape(node.body))
+    lists = appended_lists(shape.inside, shape.key)
     if not lists or node.orelse or reads_alias(s, node) or any(_mentions(b, n) for b in shape.before for n in lists):
         return False
     if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in shape.before for n in ast.walk(b)):
         return False
-    plain = [*shape.before, *(b for b in shape.inside if appended(b) is None)]
+    plain = [*shape.before, *(b for b in shape.inside if appended(b, shape.key) is None)]
     if any(n in s.env and _read_first(node.body, n) for n in changed(*plain)):
         return False
-    if any(s.frame.source.read_after(n, node, s.frame.outer_loop) for n in changed(node.target, *plain)):
+    if any(s.frame.source.read_after(n, node) for n in changed(node.target, *plain)):
         return False
     return _lower(s, node, found, lists, shape)
 
 
+def _over_nodes(s: State, node: ast.For, shape: _Shape) -> _Shape:
+    """The shape of a loop over the nodes of a graph that sets items by node in every turn; others as they are."""
+    key = node.target.elts[0] if isinstance(node.target, ast.Tuple) and node.target.elts else node.target
+    if shape.test is not None or not isinstance(key, ast.Name) or key.id in changed(*shape.inside):
+        return shape
+    by_node = replace(shape, key=key.id)
+    if not by_node.set_by_node() or (graph := graph_of_nodes(s, node.iter)) is None:
+        return shape
+    return replace(by_node, graph=graph)
+
+
 def _lower(s: State, node: ast.For, found: v.Lazy, lists: Sequence[str], shape: _Shape) -> bool:
     before = [s.env[n].value if n in s.env else None for n in lists]
-    if not all(isinstance(b, v.Record | v.Listing) for b in before):
-        return False
+    by_node = shape.set_by_node() if shape.graph is not None else frozenset[str]()
+    for name, old in zip(lists, before, strict=True):
+        if not (is_set_whole(old, shape.graph) if name in by_node else _is_list(old)):
+            return False
 
     def element(t: State) -> v.Abstract:
-        made = run_turn(t, shape.inside)
+        made = run_turn(t, shape.inside, shape.key)
         return v.Record("tuple", tuple(range(len(lists))), tuple(made[n] for n in lists))
 
     def body(t: State, x: v.Abstract) -> tuple[bool | Operand, Callable[[State], v.Abstract]]:
@@ -100,15 +127,23 @@ def _lower(s: State, node: ast.For, found: v.Lazy, lists: Sequence[str], shape: 
     listing = make_map(s, found, body)
     for name, old, column in zip(lists, before, columns(s, listing, len(lists)), strict=True):
         assert old is not None
-        rebind(s, name, concatenate(s, old, column))
+        if name in by_node and shape.graph is not None:
+            rebind(s, name, by_nodes_of(shape.graph, column))
+        else:
+            rebind(s, name, concatenate(s, old, column))
     return True
 
 
-def run_turn(s: State, body: Sequence[ast.stmt]) -> dict[str, v.Abstract]:
-    """Run the statements of a turn; what they append is kept aside, by the name of the list."""
+def _is_list(value: v.Abstract | None) -> bool:
+    return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind != "dict")
+
+
+def run_turn(s: State, body: Sequence[ast.stmt], key: str | None = None) -> dict[str, v.Abstract]:
+    """Run the statements of a turn; what they append, or set as the item of `key`, is kept aside, by the name of the
+    list or dict."""
     made: dict[str, v.Abstract] = {}
     for statement in body:
-        pair = appended(statement)
+        pair = appended(statement, key)
         if pair is None:
             s.context.rules.execute(s, [statement])
         else:
@@ -138,13 +173,18 @@ def _column(s: State, rows: v.Listing, layout: Layout, rest: Iterator[Operand]) 
     return s.context.rules.materialise(s, v.Lazy(length(s, rows), lambda t, i: constant))
 
 
-def appended(node: ast.stmt) -> tuple[str, ast.expr] | None:
-    """The list and the element of `name.append(element)`."""
+def appended(node: ast.stmt, key: str | None = None) -> tuple[str, ast.expr] | None:
+    """The list and the element of `name.append(element)`; with a `key`, also the dict and the value of
+    `name[key] = value`."""
     match node:
         case ast.Expr(
             ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[element], keywords=[])
         ):
             return name, element
+        case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=ast.Name(id=index))], value=value) if (
+            index == key
+        ):
+            return name, value
         case _:
             return None
 

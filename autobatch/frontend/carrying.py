@@ -99,12 +99,9 @@ def _loads(node: ast.AST, name: str) -> bool:
 
 def carried_names(s: State, node: Loop) -> list[str]:
     """Variables that one turn hands to the next, or to what follows the loop."""
-    outer = s.frame.outer_loop
     head = node.target if isinstance(node, ast.For) else node.test
     own = s.frame.source.locals  # `jnp.sort(x)` has the form of a list's `sort`
-    names = [
-        n for n in changed(head, *node.body) if n in s.env or (n in own and s.frame.source.read_after(n, node, outer))
-    ]
+    names = [n for n in changed(head, *node.body) if n in s.env or (n in own and s.frame.source.read_after(n, node))]
     names += [n for n in stores(*node.body) if n not in s.env and n not in names and reads_earlier(node.body, n)]
     names += [n for n in read_of_default(s, head, *node.body) if n not in names]
     names += [name for name, _ in aliases_of(s, node)]

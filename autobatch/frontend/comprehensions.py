@@ -22,7 +22,7 @@ from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, li
 from autobatch.frontend.numbers import operand_of, undefined
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import Ended, State, Unknown
-from autobatch.frontend.views import viewed
+from autobatch.frontend.views import by_nodes_of, viewed
 from autobatch.ir.core import Apply, If, Map, Operand, Region
 from autobatch.ir.types import INT, List
 
@@ -222,7 +222,7 @@ def _by_node(s: State, node: ast.DictComp) -> v.Abstract | None:
     before = dict(s.env)
     values = stored(s, _generate(s, node.generators, node.value))
     s.env = before
-    return v.Record("object", ("raw", "each"), (found.items[0], values), graphs.ByNode)
+    return by_nodes_of(found.items[0], values)
 
 
 def nested_reduction(s: State, node: ast.Call) -> ast.expr | None:

@@ -140,7 +140,7 @@ def _bound(s: State, name: str) -> v.Bound:
 
 def _wanted(s: State, name: str, node: ast.AST | None) -> bool:
     """Is the variable read behind `node`, the last statement that has run?"""
-    return node is None or name.startswith("<") or s.frame.source.read_after(name, node, s.frame.outer_loop)
+    return node is None or name.startswith("<") or s.frame.source.read_after(name, node)
 
 
 def _merge(

@@ -135,11 +135,7 @@ def _orelse(s: State, node: Loop) -> None:
 
 def _body(s: State, node: Loop) -> None:
     """The statements of one turn; `continue` ends them."""
-    s.frame.loops.append(node)
-    try:
-        s.context.rules.execute(s, node.body)
-    finally:
-        s.frame.loops.pop()
+    s.context.rules.execute(s, node.body)
     s.bind(CONTINUED, v.Static(False))
 
 

@@ -78,11 +78,7 @@ def _old(s: State, name: str) -> v.Abstract | None:
 def _body(s: State, node: ast.For, item: v.Abstract) -> dict[str, v.Abstract]:
     """One turn; what it appends is kept aside."""
     assign(s, node.target, item)
-    s.frame.loops.append(node)
-    try:
-        return run_turn(s, node.body)
-    finally:
-        s.frame.loops.pop()
+    return run_turn(s, node.body)
 
 
 def _function(

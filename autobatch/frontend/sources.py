@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from autobatch.errors import UnsupportedError
+from autobatch.frontend.live_names import LiveNames
 from autobatch.source import NOWHERE, Span
 
 FunctionNode = ast.FunctionDef | ast.Lambda
@@ -28,7 +29,7 @@ class FunctionSource:
     name: str
     globals: dict[str, Any]
     function: Any = None
-    loads: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    loads: frozenset[str] = frozenset()
     locals: frozenset[str] = frozenset()
     free: tuple[str, ...] = ()
     places: dict[ast.AST, Span] = field(default_factory=dict)
@@ -77,15 +78,14 @@ class FunctionSource:
             _characters(self.file, end_line, end) + 1,
         )
 
-    def read_after(self, name: str, node: ast.AST, loop: ast.AST | None) -> bool:
-        """Is the variable read behind `node`, or anywhere in the loop around it?"""
-        _, end = _extent(node)
-        for position in self.loads.get(name, ()):
-            if position >= end:
-                return True
-            if loop is not None and _extent(loop)[0] <= position:
-                return True
-        return False
+    @cached_property
+    def _live(self) -> LiveNames:
+        return LiveNames(self.body)
+
+    def read_after(self, name: str, node: ast.AST) -> bool:
+        """May the variable be read behind a statement, before it is set again?"""
+        found = self._live.behind(node, name)
+        return name in self.loads if found is None else found
 
 
 def _characters(file: str, line: int, offset: int) -> int:
@@ -139,13 +139,11 @@ def describe(
     function: types.FunctionType | None = None,
 ) -> FunctionSource:
     """A `FunctionSource` with the tables that the front end looks names up in."""
-    loads: dict[str, list[tuple[int, int]]] = {}
     body = [node.body] if isinstance(node, ast.Lambda) else node.body
-    for statement in body:
-        _find_loads(statement, loads, None)
+    loads = list(dict.fromkeys(name for statement in body for name in _loads(statement)))
     assigned = frozenset(_assigned(node)) - _declared(node)
     free = tuple(n for n in loads if n not in assigned)
-    return FunctionSource(node, file, name, globals, function, loads, assigned, free)
+    return FunctionSource(node, file, name, globals, function, frozenset(loads), assigned, free)
 
 
 def stores(*nodes: ast.AST) -> list[str]:
@@ -212,18 +210,16 @@ def _mutated(node: ast.AST) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _find_loads(node: ast.AST, loads: dict[str, list[tuple[int, int]]], place: tuple[int, int] | None) -> None:
-    """Where variables are read. An inner function may run anywhere behind, so its reads are at the end."""
+def _loads(node: ast.AST) -> Iterator[str]:
+    """The variables that are read, in order, those of inner functions with them."""
     if isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Load):
-            loads.setdefault(node.id, []).append(place or (node.lineno, node.col_offset))
+            yield node.id
         return
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        loads.setdefault(node.target.id, []).append(place or (node.lineno, node.col_offset))
-    elif isinstance(node, ast.FunctionDef | ast.Lambda):
-        place = _END
+        yield node.target.id
     for child in _children(node):
-        _find_loads(child, loads, place)
+        yield from _loads(child)
 
 
 def _children(node: ast.AST) -> list[ast.AST]:
@@ -238,9 +234,6 @@ def _children(node: ast.AST) -> list[ast.AST]:
 
 
 _NO_CHILDREN = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop)
-
-
-_END = (1 << 40, 0)
 
 
 def _stores(node: ast.AST) -> Iterator[str]:

@@ -241,16 +241,10 @@ class Frame:
     context: Context
     source: FunctionSource
     enclosing: dict[str, v.Abstract]
-    loops: list[ast.AST] = field(default_factory=list)
     unknown: bool = False
     constructing: str = ""
     borrowed: list[v.Abstract] = field(default_factory=list)
     settling: dict[str, Span | None] = field(default_factory=dict)
-
-    @property
-    def outer_loop(self) -> ast.AST | None:
-        """The outermost loop around the statement at hand."""
-        return self.loops[0] if self.loops else None
 
     @property
     def owner(self) -> Any:

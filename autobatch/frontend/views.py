@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,6 +39,36 @@ def nodes_of(s: State, value: v.Abstract) -> v.Leaf | None:
 
 
 _OF_NODES = (graphs.Graph, graphs.Nodes, graphs.ByNode, graphs.Adjacency)
+
+
+def graph_of_nodes(s: State, source: ast.expr) -> v.Abstract | None:
+    """The graph over whose nodes `for` goes, in `g`, `g.nodes`, `h` by nodes, and `nodes()`, `keys()`, `items()` and
+    `data()` of these; None for others. Evaluates what stands before such a method."""
+    match source:
+        case ast.Name() | ast.Attribute():
+            found = source
+        case ast.Call(func=ast.Attribute(value=found, attr="nodes" | "keys" | "items" | "data")):
+            pass
+        case _:
+            return None
+    value = viewed(s, s.evaluate(found))
+    if not isinstance(value, v.Record) or value.cls not in (graphs.Graph, graphs.Nodes, graphs.ByNode):
+        return None
+    return value.items[0]
+
+
+def by_nodes_of(graph: v.Abstract, values: v.Abstract) -> v.Record:
+    """A dict that has a value for each node of a graph."""
+    return v.Record("object", ("raw", "each"), (graph, values), graphs.ByNode)
+
+
+def is_set_whole(value: v.Abstract | None, graph: v.Abstract | None) -> bool:
+    """Is a dict that of the nodes of a graph, in their order, once an item has been set for each of them?"""
+    if not isinstance(value, v.Record):
+        return False
+    if value.kind == "dict":
+        return not value.items
+    return value.cls is graphs.ByNode and value.items[0] == graph
 
 
 def refuse_view(s: State, value: v.Record) -> None:

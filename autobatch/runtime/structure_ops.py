@@ -25,6 +25,16 @@ Ints = NDArray[np.int64]
 Values = NDArray[Any]
 
 
+def _bits(value: Any) -> Any:
+    """What stands for a list of the host, or a value in it, in a dict: equal where all bits are. 0.0 and -0.0 are not,
+    though Python calls them equal; nan is."""
+    if isinstance(value, tuple | list):
+        return tuple(map(_bits, value))
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tobytes()
+    return value if value and value == value else repr(value)
+
+
 class StructureOps:
     """The operations on the data of one batch."""
 
@@ -38,7 +48,7 @@ class StructureOps:
     def key(self, column: Values) -> Values:
         """The bits of a column of arguments, as int64: equal keys are equal arguments."""
         if column.dtype == object:  # lists
-            return np.array([self.lists.setdefault(row, len(self.lists)) for row in column], np.int64)
+            return np.array([self.lists.setdefault(_bits(row), len(self.lists)) for row in column], np.int64)
         if column.ndim > 1:
             rows = [row.tobytes() for row in column]
             return np.array([self.objects.setdefault(row, len(self.objects)) for row in rows], np.int64)

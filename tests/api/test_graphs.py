@@ -64,6 +64,33 @@ def items_of_rounds(g: Any) -> Any:
     return sum(x for v, x in h.items())
 
 
+def rounds_of_items(g: Any) -> Any:
+    """As many write it: dicts that a loop over the nodes fills; names of nodes are used again."""
+    h = {}
+    for v in g.nodes:
+        h[v] = g.nodes[v]["h"]
+    for _ in range(3):
+        new, total = {}, {}
+        for v in g.nodes:
+            near = jnp.zeros(2)
+            for u in g.neighbors(v):
+                near = near + h[u]
+            total[v] = jnp.sum(near)
+            new[v] = jnp.tanh(near + h[v])
+        h = {}
+        for v, x in new.items():
+            h[v] = x * total[v]
+    return sum(h[v] for v in g)
+
+
+def attention(g: Any) -> Any:
+    found: Any = dict()
+    for v, data in g.nodes(data=True):
+        weights = [jnp.exp(jnp.sum(data["h"] * g.nodes[u]["h"])) for u in g[v]]
+        found[v] = sum(w * g.nodes[u]["h"] for w, u in zip(weights, g[v], strict=True)) / (1.0 + sum(weights))
+    return sum(found.values())
+
+
 EVERYWHERE = [
     lambda g: len(g) + g.number_of_nodes() * 10 + g.order() * 100 + len(g.nodes),
     lambda g: g.number_of_edges() + g.size() * 10 + len(g.edges),
@@ -90,6 +117,8 @@ EVERYWHERE = [
     rounds,
     rounds_by_node,
     items_of_rounds,
+    rounds_of_items,
+    attention,
 ]
 
 
@@ -98,10 +127,47 @@ def test_views_and_methods(function: Any) -> None:
     agrees(function, GRAPHS)
 
 
-@pytest.mark.parametrize("function", [EVERYWHERE[k] for k in (2, 7, 14, 16)] + [rounds_by_node])
+@pytest.mark.parametrize("function", [EVERYWHERE[k] for k in (2, 7, 14, 16)] + [rounds_by_node, rounds_of_items])
 def test_labels_that_are_names(function: Any) -> None:
     agrees(function, [line(3, names="abc"), line(4, names="dbca")])
     agrees(lambda g: g.nodes["b"]["x"] + ("c" in g) + ("z" in g), [line(3, names="abc"), line(4, names="dbca")])
+
+
+def test_rounds_are_maps_over_nodes() -> None:
+    """Each is one product over all nodes of all graphs, however it is written: no level is walked."""
+
+    def by_loops(w: Any, g: Any) -> Any:
+        h = {}
+        for v in g.nodes:
+            h[v] = g.nodes[v]["h"]
+        for _ in range(3):
+            new = {}
+            for v in g.nodes:
+                near = sum((h[u] for u in g.neighbors(v)), jnp.zeros(2))
+                new[v] = jnp.tanh(w @ near)
+            h = new
+        return sum(h.values())
+
+    f = ab.batched(by_loops, in_axes=(None, 0), backend="xla")
+    w = np.array([[0.5, -1.0], [0.25, 0.75]], np.float32)
+    np.testing.assert_allclose(f(w, GRAPHS), f.loop(w, GRAPHS), rtol=1e-5)
+    found = f.explain(w, GRAPHS).data
+    assert [p for p in found["products"] if p["place"]["kind"] == "level"] == []
+    assert len(found["products"]) == 3 and found["recurrences"] == []
+
+
+def test_items_of_some_nodes_are_not_those_of_all() -> None:
+    """A dict that a loop may leave without the items of some nodes is none by nodes."""
+
+    def some(g: Any) -> Any:
+        h = {}
+        for v in g.nodes:
+            if v != 0:
+                h[v] = 2.0
+        return len(h) + sum(h.values())
+
+    with ab.options(trace=True), pytest.warns(ab.StructureWarning):
+        agrees(some, GRAPHS)
 
 
 def test_numbers_that_are_nodes() -> None:
