@@ -108,11 +108,16 @@ def _over_nodes(s: State, node: ast.For, shape: _Shape) -> _Shape:
     return replace(by_node, graph=graph)
 
 
+def is_built_list(value: v.Abstract | None) -> bool:
+    """Is it a list that the function builds?"""
+    return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind == "list")
+
+
 def _lower(s: State, node: ast.For, found: v.Lazy, lists: Sequence[str], shape: _Shape) -> bool:
     before = [s.env[n].value if n in s.env else None for n in lists]
     by_node = shape.set_by_node() if shape.graph is not None else frozenset[str]()
     for name, old in zip(lists, before, strict=True):
-        if not (is_set_whole(old, shape.graph) if name in by_node else _is_list(old)):
+        if not (is_set_whole(old, shape.graph) if name in by_node else is_built_list(old)):
             return False
 
     def element(t: State) -> v.Abstract:
@@ -132,10 +137,6 @@ def _lower(s: State, node: ast.For, found: v.Lazy, lists: Sequence[str], shape: 
         else:
             rebind(s, name, concatenate(s, old, column))
     return True
-
-
-def _is_list(value: v.Abstract | None) -> bool:
-    return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind != "dict")
 
 
 def run_turn(s: State, body: Sequence[ast.stmt], key: str | None = None) -> dict[str, v.Abstract]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autobatch.frontend import sets, tables
+from autobatch.frontend import deques, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.attributes import is_stack
@@ -120,6 +120,12 @@ def _store(s: State, container: ast.expr, index: v.Abstract, value: v.Abstract) 
     old = expand(s, present(s, s.evaluate(container)))
     if isinstance(old, v.Leaf) and isinstance(old.type, Array):
         s.refuse("arrays are not changed in place", f"write {container.id} = {container.id}.at[...].set(...)")
+    if deques.is_deque(old):
+        items = deques.items_of(old)
+        written_out = isinstance(items, v.Record) and isinstance(index, v.Static)
+        changed = _put_static(s, items, index, value) if written_out else _with_item(s, items, index, value)
+        rebind(s, container.id, deques.with_items(s, old, changed))
+        return
     if _is_list(old) and (bounds := _bounds(index)) is not None:
         rebind(s, container.id, _with_slice(s, old, bounds, value))
         return
@@ -133,13 +139,17 @@ def _store(s: State, container: ast.expr, index: v.Abstract, value: v.Abstract) 
     if old.kind != "list":
         rebind(s, container.id, tables.with_item(s, old, index, value))
         return
-    assert isinstance(index, v.Static)
-    key = index.value
-    if not -len(old.items) <= key < len(old.items):
+    rebind(s, container.id, _put_static(s, old, index, value))
+
+
+def _put_static(s: State, items: v.Abstract, index: v.Abstract, value: v.Abstract) -> v.Abstract:
+    """A copy of a list that is written out with one item set, at a place that is known."""
+    assert isinstance(items, v.Record) and isinstance(index, v.Static)
+    if not -len(items.items) <= index.value < len(items.items):
         s.check(s.scalar(False), "IndexError", "list assignment index out of range")
         s.dead = True
-        return
-    rebind(s, container.id, put(old, key % len(old.items), value))
+        return items
+    return put(items, index.value % len(items.items), value)
 
 
 def _is_list(value: v.Abstract) -> bool:
@@ -244,14 +254,16 @@ def delete(s: State, node: ast.Delete) -> None:
 
 def _delete_item(s: State, container: ast.Name, index: v.Abstract) -> None:
     name, old = container.id, expand(s, present(s, s.env[container.id].value))
-    if _is_list(old):
+    if _is_list(old) or deques.is_deque(old):
+        items = deques.items_of(old) if deques.is_deque(old) else old
         bounds = _bounds(index)
         if bounds is None:
-            first = in_range(s, present(s, index), length(s, old))
+            first = in_range(s, present(s, index), length(s, items))
             if s.dead:
                 return
             bounds = [first, arithmetic(s, operator.add, first, v.Static(1)), v.Static(None)]
-        rebind(s, name, _with_slice(s, old, bounds, EMPTY))
+        left_over = _with_slice(s, items, bounds, EMPTY)
+        rebind(s, name, deques.with_items(s, old, left_over) if deques.is_deque(old) else left_over)
         return
     if not isinstance(old, v.Record) or old.kind not in ("dict", "table"):
         refuse_change(s, container, "this item cannot be deleted", "build a new list or dict without the item")

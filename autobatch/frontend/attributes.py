@@ -7,6 +7,7 @@ import inspect
 import math
 import operator
 import types
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -50,6 +51,8 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
             return _of_array(s, value, operand.type, name)
         case v.Record(cls=cls, keys=("array", "index")) if cls is At:
             return _of_at(s, value, name)
+        case v.Record(kind="table", cls=cls) if cls is deque and name == "maxlen":
+            return value.items[1]
         case v.Record(kind=kind, cls=cls):
             refuse_unknown(s, value, name)
             found = value.get(name) if kind in ("namedtuple", "object") else None

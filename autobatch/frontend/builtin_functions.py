@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.frontend import sets, tables
+from autobatch.frontend import deques, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import note
 from autobatch.frontend.attributes import attribute, class_list, classes_of, field, is_class, is_stack, written
@@ -438,6 +438,6 @@ BUILTINS: dict[Any, Builtin] = {
     sorted: _of_members(_sorted), super: _super, getattr: _getattr, hasattr: _hasattr, type: _type, callable: _callable,
     str: _str, ord: _ord, chr: _chr, set: _set, frozenset: _frozenset,
     sets.elements: _elements, sets.alike: _alike, collections.Counter: sets.make_counter,
-    collections.defaultdict: sets.make_defaultdict,
+    collections.defaultdict: sets.make_defaultdict, collections.deque: deques.make_deque,
     math.fsum: _float_sum, math.prod: _product, functools.partial: _partial,
 }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from autobatch.frontend import tables
+from autobatch.frontend import deques, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, wrap
 from autobatch.frontend.attributes import At, attribute, fields_of, is_stack, written
@@ -59,6 +59,8 @@ def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     found_ = expand(s, value, ordered=False)
     if isinstance(found_, v.Record) and found_.kind == "dict":
         return lookup(s, found_, index)
+    if deques.is_deque(found_):
+        return item(s, deques.items_of(found_), index)
     if isinstance(found_, v.Record) and found_.kind == "table":
         return tables.load(s, found_, index)
     if written(s, value, "__getitem__"):

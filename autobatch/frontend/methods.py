@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -109,6 +109,8 @@ METHODS: dict[Any, Callable[[State, v.Abstract, Arguments, Named], v.Abstract]] 
     dict.get: _get,
     dict.copy: _copy,
     list.count: _count,
+    deque.count: _count,
+    deque.copy: _copy,
     tuple.count: _count,
     Counter.most_common: sets.most_common,
     Counter.total: sets.total,

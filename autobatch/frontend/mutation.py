@@ -8,11 +8,12 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from autobatch.frontend import sets, tables
+from autobatch.frontend import deques, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.joined import EMPTY, concatenate
@@ -58,7 +59,7 @@ def call_method(
 def changes(function: v.Abstract) -> bool:
     """Is it a method of lists or dicts that changes them?"""
     method = function.value if isinstance(function, v.Static) else None
-    of_container = getattr(method, "__objclass__", None) in (list, dict, set)
+    of_container = getattr(method, "__objclass__", None) in (list, dict, set, deque)
     named = getattr(method, "__name__", "") in MUTATORS
     return named and (of_container or (inspect.isfunction(method) and method in CHANGES))
 
@@ -214,3 +215,4 @@ CHANGES: dict[Any, Change] = {
     dict.clear: _clear_table,
     **sets.CHANGES,
 }
+CHANGES |= deques.changes(CHANGES)

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.frontend import sets, tables
+from autobatch.frontend import deques, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note_contents, wrap
 from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack, written
@@ -305,6 +305,8 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
             return v.Leaf(tag_equal(s, x.operand, present(s, y)))
     left, right = expand(s, a, ordered=False), expand(s, b, ordered=False)
+    if deques.is_deque(left) and deques.is_deque(right):
+        return equal(s, deques.items_of(left), deques.items_of(right))
     if (same := sets.equal(s, left, right)) is not None:
         return same
     if not _is_object(left) and not _is_object(right) and isinstance(left, v.Record) and isinstance(right, v.Record):
@@ -447,7 +449,7 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
     if is_text(container):
         return text(s, "__contains__", container, value)
     table = expand(s, container, ordered=False)
-    if isinstance(table, v.Record) and table.kind == "table":
+    if isinstance(table, v.Record) and table.kind == "table" and not deques.is_deque(table):
         return tables.holds(s, table, value)
     if isinstance(table, v.Record) and table.kind == "dict":
         container = v.Record("tuple", tuple(range(len(table.keys))), tuple(map(v.Static, table.keys)))

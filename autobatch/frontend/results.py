@@ -61,9 +61,9 @@ class Outputs:
                 return Maybe(self._template(inner), self._output(missing))
             case v.Record(kind="table", cls=cls):
                 name = cls.__name__ if cls is not None else "dict"
+                which = "" if name == "deque" else " whose keys are made in the function"
                 self.state.refuse(
-                    f"a {name} cannot be returned whose keys are made in the function",
-                    "return what is read of it: d[key], len(d), sums",
+                    f"a {name} cannot be returned{which}", "return what is read of it: d[key], len(d), sums"
                 )
             case v.Record(kind, keys, items, cls, treedef):
                 refuse_view(self.state, value)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import jax.numpy as jnp
 
 from autobatch.frontend import values as v
-from autobatch.frontend.appending import appended_lists, reads_alias, run_turn
+from autobatch.frontend.appending import appended_lists, is_built_list, reads_alias, run_turn
 from autobatch.frontend.assignment import assign
 from autobatch.frontend.branches import run
 from autobatch.frontend.carrying import Layouts, Turn, aliases_of, carried_names, enter_turn, leave, settle, yields_of
@@ -34,12 +34,7 @@ from autobatch.ir.types import INT, List
 def scan(s: State, node: ast.For, found: v.Lazy) -> bool:
     """Lower the loop as a function of the turn, if it appends one element to each of some lists in every turn."""
     lists = appended_lists(node.body)
-    if (
-        not lists
-        or node.orelse
-        or reads_alias(s, node)
-        or not all(isinstance(_old(s, n), v.Record | v.Listing) for n in lists)
-    ):
+    if not lists or node.orelse or reads_alias(s, node) or not all(is_built_list(_old(s, n)) for n in lists):
         return False
     made: dict[str, v.Abstract] = {}
 

@@ -181,6 +181,7 @@ def _mutated_by(call: ast.Call) -> list[str]:
 MUTATORS = frozenset(
     {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "setdefault", "popitem"}
     | {"add", "discard", "intersection_update", "difference_update", "symmetric_difference_update", "subtract"}
+    | {"appendleft", "extendleft", "popleft", "rotate"}
 )
 """Methods of lists, dicts and sets that change them."""
 

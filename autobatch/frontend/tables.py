@@ -45,7 +45,7 @@ def table_of(s: State, value: v.Abstract) -> v.Record | None:
 
 def is_dict(value: v.Abstract) -> bool:
     """Is it a dict that the function builds, of any keys?"""
-    return isinstance(value, v.Record) and (value.kind == "dict" or (value.kind == "table" and len(value.items) > 1))
+    return isinstance(value, v.Record) and (value.kind == "dict" or "values" in value.keys)
 
 
 def copied(value: v.Abstract) -> v.Record:
@@ -203,7 +203,7 @@ def store(s: State, table: v.Record, key: v.Abstract, value: v.Abstract | None =
     found = position(s, table, key)
     place = _place(s, table, found)
     given = [hashable(s, key)] if value is None else [hashable(s, key), stored(s, value)]
-    items = [_with(s, x, place, y, what) for x, y, what in zip(table.items, given, ("keys", "values"), strict=False)]
+    items = [put(s, x, place, y, what) for x, y, what in zip(table.items, given, ("keys", "values"), strict=False)]
     return v.Record("table", table.keys, (*items, *table.items[len(items) :]), table.cls)
 
 
@@ -217,7 +217,7 @@ def _or_behind(found: Any, count: Any) -> Any:
     return jnp.where(found < 0, count, found)
 
 
-def _with(s: State, items: v.Abstract, place: v.Abstract, element: v.Abstract, what: str) -> v.Listing:
+def put(s: State, items: v.Abstract, place: v.Abstract, element: v.Abstract, what: str) -> v.Listing:
     """A list with an element at a place, or behind it."""
     known = _listed(s, items)
     if known is None:
@@ -226,7 +226,7 @@ def _with(s: State, items: v.Abstract, place: v.Abstract, element: v.Abstract, w
         layout = unify(known.elem, layout_of(element))
     except Conflict as conflict:
         raise TypeConflictError(
-            f"the {what} of a dict or set have different types: {conflict}", s.span, f"give all {what} one type"
+            f"the {what} have different types: {conflict}", s.span, f"give all {what} one type"
         ) from None
     lists, parts = convert(s, known, ListingLayout(layout)), convert(s, element, layout) or [s.scalar(0)]
     index = operand_of(s, place)

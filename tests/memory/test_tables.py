@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,6 +139,57 @@ def test_any_sequence_of_set_operations_and_derivatives(batch: list[list[tuple[i
     check_equivalence(f, padded(batch), (ONE,), backends=("interpret", "xla"), jit=False, tolerance=2e-5)
 
 
+QUEUES = st.lists(st.tuples(st.integers(0, 9), st.integers(-2, 3)), min_size=1, max_size=ROUNDS)
+
+
+def run_deque(w: Any, codes: Any) -> Any:
+    """Operations on two deques, one of which keeps three elements at most; numbers decide which."""
+    q, last, total, n = deque([w, 2.0]), deque(maxlen=3), w, 0
+    while n < codes.shape[0] and codes[n, 0] * w >= 0.0:
+        code, place = codes[n, 0] * w, int(codes[n, 1])
+        if code < 0.5:
+            q.append(total * 0.5)
+        elif code < 1.5:
+            q.appendleft(total + 1.0)
+        elif code < 2.5:
+            total = total + q.popleft()
+        elif code < 3.5:
+            total = total * 0.5 + q.pop()
+        elif code < 4.5:
+            q.rotate(place)
+        elif code < 5.5:
+            q.extend([w, total])
+        elif code < 6.5:
+            last.append(total)
+        elif code < 7.5:
+            last.appendleft(w)
+            last.extend([total, 0.5])
+        elif code < 8.5:
+            q[place] = total
+        else:
+            for x in q:
+                total = total * 0.5 + x
+        n = n + 1
+    for x in last:
+        total = total * 0.5 + x
+    return total + sum(q) + len(q) + 2.0 * len(last)
+
+
+@settings(max_examples=6)
+@given(batch=st.lists(QUEUES, min_size=3, max_size=3))
+def test_any_sequence_of_deque_operations(batch: list[list[tuple[int, int]]]) -> None:
+    f = ab.batched(run_deque, in_axes=(None, 0))
+    check_equivalence(f, padded(batch), (ONE,), backends=("llvm",), jit=False, grads=False, tolerance=2e-5)
+
+
+@LONG
+@settings(max_examples=8)
+@given(batch=st.lists(QUEUES, min_size=2, max_size=2))
+def test_any_sequence_of_deque_operations_and_derivatives(batch: list[list[tuple[int, int]]]) -> None:
+    f = ab.batched(run_deque, in_axes=(None, 0))
+    check_equivalence(f, padded(batch), (ONE,), backends=("interpret", "xla"), jit=False, tolerance=2e-5)
+
+
 # ---- names, arms, parts of other containers
 
 
@@ -154,6 +205,15 @@ class Held:
 
 HELD = (
     Held("two_names_and_an_operator", "a = {7}\nb = a", "a |= {k}", "w * len(b) + sum(b)"),
+    Held("two_names_of_a_deque", "d = collections.deque([w])\ne = d", "d.append(y)", "sum(e)"),
+    Held(
+        "breadth_first",
+        "d = collections.deque([1])\nn = w",
+        "while d:\n    a = d.popleft()\n    n = n * 0.5 + y * a\n"
+        "    if a < 8:\n        d.append(2 * a)\n        d.append(2 * a + 1)\nd.append(1)",
+        "n",
+    ),
+    Held("filled_in_a_loop", "d = collections.deque()", "for j in range(k):\n    d.append(y * j)", "sum(d) + w"),
     Held("two_names_of_a_list", "a = [w]\nb = a", "a += [y]", "w * len(b) + sum(b)"),
     Held("two_names", "d = {}\ne = d", "d[k % 2] = y", "len(e) * w + sum(e.values())"),
     Held("two_names_of_a_set", "a = set()\nb = a", "a.add(k % 3)", "w * len(b) + sum(b)"),
