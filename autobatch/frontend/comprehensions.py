@@ -119,8 +119,10 @@ def make_map(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
     """A `Map` over a sequence."""
     t = s.fork()
     turn = s.context.value(INT, "turn")
+    element: Callable[[State], v.Abstract]
     try:
         kept, element = body(t, found.item(t, v.Leaf(turn)))
+        element = partial(_checked, element, s)
         if kept is True:
             value = element(t)
             layout, yields = layout_of(value), leaves(value)
@@ -153,6 +155,17 @@ def make_map(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
         for result in results:
             s.block.memo["length", result] = found.length
     return listing
+
+
+def _checked(element: Callable[[State], v.Abstract], s: State, t: State) -> v.Abstract:
+    """The element of a turn; refused where it puts keys into a `defaultdict`, which all turns would share."""
+    value = element(t)
+    before = ((n, b.value) for n, b in s.env.items() if tables.has_default(b.value))
+    if any(n in t.env and t.env[n].value is not x for n, x in before):
+        t.refuse(
+            "a defaultdict is read in a comprehension, which may put keys into it", "read it with .get(key, default)"
+        )
+    return value
 
 
 def _copied(s: State, t: State, turn: Operand, count: v.Abstract, yields: list[Operand]) -> tuple[Operand, ...] | None:

@@ -30,12 +30,28 @@ class Identities:
 
     def __init__(self) -> None:
         self._kin: dict[int, Kin] = {}
+        self._views: dict[int, tuple[v.Abstract, v.Abstract]] = {}
 
     def of(self, value: v.Abstract) -> Kin:
         found = self._kin.get(id(value))
         if found is None:
             found = self._kin[id(value)] = Kin(value, frozenset({id(value)}), frozenset())
         return found
+
+    def view(self, value: v.Abstract, whole: v.Abstract) -> v.Abstract:
+        """Note that a value shows what a dict holds, also what it will hold; the value."""
+        self._views[id(value)] = (value, whole)
+        return value
+
+    def is_view(self, value: v.Abstract, whole: v.Abstract) -> bool:
+        """May a value be a view of this dict, or hold one?"""
+        if isinstance(value, v.Record) and value.kind != "table":
+            return any(self.is_view(x, whole) for x in value.items) or self._shows(value, whole)
+        return self._shows(value, whole)
+
+    def _shows(self, value: v.Abstract, whole: v.Abstract) -> bool:
+        found = self._views.get(id(value))
+        return found is not None and not self.of(found[1]).roots.isdisjoint(self.of(whole).roots)
 
     def item(self, holder: v.Abstract, value: v.Abstract) -> None:
         """Note that a value is an item of a list, or a part of one."""

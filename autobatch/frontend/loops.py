@@ -27,6 +27,7 @@ from autobatch.frontend.carrying import (
     enter_turn,
     leave,
     leaves_early,
+    read_of_default,
     region_of,
     settle,
     yields_of,
@@ -34,8 +35,10 @@ from autobatch.frontend.carrying import (
 from autobatch.frontend.layouts import leaf_types
 from autobatch.frontend.numbers import negate, operand_of, traced
 from autobatch.frontend.scans import scan
-from autobatch.frontend.sequences import sequence
+from autobatch.frontend.sequences import length, sequence
+from autobatch.frontend.sources import stores
 from autobatch.frontend.state import BROKE, CONTINUED, FLAGS, RETURNED, Impure, State
+from autobatch.frontend.tables import is_dict
 from autobatch.ir.core import For, Operand, Value, While
 from autobatch.ir.types import INT, List
 
@@ -48,14 +51,43 @@ def _constantly(x: v.Abstract) -> Callable[[State], v.Abstract]:
 
 def for_statement(s: State, node: ast.For) -> None:
     """`for target in sequence: body`"""
+    held = _run_over(s, node.iter)
     found = sequence(s, s.evaluate(node.iter))
     for flag in FLAGS:
         s.bind(flag, v.Static(False))
     if isinstance(found, v.Record):
         _unroll(s, node, [_constantly(x) for x in found.items])
-    elif not appended_list(s, node, found) and not scan(s, node, found):
+    elif read_of_default(s, *node.body) or not (appended_list(s, node, found) or scan(s, node, found)):
         _roll(s, node, found)
+    _check_size(s, node, held)
     _orelse(s, node)
+
+
+def _run_over(s: State, node: ast.expr) -> tuple[str, v.Abstract] | None:
+    """The variable of the dict that a loop runs over, and what it holds; None where it runs over something else."""
+    match node:
+        case (
+            ast.Name(id=name)
+            | ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="keys" | "values" | "items"), args=[])
+        ) if name in s.env and is_dict(s.env[name].value):
+            return name, s.env[name].value
+        case _:
+            return None
+
+
+def _check_size(s: State, node: ast.For, held: tuple[str, v.Abstract] | None) -> None:
+    """RuntimeError where a loop has put keys into the dict that it runs over, or taken some out."""
+    if held is None or s.dead or any(leaves_early(b) for b in node.body):
+        return
+    name, before = held
+    if name not in s.env or s.env[name].value is before or name in stores(node.target, *node.body):
+        return
+    now, then = length(s, s.env[name].value), length(s, before)
+    message = "dictionary changed size during iteration"
+    if isinstance(now, v.Static) and isinstance(then, v.Static):
+        s.check(s.scalar(now == then), "RuntimeError", message)
+    else:
+        s.check(traced(s, operator.eq, now, then).operand, "RuntimeError", message)
 
 
 def while_statement(s: State, node: ast.While) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -48,13 +49,13 @@ def _items(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.
 
 def _keys(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     if isinstance(receiver, v.Record) and receiver.kind == "table":
-        return tables.keys_of(receiver)
+        return copy(tables.keys_of(receiver))
     return _record([v.Static(k) for k in _table(s, receiver).keys])
 
 
 def _values(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     if isinstance(receiver, v.Record) and receiver.kind == "table":
-        return tables.values_of(receiver)
+        return copy(tables.values_of(receiver))
     return _record(_table(s, receiver).items)
 
 
@@ -102,10 +103,19 @@ def _as_int(s: State, value: v.Abstract) -> v.Abstract:
     return v.Static(int(value.value)) if isinstance(value, v.Static) else v.Leaf(integer(s, operand_of(s, value)))
 
 
+def _view(method: Callable[[State, v.Abstract, Arguments, Named], v.Abstract]) -> Callable[..., v.Abstract]:
+    """A method that shows what a dict holds; a later change of the dict would show in what it gives."""
+
+    def found(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+        return s.context.identities.view(method(s, receiver, args, kwargs), receiver)
+
+    return found
+
+
 METHODS: dict[Any, Callable[[State, v.Abstract, Arguments, Named], v.Abstract]] = {
-    dict.items: _items,
-    dict.keys: _keys,
-    dict.values: _values,
+    dict.items: _view(_items),
+    dict.keys: _view(_keys),
+    dict.values: _view(_values),
     dict.get: _get,
     dict.copy: _copy,
     list.count: _count,

@@ -40,6 +40,11 @@ def rebind(s: State, name: str, new: v.Abstract) -> None:
             f"{name} is changed, but another variable or list may hold the same object",
             "change a copy: list(x), dict(x), dataclasses.replace(x); or build a new list of changed elements",
         )
+    if any(identities.is_view(x, old) for x in rest):
+        s.refuse(
+            f"{name} is changed, and another variable holds a view of it: keys(), values() or items()",
+            "ask for the view again behind the change, or keep a list: list(d.values())",
+        )
     identities.successor(new, old)
     for other in others:
         s.bind(other, new)

@@ -214,6 +214,12 @@ HELD = (
         "n",
     ),
     Held("filled_in_a_loop", "d = collections.deque()", "for j in range(k):\n    d.append(y * j)", "sum(d) + w"),
+    Held(
+        "read_in_a_loop",
+        "d = collections.defaultdict(float)\nn = w",
+        "out = []\nfor j in range(k):\n    out.append(d[j] + y)\nn = n + sum(out)",
+        "len(d) * n",
+    ),
     Held("two_names_of_a_list", "a = [w]\nb = a", "a += [y]", "w * len(b) + sum(b)"),
     Held("two_names", "d = {}\ne = d", "d[k % 2] = y", "len(e) * w + sum(e.values())"),
     Held("two_names_of_a_set", "a = set()\nb = a", "a.add(k % 3)", "w * len(b) + sum(b)"),
@@ -258,6 +264,32 @@ def test_where_a_container_is_held(held: Held, backend: str) -> None:
     f = program(held.name, held.setup, held.turn, held.result).load("computed")
     grads = backend != "llvm"  # which leaves them to XLA
     check_equivalence(f, BATCH, (jnp.float32(1.1),), grads=grads, backends=(backend,), jit=False, tolerance=2e-5)
+
+
+REFUSED = (
+    ("d = collections.defaultdict(float)", "z = [d[j] + y for j in range(3)]", "len(d) * w", "in a comprehension"),
+    ("d = {0: w}\nv = d.values()", "d[k] = y", "sum(v)", "holds a view of it"),
+    ("a = {0}\nn = w", "a.add(k)\nfor x in a:\n    n = n * 0.5 + x", "n", "the order of a set is not kept"),
+    ("d = {}", "d[y] = 1.0", "w", "an array has no hash"),
+    ("d = {}", "d[[k]] = 1.0", "w", "has no hash"),
+    ("d = {}", "d[k] = 1.0\nd['a'] = y", "w", "different types|another type"),
+)
+
+
+@pytest.mark.parametrize(("setup", "turn", "result", "words"), REFUSED)
+def test_what_is_refused(setup: str, turn: str, result: str, words: str) -> None:
+    f = program("refused", setup, turn, result).load("computed")
+    with pytest.raises((ab.UnsupportedError, ab.TypeConflictError), match=words):
+        f(ONE, BATCH)
+
+
+def test_a_loop_that_changes_the_keys_of_its_dict_fails() -> None:
+    f = program("changed", "d = {0: w}\nn = w", "for q in d:\n    n = n + d[q]\n    d[q + 1] = y", "n").load("computed")
+    with pytest.raises(ab.ExampleError) as failed:
+        f.with_settings(backend="llvm")(ONE, BATCH)
+    assert {(x.kind, x.message) for x in failed.value.failures} == {
+        ("RuntimeError", "dictionary changed size during iteration")
+    }
 
 
 # ---- failures
