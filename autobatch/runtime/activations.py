@@ -24,7 +24,7 @@ from autobatch.ir.jax_compat import device_dtype
 from autobatch.ir.types import Array, List, Ref
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.endless import Watch
-from autobatch.runtime.foreseen import Foreseen, UnforeseenError
+from autobatch.runtime.foreseen import Foreseen, Pointers, UnforeseenError
 from autobatch.runtime.made_lists import MadeLists, Resolver
 from autobatch.runtime.outgoing import Outgoing
 from autobatch.runtime.scalar import as_column
@@ -78,6 +78,7 @@ class Inspection:
         self.kinds = {f.name: self.kind(f) for f in spec.module.functions}
         self.lists = MadeLists(self.base + len(self.slot_owner))
         self.running: Kind | None = None
+        self.constant: dict[Operand, int] = {}
         self.calling = spec.module.functions[0].span
         self.watch = watch
 
@@ -122,19 +123,18 @@ class Inspection:
         return None if self.failed else found
 
     def called(
-        self, kind: Kind, example: Ints, host: list[NDArray[Any]], pointers: list[Ints], depth: Ints, turn: Ints | None
+        self, kind: Kind, example: Ints, host: list[NDArray[Any]], given: Pointers, depth: Ints, turn: Ints | None
     ) -> Ints:
         """The activations that a call leads to: those that are foreseen, or else interned."""
-        if self.foreseen is None:
-            return self.intern(kind, example, host, pointers, depth, turn)
-        if kind.count == 0 and (first := self.foreseen.first(kind, pointers)) is not None:
-            rows, examples = first
-            same = [np.full(len(rows), p[0]) for p in pointers]
-            self.add(kind, examples, [rows], same, np.zeros(len(rows), np.int64), None)
-        known = self.foreseen.rows.get(kind.function.name)
-        if known is None:
-            return self.intern(kind, example, host, pointers, depth, turn)
-        return known.of(host[0], pointers)
+        if self.foreseen is not None:
+            if kind.count == 0 and (first := self.foreseen.first(kind, given)) is not None:
+                rows, examples, constant = first
+                self.constant |= constant
+                self.add(kind, examples, [rows], [], np.zeros(len(rows), np.int64), None)
+            if (known := self.foreseen.rows.get(kind.function.name)) is not None:
+                return known.of(host[0], given)
+        pointers = [np.full(len(example), p) if isinstance(p, int) else p for p in given]
+        return self.intern(kind, example, host, pointers, depth, turn)
 
     def intern(
         self,
@@ -199,7 +199,8 @@ class Inspection:
         for n, k in enumerate(kind.host_args):
             scope.host[args[k]] = join([p[1][n] for p in pending])
         for n, k in enumerate(kind.pointer_args):
-            scope.pointer[args[k]] = join([p[2][n] for p in pending])
+            if args[k] not in self.constant:
+                scope.pointer[args[k]] = join([p[2][n] for p in pending])
         self.running = kind
         self.limit(kind, scope)
         region = kind.function.region
@@ -307,6 +308,8 @@ class Inspection:
         """Where `x` is, for every row of the scope. A uniform value that no gather reads has no definition."""
         if x in self.spec.uniform:
             return np.full(scope.rows, self.spec.uniform[x] << SHIFT)
+        if x in self.constant:
+            return np.full(scope.rows, self.constant[x])
         found = scope.pointer_value(x) if isinstance(x, Value) else None
         return np.full(scope.rows, -1) if found is None else found
 
@@ -390,13 +393,14 @@ class Inspection:
                 scope.pointer[result] = merge(scope.rows, pieces)
 
     def arguments(self, call: Call, scope: Scope) -> tuple[list[NDArray[Any]], list[Ints]]:
-        kind = self.kinds[call.callee]
-        host = [scope.host_value(call.operands[k]) for k in kind.host_args]
-        return host, [self.pointer(call.operands[k], scope) for k in kind.pointer_args]
+        host = [scope.host_value(call.operands[k]) for k in self.kinds[call.callee].host_args]
+        return host, [self.pointer(call.operands[k], scope) for k in self.kinds[call.callee].pointer_args]
 
     def call(self, instruction: Call, scope: Scope) -> None:
         kind = self.kinds[instruction.callee]
-        host, pointers = self.arguments(instruction, scope)
+        host = [scope.host_value(instruction.operands[k]) for k in kind.host_args]
+        given = [instruction.operands[k] for k in kind.pointer_args]
+        pointers = [self.constant[x] if x in self.constant else self.pointer(x, scope) for x in given]
         self.calling, turn = instruction.span, None
         if kind.function.waits:
             turn = scope.host_value(TURN) + 1 if kind is self.running else np.zeros(scope.rows, np.int64)

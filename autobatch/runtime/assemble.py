@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -77,16 +78,24 @@ class _Assembler:
         """Pointers as (position among `sources`, row within its example)."""
         member_of = np.full(len(self.home) + 1, -1)
         member_of[list(sources)] = np.arange(len(sources))
-        row = pointers & ROW
         member = member_of[pointers >> SHIFT]
-        out = np.zeros(len(row), np.int64)
-        for k, d in enumerate(sources):
-            home = int(self.home[d])
-            if home >= 0:
-                mine = np.flatnonzero(member == k)
-                at = self.place[home][row[mine]] if home in self.place else row[mine]
-                out[mine] = at - self.starts[home][self.example_of(home, at)]
-        return member, out
+        within, begin = self.within
+        at = np.array([0, *(begin.get(int(self.home[d]), 0) for d in sources)])[member + 1]
+        counted = np.array([False, *(self.home[d] >= 0 for d in sources)])[member + 1]
+        return member, np.where(counted, within[np.where(counted, at + (pointers & ROW), 0)], 0)
+
+    @cached_property
+    def within(self) -> tuple[Ints, dict[int, int]]:
+        """Of all spaces that numbers come from behind one another: the row within its example that each row is; and
+        where each space begins."""
+        parts, begin, size = [np.zeros(1, np.int64)], dict[int, int](), 1
+        for home in np.unique(self.home[self.home >= 0]).tolist():
+            starts = self.starts[home]
+            rows = np.arange(starts[-1]) - np.repeat(starts[:-1], np.diff(starts))
+            parts.append(rows[self.place[home]] if home in self.place else rows)
+            begin[home] = size
+            size = size + len(parts[-1])
+        return np.concatenate(parts), begin
 
     def assemble(self) -> tuple[DataPlan, Ints]:
         if self.spec.made is not None:
@@ -206,10 +215,11 @@ class _Assembler:
 def _with_levels(plan: DataPlan) -> tuple[DataPlan, Ints]:
     levels: dict[int, Ints] = {}
     cyclic: list[Ints] = []
+    reads = _Reads(plan)
     for loop in plan.request.loops:
         spaces = [plan.request.orders[t].space for t in loop.tasks]
         first = offsets_of(np.array([plan.rows(s) for s in spaces]))
-        edges = [_edge(plan, loop, spaces, first, e) for e in loop.edges]
+        edges = [reads.edge(loop, spaces, first, e) for e in loop.edges]
         source, target, weight = (np.concatenate([e[k] for e in edges]) for k in range(3))
         level, stuck = longest_paths(int(first[-1]), source, target, weight)
         for k, task in enumerate(loop.tasks):
@@ -220,19 +230,47 @@ def _with_levels(plan: DataPlan) -> tuple[DataPlan, Ints]:
     return replace(plan, levels=levels), bad
 
 
-def _edge(plan: DataPlan, loop: LoopRequest, spaces: Sequence[int], first: Ints, edge: Edge) -> tuple[Ints, Ints, Ints]:
-    weight = 0 if edge.source < edge.reader else 1
-    if edge.table is None:
-        rows = np.arange(plan.rows(spaces[edge.reader]))
-        source, target = first[edge.source] + rows, first[edge.reader] + rows
-    else:
-        member, row = plan.pointers[edge.table]
-        space = plan.space_of_table[edge.table]
-        mine = np.flatnonzero(member == edge.source_member)
-        example = (np.searchsorted(plan.starts[space], mine, side="right") - 1).astype(np.int64)
-        source = first[edge.source] + row[mine] + plan.starts[spaces[edge.source]][example]
-        target = mine
-        if edge.fold:
-            target = plan.owners[edge.table][mine] + plan.starts[spaces[edge.reader]][example]
-        target = first[edge.reader] + target
-    return source, target, np.full(len(source), weight)
+class _Reads:
+    """Who reads whom in a plan: the entries of each table of pointers by their sources."""
+
+    def __init__(self, plan: DataPlan) -> None:
+        self.plan = plan
+        self._example: dict[int, Ints] = {}
+        self._members: dict[str, tuple[Ints, Ints]] = {}
+
+    def example(self, space: int) -> Ints:
+        """The example of each row of a space."""
+        if space not in self._example:
+            starts = self.plan.starts[space]
+            self._example[space] = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        return self._example[space]
+
+    def of(self, table: str, member: int) -> Ints:
+        """The entries of a table that point to its source `member`."""
+        if table not in self._members:
+            held = self.plan.pointers[table][0] + 1
+            order = np.argsort(held, kind="stable")
+            self._members[table] = order, np.cumsum(np.bincount(held, minlength=1))
+        order, ends = self._members[table]
+        if member + 1 >= len(ends):
+            return order[:0]
+        return order[ends[member] : ends[member + 1]]
+
+    def edge(self, loop: LoopRequest, spaces: Sequence[int], first: Ints, edge: Edge) -> tuple[Ints, Ints, Ints]:
+        plan = self.plan
+        weight = 0 if edge.source < edge.reader else 1
+        if edge.table is None:
+            rows = np.arange(plan.rows(spaces[edge.reader]))
+            source, target = first[edge.source] + rows, first[edge.reader] + rows
+        else:
+            mine = self.of(edge.table, edge.source_member)
+            if not len(mine):
+                return mine, mine, mine
+            example = self.example(plan.space_of_table[edge.table])[mine]
+            source = first[edge.source] + plan.pointers[edge.table][1][mine]
+            source += plan.starts[spaces[edge.source]][example]
+            target = mine
+            if edge.fold:
+                target = plan.owners[edge.table][mine] + plan.starts[spaces[edge.reader]][example]
+            target = first[edge.reader] + target
+        return source, target, np.full(len(source), weight)

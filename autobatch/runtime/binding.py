@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.size_classes import Usual
-from autobatch.runtime.stock import Stock, joined, joined_rows
+from autobatch.runtime.stock import Stock, before, joined, joined_rows
 from autobatch.runtime.tables import UNIFORM, FoldRequest, GatherRequest, Signature, TableRequest, layout
 
 Ints = NDArray[np.int64]
@@ -66,7 +66,8 @@ class Binding:
         self.one = self.stock.add_space(np.arange(plan.count + 1))
         self.base = {d.space: d.base for d in self.request.distinct}
         self.orders = _orders(self.request)
-        self._joined: dict[tuple[int, ...], int] = {}
+        self._joined: dict[tuple[int, ...], tuple[int, Ints]] = {}
+        self._example: dict[int, Ints] = {}
         self._pointers: dict[tuple[int, int, tuple[int, ...]], tuple[int, int | None]] = {}
         self._arrays: dict[Any, int] = {}
         self._owners: dict[str, int] = {}
@@ -142,12 +143,14 @@ class Binding:
             row = np.where(np.array([s == self.one for s in spaces])[member], 0, row)
         if len(spaces) == 1 and not member.any():
             return self.stock.add(row, self.space[space], spaces[0]), None
-        parts = [self.stock.starts_of(s) for s in spaces]
         if spaces not in self._joined:
-            self._joined[spaces] = self.stock.add_space(joined(parts))
-        example = np.repeat(np.arange(self.plan.count), np.diff(self.plan.starts[space]))
-        rows = joined_rows(member, row, parts, example)
-        return self.stock.add(rows, self.space[space], self._joined[spaces]), self._joined[spaces]
+            parts = [self.stock.starts_of(s) for s in spaces]
+            self._joined[spaces] = self.stock.add_space(joined(parts)), before(parts)
+        if space not in self._example:
+            self._example[space] = np.repeat(np.arange(self.plan.count), np.diff(self.plan.starts[space]))
+        together, in_front = self._joined[spaces]
+        rows = joined_rows(member, row, in_front, self._example[space])
+        return self.stock.add(rows, self.space[space], together), together
 
     def _fold(self, f: FoldRequest) -> Folded:
         elements, space = self.space[f.elements], self.request.orders[f.order].space

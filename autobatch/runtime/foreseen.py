@@ -10,11 +10,12 @@ inspected again without.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from autobatch.ir.core import Operand
 from autobatch.ir.types import Ref
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.schema import Store
@@ -22,6 +23,10 @@ from autobatch.runtime.scopes import Ints, Kind
 
 CALLS = "__autobatch_calls__"
 """The attribute of a class: the functions that are called on its objects (""), and on what a field of theirs holds."""
+
+
+Pointers = Sequence[Ints | int]
+"""The arguments of a call that are no structure; an integer is the pointer of all rows."""
 
 
 class UnforeseenError(Exception):
@@ -37,13 +42,17 @@ class Rows:
     pointers: tuple[int, ...]
     reached: np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-    def of(self, rows: Ints, pointers: list[Ints]) -> Ints:
+    def of(self, rows: Ints, pointers: Pointers) -> Ints:
         """The activations that a call leads to."""
         found = self.number[rows]
-        if found.min(initial=0) < 0 or any((p != x).any() for p, x in zip(pointers, self.pointers, strict=True)):
+        if found.min(initial=0) < 0 or not all(map(_is_always, pointers, self.pointers)):
             raise UnforeseenError
         self.reached[found] = True
         return found
+
+
+def _is_always(pointer: Ints | int, wanted: int) -> bool:
+    return pointer == wanted if isinstance(pointer, int) else not (pointer != wanted).any()
 
 
 class Foreseen:
@@ -54,8 +63,9 @@ class Foreseen:
         self.told = _told(columns)
         self.rows: dict[str, Rows] = {}
 
-    def first(self, kind: Kind, pointers: list[Ints]) -> tuple[Ints, Ints] | None:
-        """The rows that a function is called on, and their examples, at its first call; None where nothing is told."""
+    def first(self, kind: Kind, given: Pointers) -> tuple[Ints, Ints, dict[Operand, int]] | None:
+        """The rows that a function is called on, their examples, and its other arguments, at its first call; None where
+        nothing is told."""
         args = kind.function.region.args
         if len(kind.host_args) != 1 or kind.function.waits:
             return None
@@ -64,7 +74,8 @@ class Foreseen:
             return None
         name = kind.function.name.partition(".")[0]
         parts = [p for store, p in self.told.get(name, ()) if store == type.store]
-        if not parts or any((p != p[0]).any() for p in pointers):
+        pointers = [p if isinstance(p, int) else int(p[0]) for p in given]
+        if not parts or not all(map(_is_always, given, pointers)):
             return None
         starts = self.columns.starts[type.store]
         number = np.full(int(starts[-1]), -1)
@@ -76,9 +87,9 @@ class Foreseen:
             number[np.repeat(left_out, np.diff(starts))] = -1
         rows = np.flatnonzero(number == 0)
         number[rows] = np.arange(len(rows))
-        held = tuple(int(p[0]) for p in pointers)
-        self.rows[kind.function.name] = Rows(number, held, np.zeros(len(rows), np.bool_))
-        return rows, np.searchsorted(starts, rows, side="right") - 1
+        self.rows[kind.function.name] = Rows(number, tuple(pointers), np.zeros(len(rows), np.bool_))
+        examples = np.searchsorted(starts, rows, side="right") - 1
+        return rows, examples, {args[k]: p for k, p in zip(kind.pointer_args, pointers, strict=True)}
 
     def check(self) -> None:
         """Raise UnforeseenError unless calls lead to all that was foreseen."""

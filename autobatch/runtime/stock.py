@@ -137,9 +137,14 @@ def joined(starts: Sequence[Ints]) -> Ints:
     return together
 
 
-def joined_rows(member: Ints, row: Ints, starts: Sequence[Ints], example: Ints) -> Ints:
-    """Rows of several spaces, which `member` chooses from, as rows of the joined space; both within their example."""
+def before(starts: Sequence[Ints]) -> Ints:
+    """[space, example]: how many rows of the spaces in front an example has."""
     lengths = np.stack([np.diff(s) for s in starts])
-    before = np.cumsum(lengths, 0) - lengths
+    found: Ints = np.cumsum(lengths, 0) - lengths
+    return found
+
+
+def joined_rows(member: Ints, row: Ints, before: Ints, example: Ints) -> Ints:
+    """Rows of several spaces, which `member` chooses from, as rows of the joined space; both within their example."""
     found = row + before[np.maximum(member, 0), example]
     return np.where(member < 0, NOWHERE, found)

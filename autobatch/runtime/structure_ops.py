@@ -7,7 +7,7 @@ order, to find its first failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -195,7 +195,7 @@ class StructureOps:
         if len(field.classes) < len(store.classes):
             tags = self.columns.arrays[f"{store.name}.#tag"]
             if len(tags):
-                self.failing((ref >= 0) & ~np.isin(tags[np.maximum(ref, 0)], field.classes), example)
+                self.failing((ref >= 0) & ~_are(tags[np.maximum(ref, 0)], field.classes, len(store.classes)), example)
 
     def is_class(self, type: Any, names: tuple[str, ...], ref: Ints) -> Values:
         assert isinstance(type, Ref)
@@ -204,7 +204,7 @@ class StructureOps:
         tags = self.columns.arrays[f"{store.name}.#tag"]
         if not len(tags):
             return np.zeros(len(ref), bool)
-        return (ref >= 0) & np.isin(tags[np.maximum(ref, 0)], wanted)
+        return (ref >= 0) & _are(tags[np.maximum(ref, 0)], wanted, len(store.classes))
 
     def length(self, type: Any, row: Ints) -> Ints:
         offsets = self.columns.arrays[f"{type.store}.#offsets"]
@@ -242,6 +242,13 @@ class StructureOps:
         found = np.where(tags >= 0, table[tags], -1)
         self.failing(found < 0, example)
         return np.maximum(found, 0)
+
+
+def _are(tags: Values, wanted: Sequence[int], classes: int) -> Values:
+    """Which tags are among some, of so many classes."""
+    table = np.zeros(classes, np.bool_)
+    table[list(wanted)] = True
+    return table[tags]
 
 
 def _wide(values: Values, result: Operand) -> Values:

@@ -12,6 +12,22 @@ from autobatch.traces.log import INTEGER, Kind, sliced
 from autobatch.traces.templates import Template, Type, type_of
 
 
+class Updates:
+    """`x.at`, and `x.at[index]`."""
+
+    def __init__(self, symbol: Any, *index: Any) -> None:
+        self._symbol, self._index = symbol, index
+
+    def __getitem__(self, index: Any) -> Updates:
+        return Updates(self._symbol, index)
+
+    def __getattr__(self, name: str) -> Any:
+        (index,) = self._index
+        return lambda *args, **kwargs: self._symbol._run.call(
+            f".at.{name}", update(name), (self._symbol, index, *args), kwargs
+        )
+
+
 def update(name: str) -> Callable[..., Any]:
     return lambda x, index, *args, **kwargs: getattr(x.at[index], name)(*args, **kwargs)
 

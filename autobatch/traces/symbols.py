@@ -19,7 +19,7 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.traces import templates
-from autobatch.traces.attributes import ATTRIBUTES, method, row, update
+from autobatch.traces.attributes import ATTRIBUTES, Updates, method, row
 from autobatch.traces.intercepted import original, paused
 from autobatch.traces.log import (
     FIXED,
@@ -92,7 +92,7 @@ class Recording(Log):
             key = name, id(frame.f_code), frame.f_lasti, x._key
             met = self.met.get(key)
             if met is not None:
-                return self.again(met, (x._word,))
+                return self.again(met, x._word)
             template = self.memo.get((name, True, x._key.type))
             if template is not None:
                 return self.apply(template, args, frame, key)
@@ -139,10 +139,22 @@ class Recording(Log):
         self.memo[key] = made
         return made
 
-    def again(self, met: tuple[int, Any], words: tuple[int, ...]) -> Symbol:
-        """The result of an operation that was met before, at this place and for such operands."""
-        site, result = met
-        return Symbol(self, result, FIXED if site < 0 else self.at(site, words))
+    def again(self, met: tuple[int, Any], word: int) -> Symbol:
+        """The result of an operation on one operand that was met before, at this place and for such an operand."""
+        made = _new(Symbol)
+        made._run = self
+        site, made._key = met
+        if site < 0:
+            made._word = FIXED
+            return made
+        sites = self.sites
+        step = len(sites)
+        if step >= self.most:
+            raise TooLongError(self.kinds.sites[site].place)
+        sites.append(site)
+        self.words.append(word)
+        made._word = step << OUTS
+        return made
 
     def apply(self, template: Template, given: Any, frame: Any, key: Any = None) -> Any:
         """A call whose template is known, of its operands, in a frame. `key`: by which it is met again; its operands
@@ -171,7 +183,10 @@ class Recording(Log):
         key = "row", id(frame.f_code), frame.f_lasti, x._key, len(places)
         met = self.met.get(key)
         if met is not None:
-            return self.again(met, (x._word, *map(self.number, places)))
+            made = self.again(met, x._word)
+            if made._word >= 0:
+                self.words.extend(map(self.number, places))
+            return made
         return self.apply(row(self.memo, x._key.type, len(places)), (x, *places), frame, key)
 
     def part(self, x: Symbol, index: slice, frame: Any) -> Any:
@@ -179,7 +194,7 @@ class Recording(Log):
         key = "slice", id(frame.f_code), frame.f_lasti, x._key, index.start, index.stop, index.step
         met = self.met.get(key)
         if met is not None:
-            return self.again(met, (x._word,))
+            return self.again(met, x._word)
         template, given = self.found("getitem", operator.getitem, (x, index), {}, True)
         assert template is not None
         return self.apply(template, given, frame, key)
@@ -253,6 +268,7 @@ def _type(x: Any) -> Type:
 _PYTHON = frozenset((float, complex, int, bool))
 _PLACES = frozenset((int, type(None)))
 _getframe = sys._getframe
+_new = object.__new__  # without `__init__`, which Python runs
 
 
 class Symbol:
@@ -383,22 +399,6 @@ class Symbol:
         return self._run.call("round", method("round"), (self, digits), {})
 
 
-class Updates:
-    """`x.at`, and `x.at[index]`."""
-
-    def __init__(self, symbol: Symbol, *index: Any) -> None:
-        self._symbol, self._index = symbol, index
-
-    def __getitem__(self, index: Any) -> Updates:
-        return Updates(self._symbol, index)
-
-    def __getattr__(self, name: str) -> Any:
-        (index,) = self._index
-        return lambda *args, **kwargs: self._symbol._run.call(
-            f".at.{name}", update(name), (self._symbol, index, *args), kwargs
-        )
-
-
 def _is_inside(index: Any, size: int) -> bool:
     return type(index) is int and -size <= index < size
 
@@ -420,9 +420,12 @@ def _binary(name: str, fun: Callable[[Any, Any], Any]) -> Callable[[Any, Any], A
         met = run.met.get(key)
         if met is None:
             return _learnt(self, other, name, fun, frame, key)
-        site, result = met
+        made = _new(Symbol)
+        made._run = run
+        site, made._key = met
         if site < 0:
-            return Symbol(run, result, FIXED)
+            made._word = FIXED
+            return made
         sites, words = run.sites, run.words
         step = len(sites)
         if step >= run.most:
@@ -430,7 +433,8 @@ def _binary(name: str, fun: Callable[[Any, Any], Any]) -> Callable[[Any, Any], A
         sites.append(site)
         words.append(self._word)
         words.append(word)
-        return Symbol(run, result, step << OUTS)
+        made._word = step << OUTS
+        return made
 
     return method
 
@@ -464,7 +468,7 @@ def _unary(name: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
         key = name, id(frame.f_code), frame.f_lasti, self._key
         met = run.met.get(key)
         if met is not None:
-            return run.again(met, (self._word,))
+            return run.again(met, self._word)
         type = self._key.type
         template = run.memo.get((name, type))
         if template is None:
