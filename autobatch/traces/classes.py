@@ -9,10 +9,13 @@ What is known of a class only grows: a batch that shows more makes another progr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
+import jax
 import numpy as np
 
 from autobatch.runtime.columns import ranges
@@ -31,11 +34,15 @@ from autobatch.traces.log import (
     Place,
     Run,
     Shared,
+    Site,
     Uniform,
     value_of,
 )
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+MANY, SMALL = 4, 16
+"""An operation at one place that reads more than so many shared values, of so few numbers each, is one class, and rows
+say which of them each reads."""
 RESULT = "result"
 WORD: tuple[tuple[int, ...], Any] = ((), "word")
 LIST: tuple[tuple[int, ...], Any] = ((), "list")
@@ -169,8 +176,14 @@ class Classes:
         self.first_out: list[int] = [0]
         self._by_key: dict[Hashable, OpClass] = {}
         self._of_site = np.zeros(0, np.int64)
-        self._seen = -1
+        self._alike: dict[Hashable, list[Site]] = {}
+        self._general: set[int] = set()
         self._pairs = np.zeros(0, np.int64)
+
+    @property
+    def general(self) -> int:
+        """How many sites are of classes that read many shared values."""
+        return len(self._general)
 
     def add(self, runs: Sequence[Run], kinds: Kinds) -> Instances:
         """The runs of a batch as instances of classes."""
@@ -205,9 +218,14 @@ class Classes:
         roots = [
             self._result(r, n, r.result, moved[b:], results) for n, (r, b) in enumerate(zip(runs, begin, strict=True))
         ]
-        first = np.array(self.first, np.int64)
-        slot = first[classes][owner] + place
+        shared, own_classes, readers = self._fixed(
+            site[alive][owner], place, np.flatnonzero(word == FIXED), kinds, len(classes) + len(results.classes)
+        )
+        slot = np.array(self.first, np.int64)[classes][owner] + place
         out = np.where(word >= 0, word & (1 << OUTS) - 1, 0)
+        producer = np.where(shared >= 0, shared, producer)
+        results.classes += [c.number for c in own_classes]
+        results.run += run[owner[readers]].tolist()
         more = np.array(results.entries, np.int64).reshape(-1, 6).T
         found = Instances(
             np.concatenate([classes, np.array(results.classes, np.int64)]),
@@ -231,13 +249,47 @@ class Classes:
     def _classes_of(self, site: Ints, kinds: Kinds) -> Ints:
         if len(self._of_site) < len(kinds.sites):
             self._of_site = np.append(self._of_site, np.full(len(kinds.sites) - len(self._of_site), -1))
-        classes = self._of_site[site]
-        for k in np.unique(site[classes < 0]).tolist():
-            s = kinds.sites[k]
-            slots = tuple(t if f is None else f for f, t in zip(s.fixed, s.types, strict=True))
-            self._of_site[k] = self._get((s.kind, s.place, slots), s.kind, s.place, slots, s.types).number
+        new = [kinds.sites[k] for k in np.unique(site[self._of_site[site] < 0]).tolist()]
+        for s in new:
+            self._alike.setdefault((s.kind, s.place, s.types), []).append(s)
+        for s in new:
+            alike = self._alike[s.kind, s.place, s.types]
+            if len(alike) > MANY and all(map(_is_small, alike)):
+                for other in alike:
+                    self._of_site[other.number] = self._class_of(other, s.types).number
+                self._general.update(other.number for other in alike)
+            else:
+                slots = tuple(t if f is None else f for f, t in zip(s.fixed, s.types, strict=True))
+                self._of_site[s.number] = self._class_of(s, slots).number
         found: Ints = self._of_site[site]
         return found
+
+    def _class_of(self, s: Site, slots: tuple[Any, ...]) -> OpClass:
+        return self._get((s.kind, s.place, slots), s.kind, s.place, slots, s.types)
+
+    def _fixed(self, site: Ints, place: Ints, at: Ints, kinds: Kinds, first: int) -> tuple[Ints, list[OpClass], Ints]:
+        """Shared values that are operands of many at one place, as results of classes of their own: of the entries
+        `at`, which are shared values, the instance that each is, from `first` on, or -1; the classes of these
+        instances, and the entry that each is read by first."""
+        general = np.zeros(len(kinds.sites), np.bool_)
+        general[list(self._general)] = True
+        at = at[general[site[at]]]
+        found = np.full(len(site), -1)
+        keys, which, number = np.unique(site[at] << 20 | place[at], return_index=True, return_inverse=True)
+        classes, by_class, entries = list[OpClass](), dict[int, int](), list[int]()
+        instances = np.zeros(len(keys), np.int64)
+        for k, key in enumerate(keys.tolist()):
+            s, j = kinds.sites[key >> 20], key & (1 << 20) - 1
+            x, type = s.fixed[j], s.types[j]
+            kind = _same(type)
+            of = self._get((kind, NO_PLACE, (x,)), kind, NO_PLACE, (x,), (type,))
+            if of.number not in by_class:
+                by_class[of.number] = first + len(classes)
+                classes.append(of)
+                entries.append(int(at[which[k]]))
+            instances[k] = by_class[of.number]
+        found[at] = instances[number]
+        return found, classes, np.array(entries, np.int64)
 
     def _result(self, run: Run, number: int, result: Any, moved: Ints, results: _Results) -> int:
         """The instance that a result is, or an element of a list in it; behind those of its elements. `moved`: the
@@ -387,6 +439,17 @@ def _firsts_of_new(values: Ints, known: Ints) -> Ints:
         return np.zeros(0, np.int64)
     at = np.flatnonzero(np.isin(values, new))
     return np.sort(at[np.unique(values[at], return_index=True)[1]])
+
+
+def _is_small(site: Site) -> bool:
+    """Are the shared values that are operands small?"""
+    return all(f is None or math.prod(t[0]) <= SMALL for f, t in zip(site.fixed, site.types, strict=True))
+
+
+@cache
+def _same(type: Any) -> Kind:
+    """What gives a value of this type as it is."""
+    return Kind(("shared", type), lambda x: (x,), (jax.ShapeDtypeStruct(*type),))
 
 
 def is_given(word: int) -> bool:

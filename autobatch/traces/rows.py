@@ -310,7 +310,7 @@ class _Filling(_Reading):
         producer = self.found.producer[entries]
         if target == "":
             return lambda: self.row_of[producer]
-        block = self._block(target, self.example[producer])
+        block = self._block(target, self.example[self.found.owner[entries]])
         if target.startswith("Result"):
             self._put(self._field_of(target, "of"), lambda: block.place, lambda: self.row_of[producer])
         return lambda: block.place

@@ -54,7 +54,10 @@ class Structure:
     def rows(self, runs: Sequence[Run | None]) -> Columns:
         """Runs as rows of the program, which is made again where they show more than was known."""
         known = [r for r in runs if r is not None]
+        general = self.classes.general
         found = self.classes.add(known, self.kinds)
+        if self.classes.general > general:  # what was known of classes is known of others now
+            self.compounds.add(self.classes, self.classes.add(self._samples, self.kinds))
         self._samples += [known[k] for k in sorted(found.new)]
         self.compounds.add(self.classes, found)
         self._roots.update(dict.fromkeys(np.unique(found.classes[found.roots]).tolist()))

@@ -140,9 +140,7 @@ def test_structure_that_numbers_decide_is_refused_with_both_lines() -> None:
     def chosen(xs: list[float]) -> Any:
         held = {}
         for x in xs:
-            held[len(held)] = x
-            if x < 0:
-                held["negative"] = x
+            held[len(held)] = x if x > 0 else -x
         return held[0]
 
     with pytest.raises(ab.TypeConflictError) as caught:
@@ -209,3 +207,48 @@ def endless(xs: list[float]) -> Any:
 def test_a_loop_that_never_ends_is_named() -> None:
     with ab.options(max_rows=1000), pytest.raises(ab.PlanError, match=r"example 0 .* 1,000 operations.*test_calls\.py"):
         ab.batched(endless)([[1.0]])
+
+
+def test_many_small_shared_values_at_one_place_are_one_class() -> None:
+    """A machine whose registers hold shared numbers: the rows say which of them they multiply."""
+
+    def picked(p: Any, example: tuple[list[int], list[float]]) -> Any:
+        RUNS.append(len(example))
+        held = dict(enumerate([p["w"], p["b"], p["w"] * p["b"], p["w"] + 1.0, p["b"] - p["w"], p["w"] * 3.0]))
+        total: Any = 0.0
+        for k, x in zip(*example, strict=True):
+            total = jnp.tanh(total + held[k] * x)
+        return total
+
+    f, p = ab.batched(picked, in_axes=(None, 0)), {"w": jnp.float32(0.5), "b": jnp.float32(-0.75)}
+    few = [([0, 1, 1], [0.5, 1.0, -0.5]), ([1], [2.0])]
+    np.testing.assert_allclose(f(p, few), f.loop(p, few), rtol=1e-5)  # classes of their own, so far
+    batch = [([1, 2, 3, 4, 5], [1.0, -0.5, 0.25, 2.0, 1.5]), ([5, 5, 2], [1.0, 2.0, 3.0]), ([3], [0.1])]
+    np.testing.assert_allclose(f(p, few), f.loop(p, few), rtol=1e-5)
+    np.testing.assert_allclose(f(p, batch), f.loop(p, batch), rtol=1e-5)
+    ((_, structure),) = f._traces._structures.items()
+    assert len(structure.source.rows) < 16
+    np.testing.assert_allclose(f(p, [*few, *batch]), f.loop(p, [*few, *batch]), rtol=1e-5)
+    found = ab.grad(f)(p, batch)
+    wanted = jax.grad(lambda p: sum(picked(p, x) for x in batch))(p)
+    for name in p:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4)
+
+
+def test_large_shared_values_at_one_place_are_classes_of_their_own() -> None:
+    """The modules of a network: a product with each matrix, not rows of matrices."""
+
+    def modular(p: Any, which: list[int]) -> Any:
+        RUNS.append(len(which))
+        modules = dict(enumerate(p))
+        h = jnp.ones(6)
+        for k in which:
+            h = jnp.tanh(modules[k] @ h)
+        return h.sum()
+
+    rng = np.random.default_rng(0)
+    p = [jnp.asarray(rng.normal(size=(6, 6)), jnp.float32) for _ in range(6)]
+    f, batch = ab.batched(modular, in_axes=(None, 0)), [[0, 1, 2, 3, 4, 5], [5, 0], [2]]
+    np.testing.assert_allclose(f(p, batch), f.loop(p, batch), rtol=1e-4)
+    ((_, structure),) = f._traces._structures.items()
+    assert sum(c.name == "matmul" for c in structure.classes.all) == 6
