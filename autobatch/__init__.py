@@ -11,6 +11,7 @@
 from autobatch.api import Batched, batched
 from autobatch.arguments import stacked
 from autobatch.batch import Batch
+from autobatch.blueprints import Objects
 from autobatch.cache import CacheInfo
 from autobatch.compiled import lower
 from autobatch.derivatives import grad, hvp, jvp, per_example_grad, value_and_grad, vjp
@@ -52,6 +53,7 @@ __all__ = [
     "Failure",
     "Failures",
     "Loader",
+    "Objects",
     "PlanError",
     "Ragged",
     "SparseRows",

@@ -6,7 +6,7 @@ A call goes through five steps, each of them a module:
     data        the batched leaves as packed examples, with their plan
     cache       the program for these types: compiled once (`specialise`)
     pipeline    the program runs as one executable for its size class
-    results     arrays, containers, Ragged and Batch, as the function's result says
+    results     arrays, containers, Ragged, Batch and Objects, as the function's result says
 """
 
 from __future__ import annotations

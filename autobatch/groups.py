@@ -442,10 +442,11 @@ def planned_leaves(
 def data_tables(
     program: Specialised, tables: Tables, columns: Mapping[str, Any], schema: Schema
 ) -> tuple[tuple[str, str, int], ...]:
-    """The tables that are columns of the batch: table, column, number of rows."""
+    """The tables that are columns of the batch: table, column, number of rows. The words of a result are none: those of
+    traces are others than those of their examples."""
     arguments = program.argument_columns(schema)
-    named = {n: arguments.get(n, n) for n in tables}
-    return tuple((n, named[n], len(tables[n])) for n in tables if named[n] in columns)
+    named = {n: arguments.get(n, n) for n in tables if not n.startswith(transfer.VOCABULARY)}
+    return tuple((n, named[n], len(tables[n])) for n in named if named[n] in columns)
 
 
 def deciding_columns(program: Specialised, columns: Mapping[str, Any], schema: Schema) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from autobatch.groups import data_tables, with_rows
 from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
 from autobatch.ir.types import Array
 from autobatch.prepared import Prepared
+from autobatch.results import returned
 from autobatch.runtime.columns import columns_of
 from autobatch.selection import Selection
 from autobatch.shapes import ByShape
@@ -362,7 +363,7 @@ def with_gradient(
 ) -> tuple[Any, list[Any]]:
     """The result of a call, and the derivative of the sum over its examples of the scalar that each returns. `by_rows`:
     `SparseRows` of tables of which rows alone are read."""
-    outputs = [scalar(leaf.given.program.result, function, has_aux, what) for leaf in leaves(tree)]
+    outputs = [scalar(returned(leaf.given.program.result), function, has_aux, what) for leaf in leaves(tree)]
     if isinstance(tree, Leaf) and outputs[0] is not None:
         if not by_rows and (made := tree.natively(selection, outputs[0])) is not None:
             return made
@@ -371,8 +372,7 @@ def with_gradient(
         whole = tree.derivatives(moving, wrt, {}, selection)
         return assemble(tree, iter([computed])), selection.entries(whole.shared, whole.slots)
     linear = Linear(function, tree, selection, what, by_rows)
-    masks = leaves(tree)[0].prepared.program.masks
-    result = linear.result[0] if masks else linear.result
+    result = linear.result[0] if leaves(tree)[0].prepared.program.masks else linear.result
     values = result[0] if has_aux else result
     zeros = [jnp.zeros_like(x) for x in floats(linear.result)]
     return linear.result, list(linear.pull_floats([jnp.ones_like(values), *zeros[1:]], ...))
@@ -486,7 +486,7 @@ def curvature(function: str, tree: Tree, selection: Selection, tangents: Tangent
     """How the gradient of the sum over all examples changes along tangents."""
     parts = []
     for leaf in leaves(tree):
-        output = scalar(leaf.given.program.result, function, False, what)
+        output = scalar(returned(leaf.given.program.result), function, False, what)
         wrt, (moved, dots) = leaf.wrt(selection), tangents.of(leaf)
         if output is None:
             zeros = jax.tree.map(jnp.zeros_like, wrt.of(leaf.prepared.shared, leaf.prepared.tables))

@@ -12,9 +12,12 @@ import numpy as np
 
 from autobatch.arguments import is_leaf, same_structure
 from autobatch.batch import Batch
+from autobatch.blueprints import Objects
 from autobatch.errors import BatchError
 from autobatch.grouped import pack
 from autobatch.runtime.ragged import Ragged
+
+PACKED = (Batch, Ragged, Objects)
 
 
 def unbatch(result: Any) -> list[Any]:
@@ -26,14 +29,14 @@ def unbatch(result: Any) -> list[Any]:
     >>> unbatch((np.arange(2), np.ones((2, 3))))
     [(0, array([1., 1., 1.])), (1, array([1., 1., 1.]))]
     """
-    if not jax.tree.leaves(result, is_leaf=lambda x: isinstance(x, (Batch, Ragged))):
+    if not jax.tree.leaves(result, is_leaf=lambda x: isinstance(x, PACKED)):
         raise BatchError("nothing in this result is batched, so its number of examples is unknown")
     return _entries(result, None)
 
 
 def _entries(result: Any, count: int | None) -> list[Any]:
     """The entries of all parts of a result side by side: the first `count` of them."""
-    leaves, tree = jax.tree.flatten(result, is_leaf=lambda x: isinstance(x, (Batch, Ragged)))
+    leaves, tree = jax.tree.flatten(result, is_leaf=lambda x: isinstance(x, PACKED))
     columns = [_rows(leaf)[:count] for leaf in leaves]
     if len({len(c) for c in columns}) > 1:
         raise BatchError(f"the parts of this result have different numbers of examples: {[len(c) for c in columns]}")
@@ -61,11 +64,11 @@ def _in_order(entry: Any, result: Any) -> Any:
 
 
 def _rows(leaf: Any) -> list[Any]:
-    if isinstance(leaf, Batch):
+    if isinstance(leaf, (Batch, Objects)):
         return leaf.to_list()
     if isinstance(leaf, Ragged):
         bounds = np.asarray(leaf.offsets).tolist()
-        packed = jax.tree.leaves(leaf.values, is_leaf=lambda x: isinstance(x, (Batch, Ragged)))
+        packed = jax.tree.leaves(leaf.values, is_leaf=lambda x: isinstance(x, PACKED))
         rows = _entries(leaf.values, bounds[-1]) if packed else [leaf.values] * bounds[-1]
         return [rows[a:b] for a, b in pairwise(bounds)]
     if isinstance(leaf, jax.core.Tracer):

@@ -191,7 +191,7 @@ class Prepared:
             if not program.masks:
                 outcome = results.without_numbers(outcome, failed)
         if program.masks:
-            outcome = results.without_failed(outcome, failed)
+            outcome = results.without_failed(outcome, failed, program.result)
         result = results.build(program.result, outcome, self.out_axes if out_axes is ... else out_axes)
         return (result, results.Failures(failed, failures)) if program.masks else result
 

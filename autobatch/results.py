@@ -20,6 +20,7 @@ import numpy as np
 from autobatch.arguments import is_leaf
 from autobatch.assembly import Assembler
 from autobatch.backends.cuda.arrays import DeviceArray
+from autobatch.blueprints import Objects, Printed, show
 from autobatch.computed import ArrayResult, RaggedResult, StructureResult
 from autobatch.errors import DESCRIBED, BatchError, Failure
 from autobatch.frontend.statics import make_object
@@ -59,11 +60,14 @@ class Failures:
         return cls(children[0], details)
 
 
-def without_failed(outcome: Outcome, failed: Any) -> Outcome:
-    """The same outcome with zero in the rows of failed examples."""
+def without_failed(outcome: Outcome, failed: Any, template: Template) -> Outcome:
+    """The same outcome with zero in the rows of failed examples; None where they would be objects of any structure."""
+    texts = _texts(template)
 
-    def cleared(held: Result) -> Result:
+    def cleared(held: Result, number: int) -> Result:
         match held:
+            case StructureResult(rows=rows, type=type) if number in texts:
+                return StructureResult(jnp.where(failed, -1, rows), type)
             case ArrayResult(values=values):
                 return ArrayResult(_zeroed(values, failed))
             case StructureResult(rows=rows, type=type):
@@ -73,7 +77,23 @@ def without_failed(outcome: Outcome, failed: Any) -> Outcome:
             case _:
                 assert_never(held)
 
-    return replace(outcome, results=[cleared(r) for r in outcome.results])
+    return replace(outcome, results=[cleared(r, k) for k, r in enumerate(outcome.results)])
+
+
+def _texts(template: Template) -> set[int]:
+    """The results that are texts of objects."""
+    match template:
+        case Container(cls=cls, children=(Output(index=index), *_)) if cls is Objects:
+            return {index}
+        case Container(children=children):
+            return set().union(*map(_texts, children))
+        case _:
+            return set()
+
+
+def returned(template: Template) -> Template:
+    """What a function returns, without what it prints."""
+    return template.children[0] if isinstance(template, Container) and template.cls is Printed else template
 
 
 def poisoned(outcome: Outcome, stale: Any) -> Outcome:
@@ -124,6 +144,10 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
             axes = _prefix(out_axes, template, outcome.function)
             parts = [build(t, outcome, a) for t, a in zip(template.children, axes, strict=True)]
             return _container(template, parts)
+        case Container(kind="object", cls=cls, children=(result, lines)) if cls is Printed:
+            made = build(result, outcome, out_axes)
+            show(build(lines, outcome))
+            return made
         case Container(kind="object", cls=cls) if cls is not None and is_registered(cls):
             axes = _prefix(out_axes, template, outcome.function)
             parts = [build(t, outcome, a) for t, a in zip(template.children, axes, strict=True)]

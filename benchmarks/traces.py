@@ -37,6 +37,12 @@ class Nothing:
     def call(self, name: str, fun: Any, args: Any, kwargs: Any) -> Nothing:
         return self
 
+    def is_symbol(self, value: Any) -> bool:
+        return value is self
+
+    def is_users(self, code: Any) -> bool:
+        return False
+
 
 def _nothing(self: Nothing, *args: Any) -> Nothing:
     return self

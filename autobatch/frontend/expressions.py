@@ -16,6 +16,7 @@ from autobatch.frontend.branches import bool_expression, conditional_expression
 from autobatch.frontend.comprehensions import comprehension, dict_comprehension, nested_reduction, set_comprehension
 from autobatch.frontend.functions import define
 from autobatch.frontend.indexing import subscript
+from autobatch.frontend.iterators import refuse_second_reads
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.mutation import call_method
 from autobatch.frontend.numbers import present
@@ -156,6 +157,7 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
     function = s.evaluate(node.func)
     if function == v.Static(zip) and (columns := _zipped(s, node)) is not None:
         return columns
+    refuse_second_reads(s, function, node.args)
     items = _arguments(s, function, node.args)
     named: dict[str, v.Abstract] = {}
     for keyword in node.keywords:

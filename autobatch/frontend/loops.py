@@ -32,6 +32,7 @@ from autobatch.frontend.carrying import (
     settle,
     yields_of,
 )
+from autobatch.frontend.iterators import refuse_changes
 from autobatch.frontend.layouts import leaf_types
 from autobatch.frontend.numbers import negate, operand_of, traced
 from autobatch.frontend.scans import scan
@@ -51,6 +52,7 @@ def _constantly(x: v.Abstract) -> Callable[[State], v.Abstract]:
 
 def for_statement(s: State, node: ast.For) -> None:
     """`for target in sequence: body`"""
+    refuse_changes(s, node)
     held = _run_over(s, node.iter)
     found = sequence(s, s.evaluate(node.iter))
     for flag in FLAGS:

@@ -13,6 +13,7 @@ from autobatch.frontend.branches import guarded, if_statement, leaving
 from autobatch.frontend.calls import capture
 from autobatch.frontend.failures import assert_statement, raise_statement
 from autobatch.frontend.functions import define
+from autobatch.frontend.iterators import refuse_late_reads
 from autobatch.frontend.joins import stored
 from autobatch.frontend.loops import for_statement, while_statement
 from autobatch.frontend.patterns import match_statement
@@ -80,6 +81,7 @@ def _only_none_left(s: State) -> bool:
 
 
 def _assign(s: State, node: ast.Assign) -> None:
+    refuse_late_reads(s, node)
     value = s.evaluate(node.value)
     for target in node.targets:
         assign(s, target, value)

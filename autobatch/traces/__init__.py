@@ -8,12 +8,16 @@ free         closures and globals that a function reads
 log          what a run did, as numbers: sites of operations, words of operands
 symbols      what stands in the place of numbers: operators, methods and functions of JAX on it are noted
 attributes   what names of arrays are for symbols
+filled       arrays of NumPy that a function fills
 templates    what such an operation is for operands of some types: JAX says it once
 intercepted  functions of JAX, as a function finds them while it is traced
 record       one run where JAX has to record it
 repeat       does a function do the same on the same example again?
 structure    what all runs have shown, and the program over it
 classes      operations of all examples that are the same one, from the same place in the source
+printing     what a run prints, and the numbers in it
+graphs       what a run returns, as a graph
+returned     what results have in common, and as texts what they have not
 compounds    classes that always come together become one
 dispatch     which function finds the value that an operand is
 source       the program over such records, as Python that the front end compiles

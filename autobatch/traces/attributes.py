@@ -36,6 +36,22 @@ def method(name: str) -> Callable[..., Any]:
     return lambda x, *args, **kwargs: getattr(x, name)(*args, **kwargs)
 
 
+class Updates:
+    """`x.at`, and `x.at[index]`."""
+
+    def __init__(self, symbol: Any, *index: Any) -> None:
+        self._symbol, self._index = symbol, index
+
+    def __getitem__(self, index: Any) -> Updates:
+        return Updates(self._symbol, index)
+
+    def __getattr__(self, name: str) -> Any:
+        (index,) = self._index
+        return lambda *args, **kwargs: self._symbol._run.call(
+            f".at.{name}", update(name), (self._symbol, index, *args), kwargs
+        )
+
+
 def row(memo: dict[Any, Template | None], of: Type, count: int) -> Template:
     """The template of `x[k]` or `x[k, n]`, of a part by its numbers: these are operands, so that all parts are read by
     one operation."""

@@ -38,6 +38,7 @@ from autobatch.traces.log import (
     Uniform,
     value_of,
 )
+from autobatch.traces.returned import Free, Prints
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 MANY, SMALL = 4, 16
@@ -45,8 +46,12 @@ MANY, SMALL = 4, 16
 say which of them each reads."""
 RESULT = "result"
 WORD: tuple[tuple[int, ...], Any] = ((), "word")
-LIST: tuple[tuple[int, ...], Any] = ((), "list")
-"""The types of what is no number in a result."""
+"""The type of a string in a result."""
+
+
+def list_type(of: Any) -> tuple[tuple[int, ...], Any]:
+    """The type of a list in a result, whose elements are so."""
+    return (), ("list", of)
 
 
 @dataclass
@@ -317,7 +322,11 @@ class Classes:
                     return Leaf(leaf(*run.leaves[k]))
                 case Items(elements=elements):
                     steps = [self._result(run, number, e, moved, results) for e in elements]
-                    return Items(number=put([(step, 0, 0, True) for step in steps], LIST))
+                    return Items(number=put([(step, 0, 0, True) for step in steps], list_type(x.of)), of=x.of)
+                case Free(text=text, lists=lists):
+                    return Free(template(text), tuple(map(template, lists)))
+                case Prints(result=returned, lines=lines):
+                    return Prints(template(returned), template(lines))
                 case str():
                     return Leaf(put([(-1, 0, run.log.owned(x), False)], WORD))
                 case tuple():
@@ -404,6 +413,10 @@ def shape_of(structure: Any) -> Any:
     """The containers of a structure, as a key."""
     if isinstance(structure, (Leaf, Items)):
         return type(structure)
+    if isinstance(structure, Free):
+        return (Free, *map(shape_of, structure.lists))
+    if isinstance(structure, Prints):
+        return Prints, shape_of(structure.result), shape_of(structure.lines)
     if isinstance(structure, tuple):
         return (type(structure), *map(shape_of, structure))
     if isinstance(structure, dict):
@@ -455,3 +468,8 @@ def _same(type: Any) -> Kind:
 def is_given(word: int) -> bool:
     """Is it a number of the example that lies in a column?"""
     return word < GIVEN // 2
+
+
+def is_list(slot: Slot) -> bool:
+    """Is it a list in a result?"""
+    return isinstance(slot.type[1], tuple)

@@ -6,17 +6,21 @@ The modules of JAX hold them while some thread traces; for all other threads the
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
 import jax.scipy.special
+import numpy as np
+
+from autobatch.traces.filled import called
 
 MODULES: tuple[ModuleType, ...] = (
     jnp, jnp.linalg, jnp.fft, jax.nn, jax.lax, jax.random, jax.scipy.special, jax.scipy.linalg,
@@ -27,6 +31,10 @@ class Notes(Protocol):
     """What notes calls."""
 
     def call(self, name: str, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+    def is_symbol(self, value: Any) -> bool: ...
+
+    def is_users(self, code: CodeType) -> bool: ...
 
 
 class _Local(threading.local):
@@ -64,6 +72,19 @@ def _wrapped(held: Any, name: str) -> Any:
     return noted
 
 
+def _of_numpy(held: Any, name: str) -> Any:
+    """A function of NumPy: where the user's code calls it with symbols, or makes arrays to fill, it is ours."""
+
+    @functools.wraps(held)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        notes = _local.notes
+        if notes is None or not notes.is_users(sys._getframe(1).f_code):
+            return held(*args, **kwargs)
+        return called(notes, name, held, args, kwargs)
+
+    return noted
+
+
 @cache
 def _functions() -> tuple[list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]], dict[int, Any]]:
     """For each module its names, with the functions of JAX, and with those that note; and these by the former."""
@@ -76,6 +97,8 @@ def _functions() -> tuple[list[tuple[dict[str, Any], dict[str, Any], dict[str, A
                 by_original[id(x)] = _wrapped(x, f"{module.__name__.removeprefix('jax.')}.{n}")
             noting[n] = by_original[id(x)]
         made.append((vars(module), held, noting))
+    numpy = {n: x for n, x in vars(np).items() if _is_array_function(n, x)}
+    made.append((vars(np), numpy, {n: _of_numpy(x, n) for n, x in numpy.items()}))
     return made, by_original
 
 
@@ -83,6 +106,13 @@ def _is_function(name: str, x: Any) -> bool:
     if name.startswith("_") or isinstance(x, (type, ModuleType)) or not callable(x):
         return False
     return type(x).__name__ in ("function", "PjitFunction", "custom_jvp", "custom_vjp", "ufunc")
+
+
+def _is_array_function(name: str, x: Any) -> bool:
+    """Is it a function of NumPy that takes or makes arrays?"""
+    if name.startswith("_") or isinstance(x, (type, ModuleType, np.ufunc)) or not callable(x):
+        return False
+    return hasattr(jnp, name)
 
 
 def noting_of(x: Any) -> Any:

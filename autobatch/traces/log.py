@@ -204,11 +204,12 @@ class TooLongError(Exception):
 @dataclass
 class Run:
     """What a function did for one example. `leaves`: the numbers in its result, each with its type, in which a `Leaf`
-    stands for each."""
+    stands for each. `printed`: what it has printed."""
 
     log: Log
     leaves: list[tuple[Fixed | int, Any]]
     result: Any
+    printed: list[Any]
 
 
 @dataclass(frozen=True)
@@ -220,11 +221,12 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Items:
-    """Stands in the result of a run for a list of so many elements as the example has. In the structure of a class,
-    `number` is the operand that it is."""
+    """Stands in the result of a run for a list of so many elements as the example has; `of` says what these are. In the
+    structure of a class, `number` is the operand that it is."""
 
     elements: tuple[Any, ...] = ()
     number: int = -1
+    of: Any = None
 
 
 def _is_weak(x: Any) -> bool:

@@ -19,15 +19,16 @@ import jax
 import numpy as np
 
 from autobatch.arguments import Bound, Branch, Form, Raw, Slot
-from autobatch.errors import UnsupportedError
 from autobatch.ir.template import Input
 from autobatch.plain import plainly
 from autobatch.sharing import Sharing
 from autobatch.source import NOWHERE, Span
-from autobatch.traces.copying import Copier, rebuilt
+from autobatch.traces.copying import Copier
 from autobatch.traces.free import Free
+from autobatch.traces.graphs import Graph
 from autobatch.traces.intercepted import noted, noting_of
-from autobatch.traces.log import Given, Items, Kinds, Leaf, Log, Run, Shared, TooLongError
+from autobatch.traces.log import Given, Kinds, Log, Run, Shared, TooLongError
+from autobatch.traces.printing import Printing, noted_in
 from autobatch.traces.record import UserCode, record
 from autobatch.traces.symbols import Recording, Symbol
 from autobatch.traces.templates import type_of
@@ -134,10 +135,11 @@ class Outline:
         shared = [recording.shared(type_of(t.shape, t.dtype, t.weak), Shared(k)) for k, t in enumerate(self.shared)]
         args, kwargs = self._filled(shared, copies)
         leaves: list[Any] = []
-        with plainly(), noted(recording):
-            structure = _flat(self.function(*args, **kwargs), leaves)
+        printing = Printing(leaves, Symbol, lambda x: isinstance(x, Symbol))
+        with jax.ensure_compile_time_eval(), plainly(), noted(recording), noted_in(printing):
+            structure = Graph(leaves, Symbol).whole(self.function(*args, **kwargs))
         found = [recording.leaf(x) for x in leaves]
-        return Run(recording, found, structure)
+        return Run(recording, found, structure, printing.lines)
 
     def _filled(self, symbols: Sequence[Any], copies: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one example."""
@@ -163,7 +165,10 @@ class Outline:
             given = iter(symbols[len(self.shared) :])
             args, kwargs = self._filled(symbols, Copier(lambda _: next(given)).copy(list(values)))
             leaves: list[Any] = []
-            return leaves, _flat(self.function(*args, **kwargs), leaves)
+            printing = Printing(leaves, Symbol, lambda x: isinstance(x, jax.core.Tracer))
+            with noted_in(printing):
+                found = self.function(*args, **kwargs)
+            return leaves, (Graph(leaves, Symbol).whole(found), printing.lines)
 
         with plainly():
             return record(run, self.shared, numbers, hidden, user_code(), Log(kinds, sys.maxsize))
@@ -178,29 +183,6 @@ def _decided(leaf: Any) -> Any:
     if isinstance(leaf, (int, np.integer, np.bool_)):
         return leaf
     return leaf.tobytes() if _is_table(leaf) else None
-
-
-# ---- results
-
-
-def _flat(result: Any, leaves: list[Any]) -> Any:
-    """The structure of a result, with a `Leaf` for each number."""
-    if isinstance(result, (Symbol, bool, int, float, complex, np.ndarray, np.generic, jax.Array)):
-        leaves.append(result)
-        return Leaf(len(leaves) - 1)
-    if isinstance(result, list):
-        return Items(tuple(_flat(x, leaves) for x in result))
-    if isinstance(result, tuple):
-        parts = [_flat(x, leaves) for x in result]
-        return rebuilt(result, parts)
-    if type(result) is dict:
-        return {k: _flat(x, leaves) for k, x in result.items()}
-    if result is None or isinstance(result, str):
-        return result
-    raise UnsupportedError(
-        f"a result of type {type(result).__name__} of a function whose structure is traced", NOWHERE,
-        "return numbers, arrays, strings, and lists, tuples or dicts of them",
-    )  # fmt: skip
 
 
 # ---- places in the user's source

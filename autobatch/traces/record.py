@@ -30,7 +30,8 @@ def record(
     log: Log,
 ) -> Run:
     """Record `run(symbols)`: symbols of shared values, then of the numbers of an example. It returns leaves, as arrays,
-    and the structure that they stand in. `shared`: the types of shared values. `hidden`: the numbers of arrays that it
+    and the structure that they stand in, with what it has printed. `shared`: the types of shared values. `hidden`: the
+    numbers of arrays that it
     reads as free variables, by `id`."""
     structure: list[Any] = []
 
@@ -46,7 +47,7 @@ def record(
     values: list[Operand] = [*(Shared(k) for k in range(len(shared))), *map(log.given, numbers)]
     leaves = reader.read(closed.jaxpr, closed.consts, values, NO_PLACE)
     types = [(x.aval.shape, x.aval.dtype) for x in closed.jaxpr.outvars]
-    return Run(log, list(zip(leaves, types, strict=True)), structure[0])
+    return Run(log, list(zip(leaves, types, strict=True)), *structure[0])
 
 
 class UserCode:

@@ -9,9 +9,10 @@ from autobatch.errors import UnsupportedError
 from autobatch.source import NOWHERE, Span
 from autobatch.traces.classes import equal_numbers
 from autobatch.traces.log import OWN, Fixed, Given, Log, Place, Run
+from autobatch.traces.returned import Returned
 
 
-def check(name: str, first: Run, again: Callable[[], Run]) -> None:
+def check(name: str, first: Run, again: Callable[[], Run], returned: Returned) -> None:
     """Raise UnsupportedError, at the line of the first operation that differs, unless `again` gives the same run."""
     try:
         second = again()
@@ -22,7 +23,7 @@ def check(name: str, first: Run, again: Callable[[], Run]) -> None:
         log = first.log if step < len(first.log.sites) else second.log
         place = log.kinds.sites[log.sites[step]].place
         raise _differs(name, "the second time it did something else here", span_of_place(place))
-    same = len(first.leaves) == len(second.leaves) and first.result == second.result
+    same = len(first.leaves) == len(second.leaves) and returned.same(first, second)
     if not same or not all(
         _same(a, first.log, b, second.log) for (a, _), (b, _) in zip(first.leaves, second.leaves, strict=True)
     ):

@@ -19,7 +19,7 @@ import numpy as np
 from autobatch.ir.types import Array, List, Ref
 from autobatch.runtime.columns import ROOT, Columns, columns_of, has_mask, host_dtype, offsets_of, ranges, unfilled
 from autobatch.runtime.schema import Field, Schema, Store
-from autobatch.traces.classes import Classes, Instances, OpClass, Slot, is_given
+from autobatch.traces.classes import Classes, Instances, OpClass, Slot, is_given, is_list
 from autobatch.traces.compounds import Compounds
 from autobatch.traces.log import GIVEN, NUMBERS, ROWS
 from autobatch.traces.source import Row, Source, number_name
@@ -101,7 +101,7 @@ class _Objects(_Reading):
         for k in np.flatnonzero(self.group >= 0).tolist():
             c = self.classes.all[found.classes[k]]
             for j, slot in enumerate(c.slots):
-                if slot.type[1] == "list" and slot.producers:
+                if is_list(slot) and slot.producers:
                     row(k).__dict__[f"l{c.number}_{j}"] = []
         for e in range(len(found.owner)):
             k = int(found.owner[e])
@@ -272,7 +272,7 @@ class _Filling(_Reading):
     def _slot(self, c: OpClass, j: int, slot: Slot, entries: Ints, of: tuple[str, _Block]) -> None:
         """What the rows of a compound hold for an operand of one of its members."""
         name, block = of
-        if slot.type[1] == "list":
+        if is_list(slot):
             if slot.producers:
                 self._list(c, j, entries, name, block)
         elif slot.is_data:

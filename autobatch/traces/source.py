@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,11 +24,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from autobatch.blueprints import Constants, Objects, Printed
 from autobatch.runtime.foreseen import CALLS
-from autobatch.traces.classes import Classes, OpClass, Slot
+from autobatch.traces.classes import Classes, OpClass, Slot, list_type
 from autobatch.traces.compounds import Compound, Compounds
 from autobatch.traces.dispatch import Dispatch, Pool
+from autobatch.traces.graphs import Constant
 from autobatch.traces.log import Items, Leaf, Shared, Uniform, spread
+from autobatch.traces.returned import Free, Prints
 
 _numbers = itertools.count()
 
@@ -60,11 +64,20 @@ class Source:
 class Writer:
     """Writes the program of some compounds. `roots`: the classes of results of whole examples."""
 
-    def __init__(self, classes: Classes, compounds: Compounds, roots: Sequence[int], name: str, fails: bool) -> None:
+    def __init__(
+        self,
+        classes: Classes,
+        compounds: Compounds,
+        roots: Sequence[int],
+        name: str,
+        fails: bool,
+        constants: Constants,
+    ) -> None:
         self.classes, self.compounds, self.roots, self.name, self.fails = classes, compounds, tuple(roots), name, fails
+        self.constants = constants
         self.pools, self.written = Dispatch(classes, compounds), set[str]()
         self.lines: list[str] = []
-        self.space: dict[str, Any] = {"__name__": name}
+        self.space: dict[str, Any] = {"__name__": name, "Objects": Objects, "Printed": Printed, "constants": constants}
         self.rows: dict[str, type] = {}
         self.shared: dict[Shared | Uniform, str] = {}
         self.uniforms: dict[int, str] = {}
@@ -201,19 +214,43 @@ class Writer:
             case Leaf(number=j):
                 return self._leaf(c, j, c.slots[j])
             case Items(number=j):
-                if not c.slots[j].producers:
-                    return "[0.0 for _ in range(0)]"  # no example has an element
+                if not c.slots[j].producers:  # with the type that it has elsewhere
+                    return "[]" if self._has_elements(structure.of) else "[0.0 for _ in range(0)]"
                 return f"[{self._elements(c, j)} for x in n.l{c.number}_{j}]"
+            case Free(text=text, lists=lists):
+                groups = "".join(f"{self._group(x, c)}, " for x in lists)
+                return f"Objects({self._structured(text, c)}, ({groups}), constants)"
+            case Prints(result=result, lines=lines):
+                return f"Printed({self._structured(result, c)}, {self._structured(lines, c)})"
+            case Constant(value=held):
+                return self._constant(held)
             case tuple():
                 parts = "".join(f"{self._structured(x, c)}, " for x in structure)
                 if not hasattr(structure, "_fields"):
                     return f"({parts})"
-                self.space[type(structure).__name__] = type(structure)
-                return f"{type(structure).__name__}({parts})"
+                return f"{self._constant(type(structure))}({parts})"
             case dict():
                 return "{" + ", ".join(f"{k!r}: {self._structured(x, c)}" for k, x in structure.items()) + "}"
             case _:
                 return repr(structure)
+
+    def _constant(self, value: Any) -> str:
+        """The name of a class or a member of an enum."""
+        name = f"constant_{self.constants.number(value)}"
+        self.space[name] = value
+        return name
+
+    def _has_elements(self, of: Any) -> bool:
+        """Have such lists an element in some example?"""
+        return any(s.producers for c in self.classes.all for s in c.slots if s.type == list_type(of))
+
+    def _group(self, items: Items, c: OpClass) -> str:
+        """The numbers of one group; where an example has none of them, as of their type."""
+        if c.slots[items.number].producers:
+            return self._structured(items, c)
+        zero = number_name(items.of)
+        self.space[f"no_{zero}"] = np.zeros(*items.of)
+        return f"[no_{zero} for _ in range(0)]"
 
     def _elements(self, c: OpClass, j: int) -> str:
         numbers = sorted(k for k, _ in c.slots[j].producers)
@@ -224,7 +261,8 @@ class Writer:
 
     def _leaf(self, c: OpClass, j: int, slot: Slot) -> str:
         """A number of a result."""
-        if slot.is_constant and not isinstance(slot.same, (str, bool, int, float)):
+        plain = isinstance(slot.same, (str, int)) or (isinstance(slot.same, float) and math.isfinite(slot.same))
+        if slot.is_constant and not plain:
             name = f"constant{c.number}_{j}"
             self.space[name] = np.asarray(slot.same)
             return name

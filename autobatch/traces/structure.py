@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from autobatch.errors import ExampleError, Failure, PlanError, UnsupportedError
 from autobatch.groups import Group
 from autobatch.packing import pack_fresh
 from autobatch.runtime.columns import Columns
-from autobatch.traces.classes import Classes
+from autobatch.traces.classes import Classes, Instances
 from autobatch.traces.compounds import Compounds
 from autobatch.traces.free import Free
 from autobatch.traces.intercepted import found as functions_found
 from autobatch.traces.log import Kinds, Run, TooLongError
 from autobatch.traces.outline import Outline, span_of
 from autobatch.traces.repeat import check, span_of_place
+from autobatch.traces.returned import Returned
 from autobatch.traces.rows import OtherTypesError, columns, examples
 from autobatch.traces.source import Row, Source, Writer
 from autobatch.traces.symbols import ASKED, AskedError
@@ -32,7 +34,7 @@ class Structure:
 
     def __init__(self, name: str, made_for: Any, make: Make) -> None:
         self.name, self.made_for, self._make = name, made_for, make
-        self.classes, self.compounds, self.kinds = Classes(), Compounds(), Kinds()
+        self.classes, self.compounds, self.kinds, self.returned = Classes(), Compounds(), Kinds(), Returned()
         self._roots: dict[int, None] = {}
         self._state: Any = None
         self.source: Source | None = None
@@ -54,17 +56,17 @@ class Structure:
     def rows(self, runs: Sequence[Run | None]) -> Columns:
         """Runs as rows of the program, which is made again where they show more than was known."""
         known = [r for r in runs if r is not None]
-        general = self.classes.general
-        found = self.classes.add(known, self.kinds)
-        if self.classes.general > general:  # what was known of classes is known of others now
-            self.compounds.add(self.classes, self.classes.add(self._samples, self.kinds))
+        if self.returned.add(known):  # results have another form now
+            self.classes, self.compounds, self._roots = Classes(), Compounds(), {}
+            self._learn(self._samples)
+        found = self._learn(known)
         self._samples += [known[k] for k in sorted(found.new)]
-        self.compounds.add(self.classes, found)
-        self._roots.update(dict.fromkeys(np.unique(found.classes[found.roots]).tolist()))
         fails = len(known) < len(runs) or (self.source is not None and self.source.fails)
         state = (self.classes.version, tuple(self._roots), self.compounds.state, fails)
         if self.source is None or self._state != state:
-            self.source = Writer(self.classes, self.compounds, list(self._roots), self.name, fails).write()
+            self.source = Writer(
+                self.classes, self.compounds, list(self._roots), self.name, fails, self.returned.constants
+            ).write()
             self._state, self._function = state, None
         function = self.function()
         try:
@@ -78,7 +80,20 @@ class Structure:
     def _objects(self, runs: Sequence[Run]) -> list[Row]:
         """Runs that showed nothing new as rows."""
         assert self.source is not None
-        return examples(self.classes, self.compounds, self.source, self.classes.add(runs, self.kinds))
+        return examples(self.classes, self.compounds, self.source, self._met(runs))
+
+    def _met(self, runs: Sequence[Run]) -> Instances:
+        return self.classes.add([self.returned.formed(r) for r in runs], self.kinds)
+
+    def _learn(self, runs: Sequence[Run]) -> Instances:
+        """Meet what runs have done."""
+        general = self.classes.general
+        found = self._met(runs)
+        if self.classes.general > general:  # what was known of classes is known of others now
+            self.compounds.add(self.classes, self._met(self._samples))
+        self.compounds.add(self.classes, found)
+        self._roots.update(dict.fromkeys(np.unique(found.classes[found.roots]).tolist()))
+        return found
 
 
 @dataclass(frozen=True)
@@ -110,7 +125,8 @@ class Tracing:
             try:
                 made = self.outline.run(values, free, self.structure.kinds, self.most)
                 if k == 0 and self.structure.source is None:
-                    check(name, made, lambda: self.outline.run(values, free, self.structure.kinds, self.most))  # noqa: B023
+                    again = partial(self.outline.run, values, free, self.structure.kinds, self.most)
+                    check(name, made, again, self.structure.returned)
                 runs.append(made)
             except TooLongError as error:
                 raise _too_long(name, k, self.most, error) from None

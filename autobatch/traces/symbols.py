@@ -18,8 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch import transfer
+from autobatch.errors import UnsupportedError
 from autobatch.traces import templates
 from autobatch.traces.attributes import ATTRIBUTES, Updates, method, row
+from autobatch.traces.filled import Filled, whole
 from autobatch.traces.intercepted import original, paused
 from autobatch.traces.log import (
     FIXED,
@@ -35,6 +37,7 @@ from autobatch.traces.log import (
     TooLongError,
     Uniform,
 )
+from autobatch.traces.printing import formatted, is_noted
 from autobatch.traces.record import UserCode
 from autobatch.traces.templates import FLOATS, KnownType, Template, Type, type_of, type_of_value
 
@@ -96,11 +99,21 @@ class Recording(Log):
             template = self.memo.get((name, True, x._key.type))
             if template is not None:
                 return self.apply(template, args, frame, key)
+        if any(type(x) in _FILLED for x in args):
+            args, kwargs = tuple(map(whole, args)), {k: whole(x) for k, x in kwargs.items()}
         template, given = self.found(name, fun, args, kwargs, True)
         if template is None:
             template, given = self.found(name, fun, args, kwargs, False)
             assert template is not None
         return self.apply(template, given, sys._getframe(1))
+
+    def is_symbol(self, value: Any) -> bool:
+        return type(value) is Symbol
+
+    def is_users(self, code: CodeType) -> bool:
+        """Is it code of the user?"""
+        found = self.user.known.get(id(code))
+        return self.user.learn(code) if found is None else found
 
     def found(
         self, name: str, fun: Callable[..., Any], args: Any, kwargs: dict[str, Any], floats: bool
@@ -248,6 +261,7 @@ class Recording(Log):
         return self.asked
 
 
+_FILLED = frozenset((Filled, list, tuple))
 _memos: dict[bool, dict[Any, Template | None]] = {}
 
 
@@ -325,6 +339,10 @@ class Symbol:
                 return run.row(self, sys._getframe(1), tuple([k % n for k, n in zip(index, shape, strict=False)]))
         return run.call("getitem", operator.getitem, (self, index), {})
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        words = "an array of the examples, or of JAX, is changed in place"
+        raise UnsupportedError(words, cure="change a copy: np.array(x), or x.at[i].set(y)")
+
     def __getattr__(self, name: str) -> Any:
         if name == "__jax_array__" or name == "_is_traced_array":
             self._run.refused = True  # a function of JAX that is not intercepted, or a question for what class it has
@@ -378,7 +396,8 @@ class Symbol:
         return np.asarray(self._known("NumPy"), *args)
 
     def __format__(self, spec: str) -> str:
-        return format(self._known("text")[()], spec)
+        mark = None if type(self._key) is KnownType else formatted(self, spec, sys._getframe(1))
+        return mark or format(self._known("text")[()], spec)
 
     def __str__(self) -> str:
         return str(self._known("text")[()])
@@ -393,7 +412,7 @@ class Symbol:
         return self
 
     def __repr__(self) -> str:
-        return f"Symbol({self._key.type})"
+        return repr(self._known("text")[()]) if is_noted() else f"Symbol({self._key.type})"
 
     def __round__(self, digits: int = 0) -> Any:
         return self._run.call("round", method("round"), (self, digits), {})

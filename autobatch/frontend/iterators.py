@@ -1,0 +1,213 @@
+"""Where Python reads step by step what this front end reads as a whole: iterators in variables, lists that a loop over
+them changes. What would not be the same is refused, from the source alone.
+
+    g = (x * k for x in xs)         once, before k is another:    a sequence
+    sum(g) + sum(g)                 refused: the second sum is 0
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from autobatch.frontend import values as v
+from autobatch.frontend.sources import MUTATORS
+from autobatch.frontend.state import State
+
+ITERATORS = (map, filter, zip, enumerate, reversed, *(x for n, x in vars(itertools).items() if not n.startswith("_")))
+"""What gives iterators: what is read of one is gone."""
+
+NAMES = frozenset(getattr(x, "__name__", "") for x in ITERATORS) | {"from_iterable"}
+VIEWS = ("keys", "values", "items")
+Loop = ast.For | ast.While
+Function = ast.FunctionDef | ast.Lambda
+
+
+def refuse_late_reads(s: State, node: ast.Assign) -> None:
+    """Refuse `g = (x for x in xs)` where what is read of g later is not the whole sequence as it is now."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if (steps := is_iterator(s, value)) or _is_view(
+            value
+        ):
+            why = _misread(s.frame.source.node, node, name, steps)
+            if why is not None:
+                s.refuse(f"{name} is an iterator, or a view of a dict, {why}", f"make a list of it: {name} = list(...)")
+
+
+def refuse_second_reads(s: State, function: v.Abstract, args: Sequence[ast.expr]) -> None:
+    """Refuse an iterator that a function of the user is called with, and reads more than once."""
+    if not isinstance(function, v.LocalFunction) or any(isinstance(a, ast.Starred) for a in args):
+        return
+    node = function.source.node
+    parameters = [p.arg for p in (*node.args.posonlyargs, *node.args.args)]
+    for name, arg in zip(parameters, args, strict=False):
+        if is_iterator(s, arg) and (why := _read_again(node, node, name)) is not None:
+            s.refuse(f"{name} of {function.source.name} is an iterator {why}", "pass a list: list(...)")
+
+
+def refuse_changes(s: State, node: ast.For) -> None:
+    """Refuse a loop over a list that is changed in its turns, but for the element of the turn: `xs[k] = 2 * x`."""
+    names = {x.id for x in _iterated(node.iter) if isinstance(x, ast.Name)}
+    own = _counter(node)
+    for inner in node.body:
+        for changed in ast.walk(inner):
+            if (name := _changed_list(changed, own)) in names and not _leaves(node, changed):
+                s.refuse(
+                    f"{name} is changed while a loop runs over it",
+                    f"loop over a copy, list({name}), or over indices with `while`",
+                )
+
+
+def is_iterator(s: State, node: ast.expr) -> bool:
+    """Does an expression make an iterator?"""
+    match node:
+        case ast.GeneratorExp():
+            return True
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name) as function) if name in NAMES:
+            found = s.evaluate(function)
+            held = found.value if isinstance(found, v.Static) else None
+            return name == "from_iterable" or any(held is x for x in ITERATORS)
+        case _:
+            return False
+
+
+def _is_view(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS
+
+
+@lru_cache(maxsize=512)
+def _parents(function: Function) -> dict[ast.AST, ast.AST]:
+    return {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
+
+
+def _misread(function: ast.AST, node: ast.Assign, name: str, steps: bool) -> str | None:
+    """Why the reads of a variable are not those of a sequence. `steps`: it is an iterator."""
+    if not isinstance(function, Function):
+        return None
+    if steps and (why := _read_again(function, node, name)) is not None:
+        return why
+    free = {x.id for x in ast.walk(node.value) if isinstance(x, ast.Name)} - {name}
+    last = max((_place(x) for x in _reads(function, name) if _place(x) > _place(node)), default=_place(node))
+    for x in ast.walk(function):
+        if _changed_name(x) in free and _end(node) < _place(x) < last and not _is_inside(node, x, function):
+            return "read after what it depends on has changed"
+    return None
+
+
+def _read_again(function: Function, made: ast.AST, name: str) -> str | None:
+    """Is a variable read more than once where it was `made` once?"""
+    reads = _reads(function, name)
+    if len(reads) > 1:
+        return "that is read more than once, and the second time gives what is left"
+    around = set(_turns(function, made))
+    if any(not around.issuperset(_turns(function, x)) for x in reads):
+        return "that is read in a loop or function, and the second time gives what is left"
+    return None
+
+
+def _reads(function: Function, name: str) -> list[ast.Name]:
+    return [x for x in ast.walk(function) if isinstance(x, ast.Name) and x.id == name and isinstance(x.ctx, ast.Load)]
+
+
+def _turns(function: Function, node: ast.AST) -> Iterator[ast.AST]:
+    """The loops and functions that a node is done in more than once."""
+    parents = _parents(function)
+    while node is not function and node in parents:
+        child, node = node, parents[node]
+        if isinstance(node, ast.While) or (isinstance(node, ast.For) and child is not node.iter):
+            yield node
+        if isinstance(node, Function) and node is not function:
+            yield node
+        if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+            first = node.generators[0]
+            if child is not first:
+                yield node
+        if isinstance(node, ast.comprehension) and child is not node.iter:
+            yield node
+
+
+def _changed_name(node: ast.AST) -> str | None:
+    """The variable that a piece of source assigns or changes the value of."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            return name
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if method in MUTATORS:
+            return name
+        case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
+            return name
+        case _:
+            return None
+
+
+def _changed_list(node: ast.AST, own: str | None) -> str | None:
+    """The variable whose list a piece of source changes, elsewhere than at the index `own`."""
+    match node:
+        case ast.Subscript(slice=ast.Name(id=index), ctx=ast.Store()) if index == own:
+            return None
+        case ast.Call() | ast.Subscript():
+            return _changed_name(node)
+        case ast.AugAssign(target=ast.Name(id=name), value=ast.List()):
+            return name
+        case _:
+            return None
+
+
+def _counter(node: ast.For) -> str | None:
+    """The variable that counts the turns."""
+    match node:
+        case ast.For(
+            target=ast.Tuple(elts=[ast.Name(id=counter), _]),
+            iter=ast.Call(func=ast.Name(id="enumerate"), args=[_], keywords=[]),
+        ):
+            assigned = [x for inner in node.body for x in ast.walk(inner) if _changed_name(x) == counter]
+            return None if assigned else counter
+        case _:
+            return None
+
+
+def _iterated(node: ast.expr) -> list[ast.expr]:
+    """What a loop runs over, also through `enumerate`, `zip` and `reversed`."""
+    match node:
+        case ast.Call(func=ast.Name(id="enumerate" | "zip" | "reversed"), args=args):
+            return args
+        case _:
+            return [node]
+
+
+def _leaves(loop: ast.For, changed: ast.AST) -> bool:
+    """Does the loop end behind a change? `xs.remove(x); break` is what it seems to be."""
+    for block in _blocks(loop.body):
+        if isinstance(block[-1], ast.Break | ast.Return | ast.Raise) and any(
+            x is changed for statement in block for x in ast.walk(statement)
+        ):
+            return True
+    return False
+
+
+def _blocks(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
+    """The blocks of a loop, without those of loops in it."""
+    yield body
+    for node in body:
+        if isinstance(node, ast.If):
+            yield from _blocks(node.body)
+            yield from _blocks(node.orelse) if node.orelse else ()
+
+
+def _place(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def _end(node: ast.stmt) -> tuple[int, int]:
+    return node.end_lineno or 0, node.end_col_offset or 0
+
+
+def _is_inside(assign: ast.AST, node: ast.AST, function: Function) -> bool:
+    """Is a node a part of an assignment, or of a comprehension, whose variables are its own?"""
+    parents = _parents(function)
+    while node in parents:
+        if node is assign or isinstance(node, ast.comprehension | ast.Lambda):
+            return True
+        node = parents[node]
+    return False

@@ -1,0 +1,331 @@
+"""Arrays of NumPy that a function fills while it is traced: cells, each a number that is known or a symbol.
+
+    t = np.zeros((3, 3))      Filled of nine zeros
+    t[1, 2] = h               a cell is the symbol h: what is read of it is h, and no operation
+    t[2] = v                  three cells are the elements of v
+    t.sum(axis=0)             rows are put together again: v is one whole row
+
+Views share their cells, as NumPy has it. All else that is done with one is done with the whole array, by JAX.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+
+
+class Notes(Protocol):
+    """What does operations on symbols."""
+
+    def call(self, name: str, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+    def is_symbol(self, value: Any) -> bool: ...
+
+
+class Element:
+    """A number of an array that is a symbol, read when it is asked for."""
+
+    __slots__ = ("array", "index", "value")
+
+    def __init__(self, array: Any, index: tuple[int, ...]) -> None:
+        self.array, self.index, self.value = array, index, None
+
+    def read(self) -> Any:
+        if self.value is None:
+            self.value = self.array[self.index]
+        return self.value
+
+
+class Filled:
+    """An array of NumPy with cells that are symbols."""
+
+    __class__: Any = property(lambda self: np.ndarray)  # what `isinstance` asks for
+    __array_priority__ = 2000
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, notes: Notes, dtype: np.dtype[Any], cells: np.ndarray[Any, Any]) -> None:
+        self._notes, self.dtype, self._cells = notes, dtype, cells
+
+    # -- cells
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        found: tuple[int, ...] = self._cells.shape
+        return found
+
+    @property
+    def ndim(self) -> int:
+        return self._cells.ndim
+
+    @property
+    def size(self) -> int:
+        return self._cells.size
+
+    @property
+    def T(self) -> Filled:
+        return self._of(self._cells.T)
+
+    def _of(self, cells: np.ndarray[Any, Any]) -> Filled:
+        return Filled(self._notes, self.dtype, cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[k] for k in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Any:
+        if self._is_computed(index):
+            return self.whole()[index]
+        found = self._cells[index]
+        if isinstance(found, np.ndarray):
+            return self._of(found)
+        return found.read() if isinstance(found, Element) else found
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if self._is_computed(index):
+            self[...] = self._notes.call("set", _set, (self.whole(), index, whole(value)), {})
+            return
+        places = np.arange(self.size).reshape(self.shape)[index]
+        values = np.broadcast_to(self._as_cells(value), places.shape)
+        for place, x in zip(places.ravel().tolist(), values.ravel(), strict=True):
+            self._cells[np.unravel_index(place, self.shape)] = x
+
+    def _is_computed(self, index: Any) -> bool:
+        parts = index if isinstance(index, tuple) else (index,)
+        return any(map(self._notes.is_symbol, parts))
+
+    def _as_cells(self, value: Any) -> np.ndarray[Any, Any]:
+        if isinstance(value, Filled):
+            return value._cells.copy()
+        if self._notes.is_symbol(value):
+            return cells_of(value)
+        if isinstance(value, (list, tuple)) and value:
+            return np.stack([self._as_cells(x) for x in value])
+        return cells_of(np.asarray(value, self.dtype))
+
+    # -- the whole array
+
+    def whole(self) -> Any:
+        """A symbol, or an array of NumPy where all cells are known."""
+        cells = self._cells
+        if not any(isinstance(x, Element) or self._notes.is_symbol(x) for x in cells.flat):
+            return cells.astype(self.dtype)
+        if (source := _source(cells)) is not None:
+            return source
+        if self.ndim > 1:
+            return self._notes.call("stack", jnp.stack, ([self._of(row).whole() for row in cells],), {})
+        return self._notes.call("concatenate", jnp.concatenate, (list(self._runs()),), {})
+
+    def _runs(self) -> Iterator[Any]:
+        """The cells of a row: neighbours that are known, neighbours in an array, and single ones."""
+        cells, begin = self._cells, 0
+        while begin < len(cells):
+            end = begin + 1
+            while end < len(cells) and self._follows(cells[end - 1], cells[end]):
+                end += 1
+            first = cells[begin]
+            if isinstance(first, Element):
+                (k,) = first.index[-1:]
+                yield first.array[(*first.index[:-1], slice(k, k + end - begin))]
+            elif self._notes.is_symbol(first):
+                yield self._notes.call("reshape", jnp.reshape, (first, (1,)), {})
+            else:
+                yield cells[begin:end].astype(self.dtype)
+            begin = end
+
+    def _follows(self, a: Any, b: Any) -> bool:
+        if isinstance(a, Element) and isinstance(b, Element):
+            return a.array is b.array and b.index == (*a.index[:-1], a.index[-1] + 1)
+        return not any(isinstance(x, Element) or self._notes.is_symbol(x) for x in (a, b))
+
+    # -- as NumPy has it
+
+    def copy(self, order: str = "C") -> Filled:
+        return self._of(self._cells.copy())
+
+    def fill(self, value: Any) -> None:
+        self[...] = value
+
+    def reshape(self, *shape: Any) -> Filled:
+        return self._of(self._cells.reshape(*shape))
+
+    def ravel(self, order: str = "C") -> Filled:
+        return self._of(self._cells.ravel())
+
+    def tolist(self) -> list[Any]:
+        return [x.tolist() if isinstance(x, Filled) else x for x in self]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        held = getattr(self.whole(), name)
+        return functools.partial(self._method, held) if callable(held) else held
+
+    def _method(self, held: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return fresh(self._notes, held(*map(whole, args), **{k: whole(x) for k, x in kwargs.items()}))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        held = [whole(x) for x in inputs]
+        return fresh(self._notes, getattr(ufunc, method)(*held, **kwargs))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return fresh(self._notes, function(*map(whole, args), **{k: whole(x) for k, x in kwargs.items()}))
+
+    def __jax_array__(self) -> Any:
+        return whole(self)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return np.asarray(self.whole(), *args)
+
+    def __bool__(self) -> bool:
+        return bool(self.whole())
+
+    def __float__(self) -> float:
+        return float(self.whole())
+
+    def __repr__(self) -> str:
+        return repr(self.whole())
+
+
+def _set(x: Any, index: Any, value: Any) -> Any:
+    return x.at[index].set(value)
+
+
+def _source(cells: np.ndarray[Any, Any]) -> Any:
+    """The array that the cells are all elements of, in their order."""
+    first = cells.flat[0]
+    if not isinstance(first, Element) or first.array.shape != cells.shape:
+        return None
+    same = all(isinstance(x, Element) and x.array is first.array and x.index == k for k, x in np.ndenumerate(cells))
+    return first.array if same else None
+
+
+def cells_of(value: Any) -> np.ndarray[Any, Any]:
+    """The cells of an array: numbers of NumPy, or elements of a symbol."""
+    shape = tuple(value.shape)
+    cells = np.empty(shape, object)
+    if isinstance(value, np.ndarray):
+        for index in np.ndindex(shape):
+            cells[index] = value[index]
+    elif not shape:
+        cells[()] = value
+    else:
+        for index in np.ndindex(shape):
+            cells[index] = Element(value, index)
+    return cells
+
+
+def fresh(notes: Notes, value: Any) -> Any:
+    """A result of NumPy: arrays of floats may be changed in place."""
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(fresh(notes, x) for x in value)
+    is_array = isinstance(value, np.ndarray) or notes.is_symbol(value)
+    if not is_array or not value.shape or value.dtype.kind not in "fc":
+        return value
+    return Filled(notes, value.dtype, cells_of(value))
+
+
+def whole(value: Any) -> Any:
+    """A value with its filled arrays as symbols, or arrays of NumPy."""
+    if isinstance(value, Filled):
+        return value.whole()
+    if isinstance(value, (list, tuple)) and any(isinstance(x, (Filled, list, tuple)) for x in value):
+        parts = [whole(x) for x in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
+
+
+# ---- operators
+
+
+def _binary(function: Callable[[Any, Any], Any], swapped: bool) -> Callable[[Filled, Any], Any]:
+    def method(self: Filled, other: Any) -> Any:
+        if isinstance(other, (list, tuple)):
+            other = self._of(self._as_cells(other))
+        a, b = self.whole(), whole(other)
+        return fresh(self._notes, function(b, a) if swapped else function(a, b))
+
+    return method
+
+
+def _in_place(function: Callable[[Any, Any], Any]) -> Callable[[Filled, Any], Filled]:
+    def method(self: Filled, other: Any) -> Filled:
+        self[...] = function(self, other)
+        return self
+
+    return method
+
+
+def _unary(function: Callable[[Any], Any]) -> Callable[[Filled], Any]:
+    return lambda self: fresh(self._notes, function(self.whole()))
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
+    _function = getattr(operator, _name)
+    setattr(Filled, f"__{_name}__", _binary(_function, False))
+    setattr(Filled, f"__r{_name}__", _binary(_function, True))
+    setattr(Filled, f"__i{_name}__", _in_place(_function))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(Filled, f"__{_name}__", _binary(getattr(operator, _name), False))
+for _name in ("neg", "pos", "abs"):
+    setattr(Filled, f"__{_name}__", _unary(getattr(operator, _name)))
+
+
+# ---- functions of NumPy
+
+CREATORS = frozenset((
+    "zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "array", "asarray", "copy",
+    "arange", "linspace", "eye", "identity", "stack", "concatenate", "vstack", "hstack", "tile", "repeat", "diag",
+))  # fmt: skip
+"""Functions that make arrays, which a function may fill."""
+
+
+def called(notes: Notes, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """A call of a function of NumPy by the user's code."""
+    if any(holds(notes, x) for x in (*args, *kwargs.values())):
+        if name in ("array", "asarray"):
+            return _array(notes, *args, **kwargs)
+        same = getattr(jnp, name, None)
+        if same is not None:
+            given = [_stacked(notes, name, whole(x)) for x in args]
+            named = {k: whole(x) for k, x in kwargs.items() if k != "dtype"}
+            return fresh(notes, notes.call(f"numpy.{name}", same, tuple(given), named))
+    made = function(*args, **kwargs)
+    return fresh(notes, made) if name in CREATORS and isinstance(made, np.ndarray) else made
+
+
+def _array(notes: Notes, value: Any, dtype: Any = None, copy: bool = True) -> Any:
+    """`np.array` of lists with symbols in them."""
+    if isinstance(value, Filled):
+        return value.copy() if copy else value
+    if notes.is_symbol(value):
+        return fresh(notes, value)
+    kind = np.dtype(float if dtype is None else dtype)
+    made = Filled(notes, kind, np.empty(0, object))
+    return Filled(notes, kind, made._as_cells(value))
+
+
+SEQUENCES = frozenset(
+    ["stack", "concatenate", "vstack", "hstack", "column_stack", "dstack", "block", "meshgrid", "einsum"]
+)
+"""Functions that take lists of arrays."""
+
+
+def _stacked(notes: Notes, name: str, value: Any) -> Any:
+    """A list of numbers with symbols among them as an array, for functions that take arrays."""
+    if name in SEQUENCES or not isinstance(value, (list, tuple)) or not holds(notes, value):
+        return value
+    return whole(_array(notes, value))
+
+
+def holds(notes: Notes, value: Any) -> bool:
+    """Is a symbol or a filled array in it?"""
+    if isinstance(value, (list, tuple)):
+        return any(holds(notes, x) for x in value)
+    return isinstance(value, Filled) or notes.is_symbol(value)

@@ -1,0 +1,151 @@
+"""Iterators in variables and lists that loops change: as Python has them, or refused by name."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import autobatch as ab
+from autobatch.testing import assert_same
+
+BATCH = [[0.9, 0.4, -0.7, 1.3], [0.5], [1.4, 0.3, 0.8]]
+
+
+def twice(w: Any, xs: list[float]) -> Any:
+    g = (x * w for x in xs)
+    return sum(g) + sum(g)
+
+
+def mapped_twice(w: Any, xs: list[float]) -> Any:
+    m = map(lambda x: x * w, xs)
+    return sum(m) + sum(m)
+
+
+def pairs_twice(w: Any, xs: list[float]) -> Any:
+    z = zip(xs, xs, strict=True)
+    return sum(a * b for a, b in z) + sum(a for a, b in z) + w
+
+
+def in_a_loop(w: Any, xs: list[float]) -> Any:
+    g = (x for x in xs)
+    total = w
+    for _ in range(2):
+        total = total + sum(g)
+    return total
+
+
+def late(w: Any, xs: list[float]) -> Any:
+    k = 2.0
+    g = (x * k for x in xs)
+    k = 3.0
+    return sum(g) * w
+
+
+def searched(w: Any, xs: list[float]) -> Any:
+    g = (k for k in range(6))
+    found = 2 in g
+    return w * sum(g) + found
+
+
+def parameter(w: Any, xs: list[float]) -> Any:
+    def both(g: Any) -> Any:
+        return sum(g) + sum(g)
+
+    return both(x * w for x in xs)
+
+
+def chained(w: Any, xs: list[float]) -> Any:
+    c = itertools.chain(xs, [1.0])
+    return sum(c) * w + sum(c)
+
+
+def view(w: Any, xs: list[float]) -> Any:
+    d = {"k": w}
+    v = d.values()
+    d["j"] = 2.0
+    return sum(v)
+
+
+def grows(w: Any, xs: list[float]) -> Any:
+    out = [1.0]
+    for x in out:
+        if len(out) < 4:
+            out.append(x * 2)
+    return sum(out) * w
+
+
+def ahead(w: Any, xs: list[float]) -> Any:
+    out = [w, *xs]
+    for k, x in enumerate(out):
+        if k + 1 < len(out):
+            out[k + 1] = out[k + 1] + x
+    return out[-1]
+
+
+REFUSED = (
+    twice, mapped_twice, pairs_twice, in_a_loop, late, searched, parameter, chained, view, grows, ahead,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("program", REFUSED, ids=lambda f: f.__name__)
+def test_what_is_read_as_a_whole_is_refused_and_traced(program: Callable[..., Any]) -> None:
+    f, w = ab.batched(program, in_axes=(None, 0)), jnp.float32(1.5)
+    with pytest.raises(ab.UnsupportedError, match="is an iterator|is changed while a loop"):
+        f(w, BATCH)
+    with ab.options(trace=True, backend="interpret"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ab.StructureWarning)
+        assert_same(ab.unbatch(f(w, BATCH)), [program(w, xs) for xs in BATCH])
+
+
+def once(w: Any, xs: list[float]) -> Any:
+    pairs = zip(xs, [w] * len(xs), strict=True)
+    total = 0.0
+    for a, b in pairs:
+        total = total + a * b
+    for k in range(2):
+        g = (x * k for x in xs)
+        total = total + sum(g)
+    return total
+
+
+def own_element(w: Any, xs: list[float]) -> Any:
+    out = list(xs)
+    for k, x in enumerate(out):
+        out[k] = x * w
+    for x in list(out):
+        out.append(x)
+    for x in out:
+        if x > -5.0:
+            out.append(x)
+            break
+    return sum(out)
+
+
+def product(x: Any) -> Any:
+    return x * 2
+
+
+def of_other_names(w: Any, xs: list[float]) -> Any:
+    p = jax.tree.map(lambda x: x * w, {"a": w, "b": 2.0})
+    x = product(w)
+    return p["a"] + p["b"] + x * x
+
+
+def handed(w: Any, xs: list[float]) -> Any:
+    def total(g: Any) -> Any:
+        return sum(x * x for x in g)
+
+    return total(x * w for x in xs)
+
+
+@pytest.mark.parametrize("program", (once, own_element, of_other_names, handed), ids=lambda f: f.__name__)
+def test_what_is_read_once_compiles(program: Callable[..., Any]) -> None:
+    f, w = ab.batched(program, in_axes=(None, 0)), jnp.float32(1.5)
+    with ab.options(backend="interpret"):
+        assert_same(ab.unbatch(f(w, BATCH)), [program(w, xs) for xs in BATCH])
