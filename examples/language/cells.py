@@ -14,17 +14,23 @@ Params = dict[str, Any]
 
 
 def lstm(cell: Params, x: Any, h: Any, c: Any) -> tuple[Any, Any]:
-    """A step of an LSTM: the state and the memory after `x` (Hochreiter and Schmidhuber 1997, with forget gates)."""
-    i, f, g, o = jnp.split(x @ cell["input"] + h @ cell["state"] + cell["bias"], 4)
+    """A step of an LSTM, of what `entered` has made of its input: the state and the memory after it (Hochreiter and
+    Schmidhuber 1997, with forget gates)."""
+    i, f, g, o = jnp.split(x + h @ cell["state"], 4)
     c = sigmoid(f) * c + sigmoid(i) * jnp.tanh(g)
     return sigmoid(o) * jnp.tanh(c), c
+
+
+def entered(cell: Params, xs: Sequence[Any]) -> list[Any]:
+    """The part of the gates that inputs decide. It does not wait for states, and is computed once for equal inputs."""
+    return [x @ cell["input"] + cell["bias"] for x in xs]
 
 
 def states(cell: Params, xs: Sequence[Any]) -> list[Any]:
     """The state after each element, from zeros."""
     h = c = jnp.zeros(cell["state"].shape[0])
     found = []
-    for x in xs:
+    for x in entered(cell, xs):
         h, c = lstm(cell, x, h, c)
         found.append(h)
     return found
