@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from examples.control import decode, early_exit, mandelbrot, nuts, ode, roots
+from examples.control import decode, early_exit, machine, mandelbrot, nuts, ode, roots
 from examples.control.check import check
 
 
@@ -41,6 +41,16 @@ def test_early_exit():
 
 def test_roots():
     assert roots.main(2) == 0
+
+
+def test_the_programs_of_the_machine():
+    """Values by machine code and by plain Python; what the gradients are, the programs know themselves."""
+    codes, constants, wanted = machine.programs(6)
+    with ab.options(backend="llvm"):
+        assert check("interpreter", machine.execute, (codes, constants), machine.TOLERANCE) == 0
+    slopes = np.asarray(ab.grad(machine.execute, argnums=1)(codes, constants))
+    is_x = (constants != 0.5) & (constants != 1.0)
+    np.testing.assert_allclose((slopes * constants * is_x).sum(1), wanted, rtol=1e-2)
 
 
 def test_a_transition_of_nuts():

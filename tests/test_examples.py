@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from examples.language import tagger
+from examples.language import lattice, parser, tagger
 from examples.tables import cky, edits, molecules
 from examples.trees import binary, child_sum, demo, epoch, expressions, per_node, phylogeny
 from examples.trees.check import check, largest_difference
@@ -105,6 +105,25 @@ def test_the_tagger_learns_endings(capsys):
     """Its own judgement: new words are told by their letters, more often than by guessing."""
     assert tagger.main(["--steps", "20", "--check", "2"]) == 0
     assert "of those that are new" in capsys.readouterr().out
+
+
+def test_the_parser_learns_to_decide(capsys):
+    assert parser.main(["--steps", "60", "--check", "3"]) == 0
+    assert "with the right tree" in capsys.readouterr().out
+
+
+def test_actions_make_trees():
+    for example in parser.sentences(50):
+        heights = np.cumsum([1 if action == parser.SHIFT else -1 for action in example.actions])
+        assert heights.min() > 0 and heights[-1] == 1 and example.actions.count(parser.SHIFT) == len(example.words)
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.StructureWarning")
+def test_lattice():
+    with ab.options(trace=True):
+        p, texts = lattice.parameters(8), ["abcde", "fabc", "a", "defab"]
+        assert lattice.words_at("abcde")[2] == [(0, "abc"), (1, "bc")]
+        assert check("lattice LSTM", lattice.score, p, texts, lattice.TOLERANCE) == 0
 
 
 def test_molecules(tmp_path):

@@ -30,7 +30,7 @@ from autobatch.traces.intercepted import noted, noting_of
 from autobatch.traces.log import Given, Kinds, Log, Run, Shared, TooLongError
 from autobatch.traces.printing import Printing, noted_in
 from autobatch.traces.record import UserCode, record
-from autobatch.traces.symbols import Recording, Symbol
+from autobatch.traces.symbols import AskedError, Recording, Symbol
 from autobatch.traces.templates import type_of
 
 PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
@@ -111,14 +111,12 @@ class Outline:
         recording = Recording(user_code(), kinds, most)
         try:
             made = self._noted(values, recording)
-        except TooLongError:
-            raise
-        except Exception as error:
             if recording.asked is not None:
-                raise recording.asked from error
+                raise recording.asked
+        except (TooLongError, AskedError):
+            raise
+        except Exception:  # JAX's too, whose message asks for the text of a symbol that it was given
             made = None
-        if recording.asked is not None:
-            raise recording.asked
         if made is not None and not recording.refused:
             return made
         found = self._by_jax(values, free, kinds)

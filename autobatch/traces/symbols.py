@@ -46,6 +46,15 @@ ASKED = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionErr
 """What JAX raises where Python asks for the value of what is traced."""
 
 
+IN_MESSAGE = "a computed number"
+"""What JAX reads in the messages of its errors, when a function was given a symbol past what is intercepted; then it is
+run with arrays that JAX traces."""
+
+
+def _is_of_jax(names: dict[str, Any]) -> bool:
+    return str(names.get("__name__")).startswith("jax.")
+
+
 class AskedError(TypeError):
     """Python has asked a symbol for its value."""
 
@@ -396,11 +405,13 @@ class Symbol:
         return np.asarray(self._known("NumPy"), *args)
 
     def __format__(self, spec: str) -> str:
+        if _is_of_jax(sys._getframe(1).f_globals):
+            return IN_MESSAGE
         mark = None if type(self._key) is KnownType else formatted(self, spec, sys._getframe(1))
         return mark or format(self._known("text")[()], spec)
 
     def __str__(self) -> str:
-        return str(self._known("text")[()])
+        return IN_MESSAGE if _is_of_jax(sys._getframe(1).f_globals) else str(self._known("text")[()])
 
     def __hash__(self) -> int:
         raise self._run.ask("a key of a dict or an element of a set")

@@ -54,6 +54,7 @@ from autobatch.vectorize.arena_lists import (
     lists_of_numbers,
 )
 from autobatch.vectorize.arena_memory import Held, Memory, Packed, made_type
+from autobatch.vectorize.arena_stores import stores_behind_branches
 from autobatch.vectorize.arena_turns import at_once, is_cut, is_update
 from autobatch.vectorize.comprehensions import as_loop
 from autobatch.vectorize.rows import CURE
@@ -79,7 +80,8 @@ def lists_in_arenas(
     fallible = frozenset[Value]() if checked else fallible_reads(module, schema)
     made = _Arenas(Fresh(module), found, fallible, turns, max(capacity, longest))
     made.wanted, made.alone = wanted, alone
-    return replace(module, functions=(replace(entry, region=made.entry(entry.region)), *module.functions[1:]))
+    whole = replace(module, functions=(replace(entry, region=made.entry(entry.region)), *module.functions[1:]))
+    return stores_behind_branches(whole)
 
 
 def _refused_table(module: Module) -> UnsupportedError:

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch import room
+from autobatch.ir.printer import print_module
 from autobatch.testing import Tree, check_equivalence
 from autobatch.testing.programs import typical_tree
+from autobatch.vectorize import arenas
+from autobatch.vectorize.arena_stores import stores_behind_branches
 from tests.memory.programs import PROGRAMS
 
 BACKENDS = ("interpret", "xla", "llvm")
@@ -154,6 +157,53 @@ def test_any_program_of_list_operations(batch: list[list[tuple[int, int]]]) -> N
 def test_any_program_of_list_operations_and_derivatives(batch: list[list[tuple[int, int]]]) -> None:
     padded = [np.array([*codes, *[(-1, 0)] * (9 - len(codes))], np.int32) for codes in batch]
     check_equivalence(run, padded, (jnp.float32(1.0),), backends=("interpret", "xla"), jit=False, tolerance=2e-5)
+
+
+# ---- stores behind branches
+
+
+def changed(w: Any, x: Any) -> Any:
+    """Branches that store into one list, at places of their own, or leave it, inside each other and behind reads."""
+    xs, k = [w, 2.0 * w, 3.0], 0
+    while len(xs) > 1 and k < 7:
+        if x > 1.0:
+            if x > 3.0:
+                xs[0] = xs[-1] + x
+            else:
+                xs[-1] = x * xs[0]
+            x = x - 0.7
+        elif x > 0.5:
+            last = xs.pop()
+            x = x + 0.3 * last
+        else:
+            xs[1] = xs[1] * 0.5
+            xs.append(xs[0] - x)
+            x = x + 0.2
+        k = k + 1
+    return sum(xs) + x
+
+
+@pytest.mark.parametrize("backend", ["llvm", "xla", pytest.param("interpret", marks=LONG)])
+def test_branches_that_store_into_one_list(backend: str) -> None:
+    batch = [0.1, 0.6, 1.4, 2.7, 3.6, 5.2]
+    grads = backend != "llvm"
+    check_equivalence(changed, batch, (jnp.float32(0.4),), grads=grads, backends=(backend,), jit=False, tolerance=2e-5)
+
+
+def test_what_both_arms_store_is_stored_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One store in a turn, and none in a branch."""
+    texts: list[str] = []
+
+    def spied(module: Any) -> Any:
+        made = stores_behind_branches(module)
+        texts.append(print_module(made))
+        return made
+
+    monkeypatch.setattr(arenas, "stores_behind_branches", spied)
+    ab.batched(parse, in_axes=(None, 0)).lower(parameters(), [np.ones((6, 3), np.float32)])
+    stores = [line for line in texts[0].splitlines() if "float32[32x3] = dynamic_update_slice" in line]
+    turns = [line for line in stores if line.startswith("    ")]
+    assert len(turns) == 1 and not any(line.startswith("      ") for line in turns), texts[0]
 
 
 # ---- room

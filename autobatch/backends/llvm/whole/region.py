@@ -30,8 +30,8 @@ from autobatch.source import Span
 
 CURE = "use backend='xla', which computes rows of structure and products of matrices"
 
-WIDEST = 4096
-"""Numbers that an array of one example may have: matrices of size are XLA's."""
+WIDEST = 1 << 15
+"""Numbers that an array of one example may have: a stack of some hundred vectors; what is larger is XLA's."""
 
 
 @dataclass(frozen=True)
