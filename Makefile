@@ -68,6 +68,8 @@ bench-peers: bench-trees bench-training
 	$(BIN)/python -m benchmarks.dags $(call AGAINST_PEERS,dags)
 	$(BIN)/python -m benchmarks.tagger $(SST) $(call AGAINST_PEERS,tagger)
 	$(BIN)/python -m benchmarks.tagger $(SST) --train $(call AGAINST_PEERS,tagging)
+	$(BIN)/python -m benchmarks.parsing $(call AGAINST_PEERS,parsing)
+	$(BIN)/python -m benchmarks.parsing --train $(call AGAINST_PEERS,parsing-training)
 
 .venv-torch/.installed:
 	$(PYTHON) -m venv .venv-torch

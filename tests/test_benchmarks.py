@@ -15,6 +15,8 @@ from benchmarks.compare import OURS, ROOT, Competitor, Entry, Workload, report, 
 from benchmarks.competitors import packed, workloads
 from benchmarks.dags.competitors import with_autobatch as dags
 from benchmarks.dags.competitors import workload as graphs
+from benchmarks.parsing.competitors import with_autobatch as parsing
+from benchmarks.parsing.competitors import workload as parsed
 from benchmarks.sentiment.__main__ import TRAINING
 from benchmarks.sentiment.competitors import train_autobatch, train_jax
 from benchmarks.sentiment.competitors import with_autobatch as sentiment
@@ -27,6 +29,7 @@ from benchmarks.simd.peers import MissingError, Plain, compiled_c
 from benchmarks.tagger.__main__ import TRAINING as TAGGING
 from benchmarks.tagger.competitors import with_autobatch as tagger
 from benchmarks.tagger.competitors import workload as tagged
+from examples.language import parser
 
 SPELLED = [[[[3, 1, 2], 0, [4], 1], [2, 0, 8, 1]], [[[1], 1], [3, 3]], [[0, 1, [2, 2]], [1, 0, 7]], [[[4, 0]], [5]]]
 """Sentences of rare words, which are lists of letters, and frequent ones."""
@@ -46,6 +49,11 @@ COMPETING = {
         dags.loss,
         packed.parameters(graphs.weights(4)),
         [dags.root([["input", 3], ["layer", 0], ["gate", 0, 1], ["gate", 2, 1]])],
+    ),
+    "parsing": (
+        parser.loss,
+        parsing.parameters(parsed.weights(4)),
+        [parsing.example(*s) for s in parsed.sentences(40) if parsed.size(s) < 8],
     ),
     "tagger": (
         tagger.loss,

@@ -1,0 +1,1 @@
+"""Speed of a shift-reduce parser whose scores decide, beside DyNet; see `benchmarks/README.md`."""

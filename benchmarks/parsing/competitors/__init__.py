@@ -1,0 +1,1 @@
+"""One script for each competitor, and what all of them compute in `workload.py`."""
