@@ -168,3 +168,13 @@ def paused() -> Iterator[None]:
         yield
     finally:
         _local.notes = before
+
+
+IN_MESSAGE = "a computed number"
+"""What JAX reads in the messages of its errors, when a function was given a symbol past what is intercepted; then it is
+run with arrays that JAX traces."""
+
+
+def is_of_jax(names: dict[str, Any]) -> bool:
+    """Are these the global names of a module of JAX?"""
+    return str(names.get("__name__")).startswith("jax.")

@@ -22,7 +22,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.traces import templates
 from autobatch.traces.attributes import ATTRIBUTES, Updates, method, row
 from autobatch.traces.filled import Filled, whole
-from autobatch.traces.intercepted import original, paused
+from autobatch.traces.intercepted import IN_MESSAGE, is_of_jax, original, paused
 from autobatch.traces.log import (
     FIXED,
     FOLDED,
@@ -44,15 +44,6 @@ from autobatch.traces.templates import FLOATS, KnownType, Template, Type, type_o
 ASKED = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError,
          jax.errors.TracerBoolConversionError, jax.errors.TracerIntegerConversionError)  # fmt: skip
 """What JAX raises where Python asks for the value of what is traced."""
-
-
-IN_MESSAGE = "a computed number"
-"""What JAX reads in the messages of its errors, when a function was given a symbol past what is intercepted; then it is
-run with arrays that JAX traces."""
-
-
-def _is_of_jax(names: dict[str, Any]) -> bool:
-    return str(names.get("__name__")).startswith("jax.")
 
 
 class AskedError(TypeError):
@@ -405,13 +396,13 @@ class Symbol:
         return np.asarray(self._known("NumPy"), *args)
 
     def __format__(self, spec: str) -> str:
-        if _is_of_jax(sys._getframe(1).f_globals):
+        if is_of_jax(sys._getframe(1).f_globals):
             return IN_MESSAGE
         mark = None if type(self._key) is KnownType else formatted(self, spec, sys._getframe(1))
         return mark or format(self._known("text")[()], spec)
 
     def __str__(self) -> str:
-        return IN_MESSAGE if _is_of_jax(sys._getframe(1).f_globals) else str(self._known("text")[()])
+        return IN_MESSAGE if is_of_jax(sys._getframe(1).f_globals) else str(self._known("text")[()])
 
     def __hash__(self) -> int:
         raise self._run.ask("a key of a dict or an element of a set")
