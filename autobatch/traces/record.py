@@ -58,10 +58,12 @@ class UserCode:
         self._known: dict[CodeType, bool] = {}
         self.known: dict[int, bool] = {}
         """Is code the user's, by its `id`; the code is kept."""
+        self._kept: list[CodeType] = []  # equal code, which is one key above, may be several objects
 
     def learn(self, code: CodeType) -> bool:
         self._known[code] = found = not code.co_filename.startswith(self.folders)
         self.known[id(code)] = found
+        self._kept.append(code)
         return found
 
     def place(self, traceback: Any) -> tuple[CodeType | None, int]:
