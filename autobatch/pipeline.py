@@ -406,7 +406,7 @@ def compile(
     `dicts`: those that all examples share, by name. `masks`: examples that fail have no derivative."""
 
     def lowered() -> tuple[Lowered, Module, Asked]:
-        found = lower(fun, args, kwargs, schema, shared, integers.known, dicts)
+        found = lower(fun, args, kwargs, schema, shared, integers.known, dicts, options.list_capacity, options.trace)
         passes = Passes(options)
         passes.after("example", found.module)
         module = passes.after("inline", inline(found.module))

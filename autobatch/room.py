@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from autobatch.errors import ExampleError, Failure
+from autobatch.ir.capacity import NO_ROOM, room_of
 from autobatch.options import Options
-from autobatch.vectorize.arena_memory import NO_ROOM, room_of
 
 T = TypeVar("T")
 

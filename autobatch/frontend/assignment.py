@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autobatch.frontend import deques, sets, tables
+from autobatch.frontend import deques, heaps, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.attributes import is_stack
+from autobatch.frontend.attributes import attribute, is_stack
+from autobatch.frontend.heap import refused_without_memory
+from autobatch.frontend.indexing import subscript
 from autobatch.frontend.joined import EMPTY, concatenate
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.numbers import present, traced
@@ -42,15 +44,30 @@ def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
                 made = s.env[name].value
                 assert isinstance(made, v.Record)
                 rebind(s, name, put(made, attr, value))
-            case ast.Attribute():
-                refuse_change(
-                    s,
-                    target,
-                    "attributes cannot be assigned: objects of the examples and of the function are not changed",
-                    "build a new object, e.g. with dataclasses.replace",
-                )
+            case ast.Attribute(value=holder, attr=attr):
+                _set_attribute(s, holder, s.evaluate(holder), attr, value)
             case _:
                 s.refuse("this cannot be assigned to", "assign to a variable")
+
+
+def _set_attribute(s: State, holder: ast.expr, held: v.Abstract, name: str, value: v.Abstract) -> None:
+    """`holder.name = value`, where the holder is not a value that a variable holds."""
+    held = present(s, held)
+    if isinstance(held, v.Row):
+        setter = inspect.getattr_static(held.heap.cls, name, None)
+        there = heaps.there(s, held, f"'NoneType' object has no attribute {name!r}")
+        if isinstance(setter, property) and setter.fset is not None:
+            s.call(v.Static(setter.fset), [there, value])
+        else:
+            heaps.set_field(s, there, name, value)
+        return
+    if isinstance(held, v.Record) and held.cls in s.context.built and heaps.may_be_set(held.cls, name):
+        raise refused_without_memory([held.cls], _NOT_SET, s.span, _BUILD)
+    refuse_change(s, holder, _NOT_SET, _BUILD)
+
+
+_NOT_SET = "attributes cannot be assigned: objects of the examples and of the function are not changed"
+_BUILD = "build a new object, e.g. with dataclasses.replace"
 
 
 def _is_built(s: State, name: str, attribute: str) -> bool:
@@ -200,22 +217,38 @@ def put(record: v.Record, key: Any, value: v.Abstract) -> v.Record:
 
 
 def augment(s: State, node: ast.AugAssign) -> None:
-    """`x += v`, which changes a list that this function has built, under all its names."""
-    old = _before(s, node.target)
-    new = augmented(s, BINARY[type(node.op)], old, s.evaluate(node.value))
-    if isinstance(node.target, ast.Name) and _changes_in_place(s, old) and is_own(s, old):
-        rebind(s, node.target.id, new)
-    else:
-        assign(s, node.target, new)
+    """`x += v`, which changes a list that this function has built, under all its names. What stands in the target is
+    evaluated once."""
 
+    def changed(old: v.Abstract) -> v.Abstract:
+        return augmented(s, BINARY[type(node.op)], old, s.evaluate(node.value))
 
-def _before(s: State, target: ast.expr) -> v.Abstract:
-    """What a target stands for. Of a `defaultdict` the key is set afterwards, so nothing is put in before."""
-    if isinstance(target, ast.Subscript):
-        held = s.evaluate(target.value)
-        if isinstance(held, v.Record) and tables.has_default(held):
-            return tables.get_or_make(s, held, s.evaluate(target.slice))
-    return s.evaluate(_as_load(target))
+    target = node.target
+    match target:
+        case ast.Name(id=name):
+            old = s.evaluate(ast.copy_location(ast.Name(name, ast.Load()), target))
+            if _changes_in_place(s, old) and is_own(s, old):
+                rebind(s, name, changed(old))
+            else:
+                assign(s, target, changed(old))
+        case ast.Subscript(value=container, slice=place):
+            with s.at(target):
+                held, index = s.evaluate(container), s.evaluate(place)
+                # the key of a `defaultdict` is set afterwards, so nothing is put in before
+                default = isinstance(held, v.Record) and tables.has_default(held)
+                old = tables.get_or_make(s, held, index) if default else subscript(s, held, index)
+            new = changed(old)
+            with s.at(target):
+                _store(s, container, index, new)
+        case ast.Attribute(value=ast.Name() as holder, attr=attr):
+            assign(s, target, changed(s.evaluate(ast.copy_location(ast.Attribute(holder, attr, ast.Load()), target))))
+        case ast.Attribute(value=holder, attr=attr):
+            with s.at(target):
+                held = s.evaluate(holder)
+                old = attribute(s, held, attr)
+            new = changed(old)
+            with s.at(target):
+                _set_attribute(s, holder, held, attr, new)
 
 
 def _changes_in_place(s: State, value: v.Abstract) -> bool:
@@ -223,18 +256,6 @@ def _changes_in_place(s: State, value: v.Abstract) -> bool:
     if sets.is_set(value) or tables.is_dict(value):
         return not sets.is_frozen(value)
     return _is_list(value) and not is_stack(s, value)
-
-
-def _as_load(target: ast.expr) -> ast.expr:
-    match target:
-        case ast.Name(id=name):
-            return ast.copy_location(ast.Name(name, ast.Load()), target)
-        case ast.Subscript(value=value, slice=index):
-            return ast.copy_location(ast.Subscript(value, index, ast.Load()), target)
-        case ast.Attribute(value=value, attr=attr):
-            return ast.copy_location(ast.Attribute(value, attr, ast.Load()), target)
-        case _:
-            return target
 
 
 def delete(s: State, node: ast.Delete) -> None:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.errors import of_empty_lists
+from autobatch.frontend import heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.joins import conditional
@@ -43,6 +44,10 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
     match value:
         case v.Static():
             return _of_object(s, value, name)
+        case v.Row(heap=heap):
+            there = heaps.there(s, value, f"'NoneType' object has no attribute {name!r}")
+            found = heaps.field(s, there, name)
+            return found if found is not None else _of_class(s, there, heap.cls, name)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             return field(s, value, name)
         case v.Leaf(operand=operand) if isinstance(operand.type, Tag):
@@ -352,6 +357,8 @@ def written(s: State, value: v.Abstract, method: str) -> bool:
     match value:
         case v.Record(kind="object" | "namedtuple", cls=cls):
             classes = [cls]
+        case v.Row(heap=heap):
+            classes = [heap.cls]
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             classes = [class_list(s, operand.type)[c].cls for c in sorted(classes_of(s, value))]
         case v.Static(value=held) if inputs(held):

@@ -11,6 +11,7 @@ import ast
 import inspect
 from collections.abc import Callable, Sequence
 
+from autobatch.frontend import heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.access import note_contents
 from autobatch.frontend.attributes import (
@@ -59,6 +60,8 @@ def truth(s: State, value: v.Abstract) -> bool | Operand:
             return truth(s, present(s, value))
         case v.Leaf() if isinstance(value.type, Ref) and (parts := fields_of(s, value)) is not None and not parts.items:
             return False
+        case v.Row():
+            return _as_truth(s, negate(s, heaps.missing(s, value)))
         case v.Leaf(operand=operand):
             return _truth_of_leaf(s, operand)
         case v.Record(kind="tuple" | "list" | "dict" | "namedtuple", items=items):
@@ -77,6 +80,8 @@ def _truth_method(s: State, value: v.Abstract) -> str | None:
     match value:
         case v.Record(kind="object" | "namedtuple", cls=cls):
             classes = [cls]
+        case v.Row(heap=heap):
+            classes = [heap.cls]
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             classes = [class_list(s, operand.type)[c].cls for c in sorted(classes_of(s, value))]
         case v.Static(value=held) if inputs(held):
@@ -97,13 +102,21 @@ def _truth_by_method(s: State, value: v.Abstract, method: str) -> bool | Operand
     def asked(t: State) -> v.Abstract:
         return _as_value(truth(t, t.call(attribute(t, value, method), [])))
 
-    if not isinstance(value, v.Leaf):
+    if isinstance(value, v.Row):
+        there = negate(s, heaps.missing(s, value))
+    elif isinstance(value, v.Leaf):
+        there = is_none(s, value.operand, negated=True)
+    else:
         return truth(s, asked(s))
-    there = is_none(s, value.operand, negated=True)
     known = s.block.truth(there)
     if known is not None:
         return truth(s, asked(s)) if known else False
     return truth(s, conditional(s, there, asked, lambda t: v.Static(False)))
+
+
+def _as_truth(s: State, condition: Operand) -> bool | Operand:
+    known = s.block.truth(condition)
+    return condition if known is None else known
 
 
 def _as_value(truth_: bool | Operand) -> v.Abstract:

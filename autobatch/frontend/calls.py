@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
+from autobatch.frontend import heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.access import enclosing_value, wrap
 from autobatch.frontend.growth import settled
+from autobatch.frontend.heap import PREFIX
 from autobatch.frontend.joins import convert, stored
 from autobatch.frontend.layouts import HeldLayout, Layout, layout_of, leaf_types, leaves, rebuild
 from autobatch.frontend.numbers import is_python
@@ -147,7 +149,7 @@ def activate(
     captured: dict[str, v.Abstract],
 ) -> v.Abstract:
     """One activation: find or lower the specialisation, and emit the call."""
-    given = {n: _prepare(s, x) for n, x in arguments.items()}
+    given = {n: _prepare(s, x) for n, x in (arguments | heaps.given(s, source.node)).items()}
     caught = {n: x if isinstance(x, v.LocalFunction) else _prepare(s, x) for n, x in captured.items()}
     given = _join_kinds(s, source, _widen_lists(s, source, _widen(s, source, given)))
     caught = _join_kinds(s, source, caught)
@@ -178,7 +180,7 @@ def activate(
         s.check(s.scalar(False), "RuntimeError", "not reached")
         s.dead = True
         return v.Static(None)
-    made = rebuild(result, iter(values))
+    made = heaps.take_written(s, source.node, rebuild(result, iter(values)))
     if known.returns_given:
         identities = s.context.identities
         identities.from_call(made, identities.roots_in((*given.values(), *caught.values())))
@@ -191,7 +193,12 @@ def _prepare(s: State, value: v.Abstract) -> v.Abstract:
     if isinstance(value, v.LocalFunction):
         return value if value.captured is not None else capture(s, value)
     if isinstance(value, v.Record):
-        return v.Record(value.kind, value.keys, tuple(_prepare(s, i) for i in value.items), value.cls, value.treedef)
+        items = tuple(_prepare(s, i) for i in value.items)
+        if all(x is y for x, y in zip(items, value.items, strict=True)):
+            return value  # the very object: who changes what comes back changes it
+        made = v.Record(value.kind, value.keys, items, value.cls, value.treedef)
+        s.context.identities.same(made, value)
+        return made
     return value
 
 
@@ -294,6 +301,8 @@ def specialise(
     for name, value in arguments.items():
         state.bind(name, value, source.span)
     context.active.append((source, arguments))
+    if len(context.active) == 1 and not any(n.startswith(PREFIX) for n in arguments):
+        heaps.enter(state)
     try:
         made.result = run(state, source)
     except BaseException:
@@ -331,7 +340,12 @@ def run(state: State, source: FunctionSource) -> Layout | None:
         return None if state.frame.unknown else layout_of(NEVER)
     if not state.is_set(RETURNED):
         return None
-    return layout_of(stored(state, state.env[RESULT].value), state.context.shared_values)
+    return layout_of(_outcome(state, source), state.context.shared_values)
+
+
+def _outcome(state: State, source: FunctionSource) -> v.Abstract:
+    """What the function hands back."""
+    return heaps.with_written(state, source.node, stored(state, state.env[RESULT].value))
 
 
 def _results(state: State, made: Specialisation, key: Any) -> list[Any]:
@@ -348,8 +362,7 @@ def _results(state: State, made: Specialisation, key: Any) -> list[Any]:
             state.context.changed = True
     if state.dead:
         return []
-    value = stored(state, state.env[RESULT].value)
-    return convert(state, value, made.result)
+    return convert(state, _outcome(state, state.frame.source), made.result)
 
 
 def _join_results(state: State, a: Layout, b: Layout) -> Layout:

@@ -10,8 +10,12 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from autobatch.frontend import heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.access import unset
+from autobatch.frontend.growth import linked
+from autobatch.frontend.heap import refused_without_memory
+from autobatch.frontend.identity import containers
 from autobatch.frontend.joins import common, common_layouts, convert, level, stored
 from autobatch.frontend.layouts import Layout, UnsetLayout, layout_of, leaf_types, rebuild
 from autobatch.frontend.sources import changed, stores
@@ -25,7 +29,21 @@ from autobatch.source import Span
 ROUNDS = 12
 
 Loop = ast.For | ast.While
-Layouts = dict[str, Layout]
+Pairs = frozenset[tuple[str, str]]
+
+
+class Layouts(dict[str, Layout]):
+    """The layouts of carried variables. `sharing`: pairs of variables that may hold one object when a turn begins,
+    because an earlier turn may have left it in both; the second of a pair may be one that the loop does not carry."""
+
+    sharing: Pairs = frozenset()
+
+    def with_sharing(self, pairs: Pairs) -> Layouts:
+        made = Layouts(self)
+        made.sharing = pairs
+        return made
+
+
 Aliases = Sequence[tuple[str, str]]
 
 
@@ -107,6 +125,7 @@ def carried_names(s: State, node: Loop) -> list[str]:
     names += [name for name, _ in aliases_of(s, node)]
     if any(leaves_early(b) for b in node.body):
         names += [BROKE, RETURNED, RESULT]
+    names += heaps.carried(s, node)
     return list(dict.fromkeys(names))
 
 
@@ -138,7 +157,28 @@ def enter_turn(
         t.bind(name, _rebuilt(s, name, layout, operands), s.env[name].span if name in s.env else s.span)
     for name, other in aliases:
         t.bind(name, t.env[other].value, s.env[name].span)
+    _relate(t, layouts)
     return t, (*extra, *args)
+
+
+def _relate(s: State, layouts: Layouts) -> None:
+    """Note which variables may hold one object."""
+    for pair in sorted(layouts.sharing):
+        s.context.identities.relate(*(s.env[n].value for n in pair if n in s.env))
+
+
+def _sharing(s: State, t: State, layouts: Layouts, aliases: Aliases) -> Pairs:
+    """The pairs of variables that may hold one object at the end of a turn."""
+    identities, found = s.context.identities, set(layouts.sharing)
+    held = {n: b.value for n, b in t.env.items() if n in layouts and any(True for _ in containers(b.value))}
+    same = {frozenset(pair) for pair in aliases}
+    for name, value in held.items():
+        ours = identities.kin_of(value)
+        for other, bound in t.env.items():
+            apart = other != name and frozenset((name, other)) not in same and not (other in held and other < name)
+            if apart and not ours.isdisjoint(identities.kin_of(bound.value)):
+                found.add((name, other))
+    return frozenset(found)
 
 
 def _rebuilt(s: State, name: str, layout: Layout, operands: Iterator[Operand]) -> v.Abstract:
@@ -172,6 +212,7 @@ def leave(s: State, layouts: Layouts, results: Sequence[Value], aliases: Aliases
         s.bind(name, _rebuilt(s, name, layout, operands))
     for name, other in aliases:
         s.bind(name, s.env[other].value)
+    _relate(s, layouts)
 
 
 def settle(
@@ -180,20 +221,23 @@ def settle(
     """Layouts of the carried variables that a turn preserves, that turn, and the operands the loop starts with."""
     initial = {n: stored(s, _current(s, n)) for n in names}
     shared = s.context.shared_values
-    layouts: Layouts = {n: layout_of(x, shared) for n, x in initial.items()}
+    layouts = Layouts({n: layout_of(x, shared) for n, x in initial.items()})
     for _ in range(ROUNDS):
         made, reads = _turned(s, turn, layouts)
         if not made.end.dead and any(made.end.env[a].value is not made.end.env[b].value for a, b in aliases):
             s.refuse("two names of one list or object part in this loop", "give each its own from the start")
         wider = layouts if made.end.dead else _wider(s, made.end, layouts, initial)
-        if wider == layouts:
+        if not made.end.dead:
+            wider = wider.with_sharing(_sharing(s, made.end, layouts, aliases))
+        if wider == layouts and wider.sharing == layouts.sharing:
             for name in names:
                 if isinstance(layouts[name], UnsetLayout) and (place := reads.get(name)) is not None:
                     raise unset(name, place)
             start = [o for n, x in initial.items() for o in convert(s, _levelled(s, x, layouts[n]), layouts[n])]
             return layouts, made, start
         layouts = wider
-    s.refuse("the types of the variables of this loop do not settle", "give them their final types before the loop")
+    words, cure = "the types of the variables of this loop do not settle", "give them their final types before the loop"
+    raise refused_without_memory(linked(layouts.values()), words, s.span, cure)
 
 
 def _turned(s: State, turn: Callable[[Layouts], Turn], layouts: Layouts) -> tuple[Turn, dict[str, Span | None]]:
@@ -213,7 +257,7 @@ def _current(s: State, name: str) -> v.Abstract:
 
 def _wider(s: State, t: State, layouts: Layouts, initial: dict[str, v.Abstract]) -> Layouts:
     """The layouts of the variables before the turn joined with those at its end."""
-    wider: Layouts = {}
+    wider = Layouts()
     for name, layout in layouts.items():
         after, before = stored(t, _current(t, name)), initial[name]
         places = [x.env[name].span if name in x.env else s.span for x in (s, t)]

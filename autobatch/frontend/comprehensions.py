@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from autobatch.errors import SourceError
-from autobatch.frontend import graphs, tables
+from autobatch.frontend import graphs, heaps, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
 from autobatch.frontend.assignment import assign
@@ -20,20 +20,19 @@ from autobatch.frontend.joined import flatten
 from autobatch.frontend.joins import arms, as_listing, stored
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
 from autobatch.frontend.numbers import operand_of, undefined
+from autobatch.frontend.rolled import Body, in_loop
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import Ended, State, Unknown
 from autobatch.frontend.views import by_nodes_of, viewed
 from autobatch.ir.core import Apply, If, Map, Operand, Region
 from autobatch.ir.types import INT, List
 
-Body = Callable[[State, v.Abstract], tuple[bool | Operand, Callable[[State], v.Abstract]]]
-
 
 def comprehension(s: State, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract:
     """The list that a comprehension makes."""
     before = dict(s.env)
     result = _generate(s, node.generators, node.elt)
-    s.env = before
+    s.restore(before)
     return result
 
 
@@ -127,9 +126,11 @@ def make_map(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
             value = element(t)
             layout, yields = layout_of(value), leaves(value)
         elif kept is False:
-            return v.Record("list", (), ())
+            return in_loop(s, found, body) if heaps.is_changed(s, t) else v.Record("list", (), ())
         else:
             layout, yields = _where(t, kept, element)
+    except _Rolled:
+        return in_loop(s, found, body)
     except Unknown:
         s.guess()
         return v.Record("list", (), ())
@@ -141,6 +142,8 @@ def make_map(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
     except Ended:
         s.emit(Map((), operand_of(s, found.length), Region((turn,), tuple(t.block.body), ()), False, s.span))
         return v.Record("list", (), ())
+    if heaps.is_changed(s, t):
+        return in_loop(s, found, body)
     filtered = kept is not True
     if not filtered and (copied := _copied(s, t, turn, found.length, yields)) is not None:
         return v.Listing(copied, layout)
@@ -183,11 +186,17 @@ def _copied(s: State, t: State, turn: Operand, count: v.Abstract, yields: list[O
     return lists if yields and len(lists) == len(yields) and whole else None
 
 
+class _Rolled(Exception):
+    """The turns make or change objects where the filter holds."""
+
+
 def _where(t: State, condition: Operand, element: Callable[[State], v.Abstract]) -> tuple[Layout, list[Operand]]:
     """The element of a filtered comprehension: computed only where the filter holds."""
     a, b = arms(t, condition)
     try:
         value = element(a)
+        if heaps.is_changed(t, a):
+            raise _Rolled
     except Ended:
         t.emit(If((), condition, Region((), tuple(a.block.body), ()), Region((), (), ()), t.span))
         raise
@@ -217,7 +226,7 @@ def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:
     pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
     before = dict(s.env)
     found = _generate(s, node.generators, pair, unrolled=True)
-    s.env = before
+    s.restore(before)
     return tables.of_pairs(s, found)
 
 
@@ -234,7 +243,7 @@ def _by_node(s: State, node: ast.DictComp) -> v.Abstract | None:
         return None
     before = dict(s.env)
     values = stored(s, _generate(s, node.generators, node.value))
-    s.env = before
+    s.restore(before)
     return by_nodes_of(found.items[0], values)
 
 

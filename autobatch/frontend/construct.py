@@ -10,6 +10,7 @@ import types
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from autobatch.frontend import heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.calls import bind_arguments, lookup
@@ -25,6 +26,14 @@ Named = dict[str, v.Abstract]
 
 def construct(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
     """`cls(*args, **kwargs)`"""
+    made = _constructed(s, cls, args, kwargs)
+    s.context.built.add(cls)
+    heap = heaps.heap_of(s, cls)
+    return heaps.allocate(s, heap, made) if heap is not None and isinstance(made, v.Record) else made
+
+
+def _constructed(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
+    """The object as a value."""
     if is_namedtuple(cls):
         fields: tuple[str, ...] = getattr(cls, "_fields", ())
         defaults: dict[str, Any] = getattr(cls, "_field_defaults", {})
@@ -125,10 +134,11 @@ def initialise(s: State, made: v.Record, function: types.FunctionType, args: Arg
     if any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(source.node)):
         s.refuse(f"{source.name} returns a value", "only set attributes in it")
     frame = Frame(s.context, source, {}, constructing=first)
-    inner = State(frame, s.block, {}, span=source.span)
+    inner = State(frame, s.block, {n: s.env[n] for n in heaps.variables(s)}, span=source.span)
     for name, value in bound.items():
         inner.bind(name, value)
     s.context.rules.execute(inner, source.body)
     s.dead = inner.dead
     s.block = inner.block
+    s.env.update((n, inner.env[n]) for n in heaps.variables(inner))
     return inner.env[first].value

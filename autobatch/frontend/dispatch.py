@@ -18,8 +18,9 @@ from autobatch.frontend.attributes import attribute, bind, class_list, classes_o
 from autobatch.frontend.builtin_functions import BUILTINS, packed
 from autobatch.frontend.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.construct import construct
-from autobatch.frontend.fields import replaced
+from autobatch.frontend.fields import replaced, replaced_tuple
 from autobatch.frontend.gradients import gradient, has_gradient, transform_of
+from autobatch.frontend.heap import NeedsMemory
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.methods import METHODS
@@ -60,6 +61,8 @@ def call(s: State, function: v.Abstract, args: Arguments, kwargs: Named, span: S
             return library(s, _run_deferred, [function, *args], kwargs)
         case v.Method(function=v.Static(value=None), receiver=v.Leaf() as receiver):
             return _by_class(s, receiver, function.name, args, kwargs)
+        case v.Method(receiver=v.Row() as row, name="_replace"):
+            return replaced_tuple(s, row, kwargs)
         case v.Method(function=inner, receiver=receiver):
             if isinstance(inner, v.Static) and inner.value in (list.index, tuple.index):
                 return index_of(s, receiver, args, kwargs)
@@ -228,7 +231,7 @@ def user_function(s: State, function: types.FunctionType, args: Arguments, kwarg
     take_back = s.mark()
     try:
         return call_function(s, function, args, kwargs)
-    except Impure:
+    except (Impure, NeedsMemory):
         raise
     except UnsupportedError as refusal:
         if not may_be_traced(lookup(s, function).node):

@@ -13,11 +13,13 @@ import types
 from functools import lru_cache
 from typing import Any
 
+from autobatch.frontend import heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.attributes import attribute, class_list, classes_of, is_class, is_none
 from autobatch.frontend.joins import conditional
 from autobatch.frontend.numbers import refuse_made
 from autobatch.frontend.state import State
+from autobatch.frontend.statics import is_namedtuple
 from autobatch.ir.ops import own
 from autobatch.ir.types import BOOL, Ref
 
@@ -32,6 +34,8 @@ def compares_fields(cls: type | None) -> bool:
 
 def object_class(value: v.Abstract) -> type | None:
     """The class of an object that is built in the function."""
+    if isinstance(value, v.Row):
+        return value.heap.cls
     return value.cls if isinstance(value, v.Record) and value.kind == "object" else None
 
 
@@ -51,7 +55,10 @@ def equal_objects(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
             return None
         return _of_examples(s, a, b) if _is_object(b) else v.Static(False)
     cls = object_class(a)
-    return s.call(v.Static(fields_equal(cls)), [a, b]) if cls is not None and compares_fields(cls) else None
+    if cls is not None and (compares_fields(cls) or is_namedtuple(cls)):
+        return s.call(v.Static(fields_equal(cls)), [a, b])
+    plain = isinstance(a, v.Row) and inspect.getattr_static(cls, "__eq__", None) is object.__eq__
+    return heaps.same(s, a, b) if plain else None
 
 
 def _of_examples(s: State, a: v.Leaf, b: v.Abstract) -> v.Abstract:
@@ -98,8 +105,10 @@ def _of_class(s: State, a: v.Leaf, b: v.Abstract, cls: type | None) -> v.Abstrac
 
 @lru_cache(maxsize=512)
 def fields_equal(cls: type) -> Any:
-    """A function with source, that says what the `__eq__` of a dataclass does."""
-    names = [f.name for f in dataclasses.fields(cls) if f.compare]
+    """A function with source, that says what the `__eq__` of a dataclass or a NamedTuple does."""
+    names = (
+        getattr(cls, "_fields", ()) if is_namedtuple(cls) else [f.name for f in dataclasses.fields(cls) if f.compare]
+    )
     parts = " and ".join(f"self.{n} == other.{n}" for n in names) or "True"
     text = f"def equal(self, other):\n    return self is other or (isinstance(other, cls) and {parts})\n"
     file = f"<{cls.__module__}.{cls.__qualname__}.__eq__ {id(cls)}>"

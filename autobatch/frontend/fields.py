@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autobatch.frontend import heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.attributes import class_list, classes_of
@@ -77,6 +78,8 @@ def replaced(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[s
             cls = type(held)
         case v.Record(kind="object", cls=cls):
             pass
+        case v.Row(heap=heap):
+            cls = heap.cls
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref) and len(classes_of(s, value)) == 1:
             cls = class_list(s, operand.type)[min(classes_of(s, value))].cls
     parameters = parameters_of(cls) if cls is not None else None
@@ -85,6 +88,12 @@ def replaced(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[s
     kept = {p.argument: p.name for p in parameters if p.init and p.argument not in kwargs}
     given = {argument: s.context.rules.attribute(s, value, name) for argument, name in kept.items()}
     return s.call(v.Static(cls), [], given | kwargs)
+
+
+def replaced_tuple(s: State, row: v.Row, kwargs: dict[str, v.Abstract]) -> v.Abstract:
+    """`x._replace(...)` of a NamedTuple in memory."""
+    found = heaps.fields(s, row)
+    return s.call(v.Static(row.heap.cls), [], dict(zip(found.keys, found.items, strict=True)) | kwargs)
 
 
 def validate(s: State, made: v.Record, name: str, validator: Any) -> None:

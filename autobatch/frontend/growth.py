@@ -9,7 +9,7 @@ objects (`boxes.py`), which are of one type however deep they nest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,12 @@ def settled(memory: Memory, function: Hashable, before: Layout, now: Layout) -> 
         return now
     memory.grown[function] = memory.grown.get(function, 0) + 1
     return _boxed_layout(unaliased(now), set(deeper)) if memory.grown[function] > GROWTH else now
+
+
+def linked(layouts: Iterable[Layout]) -> list[type]:
+    """The classes of the user whose objects hold objects of the same class."""
+    deep = (key for layout in layouts for key, depth in _depths(layout).items() if depth > 1)
+    return list(dict.fromkeys(cls for _, cls, _ in deep if cls is not None))
 
 
 def _depths(layout: Layout) -> Counter[Any]:

@@ -97,6 +97,19 @@ class Identities:
         """May it be, or hold, or be held by, one of these?"""
         return any(not roots.isdisjoint(k.roots | k.holders) for k in map(self.of, containers(value)))
 
+    def kin_of(self, value: v.Abstract) -> frozenset[int]:
+        """All that the containers in a value may be, or may be held by."""
+        kins = [self.of(x) for x in containers(value)]
+        return frozenset().union(*(k.roots | k.holders for k in kins))
+
+    def relate(self, *values: v.Abstract) -> None:
+        """Note that some values may be, or hold, one object."""
+        parts = [x for value in values for x in containers(value)]
+        if len({id(x) for x in parts}) > 1:
+            roots = self.roots_in(values)
+            for part in parts:
+                self._kin[id(part)] = Kin(part, roots | self.of(part).roots, self.of(part).holders)
+
     def may_be_held(self, value: v.Abstract, others: Iterable[v.Abstract]) -> bool:
         """May a container be one of these values or a part of them, or may a list among them hold it?"""
         kin = self.of(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from autobatch.frontend import deques, tables
+from autobatch.frontend import deques, heaps, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, wrap
 from autobatch.frontend.attributes import At, attribute, fields_of, is_stack, written
@@ -26,7 +26,7 @@ from autobatch.ir.types import INT, Array, Ref, Tag
 
 def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`value[index]`"""
-    value, index = viewed(s, present(s, value)), present(s, index)
+    value, index = heaps.opened(s, viewed(s, present(s, value))), present(s, index)
     if is_stack(s, value):
         return s.context.rules.stacked(s, operator.getitem, (value, index))
     if isinstance(index, v.Static) and isinstance(index.value, slice) and not _is_array(value):

@@ -15,6 +15,7 @@ from typing import Any
 from autobatch.errors import SourceError, TypeConflictError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
+from autobatch.frontend.heap import PREFIX
 from autobatch.frontend.layouts import (
     ChoiceLayout,
     FunctionLayout,
@@ -24,6 +25,7 @@ from autobatch.frontend.layouts import (
     MethodLayout,
     OptionalLayout,
     RecordLayout,
+    RowLayout,
     layout_of,
     leaf_types,
     list_types,
@@ -130,7 +132,8 @@ def _same_operand(a: Operand, b: Operand) -> bool:
 def _bound(s: State, name: str) -> v.Bound:
     bound = s.env.get(name)
     if name not in FLAGS:
-        if bound is None or (s.flag(RETURNED) == v.Static(True) and name != RESULT):
+        left = s.flag(RETURNED) == v.Static(True) and name != RESULT and not name.startswith(PREFIX)
+        if bound is None or left:
             return v.Bound(v.Unset(name if bound is None and s.flag(RETURNED) != v.Static(True) else LEFT), s.span)
         return bound
     flag = s.flag(name)
@@ -283,6 +286,9 @@ def convert(s: State, value: v.Abstract, layout: Layout) -> list[Operand]:
             return [coerce(s, operand_of(s, value), type)]
         case OptionalLayout():
             return _convert_optional(s, value, layout)
+        case RowLayout():
+            value = present(s, value) if isinstance(value, v.Optional) else value
+            return [value.operand if isinstance(value, v.Row) else s.scalar(-1)]
         case RecordLayout(items=items, keys=keys):
             if layout.kind == "table":
                 value = as_table(value)

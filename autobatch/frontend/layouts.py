@@ -9,13 +9,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.statics import static_key
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal, Operand, Value
 from autobatch.ir.types import BOOL, INT, Array, List, Tag, Type
+
+if TYPE_CHECKING:
+    from autobatch.frontend.heap import Heap
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,12 @@ class ChoiceLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class RowLayout:
+    heap: Heap
+    null: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class UnsetLayout:
     name: str
 
@@ -113,6 +122,7 @@ Layout = (
     | FunctionLayout
     | MethodLayout
     | ChoiceLayout
+    | RowLayout
     | UnsetLayout
     | AliasLayout
 )
@@ -162,6 +172,8 @@ def _layout_of(value: v.Abstract, shared: frozenset[Value] | None, seen: dict[in
             return MethodLayout(method, bound, name)
         case v.Choice(alternatives=alternatives):
             return ChoiceLayout(many(alternatives))
+        case v.Row(heap=heap, null=null):
+            return RowLayout(heap, null)
         case v.Unset(name):
             return UnsetLayout(name)
         case v.Lazy():
@@ -193,7 +205,7 @@ def _leaves(value: v.Abstract, shared: frozenset[Value] | None, seen: set[int]) 
 def _parts_of(value: v.Abstract) -> tuple[Operand | v.Abstract, ...]:
     """The operands and values that a value is put together from."""
     match value:
-        case v.Leaf(operand=operand):
+        case v.Leaf(operand=operand) | v.Row(operand=operand):
             return (operand,)
         case v.Optional(value=inner, missing=missing):
             return (inner, missing)
@@ -238,6 +250,8 @@ def _leaf_types(layout: Layout) -> Iterator[Type]:
             yield jax_compat.type_of(0)
             for item in alternatives:
                 yield from _leaf_types(item)
+        case RowLayout():
+            yield INT
         case SharedLayout() | HeldLayout() | UnsetLayout() | AliasLayout():
             return
 
@@ -285,6 +299,8 @@ def _rebuild(layout: Layout, operands: Iterator[Operand], made: list[v.Abstract]
         case ChoiceLayout(alternatives=alternatives):
             index = next(operands)
             return v.Choice(index, many(alternatives))
+        case RowLayout(heap=heap, null=null):
+            return v.Row(next(operands), heap, null)
         case UnsetLayout(name=name):
             return v.Unset(name)
         case AliasLayout(position=position):
@@ -352,6 +368,8 @@ def describe(layout: Layout) -> str:
             return f"the method {name}"
         case ChoiceLayout(alternatives=alternatives):
             return " or ".join(describe(x) for x in alternatives)
+        case RowLayout(heap=heap, null=null):
+            return f"{heap.name} or None" if null else heap.name
         case UnsetLayout(name=name):
             return f"{name}, which is not set"
         case AliasLayout():

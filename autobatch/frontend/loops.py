@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from autobatch.errors import TypeConflictError, UnsupportedError
+from autobatch.frontend import heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.appending import appended_list
 from autobatch.frontend.assignment import assign
@@ -189,6 +190,7 @@ def _for(s: State, node: ast.For, found: v.Lazy) -> None:
         return Turn(t, args, index)
 
     layouts, made, initial = settle(s, carried_names(s, node), turn, aliases)
+    heaps.note_carried(s, [made.end], node)
     assert made.index is not None
     few = isinstance(found.length, v.Static) and found.length.value <= UNROLLED_AT_MOST
     if few and any(isinstance(t, List) for k in layouts.values() for t in leaf_types(k)):
@@ -207,6 +209,7 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
     """A `while`, or a `for` over `found` that some turn may leave; that one carries its index."""
     index_types = () if found is None else (INT,)
     aliases = aliases_of(s, node)
+    again = [False]  # does the test change something, so that a turn begins with it?
 
     def more(t: State, index: v.Abstract | None) -> v.Abstract:
         if index is not None and found is not None:
@@ -217,12 +220,14 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
 
     def turn(layouts: Layouts) -> Turn:
         head, head_args = enter_turn(s, layouts, index_types, aliases)
+        entered = head.fork()
         held = v.Leaf(head_args[0]) if found is not None else None
         left = leaving(head)
         test = more(head, held) if left is None else both(head, negate(head, left), lambda t: more(t, held))
         holds = operand_of(head, test)
         t, args = enter_turn(s, layouts, index_types, aliases)
         _transfer(head, holds, head_args, t, args)
+        again[0] = _binds(node) or heaps.is_changed(entered, head)
 
         def body(u: State) -> None:
             for flag in FLAGS:
@@ -232,7 +237,7 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
                 assign(u, node.target, found.item(u, v.Leaf(args[0])))
             else:
                 assert isinstance(node, ast.While)
-                if _binds(node.test):
+                if again[0]:
                     u.evaluate(node.test)
             _body(u, node)
 
@@ -241,6 +246,7 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
 
     layouts, made, initial = settle(s, carried_names(s, node), turn, aliases)
     assert made.head is not None and made.condition is not None
+    heaps.note_carried(s, [made.head, made.end], node)
     first = [s.scalar(0)] if found is not None else []
     yields: list[Operand] = list(made.args)
     if not made.end.dead:
@@ -252,12 +258,13 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
     head = region_of(made.head_args, made.head, (made.condition,))
     s.emit(While(results, (*first, *initial), head, region_of(made.args, made.end, yields), s.span))
     leave(s, layouts, results[len(index_types) :], aliases)
-    if isinstance(node, ast.While) and _binds(node.test):
+    if isinstance(node, ast.While) and again[0]:
         _last_test(s, node)
 
 
-def _binds(node: ast.expr) -> bool:
-    return any(isinstance(n, ast.NamedExpr) for n in ast.walk(node))
+def _binds(node: Loop) -> bool:
+    """Does the test of a `while` bind names?"""
+    return isinstance(node, ast.While) and any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test))
 
 
 def _last_test(s: State, node: ast.While) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from autobatch.analysis.by_floats import decided_by_floats
 from autobatch.errors import Error, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import enter
@@ -23,6 +24,8 @@ from autobatch.frontend.calls import Never, lookup
 from autobatch.frontend.comprehensions import materialise
 from autobatch.frontend.dispatch import call
 from autobatch.frontend.expressions import evaluate
+from autobatch.frontend.heap import NeedsMemory
+from autobatch.frontend.heaps import give_memory
 from autobatch.frontend.joins import stored
 from autobatch.frontend.key_order import names_of
 from autobatch.frontend.needs import Needed
@@ -38,6 +41,7 @@ from autobatch.frontend.state import (
     FreeVariable,
     Impure,
     Memory,
+    MemoryChanged,
     Restart,
     Rules,
     State,
@@ -85,15 +89,18 @@ def lower(
     shared: Sequence[Array],
     integers: Mapping[int, int] = MappingProxyType({}),
     dicts: Mapping[str, Any] = MappingProxyType({}),
+    capacity: int = 32,
+    traced: bool = False,
 ) -> Lowered:
     """Lower a function of one example.
 
     `args` and `kwargs` are Python objects with `Input` at their array leaves; all else in them is static. `shared` are
     the types of the shared inputs; `integers` says which of them are Python integers of the call, and `Needed` is
     raised where one has to be static instead. Arrays in free variables become further shared values, behind these.
-    `dicts`: those among the shared arguments, by name.
+    `dicts`: those among the shared arguments, by name. `capacity`: how many objects an example may make of a class that
+    has memory; `traced`: what only structure decides, and only memory makes possible, is refused: it can be traced.
     """
-    memory = Memory(dicts=names_of(dicts))
+    memory = Memory(dicts=names_of(dicts), capacity=capacity)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20_000))
     try:
@@ -105,6 +112,8 @@ def lower(
         sys.setrecursionlimit(limit)
     if memory.needed:
         raise Needed(frozenset(memory.needed))
+    if traced and memory.refused is not None and not decided_by_floats(found.module):
+        raise memory.refused
     return found
 
 
@@ -112,11 +121,20 @@ def _rounds(
     begin: Callable[[], Context], fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Lowered:
     """What lowering comes to when no assumption changes any more."""
-    for _ in range(ROUNDS):
+    rounds = ROUNDS
+    while rounds > 0:
         context = begin()
         try:
             found = _round(context, fun, args, kwargs)
+            rounds -= 1
+        except MemoryChanged:
+            context.memory.assumed.clear()
+            continue  # that has an end: there are so many classes, fields and functions
         except Restart:
+            rounds -= 1
+            continue
+        except NeedsMemory as error:
+            give_memory(context, error)
             continue
         except RecursionError as error:
             raise UnsupportedError(
@@ -136,6 +154,9 @@ def _rounds(
                 "write it in a simpler way",
             ) from error
         if not context.changed and context.deferred is not None:
+            if isinstance(context.deferred, NeedsMemory):
+                give_memory(context, context.deferred)
+                continue
             raise context.deferred
         if not context.changed and found is not None:
             return found

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from autobatch.frontend import values as v
+from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.layouts import static_type
 from autobatch.frontend.needs import need
 from autobatch.frontend.numpy_arrays import kind_of
@@ -90,8 +91,10 @@ def present(s: State, value: v.Abstract) -> v.Abstract:
 def refuse_made(s: State, value: v.Abstract) -> None:
     """What an object is that the program makes is known when everything has run."""
     if isinstance(value, v.Leaf) and isinstance(value.type, Made):
-        s.refuse(
+        raise refused_without_memory(
+            [cls for _, cls, _ in s.context.memory.made if cls is not None],
             "an object that the function makes (in a recursion, or one of several classes) is handed on here, not read",
+            s.span,
             "read its parts before it is made, return them beside it, or read it in a function that takes the result",
         )
 

@@ -8,12 +8,13 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.frontend import deques, sets, tables
+from autobatch.frontend import deques, heaps, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note_contents, wrap
 from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack, written
 from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.equality import equal_objects
+from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.key_order import hand_out
@@ -315,7 +316,7 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if compared is not None:
         return compared
     if isinstance(left, v.Record) and isinstance(right, v.Record):
-        return v.Static(left is right)
+        return _same_container(s, left, right)
     if isinstance(a, v.Leaf) and isinstance(b, v.Leaf) and isinstance(a.type, Ref) and a.type == b.type:
         return _equal_objects(s, a, b)
     if _is_list(a) and _is_list(b):
@@ -392,7 +393,12 @@ def identical(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a is b`"""
     if _is_nothing(a) or _is_nothing(b):
         return _is_none(s, a if _is_nothing(b) else b)
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, v.Optional) and not x.unset:
+            return _identical_optional(s, x, y)
     a, b = present(s, a), present(s, b)
+    if isinstance(a, v.Row) or isinstance(b, v.Row):
+        return heaps.same(s, a, b)
     if isinstance(a, v.Static) and isinstance(b, v.Static):
         return v.Static(a.value is b.value)
     for x, y in ((a, b), (b, a)):
@@ -404,7 +410,26 @@ def identical(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         return v.Leaf(s.apply(own("same"), (a.operand, b.operand), BOOL))
     if is_number(a) or is_number(b):
         raise Impure("`is` compares objects, not numbers", s.span, "compare numbers with `==`")
-    return v.Static(a is b)
+    return _same_container(s, a, b)
+
+
+def _identical_optional(s: State, a: v.Optional, b: v.Abstract) -> v.Abstract:
+    none, inner = v.Static(None), a.value
+    return conditional(s, a.missing, lambda t: identical(t, none, b), lambda t: identical(t, inner, b))
+
+
+def _same_container(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """Are two containers that the function built one object? Values do not say that where one may be the other."""
+    kinds = (v.Record, v.Listing)
+    if a is b or not isinstance(a, kinds) or not isinstance(b, kinds):
+        return v.Static(a is b)
+    ours, theirs = s.context.identities.of(a), s.context.identities.of(b)
+    if (ours.roots | ours.holders).isdisjoint(theirs.roots | theirs.holders):
+        return v.Static(False)
+    cls = a.cls if isinstance(a, v.Record) and isinstance(b, v.Record) and a.cls is b.cls else None
+    classes = [cls] if cls in s.context.built else []
+    words = "whether these two are one object is known only when the program runs"
+    raise refused_without_memory(classes, words, s.span, "compare what they hold, or numbers that stand for them")
 
 
 def _is_nothing(value: v.Abstract) -> bool:
@@ -418,16 +443,21 @@ def _is_none(s: State, value: v.Abstract) -> v.Abstract:
         case v.Static(value=held):
             return v.Static(held is None)
         case v.Optional(missing=missing, unset=""):
-            known = s.block.truth(missing)
-            return v.Leaf(missing) if known is None else v.Static(known)
+            return _known(s, missing)
         case v.Optional():
             return _is_none(s, present(s, value))
+        case v.Row():
+            return _known(s, heaps.missing(s, value))
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref | List):
-            result = is_none(s, operand)
-            known = s.block.truth(result)
-            return v.Leaf(result) if known is None else v.Static(known)
+            return _known(s, is_none(s, operand))
         case _:
             return v.Static(False)
+
+
+def _known(s: State, condition: Operand) -> v.Abstract:
+    """A bool, static where it is known."""
+    known = s.block.truth(condition)
+    return v.Leaf(condition) if known is None else v.Static(known)
 
 
 def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:

@@ -57,7 +57,7 @@ def _with_guard(s: State, case: ast.match_case, subject: v.Abstract) -> Truth:
         before = dict(inner.env)
         _bind(inner, case.pattern, subject)
         result = _abstract(condition(inner, guard))
-        inner.env = before
+        inner.restore(before)
         return result
 
     return _and(s, fit, holds)
@@ -255,7 +255,7 @@ def _bind_one(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) ->
         before = dict(t.env)
         _bind(t, pattern, subject)
         values = tuple(t.env[n].value for n in names)
-        t.env = before
+        t.restore(before)
         return v.Record("tuple", tuple(range(len(names))), values)
 
     def at(t: State, k: int) -> v.Abstract:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 from typing import NoReturn
 
+from autobatch.errors import UnsupportedError
 from autobatch.frontend import values as v
+from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.state import Impure, State
 
 
@@ -25,21 +27,18 @@ def rebind(s: State, name: str, new: v.Abstract) -> None:
     bound = s.env.get(name)
     old = bound.value if bound is not None else None
     if old is None or name in s.frame.enclosing or any(_holds(x, old) for x in s.frame.borrowed):
-        raise Impure(
-            f"{name} is changed, but was made outside this function",
-            s.span,
-            "lists, dicts and objects of arguments and of enclosing functions are not changed: return a new one",
-        )
+        cure = "lists, dicts and objects of arguments and of enclosing functions are not changed: return a new one"
+        raise _refusal(s, old, f"{name} is changed, but was made outside this function", cure, Impure)
     others = [n for n, b in s.env.items() if b.value is old]
     rest = [b.value for n, b in s.env.items() if n not in others]
     if any(_holds(x, old) for x in rest):
-        s.refuse(f"{name} is changed while another container holds it", "build the outer container afterwards")
+        words = f"{name} is changed while another container holds it"
+        raise _refusal(s, old, words, "build the outer container afterwards")
     identities = s.context.identities
     if identities.may_be_held(old, [*rest, *s.frame.enclosing.values(), *s.frame.borrowed]):
-        s.refuse(
-            f"{name} is changed, but another variable or list may hold the same object",
-            "change a copy: list(x), dict(x), dataclasses.replace(x); or build a new list of changed elements",
-        )
+        words = f"{name} is changed, but another variable or list may hold the same object"
+        cure = "change a copy: list(x), dict(x), dataclasses.replace(x); or build a new list of changed elements"
+        raise _refusal(s, old, words, cure)
     if any(identities.is_view(x, old) for x in rest):
         s.refuse(
             f"{name} is changed, and another variable holds a view of it: keys(), values() or items()",
@@ -48,6 +47,15 @@ def rebind(s: State, name: str, new: v.Abstract) -> None:
     identities.successor(new, old)
     for other in others:
         s.bind(other, new)
+
+
+def _refusal(
+    s: State, value: v.Abstract | None, message: str, cure: str, kind: type[UnsupportedError] = UnsupportedError
+) -> UnsupportedError:
+    """An object of a class that this lowering makes may be changed where it has memory."""
+    if isinstance(value, v.Record) and value.kind == "object" and value.cls in s.context.built:
+        return refused_without_memory([value.cls], message, s.span, cure)
+    return kind(message, s.span, cure)
 
 
 def is_own(s: State, value: v.Abstract) -> bool:

@@ -75,6 +75,12 @@ class Outputs:
                 element = self._template(rebuild_value(elem, iter(lists)))
                 known = lists[0] in self.operands
                 return Rows(element, self.operands.index(lists[0]) if known else self._output(lists[0]))
+            case v.Row(heap=heap):
+                self.state.refuse(
+                    f"the result holds an object of {heap.name}, whose objects are linked or changed where numbers "
+                    "decide",
+                    "return what it holds: its fields, or a list of what is found on the way through its links",
+                )
             case _:
                 self.state.refuse(f"the result is {describe(layout_of(value))}", "return numbers, lists and objects")
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 
+from autobatch.frontend import heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.appending import appended_lists, is_built_list, reads_alias, run_turn
 from autobatch.frontend.assignment import assign
@@ -45,9 +46,10 @@ def scan(s: State, node: ast.For, found: v.Lazy) -> bool:
         return Turn(t, args, index)
 
     others = {name for name, _ in aliases_of(s, node)}  # of the lists, which are bound with them
+    others.update(heaps.variables(s))
     names = [n for n in carried_names(s, node) if n not in lists and n not in others]
     layouts, last, initial = settle(s, names, turn)
-    if last.end.dead:
+    if last.end.dead or heaps.is_changed(s, last.end):
         return False
     items = [stored(last.end, made[n]) for n in lists]
     elements = [layout_of(x) for x in items]

@@ -38,7 +38,7 @@ def first_element(s: State, node: ast.Call) -> v.Abstract | None:
     s.bind(_HIT, v.Static(False))
     for_statement(s, _search(generator))
     found, hit = s.env[_FOUND].value, present(s, s.env[_HIT].value)
-    s.env = before
+    s.restore(before)
     if not default:
         s.check(operand_of(s, hit), "StopIteration", "")
         if isinstance(found, v.Unset):

@@ -30,7 +30,9 @@ def select(s: State, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Ab
     if isinstance(first, v.Record) and all(_is_like(first, c) for c in containers):
         parts = {k: [c.get(k) for c in containers if isinstance(c, v.Record)] for k in first.keys}
         items = tuple(select(s, index, [x for x in xs if x is not None]) for xs in parts.values())
-        return v.Record(first.kind, first.keys, items, first.cls, first.treedef)
+        made = v.Record(first.kind, first.keys, items, first.cls, first.treedef)
+        s.context.identities.same(made, *containers)
+        return made
     try:
         layout = layout_of(alternatives[0])
         for other in alternatives[1:]:

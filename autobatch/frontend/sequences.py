@@ -13,6 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from autobatch.frontend import heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note, wrap
 from autobatch.frontend.attributes import attribute, field, fields_of, refuse_unordered, written
@@ -33,7 +34,7 @@ from autobatch.runtime.schema import UNKNOWN
 
 def length(s: State, value: v.Abstract) -> v.Abstract:
     """`len(value)`"""
-    value = present(s, value)
+    value = heaps.opened(s, present(s, value))
     match value:
         case v.Static(value=held, origin=origin):
             if not hasattr(held, "__len__"):
@@ -89,7 +90,7 @@ def known_length(s: State, operand: Operand) -> v.Abstract | None:
 
 def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     """What a loop runs over: a container whose items are named one by one, or a length with a function."""
-    value = viewed(s, present(s, value))
+    value = heaps.opened(s, viewed(s, present(s, value)))
     refuse_unordered(s, value)
     if (nodes := _numbered_nodes(s, value)) is not None:
         return nodes

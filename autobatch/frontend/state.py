@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend import values as v
+from autobatch.frontend.heap import PREFIX, Heap
 from autobatch.frontend.identity import Identities
 from autobatch.frontend.layouts import Layout
 from autobatch.frontend.sources import FunctionSource
@@ -43,6 +44,10 @@ class Ended(Exception):
 
 class Restart(Exception):
     """Lower everything again: an argument of a recursive function has to become a run-time value."""
+
+
+class MemoryChanged(Restart):
+    """Lower everything again: a class has memory, a field of it other types, or a function needs it (`heaps.py`)."""
 
 
 class Impure(UnsupportedError):
@@ -114,7 +119,9 @@ class Memory:
     result of a recursion has nested deeper, arguments made dynamic, traced functions. `needed`: shared integers whose
     values were used; `numpy`: parameters of functions that are arrays of NumPy in some of the calls;
     `asks_numpy`: was an array indexed that is one of NumPy, or would be if it were given as one? `dicts`: the names of
-    shared dicts, by identity; for `ordered` and `orders_batched` see `key_order.py`."""
+    shared dicts, by identity; for `ordered` and `orders_batched` see `key_order.py`. `heaps`: the classes whose objects
+    have memory (`refused`: why), with room for `capacity` of them; `read` and `written`: functions and loops, by their
+    text, and the memory that they need."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
     made: dict[Any, MadeClass] = field(default_factory=dict)
@@ -132,6 +139,11 @@ class Memory:
     dicts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     ordered: set[str] = field(default_factory=set)
     orders_batched: bool = False
+    heaps: dict[type, Heap] = field(default_factory=dict)
+    refused: UnsupportedError | None = None
+    capacity: int = 0
+    read: set[tuple[ast.AST, str]] = field(default_factory=set)
+    written: set[tuple[ast.AST, str]] = field(default_factory=set)
 
 
 class Context:
@@ -139,7 +151,7 @@ class Context:
 
     `kinds`: of the arrays that calls pass for a parameter, which are NumPy's. `reached` are the lines that lowering
     came to; `traced` the texts of functions that JAX traced, with the place that handed them over. `deferred`: the
-    first error on a path with a guess (`State.guess`)."""
+    first error on a path with a guess (`State.guess`). `built`: the classes of objects that were made here."""
 
     def __init__(
         self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: Memory, integers: Mapping[int, int]
@@ -165,6 +177,7 @@ class Context:
         self.changed = False
         self.deferred: SourceError | None = None
         self.identities = Identities()
+        self.built: set[type] = set()
         self._failure: tuple[Exception | None, Span] = (None, NOWHERE)
         self.inputs: dict[int, v.Abstract] = {}
 
@@ -308,6 +321,10 @@ class State:
             self.env, self.dead = dict(env), dead
 
         return restore
+
+    def restore(self, before: dict[str, v.Bound]) -> None:
+        """Go back to the variables of before, but for the memory of objects: that stays as it is now."""
+        self.env = before | {n: b for n, b in self.env.items() if n.startswith(PREFIX)}
 
     def guess(self) -> None:
         """Note that a list whose elements are not known yet, in this round, is taken to be empty here."""

@@ -24,6 +24,7 @@ from autobatch.frontend.layouts import (
     MethodLayout,
     OptionalLayout,
     RecordLayout,
+    RowLayout,
     SharedLayout,
     UnsetLayout,
     describe,
@@ -156,6 +157,10 @@ def _unify(a: Layout, b: Layout) -> Layout:
             return a
         case _ if _is_table_layout(a) and _is_table_layout(b):
             return _unify_tables(a, b)
+        case (RowLayout(heap=x), RowLayout(heap=y)) if x is y:
+            return RowLayout(x, a.null or b.null)
+        case (RowLayout(), _) | (_, RowLayout()):
+            raise Conflict(f"{describe(a)} and {describe(b)}")
         case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):
             return _unify_objects(a, b)
         case (RecordLayout(), RecordLayout()):
@@ -226,6 +231,8 @@ def _is_one(a: Layout, b: Layout) -> bool:
 def optional(layout: Layout) -> Layout:
     """A value of that layout, or None."""
     type = leaf_type(layout)
+    if isinstance(layout, RowLayout):
+        return RowLayout(layout.heap, True)
     if isinstance(type, Ref | List | Made):
         return LeafLayout(type, numpy=is_numpy(layout))
     return layout if isinstance(layout, OptionalLayout) and not layout.unset else OptionalLayout(layout)

@@ -18,6 +18,7 @@ from autobatch.record import record
 from autobatch.source import Span
 
 if TYPE_CHECKING:
+    from autobatch.frontend.heap import Heap
     from autobatch.frontend.layouts import Layout
     from autobatch.frontend.sources import FunctionSource
 
@@ -127,13 +128,23 @@ class Choice:
 
 
 @record
+class Row:
+    """An object of the memory that each example has for itself: its row there (`heap.py`), below zero where it is None.
+    `null`: may it be?"""
+
+    operand: Operand
+    heap: Heap
+    null: bool = False
+
+
+@record
 class Unset:
     """A variable that no path so far has assigned."""
 
     name: str = ""
 
 
-Abstract = Static | Leaf | Optional | Record | Listing | Lazy | LocalFunction | Method | Choice | Unset
+Abstract = Static | Leaf | Optional | Record | Listing | Lazy | LocalFunction | Method | Choice | Row | Unset
 
 
 @record

@@ -37,6 +37,8 @@ def _region(region: Region, known: dict[Hashable, tuple[Value, ...]], env: dict[
             if (constant := known_constant(new)) is not None:
                 env[instruction.results[0]] = constant
                 continue
+            if new.op.name == "check" and _is_true(new.operands[0]):
+                continue
             key = key_of(new)
             if key is not None and key in known:
                 env.update(zip(instruction.results, known[key], strict=True))
@@ -51,6 +53,10 @@ def _region(region: Region, known: dict[Hashable, tuple[Value, ...]], env: dict[
     for key in own:
         del known[key]  # what stands in a region is known in no other one beside it
     return Region(region.args, tuple(body), tuple(substitute(r, env) for r in region.results))
+
+
+def _is_true(x: Operand) -> bool:
+    return isinstance(x, Literal) and x.constant < 0 and x.value is True
 
 
 def key_of(instruction: Apply) -> Hashable | None:

@@ -9,7 +9,6 @@ these are one memory is for the back ends to find, where nobody reads the first 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from jax import lax
 
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
+from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import Apply, For, Instruction, Literal, Operand, Region, Value
 from autobatch.ir.ops import own
 from autobatch.ir.rewrite import Fresh
@@ -26,23 +26,6 @@ from autobatch.ir.types import INT, Array, List, Type
 from autobatch.source import NOWHERE
 from autobatch.vectorize import arena_operations as lists
 from autobatch.vectorize.comprehensions import EMPTY
-
-NO_ROOM = "MemoryError"
-_WORDS = "a list of which computed numbers say how long it is has more than list_capacity="
-
-
-def out_of_room(capacity: int) -> str:
-    """What an example fails with whose list is longer than there is room for."""
-    return (
-        f"{_WORDS}{capacity} elements; raise ab.options(list_capacity=...), "
-        "which a call outside jax.jit does by itself, up to a limit"
-    )
-
-
-def room_of(message: str) -> int | None:
-    """The capacity that `out_of_room` says was too small; None of other words."""
-    found = re.match(f"{_WORDS}([0-9]+) ", message)
-    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,53 @@
+"""Memory for objects: one column for each number of a field, one row for each object that an example makes.
+
+    node = Node(y, node)            <memory of Node> = (count, value[32], next[32]);  node is the row `count`
+    node.value += 1.0               value[node] = value[node] + 1.0, under all names of the object
+
+Objects are values of the front end as long as that can be. Where it cannot (they are linked to each other by a loop,
+changed through a list, or by a function that was given them), all objects of their class have such memory: arrays,
+which the lowering hands from statement to statement as it does variables (`heaps.py`). There an object is the number of
+its row, so two names of one object are two equal numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autobatch.errors import UnsupportedError
+from autobatch.source import Span
+
+if TYPE_CHECKING:
+    from autobatch.frontend.layouts import RecordLayout
+
+PREFIX = "<memory of "
+"""How the names of variables begin that hold such memory."""
+
+
+@dataclass(eq=False)
+class Heap:
+    """The memory of a class. `layout`: what its objects have in common, None while the first one is looked at."""
+
+    name: str
+    cls: type
+    layout: RecordLayout | None = None
+
+    @property
+    def variable(self) -> str:
+        """The variable that holds it."""
+        return f"{PREFIX}{self.name}>"
+
+
+class NeedsMemory(UnsupportedError):
+    """What is refused here is possible where objects of some classes have memory."""
+
+    def __init__(self, classes: Collection[type], error: UnsupportedError) -> None:
+        super().__init__(error.message, error.span, error.cure, error.also)
+        self.classes = tuple(classes)
+
+
+def refused_without_memory(classes: Collection[type], message: str, span: Span, cure: str = "") -> UnsupportedError:
+    """What to raise where objects of some classes would have to have memory; of none, an ordinary refusal."""
+    error = UnsupportedError(message, span, cure)
+    return NeedsMemory(classes, error) if classes else error

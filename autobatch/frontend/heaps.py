@@ -1,0 +1,379 @@
+"""Objects in memory (`heap.py`): made, read, changed, told apart.
+
+    Node(y, node)        %b = dynamic_update_slice(%value, %y, %count);  %count + 1      the row is %count
+    node.value           dynamic_slice(%value, %node)
+    node.value = y       %c = dynamic_update_slice(%value, %y, %node)
+    node is None         lt(%node, 0)
+    a is b               eq(%a, %b)
+
+The memory of a class is a variable with a name of its own, a tuple (count, columns...): joins, loops and calls hand it
+on as they do any other. A function is given those that it reads, and returns those that it changes; a loop carries what
+its turns change. Which these are shows when they are lowered, and then all is lowered again.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import jax.numpy as jnp
+from jax import lax
+
+from autobatch.errors import TypeConflictError, UnsupportedError
+from autobatch.frontend import values as v
+from autobatch.frontend.access import expand
+from autobatch.frontend.heap import PREFIX, Heap, NeedsMemory
+from autobatch.frontend.joins import convert, stored
+from autobatch.frontend.layouts import (
+    HeldLayout,
+    Layout,
+    LeafLayout,
+    OptionalLayout,
+    RecordLayout,
+    SharedLayout,
+    describe,
+    layout_of,
+    leaf_types,
+    rebuild,
+    static_type,
+)
+from autobatch.frontend.numbers import negate, operand_of, traced
+from autobatch.frontend.state import Context, MemoryChanged, State
+from autobatch.frontend.statics import is_namedtuple
+from autobatch.frontend.unify import Conflict, unify
+from autobatch.ir import jax_compat
+from autobatch.ir.capacity import NO_ROOM, out_of_room
+from autobatch.ir.core import Literal, Operand, Value
+from autobatch.ir.types import Array
+
+# ---- the memory of a class as a variable
+
+
+def enter(s: State) -> None:
+    """Begin with memory without objects, for every class that has some: this is the entry."""
+    for heap in s.context.memory.heaps.values():
+        if heap.layout is not None:
+            columns = [traced(s, _blank(t, s.context.memory.capacity)) for t in _columns(s, heap)]
+            _bind(s, heap, [v.Leaf(s.scalar(0)), *columns])
+
+
+def _columns(s: State, heap: Heap) -> list[Array]:
+    """The types of the columns, those of one row."""
+    assert heap.layout is not None
+    found: list[Array] = []
+    for key, field in zip(heap.layout.keys, heap.layout.items, strict=True):
+        for type in leaf_types(field):
+            if not isinstance(type, Array) or type.dtype.startswith("key"):
+                s.refuse(
+                    f"objects of {heap.name} are changed or linked under control that numbers decide, and their field "
+                    f"{key!r} holds {describe(field)}",
+                    "keep numbers, arrays and other such objects in their fields: of a node of the examples or a "
+                    "string keep a number that stands for it",
+                )
+            found.append(type)
+    return found
+
+
+def _bind(s: State, heap: Heap, parts: Iterable[v.Abstract]) -> None:
+    parts = tuple(parts)
+    s.bind(heap.variable, v.Record("tuple", tuple(range(len(parts))), parts))
+
+
+def _memory(s: State, heap: Heap, write: bool = False) -> tuple[v.Abstract, ...]:
+    """The parts of the memory: the count, and the columns. Notes that every function on the way here needs it."""
+    memory, functions = s.context.memory, [source.node for source, _ in s.context.active[1:]]
+    for noted in (memory.read, memory.written) if write else (memory.read,):
+        unknown = {(node, heap.variable) for node in functions} - noted
+        if unknown:
+            noted |= unknown
+            raise MemoryChanged
+    held = s.env[heap.variable].value
+    assert isinstance(held, v.Record)
+    return held.items
+
+
+def given(s: State, function: ast.AST) -> dict[str, v.Abstract]:
+    """The memory that a function is handed, by the name of its variable. The entry begins without any."""
+    memory = s.context.memory
+    if not s.context.active and any(node is function for node, _ in memory.read):
+        enter(s)
+    found = [h for h in memory.heaps.values() if (function, h.variable) in memory.read]
+    for heap in found:
+        _memory(s, heap, write=(function, heap.variable) in memory.written)
+    return {h.variable: s.env[h.variable].value for h in found}
+
+
+def with_written(s: State, function: ast.AST, result: v.Abstract) -> v.Abstract:
+    """What a function returns: its result, and behind it the memory that it changes."""
+    names = _written(s, function)
+    items = (result, *(s.env[n].value for n in names))
+    return v.Record("tuple", tuple(range(len(items))), items) if names else result
+
+
+def take_written(s: State, function: ast.AST, returned: v.Abstract) -> v.Abstract:
+    """The result of a call, whose changes of memory hold from here on."""
+    names = _written(s, function)
+    if not names:
+        return returned
+    assert isinstance(returned, v.Record)
+    result, *changed = returned.items
+    for name, value in zip(names, changed, strict=True):
+        s.bind(name, value)
+    return result
+
+
+def _written(s: State, function: ast.AST) -> list[str]:
+    memory = s.context.memory
+    return [h.variable for h in memory.heaps.values() if (function, h.variable) in memory.written]
+
+
+def variables(s: State) -> list[str]:
+    """The variables that hold memory."""
+    return [n for n in s.env if n.startswith(PREFIX)]
+
+
+def carried(s: State, loop: ast.AST) -> list[str]:
+    """Those that a loop carries."""
+    return [n for n in variables(s) if (loop, n) in s.context.memory.written]
+
+
+def note_carried(s: State, ends: Iterable[State], loop: ast.AST) -> None:
+    """Note what the turns of a loop have changed. Where the loop does not carry it, all is lowered again."""
+    unknown = {(loop, n) for t in ends if not t.dead for n in _changed(s, t)} - s.context.memory.written
+    if unknown:
+        s.context.memory.written |= unknown
+        raise MemoryChanged
+
+
+def is_changed(s: State, t: State) -> bool:
+    """Has the code between two points changed memory?"""
+    return bool(_changed(s, t))
+
+
+def _changed(s: State, t: State) -> list[str]:
+    return [n for n in variables(s) if t.env[n].value is not s.env[n].value]
+
+
+def refuse_changed(s: State, t: State, what: str) -> None:
+    """Refuse code that makes or changes objects where it may not."""
+    if is_changed(s, t):
+        s.refuse(f"{what} makes or changes objects that have memory of their own", "do it in a statement in front")
+
+
+# ---- objects
+
+
+def give_memory(context: Context, error: NeedsMemory) -> None:
+    """Let objects of the classes that an error names have memory; raises it where they have."""
+    heaps = context.memory.heaps
+    new = [cls for cls in error.classes if cls not in heaps]
+    if not new:
+        raise UnsupportedError(error.message, error.span, error.cure, error.also)
+    for cls in new:
+        heaps[cls] = Heap(_name(cls, {h.name for h in heaps.values()}), cls)
+    memory = context.memory
+    memory.refused = memory.refused or error
+    for known in (memory.assumed, memory.made, memory.grown):
+        known.clear()
+
+
+def _name(cls: type, taken: set[str]) -> str:
+    """A name for a class, unlike all others."""
+    names = (f"{cls.__name__}{suffix}" for suffix in ("", *(f"_{k}" for k in range(2, len(taken) + 2))))
+    return next(n for n in names if n not in taken)
+
+
+def heap_of(s: State, cls: type | None) -> Heap | None:
+    """The memory that objects of a class have, where they have some."""
+    return s.context.memory.heaps.get(cls) if cls is not None else None
+
+
+def allocate(s: State, heap: Heap, record: v.Record) -> v.Row:
+    """A new object."""
+    record = replace(record, items=tuple(_field(s, x) for x in record.items))
+    _grow(s, heap, record.keys, [layout_of(x) for x in record.items])
+    layout = heap.layout
+    assert layout is not None
+    items = tuple(_or_unset(record.get(k), k) for k in layout.keys)
+    count, *columns = _memory(s, heap, write=True)
+    capacity = s.context.memory.capacity
+    enough = traced(s, operator.lt, count, v.Static(capacity))
+    s.check(enough.operand, NO_ROOM, out_of_room(capacity, heap.name))
+    new = [x for item, k in zip(items, layout.items, strict=True) for x in convert(s, item, k)]
+    after = [traced(s, _put, c, v.Leaf(x), count) for c, x in zip(columns, new, strict=True)]
+    _bind(s, heap, [traced(s, operator.add, count, v.Static(1)), *after])
+    return v.Row(operand_of(s, count), heap)
+
+
+def _or_unset(value: v.Abstract | None, name: str) -> v.Abstract:
+    return v.Unset(name) if value is None else value
+
+
+def _field(s: State, value: v.Abstract) -> v.Abstract:
+    """A value as it can be in a column: a container of constants is taken apart."""
+    value = expand(s, stored(s, value))
+    if isinstance(value, v.Record):
+        return replace(value, items=tuple(_field(s, x) for x in value.items))
+    return value
+
+
+def _grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> None:
+    """Note what fields hold. Where that is more than was known, all is lowered again."""
+    before = heap.layout
+    known = dict(zip(before.keys, before.items, strict=True)) if before is not None else {}
+    wanted = dict(zip(keys, map(_as_column, items), strict=True))
+    joined = dict(known)
+    for key, layout in wanted.items():
+        try:
+            joined[key] = unify(known[key], layout) if key in known else layout
+        except Conflict as conflict:
+            raise TypeConflictError(
+                f"the field {key!r} of {heap.name} has different types: {conflict}", s.span, "give the field one type"
+            ) from None
+    layout = RecordLayout("object", tuple(joined), tuple(joined.values()), heap.cls)
+    if layout != before:
+        heap.layout = layout
+        _columns(s, heap)
+        raise MemoryChanged
+
+
+def _as_column(layout: Layout) -> Layout:
+    """The layout of a value as that of a column, of which other rows hold other numbers."""
+    match layout:
+        case RecordLayout(items=items):
+            return replace(layout, items=tuple(map(_as_column, items)))
+        case OptionalLayout(value=inner):
+            return replace(layout, value=_as_column(inner))
+        case SharedLayout(operand=operand) if isinstance(operand.type, Array) and operand.type.is_scalar:
+            return LeafLayout(operand.type)
+        case HeldLayout(value=held) if isinstance(found := static_type(held.value), Array) and found.is_scalar:
+            return LeafLayout(found)
+        case LeafLayout(type=type):
+            return LeafLayout(type)
+        case _:
+            return layout
+
+
+def missing(s: State, row: v.Row) -> Operand:
+    """Is the object None?"""
+    if not row.null or not s.block.fact(row.operand).null:
+        return s.scalar(False)
+    if isinstance(row.operand, Literal):
+        return s.scalar(row.operand.value == -1)
+    known = s.block.recall(("is_none", row.operand))
+    if isinstance(known, v.Leaf):
+        return known.operand
+    found = traced(s, operator.lt, v.Leaf(row.operand), v.Static(0))
+    assert isinstance(found.operand, Value)
+    s.context.meanings[found.operand] = ("is_none", row.operand)
+    s.block.memo["is_none", row.operand] = found
+    return found.operand
+
+
+def there(s: State, row: v.Row, message: str) -> v.Row:
+    """The object, which is not None; a check fails where it is."""
+    if not row.null:
+        return row
+    s.check(negate(s, missing(s, row)), "AttributeError", message)
+    return replace(row, null=False)
+
+
+def same(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """`a is b`, where one of them is an object in memory."""
+    if not isinstance(a, v.Row) or not isinstance(b, v.Row) or a.heap is not b.heap:
+        return v.Static(False)
+    return traced(s, operator.eq, v.Leaf(a.operand), v.Leaf(b.operand))
+
+
+def field(s: State, row: v.Row, name: str) -> v.Abstract | None:
+    """A field of an object that is not None; None where there is no such field."""
+    assert row.heap.layout is not None
+    at = 1
+    _, *columns = _memory(s, row.heap)
+    for key, layout in zip(row.heap.layout.keys, row.heap.layout.items, strict=True):
+        types = leaf_types(layout)
+        if key == name:
+            read = columns[at - 1 : at - 1 + len(types)]
+            return rebuild(layout, iter([_read(s, c, row, t) for c, t in zip(read, types, strict=True)]))
+        at += len(types)
+    return None
+
+
+def _read(s: State, column: v.Abstract, row: v.Row, type: Any) -> Operand:
+    weak = isinstance(type, Array) and type.weak
+    return traced(s, _get_weak if weak else _get, column, v.Leaf(row.operand)).operand
+
+
+def fields(s: State, row: v.Row) -> v.Record:
+    """All fields of an object that is not None, as they are now."""
+    assert row.heap.layout is not None
+    layout, cls = row.heap.layout, row.heap.cls
+    items = tuple(field(s, row, k) or v.Unset(k) for k in layout.keys)
+    return v.Record("namedtuple" if is_namedtuple(cls) else "object", layout.keys, items, cls)
+
+
+def opened(s: State, value: v.Abstract) -> v.Abstract:
+    """A NamedTuple in memory as its fields; other values as they are."""
+    if not isinstance(value, v.Row) or not is_namedtuple(value.heap.cls):
+        return value
+    return fields(s, there(s, value, "None where a NamedTuple is needed"))
+
+
+def set_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
+    """`row.name = value`"""
+    if not may_be_set(row.heap.cls, name):
+        refuse_setting(s, row.heap.cls, name)
+    value = _field(s, value)
+    _grow(s, row.heap, (name,), [layout_of(value)])
+    layout = row.heap.layout
+    assert layout is not None
+    count, *columns = _memory(s, row.heap, write=True)
+    at, after = 0, list(columns)
+    for key, held in zip(layout.keys, layout.items, strict=True):
+        types = leaf_types(held)
+        if key == name:
+            for k, x in enumerate(convert(s, value, held)):
+                after[at + k] = traced(s, _put, columns[at + k], v.Leaf(x), v.Leaf(row.operand))
+        at += len(types)
+    _bind(s, row.heap, [count, *after])
+
+
+def may_be_set(cls: type | None, name: str) -> bool:
+    """Does setting an attribute of an object set it, and nothing else?"""
+    plain = cls is not None and inspect.getattr_static(cls, "__setattr__") == object.__setattr__
+    return plain and not isinstance(inspect.getattr_static(cls, name, None), property)
+
+
+def refuse_setting(s: State, cls: type, name: str) -> NoReturn:
+    s.refuse(
+        f"the attribute {name!r} of {cls.__name__} cannot be set: the class is frozen, or says itself what that does",
+        "build a new object, e.g. with dataclasses.replace",
+    )
+
+
+# ---- functions of JAX, for one example
+
+
+@lru_cache(maxsize=1024)
+def _blank(type: Array, capacity: int) -> Callable[[], Any]:
+    """A function that gives an empty column."""
+    dtype = jax_compat.dtype_of(str(jax_compat.device_dtype(type)))
+    return lambda: jnp.zeros((capacity, *type.shape), dtype)
+
+
+def _put(column: Any, x: Any, row: Any) -> Any:
+    x = jnp.broadcast_to(jnp.asarray(x, column.dtype), column.shape[1:])
+    return lax.dynamic_update_index_in_dim(column, x, row, 0, allow_negative_indices=False)
+
+
+def _get(column: Any, row: Any) -> Any:
+    return lax.dynamic_index_in_dim(column, row, 0, False, allow_negative_indices=False)
+
+
+def _get_weak(column: Any, row: Any) -> Any:
+    return jax_compat.weakened(_get(column, row))

@@ -1,0 +1,26 @@
+"""Room for what an example makes itself: the words of its end, and which room they say was too small."""
+
+from __future__ import annotations
+
+import re
+
+NO_ROOM = "MemoryError"
+"""What an example fails with that needs more."""
+_WORDS = "list_capacity="
+
+
+def out_of_room(capacity: int, objects: str = "") -> str:
+    """What an example fails with whose list is longer than there is room for, or which makes more `objects` of a
+    class."""
+    full = f"{_MADE.format(objects)} {_WORDS}{capacity}" if objects else f"{_LIST} {_WORDS}{capacity} elements"
+    return f"{full}; raise ab.options(list_capacity=...), which a call outside jax.jit does by itself, up to a limit"
+
+
+_MADE = "more objects of {} are made than"
+_LIST = "a list of which computed numbers say how long it is has more than"
+
+
+def room_of(message: str) -> int | None:
+    """The capacity that `out_of_room` says was too small; None of other words."""
+    found = re.match(f"(?:{_LIST}|{_MADE.format('.*')}) {_WORDS}([0-9]+)", message)
+    return int(found[1]) if found else None
