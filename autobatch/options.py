@@ -289,9 +289,10 @@ class Options:
 
     list_capacity: int = field(default=32, metadata=_spec(_count, compiles=True))
     """Room for the elements of each list of which computed numbers say how long it is (`while score < 1.0:
-    stack.append(x)`): so much memory it takes, however long it is. Where an example needs more, a call outside
-    `jax.jit` is run again with four times as much, up to 65,536, which the function remembers; inside it, and in an
-    executable that was compiled before, the example fails with a `MemoryError`."""
+    stack.append(x)`), and for the objects of each class that such control links or changes: so much memory it takes,
+    however many there are. Where an example needs more, a call outside `jax.jit` is run again with four times as much,
+    up to 65,536, which the function remembers; inside it, and in an executable that was compiled before, the example
+    fails with a `MemoryError`."""
 
     max_depth: int = field(default=10_000, metadata=_spec(_count, compiles=True))
     """How deep a recursion may go whose calls depend on computed numbers, in calls that wait for another one (a call

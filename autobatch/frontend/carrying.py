@@ -29,16 +29,17 @@ from autobatch.source import Span
 ROUNDS = 12
 
 Loop = ast.For | ast.While
-Pairs = frozenset[tuple[str, str]]
+Sharing = frozenset[tuple[str, str, bool]]
 
 
 class Layouts(dict[str, Layout]):
     """The layouts of carried variables. `sharing`: pairs of variables that may hold one object when a turn begins,
-    because an earlier turn may have left it in both; the second of a pair may be one that the loop does not carry."""
+    because an earlier turn may have left it in both; or, where the third is true, the second holds a list that may hold
+    what the first does. The second may be one that the loop does not carry."""
 
-    sharing: Pairs = frozenset()
+    sharing: Sharing = frozenset()
 
-    def with_sharing(self, pairs: Pairs) -> Layouts:
+    def with_sharing(self, pairs: Sharing) -> Layouts:
         made = Layouts(self)
         made.sharing = pairs
         return made
@@ -162,22 +163,27 @@ def enter_turn(
 
 
 def _relate(s: State, layouts: Layouts) -> None:
-    """Note which variables may hold one object."""
-    for pair in sorted(layouts.sharing):
-        s.context.identities.relate(*(s.env[n].value for n in pair if n in s.env))
+    """Note which variables may hold one object, and which lists may hold what a variable holds."""
+    identities = s.context.identities
+    for name, other, held in sorted(layouts.sharing):
+        if name in s.env and other in s.env:
+            (identities.hold if held else identities.relate)(s.env[name].value, s.env[other].value)
 
 
-def _sharing(s: State, t: State, layouts: Layouts, aliases: Aliases) -> Pairs:
-    """The pairs of variables that may hold one object at the end of a turn."""
+def _sharing(s: State, t: State, layouts: Layouts, aliases: Aliases) -> Sharing:
+    """What variables share at the end of a turn, and what they did when it began."""
     identities, found = s.context.identities, set(layouts.sharing)
-    held = {n: b.value for n, b in t.env.items() if n in layouts and any(True for _ in containers(b.value))}
     same = {frozenset(pair) for pair in aliases}
-    for name, value in held.items():
-        ours = identities.kin_of(value)
+    ours = [n for n in layouts if n in t.env and any(True for _ in containers(t.env[n].value))]
+    for name in ours:
+        value = t.env[name].value
         for other, bound in t.env.items():
-            apart = other != name and frozenset((name, other)) not in same and not (other in held and other < name)
-            if apart and not ours.isdisjoint(identities.kin_of(bound.value)):
-                found.add((name, other))
+            if other == name or frozenset((name, other)) in same:
+                continue
+            if not (other in layouts and other < name) and identities.may_share(value, bound.value):
+                found.add((name, other, False))
+            if identities.may_be_in(value, bound.value):
+                found.add((name, other, True))
     return frozenset(found)
 
 

@@ -97,18 +97,31 @@ class Identities:
         """May it be, or hold, or be held by, one of these?"""
         return any(not roots.isdisjoint(k.roots | k.holders) for k in map(self.of, containers(value)))
 
-    def kin_of(self, value: v.Abstract) -> frozenset[int]:
-        """All that the containers in a value may be, or may be held by."""
-        kins = [self.of(x) for x in containers(value)]
-        return frozenset().union(*(k.roots | k.holders for k in kins))
+    def may_share(self, a: v.Abstract, b: v.Abstract) -> bool:
+        """May the two hold one object?"""
+        pairs = ((self.of(x), self.of(y)) for x in containers(a) for y in containers(b) if _kind(x) == _kind(y))
+        return any(x.roots & y.roots or x.holders & y.holders for x, y in pairs)
 
-    def relate(self, *values: v.Abstract) -> None:
-        """Note that some values may be, or hold, one object."""
-        parts = [x for value in values for x in containers(value)]
-        if len({id(x) for x in parts}) > 1:
-            roots = self.roots_in(values)
-            for part in parts:
-                self._kin[id(part)] = Kin(part, roots | self.of(part).roots, self.of(part).holders)
+    def may_be_in(self, a: v.Abstract, b: v.Abstract) -> bool:
+        """May a list in the second hold something that the first holds?"""
+        roots = self.roots_in([b])
+        return any(not roots.isdisjoint(self.of(x).holders) for x in containers(a))
+
+    def relate(self, a: v.Abstract, b: v.Abstract) -> None:
+        """Note that two values may hold one object."""
+        for x in containers(a):
+            for y in containers(b):
+                if x is not y and _kind(x) == _kind(y):
+                    kins = self.of(x), self.of(y)
+                    for part in (x, y):
+                        roots, holders = kins[0].roots | kins[1].roots, kins[0].holders | kins[1].holders
+                        self._kin[id(part)] = Kin(part, roots, holders)
+
+    def hold(self, a: v.Abstract, b: v.Abstract) -> None:
+        """Note that lists in the second may hold what the first holds."""
+        for part in containers(a):
+            kin = self.of(part)
+            self._kin[id(part)] = Kin(part, kin.roots, kin.holders | self.roots_in([b]))
 
     def may_be_held(self, value: v.Abstract, others: Iterable[v.Abstract]) -> bool:
         """May a container be one of these values or a part of them, or may a list among them hold it?"""
@@ -120,6 +133,11 @@ class Identities:
         for part in containers(result):
             kin = self.of(part)
             self._kin[id(part)] = Kin(part, kin.roots | roots, kin.holders | roots)
+
+
+def _kind(value: v.Abstract) -> object:
+    """What kind of container it is: those of two kinds are never one."""
+    return (value.kind, value.cls) if isinstance(value, v.Record) and value.kind != "list" else "list"
 
 
 def _is_container(value: v.Abstract) -> bool:
