@@ -234,9 +234,7 @@ def augment(s: State, node: ast.AugAssign) -> None:
         case ast.Subscript(value=container, slice=place):
             with s.at(target):
                 held, index = s.evaluate(container), s.evaluate(place)
-                # the key of a `defaultdict` is set afterwards, so nothing is put in before
-                default = isinstance(held, v.Record) and tables.has_default(held)
-                old = tables.get_or_make(s, held, index) if default else subscript(s, held, index)
+                old = _item(s, held, index)
             new = changed(old)
             with s.at(target):
                 _store(s, container, index, new)
@@ -249,6 +247,13 @@ def augment(s: State, node: ast.AugAssign) -> None:
             new = changed(old)
             with s.at(target):
                 _set_attribute(s, holder, held, attr, new)
+
+
+def _item(s: State, held: v.Abstract, index: v.Abstract) -> v.Abstract:
+    """`held[index]`, which is set afterwards, so that nothing is put into a `defaultdict` before."""
+    if isinstance(held, v.Record) and tables.has_default(held):
+        return tables.get_or_make(s, held, index)
+    return subscript(s, held, index)
 
 
 def _changes_in_place(s: State, value: v.Abstract) -> bool:
