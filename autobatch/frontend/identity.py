@@ -99,18 +99,18 @@ class Identities:
 
     def may_share(self, a: v.Abstract, b: v.Abstract) -> bool:
         """May the two hold one object?"""
-        pairs = ((self.of(x), self.of(y)) for x in containers(a) for y in containers(b) if _kind(x) == _kind(y))
+        pairs = ((self.of(x), self.of(y)) for x in _seen(a) for y in _seen(b) if _kind(x) == _kind(y))
         return any(x.roots & y.roots or x.holders & y.holders for x, y in pairs)
 
     def may_be_in(self, a: v.Abstract, b: v.Abstract) -> bool:
         """May a list in the second hold something that the first holds?"""
-        roots = self.roots_in([b])
-        return any(not roots.isdisjoint(self.of(x).holders) for x in containers(a))
+        roots = self._roots(b)
+        return any(not roots.isdisjoint(self.of(x).holders) for x in _seen(a))
 
     def relate(self, a: v.Abstract, b: v.Abstract) -> None:
         """Note that two values may hold one object."""
-        for x in containers(a):
-            for y in containers(b):
+        for x in _seen(a):
+            for y in _seen(b):
                 if x is not y and _kind(x) == _kind(y):
                     kins = self.of(x), self.of(y)
                     for part in (x, y):
@@ -119,9 +119,12 @@ class Identities:
 
     def hold(self, a: v.Abstract, b: v.Abstract) -> None:
         """Note that lists in the second may hold what the first holds."""
-        for part in containers(a):
+        for part in _seen(a):
             kin = self.of(part)
-            self._kin[id(part)] = Kin(part, kin.roots, kin.holders | self.roots_in([b]))
+            self._kin[id(part)] = Kin(part, kin.roots, kin.holders | self._roots(b))
+
+    def _roots(self, value: v.Abstract) -> frozenset[int]:
+        return frozenset().union(*(self.of(x).roots for x in _seen(value)))
 
     def may_be_held(self, value: v.Abstract, others: Iterable[v.Abstract]) -> bool:
         """May a container be one of these values or a part of them, or may a list among them hold it?"""
@@ -133,6 +136,23 @@ class Identities:
         for part in containers(result):
             kin = self.of(part)
             self._kin[id(part)] = Kin(part, kin.roots | roots, kin.holders | roots)
+
+
+def _seen(value: v.Abstract) -> Iterator[v.Abstract]:
+    """As `containers`, without the columns of tables, which nobody else sees."""
+    columns = _columns(value)
+    return (x for x in containers(value) if id(x) not in columns)
+
+
+def _columns(value: v.Abstract) -> set[int]:
+    match value:
+        case v.Record(kind=kind, items=items):
+            own = {id(x) for x in items} if kind == "table" else set()
+            return own.union(*map(_columns, items))
+        case v.Optional(value=inner):
+            return _columns(inner)
+        case _:
+            return set()
 
 
 def _kind(value: v.Abstract) -> object:
