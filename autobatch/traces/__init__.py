@@ -7,7 +7,7 @@ copying      an example again, with symbols where its floats are
 free         closures and globals that a function reads
 log          what a run did, as numbers: sites of operations, words of operands
 symbols      what stands in the place of numbers: operators, methods and functions of JAX on it are noted
-attributes   what names of arrays are for symbols
+attributes, asked   what names of arrays are for symbols; questions for their values
 filled       arrays of NumPy that a function fills
 templates    what such an operation is for operands of some types: JAX says it once
 intercepted  functions of JAX, as a function finds them while it is traced

@@ -1,4 +1,4 @@
-"""What names of arrays are for symbols: methods and properties; and parts of arrays by their numbers."""
+"""What names of arrays are for symbols: operators, methods and properties; and parts of arrays by their numbers."""
 
 from __future__ import annotations
 
@@ -11,25 +11,17 @@ import jax.numpy as jnp
 from autobatch.traces.log import INTEGER, Kind, sliced
 from autobatch.traces.templates import Template, Type, type_of
 
-
-class Updates:
-    """`x.at`, and `x.at[index]`."""
-
-    def __init__(self, symbol: Any, *index: Any) -> None:
-        self._symbol, self._index = symbol, index
-
-    def __getitem__(self, index: Any) -> Updates:
-        return Updates(self._symbol, index)
-
-    def __getattr__(self, name: str) -> Any:
-        (index,) = self._index
-        return lambda *args, **kwargs: self._symbol._run.call(
-            f".at.{name}", update(name), (self._symbol, index, *args), kwargs
-        )
+BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "and_", "or_", "xor", "lshift", "rshift")
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def update(name: str) -> Callable[..., Any]:
     return lambda x, index, *args, **kwargs: getattr(x.at[index], name)(*args, **kwargs)
+
+
+def swapped(fun: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The operator whose operands stand the other way round."""
+    return lambda a, b: fun(b, a)
 
 
 def method(name: str) -> Callable[..., Any]:

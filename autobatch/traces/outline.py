@@ -23,6 +23,7 @@ from autobatch.ir.template import Input
 from autobatch.plain import plainly
 from autobatch.sharing import Sharing
 from autobatch.source import NOWHERE, Span
+from autobatch.traces.asked import AskedError
 from autobatch.traces.copying import Copier
 from autobatch.traces.free import Free
 from autobatch.traces.graphs import Graph
@@ -30,7 +31,7 @@ from autobatch.traces.intercepted import noted, noting_of
 from autobatch.traces.log import Given, Kinds, Log, Run, Shared, TooLongError
 from autobatch.traces.printing import Printing, noted_in
 from autobatch.traces.record import UserCode, record
-from autobatch.traces.symbols import AskedError, Recording, Symbol
+from autobatch.traces.symbols import Recording, Symbol
 from autobatch.traces.templates import type_of
 
 PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep

@@ -14,6 +14,7 @@ from autobatch.errors import ExampleError, Failure, PlanError, UnsupportedError
 from autobatch.groups import Group
 from autobatch.packing import pack_fresh
 from autobatch.runtime.columns import Columns
+from autobatch.traces.asked import ASKED, AskedError
 from autobatch.traces.classes import Classes, Instances
 from autobatch.traces.compounds import Compounds
 from autobatch.traces.free import Free
@@ -24,7 +25,6 @@ from autobatch.traces.repeat import check, span_of_place
 from autobatch.traces.returned import Returned
 from autobatch.traces.rows import OtherTypesError, columns, examples
 from autobatch.traces.source import Row, Source, Writer
-from autobatch.traces.symbols import ASKED, AskedError
 
 Make = Callable[[Callable[..., Any]], Any]
 

@@ -20,7 +20,8 @@ import numpy as np
 from autobatch import transfer
 from autobatch.errors import UnsupportedError
 from autobatch.traces import templates
-from autobatch.traces.attributes import ATTRIBUTES, Updates, method, row
+from autobatch.traces.asked import ASKED, AskedError
+from autobatch.traces.attributes import ATTRIBUTES, BINARY, COMPARISONS, Updates, method, row, swapped
 from autobatch.traces.filled import Filled, whole
 from autobatch.traces.intercepted import IN_MESSAGE, is_of_jax, original, paused
 from autobatch.traces.log import (
@@ -39,24 +40,7 @@ from autobatch.traces.log import (
 )
 from autobatch.traces.printing import formatted, is_noted
 from autobatch.traces.record import UserCode
-from autobatch.traces.templates import FLOATS, KnownType, Template, Type, type_of, type_of_value
-
-ASKED = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError,
-         jax.errors.TracerBoolConversionError, jax.errors.TracerIntegerConversionError)  # fmt: skip
-"""What JAX raises where Python asks for the value of what is traced."""
-
-
-class AskedError(TypeError):
-    """Python has asked a symbol for its value."""
-
-
-class FixedType:
-    """What a shared value is: there is one object for each. `type`: as that of other operands."""
-
-    __slots__ = ("operand", "type")
-
-    def __init__(self, type: Type, operand: Fixed) -> None:
-        self.type, self.operand = type, operand
+from autobatch.traces.templates import FLOATS, FixedType, KnownType, Template, Type, type_of, type_of_value
 
 
 class Recording(Log):
@@ -499,23 +483,15 @@ def _unary(name: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return method
 
 
-BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "and_", "or_", "xor", "lshift", "rshift")
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-
-
-def _swapped(fun: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda a, b: fun(b, a)
-
-
 for _name in BINARY:
     _fun = getattr(operator, _name)
     setattr(Symbol, f"__{_name.strip('_')}__", _binary(_name, _fun))
-    setattr(Symbol, f"__r{_name.strip('_')}__", _binary(f"r{_name}", _swapped(_fun)))
+    setattr(Symbol, f"__r{_name.strip('_')}__", _binary(f"r{_name}", swapped(_fun)))
 for _name in COMPARISONS:
     setattr(Symbol, f"__{_name}__", _binary(_name, getattr(operator, _name)))
 for _name in ("neg", "pos", "abs", "invert"):
     setattr(Symbol, f"__{_name}__", _unary(_name, getattr(operator, _name)))
 _of_powers = _binary("pow", operator.pow)
 setattr(Symbol, "__pow__", _power)  # noqa: B010  no attribute that a checker knows, like those above
-setattr(Symbol, "__rpow__", _binary("rpow", _swapped(operator.pow)))  # noqa: B010
+setattr(Symbol, "__rpow__", _binary("rpow", swapped(operator.pow)))  # noqa: B010
 setattr(Symbol, "__divmod__", lambda a, b: (a // b, a % b))  # noqa: B010

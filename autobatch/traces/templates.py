@@ -17,7 +17,7 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.ir import jax_compat
-from autobatch.traces.log import Kind
+from autobatch.traces.log import Fixed, Kind
 
 REMEMBERED = 20_000
 """So many templates are kept."""
@@ -37,6 +37,15 @@ class KnownType:
 
     def __init__(self, type: Type) -> None:
         self.type = type
+
+
+class FixedType:
+    """What a shared value is: there is one object for each. `type`: as that of other operands."""
+
+    __slots__ = ("operand", "type")
+
+    def __init__(self, type: Type, operand: Fixed) -> None:
+        self.type, self.operand = type, operand
 
 
 class Type:
