@@ -28,12 +28,16 @@ _hand_over: Any = jax.jit(lambda *xs: jax.lax.optimization_barrier(xs))
 """The barrier makes results of arguments: what is merely returned never reaches the fast way."""
 
 
+_NUMBERS = (np.ndarray, np.generic, jax.Array, bool, int, float, complex)
+"""What becomes an array; strings, say, are results as they are."""
+
+
 def as_jax(result: Any) -> Any:
     """A pytree with arrays of JAX in the place of NumPy's; they hold copies."""
     leaves, tree = jax.tree.flatten(result)
     if all(type(x) is np.ndarray for x in leaves):
         return jax.tree.unflatten(tree, _arrays(leaves))
-    return jax.tree.unflatten(tree, [jnp.asarray(x) for x in leaves])
+    return jax.tree.unflatten(tree, [jnp.asarray(x) if isinstance(x, _NUMBERS) else x for x in leaves])
 
 
 def _arrays(xs: Sequence[np.ndarray[Any, Any]]) -> Sequence[Any]:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from autobatch.frontend import values as v
 from autobatch.frontend.sources import MUTATORS
 from autobatch.frontend.state import State
+from autobatch.frontend.tables import is_dict
 
 ITERATORS = (map, filter, zip, enumerate, reversed, *(x for n, x in vars(itertools).items() if not n.startswith("_")))
 """What gives iterators: what is read of one is gone."""
@@ -50,6 +51,7 @@ def refuse_second_reads(s: State, function: v.Abstract, args: Sequence[ast.expr]
 def refuse_changes(s: State, node: ast.For) -> None:
     """Refuse a loop over a list that is changed in its turns, but for the element of the turn: `xs[k] = 2 * x`."""
     names = {x.id for x in _iterated(node.iter) if isinstance(x, ast.Name)}
+    names = {n for n in names if n not in s.env or not is_dict(s.env[n].value)}  # those fail as Python's do
     own = _counter(node)
     for inner in node.body:
         for changed in ast.walk(inner):

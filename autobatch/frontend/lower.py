@@ -105,9 +105,12 @@ def lower(
     sys.setrecursionlimit(max(limit, 20_000))
     try:
         found = _rounds(lambda: Context(schema, shared, RULES, memory, integers), fun, args, kwargs)
-    except Error:
+    except Error as error:
         if not memory.needed:
-            raise
+            why = _with_why(memory, error)
+            if why is None:
+                raise
+            raise why from None
     finally:
         sys.setrecursionlimit(limit)
     if memory.needed:
@@ -115,6 +118,15 @@ def lower(
     if traced and memory.refused is not None and not decided_by_floats(found.module):
         raise memory.refused
     return found
+
+
+def _with_why(memory: Memory, error: Error) -> UnsupportedError | None:
+    """Why objects had to have memory, where they cannot; None where they had not."""
+    first = memory.refused
+    if first is None or not isinstance(error, UnsupportedError) or error.message == first.message:
+        return None
+    reason = f"they cannot have memory for that: {error.message}" + (f"; {error.cure}" if error.cure else "")
+    return UnsupportedError(first.message, first.span, first.cure, (*first.also, (reason, error.span), *error.also))
 
 
 def _rounds(

@@ -334,9 +334,17 @@ def _unify_tables(a: Layout, b: Layout) -> Layout:
     return replace(x, items=tuple(items))
 
 
+def _are_other_records(a: RecordLayout, b: RecordLayout) -> bool:
+    """Do two dicts have names for keys, each some that the other has not? They are no tables that a branch fills."""
+    named = all(k.kind == "dict" and all(isinstance(n, str) for n in k.keys) for k in (a, b))
+    return named and bool(set(a.keys) - set(b.keys)) and bool(set(b.keys) - set(a.keys))
+
+
 def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
     kinds = {a.kind, b.kind}
     if kinds <= {"dict", "table"} and ("table" in kinds or set(a.keys) != set(b.keys)):
+        if _are_other_records(a, b):
+            raise Conflict(f"{describe(a)} and {describe(b)}")
         return _unify_tables(a, b)
     if a.kind == b.kind == "dict" and a.keys != b.keys and set(a.keys) == set(b.keys):
         position = dict(zip(b.keys, b.items, strict=True))

@@ -76,7 +76,7 @@ CONSTRUCTS = {
     "uses_class": "class cannot be defined",
     "uses_print": "print()",
     "uses_random": "random numbers",
-    "uses_set": "set of values",
+    "uses_set": "a set cannot be returned",
 }
 
 

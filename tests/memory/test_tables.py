@@ -268,7 +268,7 @@ def test_where_a_container_is_held(held: Held, backend: str) -> None:
 
 REFUSED = (
     ("d = collections.defaultdict(float)", "z = [d[j] + y for j in range(3)]", "len(d) * w", "in a comprehension"),
-    ("d = {0: w}\nv = d.values()", "d[k] = y", "sum(v)", "holds a view of it"),
+    ("d = {0: w}\nv = d.values()", "d[k] = y", "sum(v)", "a view of a dict, read after"),
     ("a = {0}\nn = w", "a.add(k)\nfor x in a:\n    n = n * 0.5 + x", "n", "the order of a set is not kept"),
     ("d = {}", "d[y] = 1.0", "w", "an array has no hash"),
     ("d = {}", "d[[k]] = 1.0", "w", "has no hash"),

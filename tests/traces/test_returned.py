@@ -62,9 +62,11 @@ class Slots:
 def traced(program: Callable[..., Any]) -> Any:
     """A function that nothing but a trace takes."""
 
+    def each(words: Any) -> Any:
+        yield from words
+
     def one(w: Any, words: Any) -> Any:
-        seen = deque(words)
-        return program(w, list(seen))
+        return program(w, list(each(words)))
 
     one.__name__ = program.__name__
     return ab.batched(one, in_axes=(None, 0))

@@ -56,6 +56,6 @@ def test_a_walk_through_a_shared_table_is_a_gang():
     """A table of any size is no array of the row, so rows of a loop that reads it run in lanes."""
     table = jnp.asarray(np.maximum(np.arange(500) - RNG.integers(1, 9, 500), 0), jnp.int32)
     starts = jnp.arange(0, 500, 7)
-    walk_ = ab.batched(walk_down, in_axes=(None, 0))
+    walk_ = ab.batched(walk_down, in_axes=(None, 0), backend="xla")
     assert f"gangs of {WIDTH} rows" in str(walk_.explain(table, starts))
     np.testing.assert_array_equal(walk_(table, starts), walk_.loop(table, starts))
