@@ -19,11 +19,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 import autobatch as ab
 from examples.control.check import check
 from examples.language.cells import Params, matrix
+from examples.language.training import train
 
 SHIFT, REDUCE = 0, 1
 KINDS, WORDS = 3, 20
@@ -135,24 +135,6 @@ def reductions(actions: Sequence[int], longest: int) -> np.ndarray:
     return found
 
 
-def train(p: Params, examples: list[Parsed], steps: int, size: int = 32) -> Params:
-    """Adam on minibatches."""
-    optimiser = optax.adam(1e-2)
-    state = optimiser.init(p)
-
-    @jax.jit
-    def step(p: Params, state: Any, batch: ab.Batch) -> Any:
-        slope = jax.grad(lambda p: loss(p, batch).sum() / size)(p)
-        change, state = optimiser.update(slope, state)
-        return optax.apply_updates(p, change), state
-
-    loader = ab.Loader(loss.pack(examples), size, seed=0)
-    for _ in range(-(-steps // len(loader))):
-        for batch in loader:
-            p, state = step(p, state, batch)
-    return p
-
-
 def right_trees(p: Params, examples: list[Parsed]) -> float:
     """Which part of the sentences gets its tree."""
     with ab.options(backend="llvm"):
@@ -173,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     worse |= check("its loss", loss, (p, short[: given.check // 3]), TOLERANCE, grads=(0,))
     new = sentences(200, seed=1)
     before = right_trees(p, new)
-    after = right_trees(train(p, examples, given.steps), new)
+    after = right_trees(train(loss, p, examples, given.steps), new)
     print(f"  new sentences with the right tree {before:.1%}, after {given.steps} steps {after:.1%}")
     return worse or int(after <= before)
 

@@ -19,11 +19,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 import autobatch as ab
 from examples.control.check import check
 from examples.language.cells import Params, matrix, new_cell, states
+from examples.language.training import train
 
 ENDINGS = ("", "ing", "ed", "ly", "er")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -104,24 +104,6 @@ def sentences(count: int, table: int, words: int = 2000, seed: int = 0) -> list[
     return [Sentence([every[k] for k in chosen], [kinds[k] for k in chosen]) for chosen in drawn]
 
 
-def train(p: Params, examples: list[Sentence], steps: int, size: int = 32) -> Params:
-    """Adam on minibatches."""
-    optimiser = optax.adam(1e-2)
-    state = optimiser.init(p)
-
-    @jax.jit
-    def step(p: Params, state: Any, batch: ab.Batch) -> Any:
-        slope = jax.grad(lambda p: loss(p, batch).sum() / size)(p)
-        change, state = optimiser.update(slope, state)
-        return optax.apply_updates(p, change), state
-
-    loader = ab.Loader(loss.pack(examples), size, seed=0)
-    for _ in range(-(-steps // len(loader))):
-        for batch in loader:
-            p, state = step(p, state, batch)
-    return p
-
-
 def right_answers(p: Params, examples: list[Sentence], seen: list[Sentence]) -> tuple[float, float, float]:
     """Which part of the words has the right tag: of all, of those that are not `seen`; and of these by always saying
     their most frequent tag."""
@@ -142,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     p, examples = parameters(given.table), sentences(320, given.table)
     short = sorted(examples, key=lambda sentence: sum(len(word.letters) for word in sentence.words))[: given.check]
     worse = check("tagger", loss, (p, short), TOLERANCE, grads=(0,))
-    p = train(p, examples, given.steps)
+    p = train(loss, p, examples, given.steps)
     right, new, guessed = right_answers(p, sentences(100, given.table, seed=1), examples)
     print(f"  right after {given.steps} steps: {right:.1%} of all words, {new:.1%} of those that are new")
     print(f"  of these, always the most frequent tag: {guessed:.1%}")
