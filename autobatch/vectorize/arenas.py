@@ -66,9 +66,20 @@ def lists_in_arenas(
     """The module with arrays in place of the lists of the entry that computed numbers decide; the same where there are
     none. `device`: as in `lists_of_numbers`; `alone`: there is no host that knows any list; `checked`: are reads that
     can fail behind checks already? UnsupportedError where such a list is a result, or holds objects."""
-    entry = module.functions[0]
     if not alone and has_tables(module) and not floats_decide(module, device):
-        raise _refused_table(module)
+        why = "this dict or set has keys that are no constants, and numbers decide nothing here"
+        raise _refused_table(module, f"{why}: such functions are traced")
+    made = _with_arenas(module, schema, device, capacity, alone, checked)
+    if has_tables(made):
+        raise _refused_table(
+            made, "a dict or set whose keys are no constants is made in a recursion, which has no memory for it"
+        )
+    return made
+
+
+def _with_arenas(module: Module, schema: Schema, device: Device, capacity: int, alone: bool, checked: bool) -> Module:
+    """As `lists_in_arenas`; dicts and sets of other functions than the entry stay."""
+    entry = module.functions[0]
     if entry.name in recursive_functions(module) or not _has_lists(entry.region):
         return module
     found, numbers = lists_of_numbers(module, device, alone)
@@ -84,15 +95,11 @@ def lists_in_arenas(
     return stores_behind_branches(whole)
 
 
-def _refused_table(module: Module) -> UnsupportedError:
+def _refused_table(module: Module, message: str) -> UnsupportedError:
     """Dicts that structure alone decides are left to traces, which follow each key to its value."""
     inside = (i for f in module.functions for i in walk(f.region))
     place = next(i.span for i in inside if isinstance(i, Apply) and i.op.name in TABLES)
-    return UnsupportedError(
-        "this dict or set has keys that are no constants, and numbers decide nothing here: such functions are traced",
-        place,
-        "leave ab.options(trace=True) as it is, or use a list",
-    )
+    return UnsupportedError(message, place, "leave ab.options(trace=True) as it is, or use a list")
 
 
 def _has_lists(region: Region) -> bool:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.testing import check_equivalence
+from autobatch.testing import Tree, check_equivalence
+from autobatch.testing.programs import typical_tree
 from tests.memory.programs import TABLES, program
 
 BACKENDS = ("interpret", "xla", "llvm")
@@ -290,6 +291,24 @@ def test_a_loop_that_changes_the_keys_of_its_dict_fails() -> None:
     assert {(x.kind, x.message) for x in failed.value.failures} == {
         ("RuntimeError", "dictionary changed size during iteration")
     }
+
+
+def counts_below(w: Any, t: Tree) -> Any:
+    seen = Counter(t.ns)
+    seen[len(t.kids)] += 1
+    below = [counts_below(w, c) for c in t.kids]
+    return sum(below) + (w * seen[1] if t.n / 4 > 0.1 else w)
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.StructureWarning")
+def test_in_a_recursion_over_structure_they_are_traced() -> None:
+    """Frames have no memory for them: the plan's interpreter failed with the name of an operation as a key."""
+    f = ab.batched(counts_below, in_axes=(None, 0))
+    batch = [typical_tree(), typical_tree().kids[0]]
+    with pytest.raises(ab.UnsupportedError, match=r"test_tables.py:\d+:\d+: a dict or set (.|\n)* in a recursion"):
+        f(ONE, batch)
+    with ab.options(trace=True):
+        np.testing.assert_allclose(f(ONE, batch), f.loop(ONE, batch), rtol=1e-6)
 
 
 # ---- failures
