@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,14 +15,9 @@ from hypothesis import strategies as st
 import autobatch as ab
 from autobatch.testing import assert_same
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 BATCH = [[0.5, 1.25, 2.0], [2.0], [0.25, 3.0]]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ab.StructureWarning)
-        yield
 
 
 def cells(w: Any, xs: list[float]) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,15 +15,10 @@ import pytest
 
 import autobatch as ab
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 BATCH = [[0.5, 1.25], [2.0], [], [0.25, 3.0, 1.0]]
 OFFSET = jnp.float32(2.0)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ab.StructureWarning)
-        yield
 
 
 @dataclass

@@ -4,8 +4,6 @@ each agrees with the loop."""
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,17 +14,12 @@ from autobatch.testing import assert_same
 from tests.traces.functions import FUNCTIONS
 from tests.traces.lines import LINES, Program
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 CHAPTERS: dict[str, tuple[dict[str, Program], list[Any]]] = {
     **LINES,
     **{f"{name}_of_lines": ({f.__name__: f for f in programs}, batch) for name, (programs, batch) in FUNCTIONS.items()},
 }
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ab.StructureWarning)
-        yield
 
 
 @pytest.mark.parametrize("name", CHAPTERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.testing import assert_same
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 BATCH = [["the", "cat"], ["a"], ["the", "dog", "the"], []]
 
@@ -35,13 +37,6 @@ class Other(enum.Enum):
 class Pair(NamedTuple):
     left: Any
     right: Any = None
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ab.StructureWarning)
-        yield
 
 
 @dataclass
