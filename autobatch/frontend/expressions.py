@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend import sets, tables
+from autobatch.frontend import priorities, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, variable
 from autobatch.frontend.assignment import assign
@@ -172,6 +172,7 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
     if s.dead:
         raise Ended
     changed = call_method(s, node, function, items, named)
+    changed = priorities.call(s, node, function, items, named) if changed is None else changed
     return changed if changed is not None else s.call(function, items, named)
 
 

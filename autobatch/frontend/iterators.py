@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from autobatch.frontend import values as v
-from autobatch.frontend.sources import MUTATORS
+from autobatch.frontend.sources import mutated_by
 from autobatch.frontend.state import State
 from autobatch.frontend.tables import is_dict
 
@@ -135,8 +135,8 @@ def _changed_name(node: ast.AST) -> str | None:
     match node:
         case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
             return name
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if method in MUTATORS:
-            return name
+        case ast.Call() if found := mutated_by(node):
+            return found[0]
         case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
             return name
         case _:

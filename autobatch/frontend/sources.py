@@ -161,7 +161,7 @@ def read_before_change(function: FunctionNode) -> frozenset[ast.AST]:
             continue
         held: set[str] = set()
         for part in ast.iter_child_nodes(node):
-            found.update(c for c in ast.walk(part) if isinstance(c, ast.Call) and not held.isdisjoint(_mutated_by(c)))
+            found.update(c for c in ast.walk(part) if isinstance(c, ast.Call) and not held.isdisjoint(mutated_by(c)))
             held.update(n.id for n in (part, *_items_of(part)) if isinstance(n, ast.Name))
     return frozenset(found)
 
@@ -171,10 +171,13 @@ def _items_of(node: ast.AST) -> Sequence[ast.AST]:
     return node.elts if isinstance(node, ast.Tuple | ast.List) else ()
 
 
-def _mutated_by(call: ast.Call) -> list[str]:
-    match call.func:
-        case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr in MUTATORS:
+def mutated_by(node: ast.AST) -> list[str]:
+    """The variable whose container a call changes: `xs.append(x)`, `heappush(xs, x)`."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr)) if attr in MUTATORS:
             return [name]
+        case ast.Call(func=ast.Attribute(attr=attr) | ast.Name(id=attr), args=[ast.Name(id=name), *_]):
+            return [name] if attr in ORDERED else []
     return []
 
 
@@ -184,6 +187,10 @@ MUTATORS = frozenset(
     | {"appendleft", "extendleft", "popleft", "rotate"}
 )
 """Methods of lists, dicts and sets that change them."""
+ORDERED = frozenset({"heappush", "heappop", "heapify", "heapreplace", "heappushpop"}) | frozenset(
+    {"insort", "insort_left", "insort_right"}
+)
+"""Functions of `heapq` and `bisect` that change the list that they are given."""
 
 
 def changed(*nodes: ast.AST) -> list[str]:
@@ -206,8 +213,8 @@ def _mutated(node: ast.AST) -> tuple[str, ...]:
                 found.append(name)
             case ast.Attribute(value=ast.Name(id=name), ctx=ast.Store()):
                 found.append(name)
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr)) if attr in MUTATORS:
-                found.append(name)
+            case ast.Call():
+                found += mutated_by(n)
     return tuple(found)
 
 

@@ -11,12 +11,27 @@ Such a length decides further control, which decides further lists: the least fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import assert_never
 
-from autobatch.ir.core import Apply, Call, For, If, Instruction, Map, Module, Operand, Region, Value, While, walk
-from autobatch.ir.rewrite import region_values
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    If,
+    Instruction,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Value,
+    While,
+    regions,
+    walk,
+)
+from autobatch.ir.rewrite import free_values, region_values
 from autobatch.ir.types import Array, List
+from autobatch.vectorize.arena_operations import is_storable, made_type
 
 Device = Callable[[frozenset[Value]], Collection[Operand]]
 """The values that only the device knows, where the lengths given are such."""
@@ -84,6 +99,26 @@ def decided_by_device(instruction: Instruction, device: Collection[Operand]) -> 
     return not any(isinstance(i, Call) for i in walk(Region((), (instruction,), ())))
 
 
+def reads_by_number(region: Region, device: Collection[Operand]) -> Iterator[Apply]:
+    """The reads of lists where only the device knows the place, or in control of its own at a place that is chosen
+    there."""
+    for i in walk(region):
+        decided = decided_by_device(i, device)
+        inside = [j for r in regions(i) for j in walk(r)] if decided else [i]
+        free = set(free_values(Region((), (i,), ()))) if decided else set()
+        for j in inside:
+            if isinstance(j, Apply) and j.op.name == "item":
+                read, index = j.operands
+                chosen = decided and read in free and index not in free and isinstance(index, Value)
+                if chosen or index in device:
+                    yield j
+
+
+def is_inner(i: Apply) -> bool:
+    """Is it a list of numbers of the examples that is read from a list of such?"""
+    return i.op.name == "item" and isinstance(i.results[0].type, List) and is_storable(made_type(i.results[0]))
+
+
 def is_made(x: Operand) -> bool:
     """Is it a list that the program makes?"""
     return isinstance(x.type, List) and x.type.store is None
@@ -95,6 +130,8 @@ class _Lists:
         self.found: set[Value] = set()
 
     def of(self, region: Region) -> frozenset[Value]:
+        if not self.alone:
+            self.found.update(r for i in reads_by_number(region, self.device) if is_inner(i) for r in i.results)
         size = -1
         while size < len(self.found):
             size = len(self.found)

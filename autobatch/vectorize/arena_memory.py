@@ -22,7 +22,7 @@ from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import Apply, For, Instruction, Literal, Operand, Region, Value
 from autobatch.ir.ops import own
 from autobatch.ir.rewrite import Fresh
-from autobatch.ir.types import INT, Array, List, Type
+from autobatch.ir.types import INT, Array, List
 from autobatch.source import NOWHERE
 from autobatch.vectorize import arena_operations as lists
 from autobatch.vectorize.comprehensions import EMPTY
@@ -83,7 +83,7 @@ class Memory:
         return tuple(o for x, t in zip(xs, targets, strict=True) for o in (self.held(x) if t in self.lists else (x,)))
 
     def parts_of(self, x: Operand) -> tuple[Array, ...]:
-        type = made_type(x) if isinstance(x.type, List) else x.type
+        type = lists.made_type(x) if isinstance(x.type, List) else x.type
         if not lists.is_storable(type):
             raise self.refused(f"holds {x.type}", "keep numbers and arrays in it: fields, positions")
         return lists.parts_of(type, self.capacity)
@@ -110,7 +110,7 @@ class Memory:
     def blank(self, x: Operand) -> tuple[Operand, ...]:
         """An empty list of the type of another one."""
         self.parts_of(x)
-        return self.traced(lambda: lists.blank(made_type(x), self.capacity), ())
+        return self.traced(lambda: lists.blank(lists.made_type(x), self.capacity), ())
 
     def copy_of(self, x: Operand) -> tuple[Operand, ...]:
         """A list of structure in memory."""
@@ -246,16 +246,6 @@ class Memory:
 
 def _no_constant(array: Any) -> Literal:
     raise AssertionError("lists are made of no constant arrays")
-
-
-def made_type(x: Operand) -> List:
-    """The type of a copy of a list that the program makes."""
-
-    def made(type: Type) -> Type:
-        return List(made(type.elem)) if isinstance(type, List) else type
-
-    assert isinstance(x.type, List)
-    return List(made(x.type.elem))
 
 
 def truth(x: Any) -> Any:

@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from autobatch.ir import jax_compat
+from autobatch.ir.core import Operand
 from autobatch.ir.types import INT, Array, List, Type
 
 Parts = Sequence[Any]
@@ -31,6 +32,16 @@ def parts_of(type: Type, capacity: int) -> tuple[Array, ...]:
         return (type,)
     assert isinstance(type, List)
     return (INT, *(_stored(p, capacity) for p in parts_of(type.elem, capacity)))
+
+
+def made_type(x: Operand) -> List:
+    """The type of a copy of a list that the program makes."""
+
+    def made(type: Type) -> Type:
+        return List(made(type.elem)) if isinstance(type, List) else type
+
+    assert isinstance(x.type, List)
+    return List(made(x.type.elem))
 
 
 def is_storable(type: Type) -> bool:

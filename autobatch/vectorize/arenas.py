@@ -37,10 +37,9 @@ from autobatch.ir.core import (
     Value,
     While,
     operands,
-    regions,
     walk,
 )
-from autobatch.ir.rewrite import Fresh, free_values, with_operands
+from autobatch.ir.rewrite import Fresh, with_operands
 from autobatch.ir.types import BOOL, INT, Array, List
 from autobatch.optimize.inline import recursive_functions
 from autobatch.runtime.schema import Schema
@@ -48,12 +47,13 @@ from autobatch.vectorize import arena_operations as lists
 from autobatch.vectorize.arena_lists import (
     TABLES,
     Device,
-    decided_by_device,
     floats_decide,
     has_tables,
+    is_inner,
     lists_of_numbers,
+    reads_by_number,
 )
-from autobatch.vectorize.arena_memory import Held, Memory, Packed, made_type
+from autobatch.vectorize.arena_memory import Held, Memory, Packed
 from autobatch.vectorize.arena_stores import stores_behind_branches
 from autobatch.vectorize.arena_turns import at_once, is_cut, is_update
 from autobatch.vectorize.comprehensions import as_loop
@@ -108,21 +108,12 @@ def _has_lists(region: Region) -> bool:
 
 
 def _read_by_number(region: Region, found: frozenset[Value], device: Collection[Operand]) -> Iterator[Operand]:
-    """The lists of structure that are read where only the device knows the place, or in control of its own at a place
-    that is chosen there."""
-    for i in walk(region):
-        decided = decided_by_device(i, device)
-        inside = [j for r in regions(i) for j in walk(r)] if decided else [i]
-        free = set(free_values(Region((), (i,), ()))) if decided else set()
-        for j in inside:
-            if not isinstance(j, Apply) or j.op.name != "item" or j.operands[0] in found:
-                continue
-            if not isinstance(j.results[0].type, Array):
-                continue
-            read, index = j.operands
-            chosen = decided and read in free and index not in free and isinstance(index, Value)
-            if (chosen or index in device) and lists.is_storable(made_type(read)):
-                yield read
+    """The lists of structure that are copied, because numbers decide what is read of them."""
+    for i in reads_by_number(region, device):
+        read = i.operands[0]
+        holds = isinstance(i.results[0].type, Array) or is_inner(i)
+        if holds and read not in found and lists.is_storable(lists.made_type(read)):
+            yield read
 
 
 class _Arenas(Memory):
