@@ -16,6 +16,7 @@ import numpy as np
 from autobatch.errors import UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.key_order import run_over
+from autobatch.frontend.scopes import shown
 from autobatch.frontend.state import Context, Ended, FreeVariable, State
 from autobatch.frontend.statics import CONTENTS, KEYS, children, container_kind, contents, inputs, is_array, keys_of
 from autobatch.ir import jax_compat
@@ -127,6 +128,7 @@ def enclosing_value(s: State, name: str) -> v.Abstract | None:
 
 def unset(name: str, span: Span) -> UnsupportedError:
     """A variable is read that no path has set."""
+    name = shown(name)
     return UnsupportedError(
         f"the variable {name!r} is read before it is set", span, f"give {name} a value on every path before this line"
     )

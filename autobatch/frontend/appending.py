@@ -47,8 +47,10 @@ def appended_lists(body: Sequence[ast.stmt], key: str | None = None) -> list[str
     return lists
 
 
-def reads_alias(s: State, node: ast.For) -> bool:
-    """Does a turn read a list that it appends to by another name?"""
+def reads_alias(s: State, node: ast.For, lists: Sequence[str]) -> bool:
+    """May a turn read a list that it appends to by another name, or in a function that it calls?"""
+    if not s.frame.source.named_inside.isdisjoint(lists):
+        return True
     return any(_mentions(b, name) for name, _ in aliases_of(s, node) for b in node.body)
 
 
@@ -85,7 +87,9 @@ def appended_list(s: State, node: ast.For, found: v.Lazy) -> bool:
     """Lower the loop as a `Map` if its turns append to lists and hand on nothing else."""
     shape = _over_nodes(s, node, _shape(node.body))
     lists = appended_lists(shape.inside, shape.key)
-    if not lists or node.orelse or reads_alias(s, node) or any(_mentions(b, n) for b in shape.before for n in lists):
+    if not lists or node.orelse or reads_alias(s, node, lists):
+        return False
+    if any(_mentions(b, n) for b in shape.before for n in lists):
         return False
     if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in shape.before for n in ast.walk(b)):
         return False

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
-from autobatch.frontend import heaps
+from autobatch.frontend import cells, heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.access import enclosing_value, wrap
 from autobatch.frontend.growth import settled
@@ -22,6 +22,7 @@ from autobatch.frontend.joins import convert, stored
 from autobatch.frontend.layouts import HeldLayout, Layout, layout_of, leaf_types, leaves, rebuild
 from autobatch.frontend.numbers import is_python
 from autobatch.frontend.numpy_arrays import marked, passed_kinds
+from autobatch.frontend.scopes import is_cell
 from autobatch.frontend.sources import FunctionSource, source_of
 from autobatch.frontend.state import (
     RESULT,
@@ -149,7 +150,8 @@ def activate(
     captured: dict[str, v.Abstract],
 ) -> v.Abstract:
     """One activation: find or lower the specialisation, and emit the call."""
-    given = {n: _prepare(s, x) for n, x in (arguments | heaps.given(s, source.node)).items()}
+    held = cells.given(s, source, (*arguments.values(), *captured.values()))
+    given = {n: _prepare(s, x) for n, x in (arguments | held | heaps.given(s, source.node)).items()}
     caught = {n: x if isinstance(x, v.LocalFunction) else _prepare(s, x) for n, x in captured.items()}
     given = _join_kinds(s, source, _widen_lists(s, source, _widen(s, source, given)))
     caught = _join_kinds(s, source, caught)
@@ -180,7 +182,7 @@ def activate(
         s.check(s.scalar(False), "RuntimeError", "not reached")
         s.dead = True
         return v.Static(None)
-    made = heaps.take_written(s, source.node, rebuild(result, iter(values)))
+    made = cells.take_written(s, source, heaps.take_written(s, source.node, rebuild(result, iter(values))))
     if known.returns_given:
         identities = s.context.identities
         identities.from_call(made, identities.roots_in((*given.values(), *caught.values())))
@@ -297,7 +299,7 @@ def specialise(
 
     arguments = {n: enter(n, k) for n, k in layouts.items()}
     frame.enclosing = {n: enter(n, k) for n, k in captured.items()}
-    frame.borrowed = [*arguments.values(), *frame.enclosing.values()]
+    frame.borrowed = [*(x for n, x in arguments.items() if not is_cell(n)), *frame.enclosing.values()]
     for name, value in arguments.items():
         state.bind(name, value, source.span)
     context.active.append((source, arguments))
@@ -312,7 +314,9 @@ def specialise(
         context.active.pop()
     if RESULT in state.env:
         identities = context.identities
-        made.returns_given = identities.is_of(state.env[RESULT].value, identities.roots_in(frame.borrowed))
+        made.returns_given = identities.is_of(
+            state.env[RESULT].value, identities.roots_in((*arguments.values(), *frame.borrowed))
+        )
     results = _results(state, made, key)
     region = Region(tuple(parameters), tuple(block.body), tuple(results))
     context.functions[made.name] = Function(made.name, region, source.span)
@@ -345,7 +349,8 @@ def run(state: State, source: FunctionSource) -> Layout | None:
 
 def _outcome(state: State, source: FunctionSource) -> v.Abstract:
     """What the function hands back."""
-    return heaps.with_written(state, source.node, stored(state, state.env[RESULT].value))
+    result = cells.with_written(state, source.node, state.env[RESULT].value)
+    return heaps.with_written(state, source.node, stored(state, result))
 
 
 def _results(state: State, made: Specialisation, key: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from autobatch.frontend import cells
 from autobatch.frontend import values as v
 from autobatch.frontend.sources import FunctionNode, FunctionSource, describe
 from autobatch.frontend.state import State
@@ -29,4 +30,5 @@ def _source(s: State, node: FunctionNode) -> FunctionSource:
             s.refuse("generators cannot be compiled", "return a list: [... for ...]")
         name = "lambda" if isinstance(node, ast.Lambda) else node.name
         cache[outer, node] = describe(node, outer.file, f"{outer.name}.{name}", outer.globals, outer.function)
+    cells.note(s, cache[outer, node])
     return cache[outer, node]

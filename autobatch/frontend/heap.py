@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autobatch.errors import UnsupportedError
+from autobatch.frontend.scopes import is_cell
 from autobatch.source import Span
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 PREFIX = "<memory of "
 """How the names of variables begin that hold such memory."""
+
+
+def is_state(name: str) -> bool:
+    """Is this a variable that calls and loops may change without naming it: memory, or a cell of inner functions?"""
+    return name.startswith(PREFIX) or is_cell(name)
 
 
 @dataclass(eq=False)

@@ -27,7 +27,7 @@ from jax import lax
 from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.heap import PREFIX, Heap, NeedsMemory
+from autobatch.frontend.heap import Heap, NeedsMemory, is_state
 from autobatch.frontend.joins import convert, stored
 from autobatch.frontend.layouts import (
     HeldLayout,
@@ -133,8 +133,8 @@ def _written(s: State, function: ast.AST) -> list[str]:
 
 
 def variables(s: State) -> list[str]:
-    """The variables that hold memory."""
-    return [n for n in s.env if n.startswith(PREFIX)]
+    """The variables that hold memory, and those that inner functions change."""
+    return [n for n in s.env if is_state(n)]
 
 
 def carried(s: State, loop: ast.AST) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from autobatch.errors import SourceError, TypeConflictError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.heap import PREFIX
+from autobatch.frontend.heap import is_state
 from autobatch.frontend.layouts import (
     ChoiceLayout,
     FunctionLayout,
@@ -32,6 +32,7 @@ from autobatch.frontend.layouts import (
     rebuild,
 )
 from autobatch.frontend.numbers import coerce, negate, operand_of, present, traced, undefined
+from autobatch.frontend.scopes import is_cell, shown
 from autobatch.frontend.state import FLAGS, RESULT, RETURNED, Ended, State, Unknown
 from autobatch.frontend.statics import Kind, container_kind
 from autobatch.frontend.unify import Conflict, as_table, position_among, refuse_alternatives, unify
@@ -132,7 +133,7 @@ def _same_operand(a: Operand, b: Operand) -> bool:
 def _bound(s: State, name: str) -> v.Bound:
     bound = s.env.get(name)
     if name not in FLAGS:
-        left = s.flag(RETURNED) == v.Static(True) and name != RESULT and not name.startswith(PREFIX)
+        left = s.flag(RETURNED) == v.Static(True) and name != RESULT and not is_state(name)
         if bound is None or left:
             return v.Bound(v.Unset(name if bound is None and s.flag(RETURNED) != v.Static(True) else LEFT), s.span)
         return bound
@@ -143,7 +144,8 @@ def _bound(s: State, name: str) -> v.Bound:
 
 def _wanted(s: State, name: str, node: ast.AST | None) -> bool:
     """Is the variable read behind `node`, the last statement that has run?"""
-    return node is None or name.startswith("<") or s.frame.source.read_after(name, node)
+    threaded = is_cell(name) and name not in s.frame.source.locals
+    return node is None or name.startswith("<") or threaded or s.frame.source.read_after(name, node)
 
 
 def _merge(
@@ -193,7 +195,7 @@ def common_layouts(a: Layout, b: Layout, name: str, first: Span, second: Span, t
     try:
         return unify(a, b)
     except Conflict as conflict:
-        what = {"": "the value", "<result>": "the result"}.get(name, f"the variable {name!r}")
+        what = {"": "the value", "<result>": "the result"}.get(name, f"the variable {shown(name)!r}")
         words = f"{what} has different types on two paths: {conflict}"
         cure, other = "make both paths give the same type, dtype and shape", "the other value comes from here"
         if turns:

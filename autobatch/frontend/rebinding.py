@@ -8,6 +8,7 @@ from typing import NoReturn
 from autobatch.errors import UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.heap import refused_without_memory
+from autobatch.frontend.scopes import shown
 from autobatch.frontend.state import Impure, State
 
 
@@ -28,20 +29,20 @@ def rebind(s: State, name: str, new: v.Abstract) -> None:
     old = bound.value if bound is not None else None
     if old is None or name in s.frame.enclosing or any(_holds(x, old) for x in s.frame.borrowed):
         cure = "lists, dicts and objects of arguments and of enclosing functions are not changed: return a new one"
-        raise _refusal(s, old, f"{name} is changed, but was made outside this function", cure, Impure)
+        raise _refusal(s, old, f"{shown(name)} is changed, but was made outside this function", cure, Impure)
     others = [n for n, b in s.env.items() if b.value is old]
     rest = [b.value for n, b in s.env.items() if n not in others]
     if any(_holds(x, old) for x in rest):
-        words = f"{name} is changed while another container holds it"
+        words = f"{shown(name)} is changed while another container holds it"
         raise _refusal(s, old, words, "build the outer container afterwards")
     identities = s.context.identities
     if identities.may_be_held(old, [*rest, *s.frame.enclosing.values(), *s.frame.borrowed]):
-        words = f"{name} is changed, but another variable or list may hold the same object"
+        words = f"{shown(name)} is changed, but another variable or list may hold the same object"
         cure = "change a copy: list(x), dict(x), dataclasses.replace(x); or build a new list of changed elements"
         raise _refusal(s, old, words, cure)
     if any(identities.is_view(x, old) for x in rest):
         s.refuse(
-            f"{name} is changed, and another variable holds a view of it: keys(), values() or items()",
+            f"{shown(name)} is changed, and another variable holds a view of it: keys(), values() or items()",
             "ask for the view again behind the change, or keep a list: list(d.values())",
         )
     identities.successor(new, old)

@@ -14,7 +14,6 @@ STATEMENT_REFUSALS: dict[type[ast.stmt], tuple[str, str]] = {
     ast.With: ("`with` cannot be compiled", "open the context around the batched call"),
     ast.Try: ("`try` cannot be compiled: an example that fails stops", "test for the condition with `if`"),
     ast.Global: ("`global` cannot be compiled: free variables are read, never written", "return the new value"),
-    ast.Nonlocal: ("`nonlocal` cannot be compiled: free variables are read, never written", "return the new value"),
 }
 if hasattr(ast, "TryStar"):
     STATEMENT_REFUSALS[ast.TryStar] = ("`except*` cannot be compiled", "test for the condition with `if`")

@@ -35,7 +35,7 @@ from autobatch.ir.types import INT, List
 def scan(s: State, node: ast.For, found: v.Lazy) -> bool:
     """Lower the loop as a function of the turn, if it appends one element to each of some lists in every turn."""
     lists = appended_lists(node.body)
-    if not lists or node.orelse or reads_alias(s, node) or not all(is_built_list(_old(s, n)) for n in lists):
+    if not lists or node.orelse or reads_alias(s, node, lists) or not all(is_built_list(_old(s, n)) for n in lists):
         return False
     made: dict[str, v.Abstract] = {}
 

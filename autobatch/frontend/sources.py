@@ -14,6 +14,7 @@ from typing import Any
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.live_names import LiveNames
+from autobatch.frontend.scopes import is_cell, with_names_of_their_own
 from autobatch.source import NOWHERE, Span
 
 FunctionNode = ast.FunctionDef | ast.Lambda
@@ -22,7 +23,8 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 @dataclass(frozen=True, eq=False)
 class FunctionSource:
-    """The text of one function. `function` is the Python object, None for a function inside a lowered one."""
+    """The text of one function. `function` is the Python object, None for a function inside a lowered one. `cells_read`
+    and `cells_changed`: the cells of functions around it (`scopes.py`) that it, or a function inside it, names."""
 
     node: FunctionNode
     file: str
@@ -33,6 +35,8 @@ class FunctionSource:
     locals: frozenset[str] = frozenset()
     free: tuple[str, ...] = ()
     places: dict[ast.AST, Span] = field(default_factory=dict)
+    cells_read: frozenset[str] = frozenset()
+    cells_changed: frozenset[str] = frozenset()
 
     @property
     def span(self) -> Span:
@@ -79,6 +83,13 @@ class FunctionSource:
         )
 
     @cached_property
+    def named_inside(self) -> frozenset[str]:
+        """The variables that functions inside this one name: a call may read them."""
+        parts = (n for statement in self.body for n in ast.walk(statement))
+        inner = (n for n in parts if isinstance(n, ast.FunctionDef | ast.Lambda))
+        return frozenset(n.id for function in inner for n in ast.walk(function) if isinstance(n, ast.Name))
+
+    @cached_property
     def _live(self) -> LiveNames:
         return LiveNames(self.body)
 
@@ -121,7 +132,8 @@ def source_of(function: types.FunctionType, caller: Span = NOWHERE) -> FunctionS
     if isinstance(found[0], ast.AsyncFunctionDef):
         place = Span(file, found[0].lineno, found[0].col_offset + 1)
         raise UnsupportedError(f"{function.__qualname__} is a coroutine", place, "write it with `def`")
-    return describe(found[0], file, function.__qualname__, function.__globals__, function)
+    node = with_names_of_their_own(found[0], MUTATORS)
+    return describe(node, file, function.__qualname__, function.__globals__, function)
 
 
 def _changed(function: types.FunctionType, file: str) -> UnsupportedError:
@@ -142,8 +154,20 @@ def describe(
     body = [node.body] if isinstance(node, ast.Lambda) else node.body
     loads = list(dict.fromkeys(name for statement in body for name in _loads(statement)))
     assigned = frozenset(_assigned(node)) - _declared(node)
-    free = tuple(n for n in loads if n not in assigned)
-    return FunctionSource(node, file, name, globals, function, frozenset(loads), assigned, free)
+    free = tuple(n for n in loads if n not in assigned and not is_cell(n))
+    shared = frozenset(_cells(node)) - assigned
+    written = shared.intersection(_cells_changed(node))
+    return FunctionSource(node, file, name, globals, function, frozenset(loads), assigned, free, {}, shared, written)
+
+
+def _cells(node: FunctionNode) -> Iterator[str]:
+    return (n.id for n in ast.walk(node) if isinstance(n, ast.Name) and is_cell(n.id))
+
+
+def _cells_changed(node: FunctionNode) -> Iterator[str]:
+    """The cells that a function or one inside it assigns, or whose lists, dicts or objects it changes."""
+    yield from (n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
+    yield from _mutated(node)
 
 
 def stores(*nodes: ast.AST) -> list[str]:
@@ -275,9 +299,16 @@ def _assigned(node: FunctionNode) -> Iterator[str]:
 
 
 def _declared(node: FunctionNode) -> frozenset[str]:
-    """Names declared global or nonlocal."""
-    found = (n.names for n in _walk(node) if isinstance(n, (ast.Global, ast.Nonlocal)))
-    return frozenset(name for names in found for name in names)
+    """Names declared global or nonlocal, not in functions inside."""
+    found = set[str]()
+    todo: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else [*node.body]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, ast.Global | ast.Nonlocal):
+            found.update(part.names)
+        elif not isinstance(part, _SCOPES):
+            todo += _children(part)
+    return frozenset(found)
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:

@@ -17,9 +17,10 @@ from typing import Any, NoReturn
 
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend import values as v
-from autobatch.frontend.heap import PREFIX, Heap
+from autobatch.frontend.heap import Heap, is_state
 from autobatch.frontend.identity import Identities
 from autobatch.frontend.layouts import Layout
+from autobatch.frontend.scopes import shown
 from autobatch.frontend.sources import FunctionSource
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Function, Instruction, Literal, Operand, Value
@@ -144,6 +145,7 @@ class Memory:
     capacity: int = 0
     read: set[tuple[ast.AST, str]] = field(default_factory=set)
     written: set[tuple[ast.AST, str]] = field(default_factory=set)
+    assigned: set[str] = field(default_factory=set)
 
 
 class Context:
@@ -323,8 +325,8 @@ class State:
         return restore
 
     def restore(self, before: dict[str, v.Bound]) -> None:
-        """Go back to the variables of before, but for the memory of objects: that stays as it is now."""
-        self.env = before | {n: b for n, b in self.env.items() if n.startswith(PREFIX)}
+        """Go back to the variables of before, but for the memory of objects and cells: those stay as they are now."""
+        self.env = before | {n: b for n, b in self.env.items() if is_state(n)}
 
     def guess(self) -> None:
         """Note that a list whose elements are not known yet, in this round, is taken to be empty here."""
@@ -360,7 +362,7 @@ class State:
     def bind(self, name: str, value: v.Abstract, span: Span | None = None) -> None:
         self.env[name] = v.Bound(value, span or self.span)
         if isinstance(value, v.Leaf) and isinstance(value.operand, Value):
-            self.context.hints.setdefault(value.operand, name)
+            self.context.hints.setdefault(value.operand, shown(name))
 
     def flag(self, name: str) -> v.Abstract:
         bound = self.env.get(name)

@@ -18,6 +18,7 @@ from autobatch.frontend.joins import stored
 from autobatch.frontend.loops import for_statement, while_statement
 from autobatch.frontend.patterns import match_statement
 from autobatch.frontend.refusals import STATEMENT_REFUSALS
+from autobatch.frontend.scopes import is_cell
 from autobatch.frontend.state import BROKE, CONTINUED, RESULT, RETURNED, State
 from autobatch.ir.core import Operand
 
@@ -107,6 +108,15 @@ def _nothing(s: State, node: ast.stmt) -> None:
     """`pass`, and imports, whose names are read through the table of modules."""
 
 
+def _nonlocal(s: State, node: ast.Nonlocal) -> None:
+    """Variables of functions that are compiled are cells; those of others are read, never written."""
+    if not all(map(is_cell, node.names)):
+        s.refuse(
+            "`nonlocal` of a variable of a function that is not compiled: such variables are read, never written",
+            "return the new value",
+        )
+
+
 def _import(s: State, node: ast.Import) -> None:
     for alias in node.names:
         module = __import__(alias.name)
@@ -141,6 +151,7 @@ STATEMENTS: dict[type[ast.stmt], Callable[[State, Any], None]] = {
     ast.Raise: raise_statement,
     ast.Assert: assert_statement,
     ast.FunctionDef: _define,
+    ast.Nonlocal: _nonlocal,
     ast.Import: _import,
     ast.ImportFrom: _import_from,
 }

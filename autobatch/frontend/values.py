@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from autobatch.frontend.scopes import shown
 from autobatch.frontend.statics import Kind
 from autobatch.ir.core import Operand
 from autobatch.ir.types import Type
@@ -164,4 +165,6 @@ DEFERRED = "<deferred>"
 
 def not_set(name: str) -> str:
     """What an example fails with that reads a variable which no path before has set."""
-    return f"the variable {name!r} is not set on the path that this example takes; set it before the branch or loop"
+    return (
+        f"the variable {shown(name)!r} is not set on the path that this example takes; set it before the branch or loop"
+    )

@@ -70,7 +70,6 @@ CONSTRUCTS = {
     "uses_try": "`try`",
     "uses_with": "`with`",
     "uses_global": "`global`",
-    "uses_nonlocal": "`nonlocal`",
     "uses_yield": "generators",
     "uses_async": "coroutine",
     "uses_class": "class cannot be defined",

@@ -27,17 +27,6 @@ def uses_global(n):
     return total
 
 
-def uses_nonlocal(n):
-    k = 0
-
-    def add():
-        nonlocal k
-        k += n
-
-    add()
-    return k
-
-
 def uses_yield(t):
     def g():
         yield t.word
