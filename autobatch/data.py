@@ -91,14 +91,18 @@ class Examples:
         return tuple(c.numpy for c in self.components)
 
     @property
-    def structure(self) -> str | None:
-        """What of them is not for machine code that nobody asked for; None where they are arrays that are there."""
+    def unfit(self) -> str | None:
+        """What of them is not for machine code that nobody asked for; None where they are there."""
         for component, name in zip(self.components, self.names, strict=True):
-            if not component.array:
-                return f"{name} is no array"
             if component.traced:
                 return f"JAX traces {name}"
         return None if self.components else "no argument is batched"
+
+    @property
+    def structure(self) -> str | None:
+        """What of them is structure; None where they are arrays."""
+        no_arrays = (n for c, n in zip(self.components, self.names, strict=True) if not c.array)
+        return next((f"{name} is no array" for name in no_arrays), None)
 
     @property
     def looks(self) -> tuple[Any, ...]:

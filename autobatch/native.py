@@ -43,7 +43,7 @@ def operands(program: Program, examples: Examples, shared: Sequence[Any], runs: 
         on_gpu.refuse(program.name, program.key.backend, (*shared, *examples.arrays.values()))
     if program.compiled.native is None or not runs:
         return None
-    if examples.width and examples.leaves is not None and _traced(examples.leaves[0].columns.values()):
+    if _is_traced(examples):
         return None
     given = [raw(x) if hasattr(x, "dtype") else x for x in shared]
     found = [*given, *_of_examples(program, examples), *_batched(program, examples)]
@@ -52,6 +52,11 @@ def operands(program: Program, examples: Examples, shared: Sequence[Any], runs: 
 
 def _traced(xs: Iterable[Any]) -> bool:
     return any(isinstance(x, jax.core.Tracer) for x in xs)
+
+
+def _is_traced(examples: Examples) -> bool:
+    """Does JAX trace columns of packed examples?"""
+    return bool(examples.width) and examples.leaves is not None and _traced(examples.leaves[0].columns.values())
 
 
 def _of_examples(program: Program, examples: Examples) -> Iterator[Any]:
@@ -171,7 +176,9 @@ def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, options: 
     if on_gpu.any_of((*examples.arrays.values(), *shared)):
         return "cuda"
     free = options.loops == "auto" and options.products == "auto"
-    if not runs or not free or examples.structure is not None or _traced(leaves(list(shared), ARRAYS)):
+    if not runs or not free or examples.unfit is not None or _traced(leaves(list(shared), ARRAYS)):
+        return "xla"
+    if examples.structure is not None and (jax.default_backend() != "cpu" or _is_traced(examples)):
         return "xla"
     of_processor, of_gpu = CHOSEN
     if jax.default_backend() == "cpu":

@@ -16,7 +16,7 @@ from typing import Any
 
 from autobatch import transfer
 from autobatch.arguments import Bound, Order, order_of
-from autobatch.backends.llvm.whole.estimate import DeclinedError
+from autobatch.backends.llvm.whole.estimate import NO_LOOPS, DeclinedError
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.collecting import collecting_later
 from autobatch.data import Component, Examples
@@ -189,20 +189,30 @@ class Specialisations:
         self._programs.put(asked.key, [program, *(self._programs.get(asked.key) or [])[:7]])
 
     def _chosen(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
-        """Machine code for the whole function, where there is any and it pays; else the program of XLA."""
-        try:
-            return self._made(way, request, compiler, bound)
-        except (DeclinedError, SourceError) as error:
-            why = str(error).splitlines()[0]
-            logger.info("%s runs by xla: %s", self.name, why)
+        """Machine code for the whole function, where there is any and it pays; else the program of XLA, which is made
+        first where examples have structure: most such functions have no loops that computed numbers end."""
         by_xla = ("xla", way[1])
-        asked = request(by_xla, self._static_in(by_xla))
-        program = self._held(asked)
-        if program is None:
-            asked, program = self._made(by_xla, request, compiler, bound)
+        why = ""
+        if compiler.examples.structure is not None:
+            asked, program = self._found(by_xla, request, compiler, bound)
+            if not program.compiled.schedule.holds_masked_loop:
+                why = NO_LOOPS
+        if not why:
+            try:
+                return self._made(way, request, compiler, bound)
+            except (DeclinedError, SourceError) as error:
+                why = str(error).splitlines()[0]
+        logger.info("%s runs by xla: %s", self.name, why)
+        asked, program = self._found(by_xla, request, compiler, bound)
         self._declined.put(program.key, why)
         self._keep(request(way, self._static_in(way)), program)
         return asked, program
+
+    def _found(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
+        """The program of a back end, which is compiled where there is none."""
+        asked = request(way, self._static_in(way))
+        program = self._held(asked)
+        return self._made(way, request, compiler, bound) if program is None else (asked, program)
 
     def _held(self, asked: Request) -> Program | None:
         """A program with this key whose free variables are as they were, whose structure the host can know, which has
@@ -246,7 +256,7 @@ class Specialisations:
 
     def why_xla(self, program: Program, examples: Examples) -> str:
         """Why machine code does not run a call for which no back end was asked."""
-        return self._declined.get(program.key) or examples.structure or ""
+        return self._declined.get(program.key) or examples.unfit or examples.structure or ""
 
     def for_group(self, group: Group) -> tuple[Program, ...]:
         """The programs, at most four, that take such packed examples, and beside them nothing that the host reads."""

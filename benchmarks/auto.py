@@ -63,6 +63,35 @@ def settled(x: Any) -> Any:
     return turns
 
 
+def iterated(w: Any, x: Any) -> Any:
+    """Products in a loop that numbers end."""
+    h = x
+    while jnp.sum(h * h) > 0.5:
+        h = 0.9 * jnp.tanh(w @ h)
+    return h
+
+
+def decoded(w: Any, words: list[int]) -> Any:
+    """A stack which numbers shrink, over a list of integers."""
+    stack, k = [w[0]], 0
+    while k < len(words) or len(stack) > 1:
+        if k == len(words) or (len(stack) > 1 and stack[-1] @ stack[-2] > 0.0):
+            right = stack.pop()
+            stack.append(jnp.tanh(w @ right + stack.pop() @ w))
+        else:
+            stack.append(w[words[k]])
+            k += 1
+    return stack[0]
+
+
+def tagged(w: Any, words: list[int]) -> Any:
+    """Products in a loop that structure ends."""
+    h = w[0]
+    for k in words:
+        h = jnp.tanh(w @ h + w[k])
+    return h
+
+
 def chosen(x: Any) -> Any:
     return jnp.exp(x) * jnp.sin(x) if x > 0 else jnp.sqrt(1.0 + x * x)
 
@@ -114,6 +143,11 @@ def cases(rows: int) -> Iterator[Case]:
         yield Case(f"layer {d}", layer, (None, 0), (array(d, d), array(rows, d)))
     for d in (4, 16, 32):
         yield Case(f"recurrent {d}", recurrent, (None, 0), (array(d, d), array(rows, d)))
+    for d in (16, 32, 64):
+        yield Case(f"iterated {d}", iterated, (None, 0), (0.5 * array(d, d) / d**0.5, array(rows, d)))
+        lists = [numbers.integers(d, size=n).tolist() for n in numbers.integers(5, 20, size=rows)]
+        yield Case(f"decoded {d}", decoded, (None, 0), (array(d, d) / d**0.5, lists))
+        yield Case(f"tagged {d}", tagged, (None, 0), (array(d, d) / d**0.5, lists))
     for d in (4, 8, 16):
         yield Case(f"attention {d}", attention, (None, None, 0), (array(d, d), array(d, d), array(rows, d, d)))
     for d in (1, 16, 256, 1024, 4096):

@@ -89,6 +89,9 @@ class _Found:
             case Apply(op=op, operands=xs):
                 if op.name != "length" and any(map(self.holds, xs)):
                     self.add(results)
+                if op.name == "masked" and not op.is_jax:  # nothing before masks
+                    self.flow(xs, op["region"].args)
+                    self.region(op["region"])
             case If(condition=condition, then=then, orelse=orelse):
                 for arm in (then, orelse):
                     self.region(arm)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
+from autobatch.ir.masked import holds_loop, is_masked
 from autobatch.ir.system import (
     Collect,
     Compute,
@@ -90,6 +91,12 @@ class Schedule:
 
     def recurrences(self) -> tuple[Recurrence, ...]:
         return tuple(s for s in self.steps if isinstance(s, Recurrence))
+
+    @property
+    def holds_masked_loop(self) -> bool:
+        """Is there a loop that computed numbers end, for each row apart?"""
+        ops = [e.op for e in self.system.equations if isinstance(e, Compute)]
+        return any(is_masked(op) and holds_loop(op) for op in ops)
 
 
 def fission(system: System) -> Schedule:

@@ -221,7 +221,8 @@ class _Lowering:
                 self.same(apply)
             case "length" if _in_store(xs[0]):
                 first, behind = self.ends(xs[0])
-                self.put(apply.results[0], "sub", behind, first)
+                count = self.number("sub", behind, first)
+                self.made.append(Apply(apply.results, own("int"), (count,), self.span))  # for Python from here on
             case "item" if _in_store(xs[0]):
                 self.item(apply)
             case "tag":

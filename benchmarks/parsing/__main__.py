@@ -18,7 +18,11 @@ PARSING = Workload(
     package="benchmarks.parsing",
     examples="sentences",
     title="shift-reduce parser, its scores decide",
-    entries=[Entry("autobatch", "with_autobatch"), Entry("dynet single", "with_dynet", "single", needs="dynet")],
+    entries=[
+        Entry("autobatch", "with_autobatch", "llvm"),
+        Entry("autobatch by xla", "with_autobatch", "xla"),
+        Entry("dynet single", "with_dynet", "single", needs="dynet"),
+    ],
 )
 TRAINING = Workload(
     package="benchmarks.parsing",

@@ -1,4 +1,4 @@
-"""The model of `examples/language/parser.py`, as machine code. `python -m ... with_autobatch WORKLOAD`."""
+"""The model of `examples/language/parser.py`. `python -m ... with_autobatch WORKLOAD [llvm|xla]`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main() -> None:
     def run(chosen: range) -> float:
         return found(p, data[np.arange(chosen.start, chosen.stop)])
 
-    with ab.options(backend="llvm"):
+    with ab.options(backend=sys.argv[2]):
         worker.serve([workload.size(s) for s in sentences], run, {"version": ab.__version__})
 
 

@@ -114,6 +114,17 @@ class TestIntegers:
         with pytest.raises(ab.ExampleError, match="OverflowError"):
             f(np.float32([1.0]))
 
+    def test_that_no_turn_hands_on(self):
+        def counted(x):
+            n, last = 0, 0
+            while x > 1.0:
+                x, n, last = 0.5 * x, n + 1, n + 1000
+            return last
+
+        f = ab.batched(counted)
+        assert taken(f, X)["taken"] == "llvm"
+        assert f(X).tolist() == [counted(x) for x in X.tolist()]
+
     @pytest.mark.parametrize("step, by", [(1, "llvm"), (-1, "llvm"), (2, "xla"), (60_000, "xla")])
     def test_that_turns_add_to(self, step, by):
         def counted(x):
@@ -168,9 +179,87 @@ class TestIntegers:
         np.testing.assert_allclose(f(counts, X), f.loop(counts, X), rtol=1e-6)
 
 
-def test_structure_is_for_xla():
-    f = ab.batched(lambda xs: sum(xs))
-    assert "xs is no array" in taken(f, [[1.0], [2.0, 3.0]])["why"]
+class TestStructure:
+    """XLA knows it ahead; where computed numbers end a loop over it, it calls machine code for each row anyway."""
+
+    def test_that_decides_is_for_xla(self):
+        f = ab.batched(lambda xs: sum(xs))
+        backend = taken(f, [[1.0], [2.0, 3.0]])
+        assert backend["taken"] == "xla" and "structure alone decides" in backend["why"]
+        assert f.cache_info().specialisations == 1  # nothing else was lowered
+
+    @staticmethod
+    def parsed(w, words):
+        """A stack which computed numbers shrink."""
+        stack, k = [w[0]], 0
+        while k < len(words) or len(stack) > 1:
+            if k == len(words) or (len(stack) > 1 and stack[-1] @ stack[-2] > 0.0):
+                right = stack.pop()
+                stack.append(jnp.tanh(w @ right + stack.pop() @ w))
+            else:
+                stack.append(w[words[k]])
+                k += 1
+        return stack[0]
+
+    def test_that_computed_numbers_walk_is_machine_code(self):
+        f = ab.batched(self.parsed, in_axes=(None, 0))
+        w = jnp.asarray(np.random.default_rng(0).normal(size=(64, 64)) / 10, jnp.float32)
+        words = [[3, 1, 2], [], [4, 4, 1, 0, 2], [5]]
+        assert 2 * 64 * 64 > MOST_MULTIPLICATIONS  # which XLA would call row after row, too
+        backend = taken(f, w, words)
+        assert backend["taken"] == "llvm", backend["why"]
+        for held in (words, ab.pack(words)):
+            found = f(w, held)
+            assert isinstance(found, jax.Array)
+            np.testing.assert_allclose(found, f.loop(w, words), rtol=1e-5, atol=1e-6)
+
+    def test_derivatives_are_those_of_xla(self):
+        f = ab.batched(self.parsed, in_axes=(None, 0))
+        w, words = jnp.eye(8) + 0.1, [[3, 1, 2], [4, 4, 1, 0]]
+        f(w, words)
+        found = jax.grad(lambda w: f(w, words).sum())(w)
+        wanted = jax.grad(lambda w: sum(x.sum() for x in f.loop(w, words)))(w)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+    def test_products_beside_such_loops_are_for_xla(self):
+        def encoded(w, words):
+            h = w[0]
+            for k in words:
+                h = jnp.tanh(w @ h + w[k])
+            while h @ h > 0.1:
+                h = 0.5 * h
+            return h
+
+        f = ab.batched(encoded, in_axes=(None, 0))
+        w, words = jnp.eye(32), [[3, 1], [4]]
+        assert "multiplications an example are for xla" in taken(f, w, words)["why"]
+        np.testing.assert_allclose(f(w, words), f.loop(w, words), rtol=1e-5)
+
+    def test_recursion_is_for_xla(self):
+        def below(tree):
+            found = tree[0]
+            for child in tree[1]:
+                found = found + below(child)
+            while found > 1.0:
+                found = 0.5 * found
+            return found
+
+        f = ab.batched(below)
+        trees = [(3.0, [(0.5, []), (9.0, [(0.25, [])])]), (0.125, [])]
+        assert taken(f, trees)["taken"] == "xla"
+        np.testing.assert_allclose(f(trees), list(map(below, trees)), rtol=1e-6)
+
+    def test_integers_of_the_examples_that_may_overflow_are_for_xla(self):
+        def added(level, xs):
+            total, k = 0, 0
+            while level < 100.0:
+                total, k = total + xs[k % len(xs)], k + 1
+                level = level * 1.5
+            return total
+
+        f = ab.batched(added, in_axes=(None, 0))
+        assert "makes an integer of Python" in taken(f, 1.0, [[1], [2, 3]])["why"]
+        assert list(f(1.0, [[1], [2, 3]])) == [added(1.0, [1]), added(1.0, [2, 3])]
 
 
 def test_no_machine_code_on_this_processor(monkeypatch):

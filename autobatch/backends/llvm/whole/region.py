@@ -37,12 +37,14 @@ WIDEST = 1 << 15
 @dataclass(frozen=True)
 class Whole:
     """`region` takes the shared inputs of the module, then the batched ones. `constants`: arrays that its literals
-    name. `columns`: those of the shared inputs that hold what each example has for itself."""
+    name. `columns`: those of the shared inputs that hold what each example has for itself, `offsets`: those
+    that hold where lists begin."""
 
     region: Region
     shared: int
     constants: tuple[Any, ...]
     columns: frozenset[Value] = frozenset()
+    offsets: frozenset[Value] = frozenset()
     module: Module | None = field(default=None, repr=False)
     """What it was made of."""
 
@@ -105,8 +107,10 @@ def whole_function(module: Module, inputs: Sequence[ColumnInput | WordInput] = (
         _check_type(x.type, entry.span, f"result {k}")
     region = Region((*module.shared, *entry.region.args), entry.region.body, entry.region.results)
     last = module.shared[len(module.shared) - len(inputs) :]
-    columns = frozenset(v for v, x in zip(last, inputs, strict=True) if isinstance(x, ColumnInput) and x.shared is None)
-    return Whole(region, len(module.shared), module.constants, columns, module)
+    named = list(zip(last, inputs, strict=True))
+    columns = frozenset(v for v, x in named if isinstance(x, ColumnInput) and x.shared is None)
+    offsets = frozenset(v for v, x in named if isinstance(x, ColumnInput) and x.name.endswith(".#offsets"))
+    return Whole(region, len(module.shared), module.constants, columns, offsets, module)
 
 
 def _check_type(type: Type, span: Span, what: str, of_all: bool = False) -> None:

@@ -1,0 +1,175 @@
+"""Integers of Python that may leave the 32 bits that the device has: there they wrap, where Python's have no end.
+
+    while x > 1.0 carrying %n:       %n: below 2**30 turns, each of which adds 1: below 2**30
+      %m = add(%n, 60000)            what no turn hands on may add more
+      yield %n + 2                   leaves 32 bits
+
+Where a list begins, and what is reckoned with it to find an element (`vectorize/rows.py`), is in range of a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
+from typing import Any, assert_never
+
+import networkx as nx
+
+from autobatch.ir.blocks import BlockProgram
+from autobatch.ir.core import Apply, Call, For, If, Instruction, Literal, Map, Operand, Region, Value, While, regions
+from autobatch.ir.types import Array, Type
+from autobatch.source import Span
+
+SMALL_STEP = 1 << 16
+"""What is added to an integer that no turn hands on: a program has too few additions to leave 32 bits so."""
+
+TURN_STEP = 1
+"""What a turn adds to an integer that it hands on to the next, of fewer than 2**30 turns (`ir/masked.py`)."""
+
+_READS = frozenset({"take_row", "slice", "dynamic_slice", "gather"})
+"""Operations that make what their first operand holds, wherever they read it."""
+
+_EXACT = _READS | {
+    *("select_n", "where", "max", "min", "neg", "abs", "sign", "mod", "floordiv", "undefined"),
+    *("squeeze", "reshape", "broadcast_in_dim", "concatenate"),
+}
+"""Operations whose result is no larger than their operands, of Python's integers."""
+
+_COUNTS = frozenset({"add", "sub"})
+
+
+def wrapping(region: Region, offsets: Collection[Operand]) -> Iterator[tuple[Span, str]]:
+    """Where an integer of Python is computed that may leave 32 bits, and by what. `offsets`: columns of where lists
+    begin."""
+    flow = _Flow(offsets)
+    flow.region(region)
+    return _wrapping(region, frozenset(), flow)
+
+
+def regions_of(x: Any) -> tuple[Region, ...]:
+    """Those in a parameter of an operation."""
+    if isinstance(x, Region):
+        return (x,)
+    return tuple(f.region for f in x.structured) if isinstance(x, BlockProgram) else ()
+
+
+class _Flow:
+    """What each integer is made of that may be as large; `rows`: what is a place in a column."""
+
+    def __init__(self, offsets: Collection[Operand]) -> None:
+        self.offsets, self.rows = set(offsets), set[Operand]()
+        self.made_of: dict[Operand, list[Operand]] = {}
+
+    @cached_property
+    def handed_on(self) -> frozenset[Operand]:
+        """What is made of itself, as it was in an earlier turn."""
+        graph = nx.DiGraph((x, r) for r, xs in self.made_of.items() for x in xs if isinstance(x, Value))
+        return frozenset(x for part in nx.strongly_connected_components(graph) if len(part) > 1 for x in part)
+
+    def join(self, results: Sequence[Value], *sources: Sequence[Operand]) -> None:
+        for xs in sources:
+            for r, x in zip(results, xs, strict=False):
+                self.made_of.setdefault(r, []).append(x)
+
+    def is_row(self, xs: Sequence[Operand]) -> bool:
+        return not self.rows.isdisjoint(xs)
+
+    def region(self, region: Region) -> None:
+        for i in region.body:
+            self.instruction(i)
+            for inner in regions(i):
+                self.region(inner)
+
+    def instruction(self, i: Instruction) -> None:
+        match i:
+            case Apply(op=op, operands=xs):
+                for r in i.results:
+                    self.made_of[r] = list(_magnitudes(i))
+                if (xs[0] in self.offsets) if op.name == "take_row" else op.name != "int" and self.is_row(xs):
+                    self.rows.update(i.results)
+                for _, x in op.params:
+                    self.inside(i, regions_of(x), isinstance(x, BlockProgram))
+            case If(then=then, orelse=orelse):
+                self.join(i.results, then.results, orelse.results)
+            case For(init=init, body=body):
+                self.join(i.results, init, body.results)
+                self.join(body.args[1:], init, body.results)
+            case While(init=init, condition=test, body=body):
+                self.join(i.results, init, body.results)
+                self.join(body.args, init, body.results)
+                self.join(test.args, init, body.results)
+            case Map(body=body, filtered=filtered):
+                self.join(i.results, body.results[filtered:])
+            case Call(operands=xs):  # of a block, see `inside`
+                for x in xs:
+                    self.join(i.results, [x] * len(i.results))
+            case _:
+                assert_never(i)
+
+    def inside(self, i: Apply, found: Sequence[Region], blocks: bool) -> None:
+        """What an operation holds: a region, or blocks, each of which may be behind any other."""
+        args, results = [a for r in found for a in r.args], [x for r in found for x in r.results]
+        for inner in found:
+            if blocks:
+                for x in (*i.operands, *results):
+                    self.join(args, [x] * len(args))
+                    self.join(i.results, [x] * len(i.results))
+            else:
+                self.offsets.update(a for a, y in zip(inner.args, i.operands, strict=True) if y in self.offsets)
+                self.join(inner.args, i.operands)
+                self.join(i.results, inner.results)
+            self.region(inner)
+
+
+def _wrapping(region: Region, carried: frozenset[Operand], flow: _Flow) -> Iterator[tuple[Span, str]]:
+    """`carried`: what depends on earlier turns."""
+    for i in region.body:
+        for inner, counted in _inner(i):
+            arguments = {a for a in inner.args[counted:] if is_python_integer(a.type)}
+            yield from _wrapping(inner, carried | arguments, flow)
+        integers = [r for r in i.results if is_python_integer(r.type)]
+        if not isinstance(i, Apply):
+            carried |= frozenset(integers if carried else ())
+        elif integers and not any(regions_of(x) for _, x in i.op.params):
+            again = not carried.isdisjoint(_magnitudes(i))
+            most = TURN_STEP if again and not flow.handed_on.isdisjoint(integers) else SMALL_STEP
+            if not flow.rows.issuperset(integers) and not _stays(i, most):
+                yield i.span, f"{i.op.name} makes an integer of Python"
+            carried |= frozenset(integers if again else ())
+
+
+def _magnitudes(i: Apply) -> Sequence[Operand]:
+    """The operands that say how large the results are."""
+    return i.operands[:1] if i.op.name in _READS else i.operands
+
+
+def _inner(i: Instruction) -> Iterator[tuple[Region, int]]:
+    """The regions inside of an instruction, and how many of their first arguments no turn before has computed."""
+    match i:
+        case For(body=body):
+            yield body, 1
+        case Apply(op=op):
+            for _, x in op.params:
+                yield from ((r, len(r.args) if isinstance(x, Region) else 0) for r in regions_of(x))
+        case _:
+            yield from ((r, 0) for r in regions(i))
+
+
+def is_python_integer(type: Type) -> bool:
+    """Is it one that has no end in Python?"""
+    return isinstance(type, Array) and type.is_integer and type.weak
+
+
+def _stays(i: Apply, most: int) -> bool:
+    """Is what it makes no larger than 32 bits hold, if it adds so much at most?"""
+    if i.op.name in _EXACT:
+        return True
+    types = [x.type for x in i.operands if isinstance(x.type, Array)]
+    if i.op.name == "convert_element_type":
+        return all(t.is_bool or is_python_integer(t) for t in types)
+    if i.op.name == "int":
+        return all(t.is_bool or t.is_integer for t in types)
+    if i.op.name in _COUNTS:
+        steps = [x.value for x in i.operands if isinstance(x, Literal)]
+        return any(isinstance(s, (int, float)) and abs(s) <= most for s in steps)
+    return False
