@@ -36,6 +36,7 @@ from autobatch.vectorize.refuse import refuse_made_strings, refuse_numeric_contr
 from autobatch.vectorize.stack import Limits, use_stack
 from autobatch.vectorize.status import cut_off, hand_up_statuses
 from autobatch.vectorize.uniform_loops import Turns, fuse_uniform_loops
+from autobatch.vectorize.words import words_as_numbers
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ def with_arenas(module: Module, asked: Asked) -> Module:
         return device_values(module, asked.on_device, asked.known, lengths)
 
     capacity = asked.options.list_capacity
+    module = asked.passes.after("words", words_as_numbers(module, device))
     made = lists_in_arenas(module, asked.schema, device, capacity, alone=False, checked=False)
     return asked.passes.after("arenas", made)
 

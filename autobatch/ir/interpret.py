@@ -1,7 +1,6 @@
 """Runs a per-example module, one example at a time: what the IR means, and the oracle of every pass behind it.
 
-Calls keep their activations on an explicit stack, so recursion may go 100,000 deep; Python's own stack grows with the
-nesting of regions alone.
+Calls keep activations on an explicit stack: recursion may go 100,000 deep, Python's stack grows with regions alone.
 
 Values, by their type:
 
@@ -411,9 +410,9 @@ def _tag_index(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: 
     positions = {key: np.array([n]) for n, key in enumerate(op["keys"])}
 
     def apply(tag: Any) -> Sequence[Any]:
-        if tag not in positions:
+        if (position := positions.get(tag)) is None:
             raise ExampleFailure("KeyError", str(tag))
-        return [positions[tag]]
+        return [position]
 
     return apply
 
@@ -489,6 +488,7 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "tag": lambda op, operands, results, memory: lambda: [op["value"]],
     "tag_equal": lambda op, operands, results, memory: lambda a, b: [_bool(a == b)],
     "tag_index": _tag_index,
+    "word": lambda op, operands, results, memory: lambda tag: [np.array([texts.number(tag)])],
     "check": _check,
     "bounds": lambda op, operands, results, memory: lambda index: _in_range(op, index),
     "undefined": _undefined,

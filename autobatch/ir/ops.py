@@ -72,6 +72,7 @@ OWN: dict[str, OwnOp] = {
     "tag": OwnOp("tag[value](): a string or enum member"),
     "tag_equal": OwnOp("tag_equal(tag, tag): bool"),
     "tag_index": OwnOp("tag_index[keys](tag): int position among `keys`; KeyError when it is none of them", fails=True),
+    "word": OwnOp("word(tag): a number for a string or enum member; of one character, its code point"),
     "text": OwnOp(
         "text[function, args](x, ...): a function of strings and ints (`ir/texts.py`); `...` in `args`: the operands",
         fails=True,

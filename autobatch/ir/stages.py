@@ -265,6 +265,7 @@ OWN_RULES: Mapping[str, Rule] = {
     "tag": Rule((), _one_of("a tag"), frozenset({"value"})),
     "tag_equal": Rule(("a tag", "a tag"), _tags),
     "tag_index": Rule(("a tag",), _always(INT), frozenset({"keys"})),
+    "word": Rule(("a tag",), _always(INT)),
     "text": Rule(("a value",), _text, frozenset({"function", "args"}), repeat=True),
     "check": Rule(("a bool", "a value"), _always(), frozenset({"kind", "message"}), repeat=True),
     "bounds": Rule(("an array",), _always(), frozenset({"axis", "size"})),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,6 +76,20 @@ def find(operands: Sequence[Any]) -> int:
 def put(items: list[Any], place: Any, x: Any) -> list[Any]:
     """The list with another element at a place from the front; at its length, behind it."""
     return [*items[: plain(place)], x, *items[plain(place) + 1 :]]
+
+
+BEHIND = 0x110000
+"""More than any code point is."""
+_numbers: dict[Any, int] = {}
+_counter = itertools.count(BEHIND)
+
+
+def number(word: Any) -> int:
+    """A number for a string or enum member, another one for each that is not equal to it: of a character, its code
+    point."""
+    if isinstance(word, str) and len(word) == 1:
+        return ord(word)
+    return _numbers.setdefault(word, next(_counter))  # in one step: programs are planned by several threads
 
 
 def plain(value: Any) -> Any:

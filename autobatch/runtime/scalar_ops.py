@@ -119,6 +119,8 @@ def _operation(instruction: Apply, columns: Columns) -> Operation:
             return REDUCE[op["kind"]]
         case "tag":
             return lambda: op["value"]
+        case "word":
+            return texts.number
         case "tag_index":
             keys = {k: n for n, k in enumerate(op["keys"])}
             return lambda tag: keys[tag]

@@ -106,6 +106,8 @@ class StructureOps:
                 return [np.full(rows, self.tag(result.vocabulary, op["value"]))]
             case "text":
                 return [self.text(instruction, xs, example)]
+            case "word":
+                return [self.numbers(types[0], xs[0])]
             case "tag_index":
                 return [self.tag_index(types[0], op["keys"], xs[0], example)]
             case "check":
@@ -133,6 +135,12 @@ class StructureOps:
                 wrong[k] = True
         self.failing(wrong[which.reshape(-1)], example)
         return values[which.reshape(-1)].astype(bool if result == BOOL else np.int64)
+
+    def numbers(self, type: Any, tags: Ints) -> Ints:
+        """A number for each word (`texts.number`)."""
+        distinct, which = np.unique(tags, return_inverse=True)
+        known = [texts.number(self.word(type.vocabulary, tag)) if tag >= 0 else -1 for tag in distinct.tolist()]
+        return np.array(known, np.int64)[which.reshape(-1)]
 
     def plain(self, value: int, type: Any) -> Any:
         """A word, bool or int as Python has it."""

@@ -142,7 +142,7 @@ def _divides(i: Instruction) -> bool:
     return isinstance(i, Apply) and divides_python_numbers(i)
 
 
-READS = frozenset(("load", "load_is_none", "item", "length", "is_none", "is_class", "tag_index", "tag_equal"))
+READS = frozenset(("load", "load_is_none", "item", "length", "is_none", "is_class", "tag_index", "tag_equal", "word"))
 
 LIST_IN_IT = (
     "it hands on a list, of which only numbers say how long it is or which it is: write into an array of a fixed size "

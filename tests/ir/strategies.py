@@ -170,6 +170,7 @@ class Build:
             case 5:
                 word = self.ensure(scope, body, STR)
                 self.apply(scope, body, own("tag_index", keys=("b", "a")), (word,), INT)
+                self.apply(scope, body, own("word"), (word,), INT)
                 other = self.apply(scope, body, own("tag", value="zzz"), (), STR)
                 self.apply(scope, body, own("tag_equal"), (word, other), BOOL)
             case 6:

@@ -180,6 +180,7 @@ def test_random_keys_are_data():
         ("tag[value='zz']()", "tag<str>", "zz"),
         ("tag_equal('a': tag<str>, 'zz': tag<str>)", "bool[]", False),
         ("tag_index[keys=('b', 'a')](%2)", "int32*[]", 1),
+        ("word('z': tag<str>)", "int32*[]", ord("z")),
         ("pack_list(1: int32*[], 2: int32*[])", "list<int32*[]>", [1, 2]),
     ],
 )

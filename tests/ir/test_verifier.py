@@ -207,6 +207,7 @@ CASES = {
     "flatten": ("%1: list<bool[]> = flatten(%0)", "%0: list<bool[] in x>", "return", "is no list of lists"),
     "tag": ("%1: int32*[] = tag[value='x']()", "", "return", "tag gives a tag"),
     "tag_equal": ("%2: bool[] = tag_equal(%0, %1)", "%0: tag<str>, %1: tag<C>", "return", "two vocabularies"),
+    "word": ("%1: bool[] = word(%0)", "%0: tag<str>", "return", "word gives (int32*[])"),
     "tag_index": ("%2: bool[] = tag_index[keys=('a',)](%0)", "%0: tag<str>", "return", "tag_index gives (int32*[])"),
     "check": ("check[kind='E', message=''](%0)", "%0: int32*[]", "return", "operand 1 of check is a bool"),
     "check results": ("%1: bool[] = check[kind='E', message=''](%0)", "%0: bool[]", "return", "check gives ()"),
