@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autobatch.frontend import deques, heaps, sets, tables
+from autobatch.frontend import deques, heaps, list_changes, list_heap, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.attributes import attribute, is_stack
@@ -17,6 +17,7 @@ from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.indexing import subscript
 from autobatch.frontend.joined import EMPTY, concatenate
 from autobatch.frontend.joins import as_listing, conditional
+from autobatch.frontend.list_heap import hold
 from autobatch.frontend.numbers import present, traced
 from autobatch.frontend.operators import BINARY, apply_binary, augmented
 from autobatch.frontend.rebinding import is_own, rebind, refuse_change
@@ -29,13 +30,16 @@ from autobatch.ir.types import Array
 def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
     """Bind a target to a value."""
     with s.at(target):
+        if isinstance(target, ast.Attribute):
+            hold(s, value)
         match target:
             case ast.Name(id=name):
                 s.bind(name, value)
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
                 _unpack(s, targets, value)
             case ast.Subscript(value=container, slice=index):
-                _store(s, container, s.evaluate(index), value)
+                held = s.evaluate(container)
+                _store(s, container, held, s.evaluate(index), value)
             case ast.Attribute(value=ast.Name(id=name), attr=attr) if name == s.frame.constructing:
                 made = s.evaluate(target.value)
                 assert isinstance(made, v.Record)
@@ -52,6 +56,7 @@ def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
 
 def _set_attribute(s: State, holder: ast.expr, held: v.Abstract, name: str, value: v.Abstract) -> None:
     """`holder.name = value`, where the holder is not a value that a variable holds."""
+    hold(s, value)
     held = present(s, held)
     if isinstance(held, v.Row):
         setter = inspect.getattr_static(held.heap.cls, name, None)
@@ -130,8 +135,13 @@ def _check_count(s: State, count: v.Abstract, wanted: int, exact: bool) -> None:
     s.check(traced(s, compare, count, v.Static(wanted)).operand, "ValueError", message)
 
 
-def _store(s: State, container: ast.expr, index: v.Abstract, value: v.Abstract) -> None:
-    """`name[index] = value` for a list or dict that the function built."""
+def _store(s: State, container: ast.expr, held: v.Abstract, index: v.Abstract, value: v.Abstract) -> None:
+    """`name[index] = value` for a list or dict that the function built, and that the name holds."""
+    hold(s, value)
+    held = present(s, held)
+    if list_heap.is_row(held):
+        _store_in_row(s, list_heap.there(s, held), index, value)
+        return
     if not isinstance(container, ast.Name) or container.id not in s.env:
         refuse_change(s, container, "only a list or dict built in this function can be changed", "build a new one")
     old = expand(s, present(s, s.evaluate(container)))
@@ -157,6 +167,14 @@ def _store(s: State, container: ast.expr, index: v.Abstract, value: v.Abstract) 
         rebind(s, container.id, tables.with_item(s, old, index, value))
         return
     rebind(s, container.id, _put_static(s, old, index, value))
+
+
+def _store_in_row(s: State, row: v.Row, index: v.Abstract, value: v.Abstract) -> None:
+    bounds = _bounds(index)
+    if bounds is None:
+        list_changes.store(s, row, index, value)
+    else:
+        list_changes.assign(s, row, _with_slice(s, list_heap.copied(s, row), bounds, value))
 
 
 def _put_static(s: State, items: v.Abstract, index: v.Abstract, value: v.Abstract) -> v.Abstract:
@@ -221,6 +239,8 @@ def augment(s: State, node: ast.AugAssign) -> None:
     evaluated once."""
 
     def changed(old: v.Abstract) -> v.Abstract:
+        if list_heap.is_row(old):
+            return _augmented_row(s, node, list_heap.there(s, old))
         return augmented(s, BINARY[type(node.op)], old, s.evaluate(node.value))
 
     target = node.target
@@ -237,7 +257,7 @@ def augment(s: State, node: ast.AugAssign) -> None:
                 old = _item(s, held, index)
             new = changed(old)
             with s.at(target):
-                _store(s, container, index, new)
+                _store(s, container, held, index, new)
         case ast.Attribute(value=ast.Name() as holder, attr=attr):
             assign(s, target, changed(s.evaluate(ast.copy_location(ast.Attribute(holder, attr, ast.Load()), target))))
         case ast.Attribute(value=holder, attr=attr):
@@ -247,6 +267,15 @@ def augment(s: State, node: ast.AugAssign) -> None:
             new = changed(old)
             with s.at(target):
                 _set_attribute(s, holder, held, attr, new)
+
+
+def _augmented_row(s: State, node: ast.AugAssign, row: v.Row) -> v.Row:
+    """`row += more`, `row *= n`: the list, which has changed."""
+    if isinstance(node.op, ast.Add):
+        list_changes.extend(s, row, s.evaluate(node.value))
+    else:
+        list_changes.assign(s, row, augmented(s, BINARY[type(node.op)], row, s.evaluate(node.value)))
+    return row
 
 
 def _item(s: State, held: v.Abstract, index: v.Abstract) -> v.Abstract:
@@ -263,19 +292,33 @@ def _changes_in_place(s: State, value: v.Abstract) -> bool:
     return _is_list(value) and not is_stack(s, value)
 
 
+_NOT_DELETED = "only variables, and items of a list or dict in a variable, can be deleted"
+_WITHOUT = "build a new list or dict without the item"
+
+
 def delete(s: State, node: ast.Delete) -> None:
     """`del x`, `del xs[i]`, `del xs[a:b]`, `del d[key]`"""
     for target in node.targets:
         match target:
             case ast.Name(id=name):
                 s.bind(name, v.Unset(name))
+            case ast.Subscript(value=container, slice=index) if list_heap.is_row(row := s.evaluate(container)):
+                _delete_in_row(s, list_heap.there(s, row), s.evaluate(index))
             case ast.Subscript(value=ast.Name(id=name) as container, slice=index) if name in s.env:
                 _delete_item(s, container, s.evaluate(index))
+            case ast.Subscript(value=container):
+                refuse_change(s, container, _NOT_DELETED, _WITHOUT)
             case _:
-                s.refuse(
-                    "only variables, and items of a list or dict in a variable, can be deleted",
-                    "build a new list or dict without the item",
-                )
+                s.refuse(_NOT_DELETED, _WITHOUT)
+
+
+def _delete_in_row(s: State, row: v.Row, index: v.Abstract) -> None:
+    bounds = _bounds(index)
+    if bounds is None:
+        first = in_range(s, present(s, index), length(s, row))
+        bounds = [first, arithmetic(s, operator.add, first, v.Static(1)), v.Static(None)]
+    if not s.dead:
+        list_changes.assign(s, row, _with_slice(s, list_heap.copied(s, row), bounds, EMPTY))
 
 
 def _delete_item(s: State, container: ast.Name, index: v.Abstract) -> None:

@@ -46,7 +46,7 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
             return _of_object(s, value, name)
         case v.Row(heap=heap):
             there = heaps.there(s, value, f"'NoneType' object has no attribute {name!r}")
-            found = heaps.field(s, there, name)
+            found = None if heap.is_list else heaps.field(s, there, name)
             return found if found is not None else _of_class(s, there, heap.cls, name)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             return field(s, value, name)

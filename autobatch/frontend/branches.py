@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from autobatch.frontend import heaps
 from autobatch.frontend import values as v
@@ -60,6 +61,9 @@ def truth(s: State, value: v.Abstract) -> bool | Operand:
             return truth(s, present(s, value))
         case v.Leaf() if isinstance(value.type, Ref) and (parts := fields_of(s, value)) is not None and not parts.items:
             return False
+        case v.Row(heap=heap) if heap.is_list:
+            some = negate(s, heaps.missing(s, value))
+            return truth(s, both(s, some, lambda t: traced(t, _positive, length(t, replace(value, null=False)))))
         case v.Row():
             return _as_truth(s, negate(s, heaps.missing(s, value)))
         case v.Leaf(operand=operand):

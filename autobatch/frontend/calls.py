@@ -150,6 +150,8 @@ def activate(
     captured: dict[str, v.Abstract],
 ) -> v.Abstract:
     """One activation: find or lower the specialisation, and emit the call."""
+    for value in (*arguments.values(), *captured.values()):
+        s.context.sites.lend(value)
     held = cells.given(s, source, (*arguments.values(), *captured.values()))
     given = {n: _prepare(s, x) for n, x in (arguments | held | heaps.given(s, source.node)).items()}
     caught = {n: x if isinstance(x, v.LocalFunction) else _prepare(s, x) for n, x in captured.items()}

@@ -19,6 +19,7 @@ from autobatch.frontend.branches import condition, harmless
 from autobatch.frontend.joined import flatten
 from autobatch.frontend.joins import arms, as_listing, stored
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
+from autobatch.frontend.list_heap import hold
 from autobatch.frontend.numbers import operand_of, undefined
 from autobatch.frontend.rolled import Body, in_loop
 from autobatch.frontend.sequences import sequence
@@ -57,7 +58,7 @@ def _generate(
         found = v.Record("tuple", tuple(range(len(items))), items)
 
     def inner(t: State) -> v.Abstract:
-        return stored(t, _generate(t, rest, element, unrolled=unrolled) if rest else t.evaluate(element))
+        return stored(t, _generate(t, rest, element, unrolled=unrolled) if rest else hold(t, t.evaluate(element)))
 
     def body(t: State, x: v.Abstract) -> tuple[bool | Operand, Callable[[State], v.Abstract]]:
         assign(t, first.target, x)

@@ -16,6 +16,7 @@ from autobatch.frontend.access import wrap
 from autobatch.frontend.calls import bind_arguments, lookup
 from autobatch.frontend.fields import Parameter, is_attrs, parameters_of, validate
 from autobatch.frontend.key_order import hand_out
+from autobatch.frontend.list_heap import hold
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.state import Frame, State
 from autobatch.frontend.statics import inputs, is_namedtuple
@@ -28,6 +29,8 @@ def construct(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract
     """`cls(*args, **kwargs)`"""
     made = _constructed(s, cls, args, kwargs)
     s.context.built.add(cls)
+    if isinstance(made, v.Record):
+        hold(s, made)
     heap = heaps.heap_of(s, cls)
     return heaps.allocate(s, heap, made) if heap is not None and isinstance(made, v.Record) else made
 

@@ -23,6 +23,7 @@ from autobatch.frontend.gradients import gradient, has_gradient, transform_of
 from autobatch.frontend.heap import NeedsMemory
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.key_order import hand_out
+from autobatch.frontend.list_heap import copied
 from autobatch.frontend.methods import METHODS
 from autobatch.frontend.mutation import changes, refuse_by_another_name
 from autobatch.frontend.numbers import present
@@ -367,7 +368,7 @@ def _dict(kwargs: Named) -> v.Record:
 
 
 def _argument(s: State, value: v.Abstract) -> v.Abstract:
-    value = stored(s, present(s, value))
+    value = stored(s, copied(s, present(s, value)))
     if isinstance(value, v.Record):
         items = tuple(_argument(s, i) for i in value.items)
         return v.Record(value.kind, value.keys, items, value.cls, value.treedef)

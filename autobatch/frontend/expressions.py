@@ -18,6 +18,8 @@ from autobatch.frontend.functions import define
 from autobatch.frontend.indexing import subscript
 from autobatch.frontend.iterators import refuse_second_reads
 from autobatch.frontend.joined import concatenate
+from autobatch.frontend.list_changes import made_by
+from autobatch.frontend.list_heap import hold
 from autobatch.frontend.mutation import call_method
 from autobatch.frontend.numbers import present
 from autobatch.frontend.operators import BINARY, apply_binary, apply_unary, comparison
@@ -40,6 +42,8 @@ def evaluate(s: State, node: ast.expr) -> v.Abstract:
             message, cure = EXPRESSION_REFUSALS.get(type(node), ("this expression cannot be compiled", ""))
             raise UnsupportedError(message, s.span, cure)
         value = rule(s, node)
+        if isinstance(node, MAKING):
+            value = made_by(s, value, node)
     if s.dead:
         raise Ended
     return value
@@ -74,7 +78,7 @@ def _parts(s: State, nodes: list[ast.expr]) -> list[v.Abstract]:
     parts: list[v.Abstract] = []
     for node in nodes:
         if not isinstance(node, ast.Starred):
-            parts.append(_record("list", [s.evaluate(node)]))
+            parts.append(_record("list", [hold(s, s.evaluate(node))]))
             continue
         value = s.evaluate(node.value)
         found = sequence(s, value)
@@ -116,7 +120,7 @@ def _dict(s: State, node: ast.Dict) -> v.Abstract:
             made = tables.updated(s, made, spread)
             continue
         name = s.evaluate(key)
-        made = tables.with_item(s, made, name, s.evaluate(value))
+        made = tables.with_item(s, made, name, hold(s, s.evaluate(value)))
     return made
 
 
@@ -205,6 +209,8 @@ def _string(s: State, node: ast.JoinedStr) -> v.Abstract:
     return formatted(s, node)
 
 
+MAKING = (ast.List, ast.ListComp, ast.BinOp, ast.Call, ast.Subscript)
+"""The expressions that may make a list."""
 EXPRESSIONS: dict[type[ast.expr], Callable[[State, Any], v.Abstract]] = {
     ast.Constant: _constant,
     ast.Name: _name,

@@ -13,6 +13,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.attributes import class_list, classes_of
 from autobatch.frontend.builtin_functions import is_instance
+from autobatch.frontend.list_changes import made_by
 from autobatch.frontend.state import State
 from autobatch.ir.types import Ref
 
@@ -52,7 +53,7 @@ def _of_dataclass(f: dataclasses.Field[Any]) -> Parameter:
     if f.default is not dataclasses.MISSING:
         default = lambda s, made: wrap(s.context, f.default)
     elif f.default_factory is not dataclasses.MISSING:
-        default = lambda s, made: s.call(v.Static(f.default_factory), [])
+        default = lambda s, made: made_by(s, s.call(v.Static(f.default_factory), []), f)
     return Parameter(f.name, f.name, f.init, f.kw_only is True, default)
 
 
@@ -60,7 +61,9 @@ def _of_attrs(a: Any) -> Parameter:
     attr = sys.modules["attr"]
     default: Default | None = None
     if isinstance(a.default, attr.Factory):
-        default = lambda s, made: s.call(v.Static(a.default.factory), [made] if a.default.takes_self else [])
+        default = lambda s, made: made_by(
+            s, s.call(v.Static(a.default.factory), [made] if a.default.takes_self else []), (a.name, a.default.factory)
+        )
     elif a.default is not attr.NOTHING:
         default = lambda s, made: wrap(s.context, a.default)
     convert = getattr(a.converter, "converter", a.converter)

@@ -33,11 +33,24 @@ def is_state(name: str) -> bool:
 
 @dataclass(eq=False)
 class Heap:
-    """The memory of a class. `layout`: what its objects have in common, None while the first one is looked at."""
+    """The memory of a class, or of lists that may stand in one place. `layout`: what its objects have in common, None
+    while the first one is looked at; of lists, what their elements have. `joined`: lists whose memory this one's is, as
+    both were found in one place."""
 
     name: str
     cls: type
     layout: RecordLayout | None = None
+    joined: Heap | None = None
+
+    @property
+    def whole(self) -> Heap:
+        """The memory that this one has become a part of, or itself."""
+        return self if self.joined is None else self.joined.whole
+
+    @property
+    def is_list(self) -> bool:
+        """Are its objects lists (`list_heap.py`)?"""
+        return self.cls is list
 
     @property
     def variable(self) -> str:
@@ -51,6 +64,15 @@ class NeedsMemory(UnsupportedError):
     def __init__(self, classes: Collection[type], error: UnsupportedError) -> None:
         super().__init__(error.message, error.span, error.cure, error.also)
         self.classes = tuple(classes)
+
+
+class ListsNeedMemory(NeedsMemory):
+    """What is refused here is possible where lists that other containers hold have memory. `sites`: the expressions
+    that make them."""
+
+    def __init__(self, sites: Collection[object], error: UnsupportedError) -> None:
+        super().__init__((), error)
+        self.sites = tuple(sites)
 
 
 def refused_without_memory(classes: Collection[type], message: str, span: Span, cure: str = "") -> UnsupportedError:

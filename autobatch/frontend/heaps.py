@@ -25,9 +25,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from autobatch.errors import TypeConflictError, UnsupportedError
+from autobatch.frontend import segments
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.heap import Heap, NeedsMemory, is_state
+from autobatch.frontend.heap import Heap, ListsNeedMemory, NeedsMemory, is_state
 from autobatch.frontend.joins import convert, stored
 from autobatch.frontend.layouts import (
     HeldLayout,
@@ -43,23 +44,37 @@ from autobatch.frontend.layouts import (
     static_type,
 )
 from autobatch.frontend.numbers import negate, operand_of, traced
-from autobatch.frontend.state import Context, MemoryChanged, State
+from autobatch.frontend.state import Context, Memory, MemoryChanged, State
 from autobatch.frontend.statics import is_namedtuple
 from autobatch.frontend.unify import Conflict, unify
 from autobatch.ir import jax_compat
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import Literal, Operand, Value
-from autobatch.ir.types import Array
+from autobatch.ir.types import INT, Array
 
 # ---- the memory of a class as a variable
 
 
+def heaps_of(s: State) -> list[Heap]:
+    """All memory that there is."""
+    return [h for h in s.context.memory.heaps.values() if h.whole is h]
+
+
 def enter(s: State) -> None:
     """Begin with memory without objects, for every class that has some: this is the entry."""
-    for heap in s.context.memory.heaps.values():
+    for heap in heaps_of(s):
         if heap.layout is not None:
-            columns = [traced(s, _blank(t, s.context.memory.capacity)) for t in _columns(s, heap)]
-            _bind(s, heap, [v.Leaf(s.scalar(0)), *columns])
+            columns = [traced(s, blank(t, count)) for t, count in _sizes(s, heap)]
+            bind_memory(s, heap, [v.Leaf(s.scalar(0)) for _ in range(1 + heap.is_list)] + columns)
+
+
+def _sizes(s: State, heap: Heap) -> list[tuple[Array, int]]:
+    """The types of the columns, those of one row, and how many rows they have."""
+    room, found = s.context.memory.capacity, _columns(s, heap)
+    if not heap.is_list:
+        return [(t, room) for t in found]
+    of_lists = [(INT, room), (INT, room), (INT, room * segments.segments(room))]
+    return [*of_lists, *((t, segments.elements(room)) for t in found)]
 
 
 def _columns(s: State, heap: Heap) -> list[Array]:
@@ -69,6 +84,11 @@ def _columns(s: State, heap: Heap) -> list[Array]:
     for key, field in zip(heap.layout.keys, heap.layout.items, strict=True):
         for type in leaf_types(field):
             if not isinstance(type, Array) or type.dtype.startswith("key"):
+                if heap.is_list:
+                    s.refuse(
+                        f"lists that other containers hold are changed, and hold {describe(field)}",
+                        "keep numbers, arrays, and such lists and objects in them",
+                    )
                 s.refuse(
                     f"objects of {heap.name} are changed or linked under control that numbers decide, and their field "
                     f"{key!r} holds {describe(field)}",
@@ -79,12 +99,12 @@ def _columns(s: State, heap: Heap) -> list[Array]:
     return found
 
 
-def _bind(s: State, heap: Heap, parts: Iterable[v.Abstract]) -> None:
+def bind_memory(s: State, heap: Heap, parts: Iterable[v.Abstract]) -> None:
     parts = tuple(parts)
     s.bind(heap.variable, v.Record("tuple", tuple(range(len(parts))), parts))
 
 
-def _memory(s: State, heap: Heap, write: bool = False) -> tuple[v.Abstract, ...]:
+def memory_of(s: State, heap: Heap, write: bool = False) -> tuple[v.Abstract, ...]:
     """The parts of the memory: the count, and the columns. Notes that every function on the way here needs it."""
     memory, functions = s.context.memory, [source.node for source, _ in s.context.active[1:]]
     for noted in (memory.read, memory.written) if write else (memory.read,):
@@ -102,9 +122,9 @@ def given(s: State, function: ast.AST) -> dict[str, v.Abstract]:
     memory = s.context.memory
     if not s.context.active and any(node is function for node, _ in memory.read):
         enter(s)
-    found = [h for h in memory.heaps.values() if (function, h.variable) in memory.read]
+    found = [h for h in heaps_of(s) if (function, h.variable) in memory.read]
     for heap in found:
-        _memory(s, heap, write=(function, heap.variable) in memory.written)
+        memory_of(s, heap, write=(function, heap.variable) in memory.written)
     return {h.variable: s.env[h.variable].value for h in found}
 
 
@@ -129,7 +149,7 @@ def take_written(s: State, function: ast.AST, returned: v.Abstract) -> v.Abstrac
 
 def _written(s: State, function: ast.AST) -> list[str]:
     memory = s.context.memory
-    return [h.variable for h in memory.heaps.values() if (function, h.variable) in memory.written]
+    return [h.variable for h in heaps_of(s) if (function, h.variable) in memory.written]
 
 
 def variables(s: State) -> list[str]:
@@ -170,16 +190,29 @@ def refuse_changed(s: State, t: State, what: str) -> None:
 
 def give_memory(context: Context, error: NeedsMemory) -> None:
     """Let objects of the classes that an error names have memory; raises it where they have."""
-    heaps = context.memory.heaps
-    new = [cls for cls in error.classes if cls not in heaps]
-    if not new:
+    memory = context.memory
+    new = [cls for cls in error.classes if cls not in memory.heaps]
+    asked = error.sites if isinstance(error, ListsNeedMemory) else ()
+    sites = [site for site in asked if site not in memory.sites]
+    if not new and not sites:
         raise UnsupportedError(error.message, error.span, error.cure, error.also)
     for cls in new:
-        heaps[cls] = Heap(_name(cls, {h.name for h in heaps.values()}), cls)
-    memory = context.memory
+        _add(memory, cls, cls)
+    give_sites(memory, sites)
     memory.refused = memory.refused or error
     for known in (memory.assumed, memory.made, memory.grown):
         known.clear()
+
+
+def give_sites(memory: Memory, sites: Iterable[object]) -> None:
+    """Let the lists that these expressions make have memory."""
+    for site in sites:
+        memory.sites[site] = _add(memory, site, list)
+
+
+def _add(memory: Memory, key: object, cls: type) -> Heap:
+    made = memory.heaps[key] = Heap(_name(cls, {h.name for h in memory.heaps.values()}), cls)
+    return made
 
 
 def _name(cls: type, taken: set[str]) -> str:
@@ -195,18 +228,19 @@ def heap_of(s: State, cls: type | None) -> Heap | None:
 
 def allocate(s: State, heap: Heap, record: v.Record) -> v.Row:
     """A new object."""
-    record = replace(record, items=tuple(_field(s, x) for x in record.items))
-    _grow(s, heap, record.keys, [layout_of(x) for x in record.items])
+    s.context.identities.stored(record)
+    record = replace(record, items=tuple(as_field(s, x) for x in record.items))
+    grow(s, heap, record.keys, [layout_of(x) for x in record.items])
     layout = heap.layout
     assert layout is not None
     items = tuple(_or_unset(record.get(k), k) for k in layout.keys)
-    count, *columns = _memory(s, heap, write=True)
+    count, *columns = memory_of(s, heap, write=True)
     capacity = s.context.memory.capacity
     enough = traced(s, operator.lt, count, v.Static(capacity))
     s.check(enough.operand, NO_ROOM, out_of_room(capacity, heap.name))
     new = [x for item, k in zip(items, layout.items, strict=True) for x in convert(s, item, k)]
     after = [traced(s, _put, c, v.Leaf(x), count) for c, x in zip(columns, new, strict=True)]
-    _bind(s, heap, [traced(s, operator.add, count, v.Static(1)), *after])
+    bind_memory(s, heap, [traced(s, operator.add, count, v.Static(1)), *after])
     return v.Row(operand_of(s, count), heap)
 
 
@@ -214,15 +248,15 @@ def _or_unset(value: v.Abstract | None, name: str) -> v.Abstract:
     return v.Unset(name) if value is None else value
 
 
-def _field(s: State, value: v.Abstract) -> v.Abstract:
+def as_field(s: State, value: v.Abstract) -> v.Abstract:
     """A value as it can be in a column: a container of constants is taken apart."""
     value = expand(s, stored(s, value))
     if isinstance(value, v.Record):
-        return replace(value, items=tuple(_field(s, x) for x in value.items))
+        return replace(value, items=tuple(as_field(s, x) for x in value.items))
     return value
 
 
-def _grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> None:
+def grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> None:
     """Note what fields hold. Where that is more than was known, all is lowered again."""
     before = heap.layout
     known = dict(zip(before.keys, before.items, strict=True)) if before is not None else {}
@@ -232,9 +266,9 @@ def _grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> N
         try:
             joined[key] = unify(known[key], layout) if key in known else layout
         except Conflict as conflict:
-            raise TypeConflictError(
-                f"the field {key!r} of {heap.name} has different types: {conflict}", s.span, "give the field one type"
-            ) from None
+            what = "the elements of a list have" if heap.is_list else f"the field {key!r} of {heap.name} has"
+            cure = f"give {'all elements' if heap.is_list else 'the field'} one type"
+            raise TypeConflictError(f"{what} different types: {conflict}", s.span, cure) from None
     layout = RecordLayout("object", tuple(joined), tuple(joined.values()), heap.cls)
     if layout != before:
         heap.layout = layout
@@ -294,12 +328,14 @@ def field(s: State, row: v.Row, name: str) -> v.Abstract | None:
     """A field of an object that is not None; None where there is no such field."""
     assert row.heap.layout is not None
     at = 1
-    _, *columns = _memory(s, row.heap)
+    _, *columns = memory_of(s, row.heap)
     for key, layout in zip(row.heap.layout.keys, row.heap.layout.items, strict=True):
         types = leaf_types(layout)
         if key == name:
             read = columns[at - 1 : at - 1 + len(types)]
-            return rebuild(layout, iter([_read(s, c, row, t) for c, t in zip(read, types, strict=True)]))
+            found = rebuild(layout, iter([_read(s, c, row, t) for c, t in zip(read, types, strict=True)]))
+            s.context.identities.stored(found)
+            return found
         at += len(types)
     return None
 
@@ -328,11 +364,12 @@ def set_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
     """`row.name = value`"""
     if not may_be_set(row.heap.cls, name):
         refuse_setting(s, row.heap.cls, name)
-    value = _field(s, value)
-    _grow(s, row.heap, (name,), [layout_of(value)])
+    s.context.identities.stored(value)
+    value = as_field(s, value)
+    grow(s, row.heap, (name,), [layout_of(value)])
     layout = row.heap.layout
     assert layout is not None
-    count, *columns = _memory(s, row.heap, write=True)
+    count, *columns = memory_of(s, row.heap, write=True)
     at, after = 0, list(columns)
     for key, held in zip(layout.keys, layout.items, strict=True):
         types = leaf_types(held)
@@ -340,7 +377,7 @@ def set_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
             for k, x in enumerate(convert(s, value, held)):
                 after[at + k] = traced(s, _put, columns[at + k], v.Leaf(x), v.Leaf(row.operand))
         at += len(types)
-    _bind(s, row.heap, [count, *after])
+    bind_memory(s, row.heap, [count, *after])
 
 
 def may_be_set(cls: type | None, name: str) -> bool:
@@ -360,7 +397,7 @@ def refuse_setting(s: State, cls: type, name: str) -> NoReturn:
 
 
 @lru_cache(maxsize=1024)
-def _blank(type: Array, capacity: int) -> Callable[[], Any]:
+def blank(type: Array, capacity: int) -> Callable[[], Any]:
     """A function that gives an empty column."""
     dtype = jax_compat.dtype_of(str(jax_compat.device_dtype(type)))
     return lambda: jnp.zeros((capacity, *type.shape), dtype)

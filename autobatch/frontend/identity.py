@@ -15,6 +15,9 @@ from dataclasses import dataclass
 
 from autobatch.frontend import values as v
 
+MEMORY = 0
+"""The holder that memory is, which is there to the end."""
+
 
 @dataclass(frozen=True)
 class Kin:
@@ -64,6 +67,12 @@ class Identities:
         """Note that no list holds a value any more."""
         for part in containers(value):
             self._kin[id(part)] = Kin(part, self.of(part).roots, frozenset())
+
+    def stored(self, value: v.Abstract) -> None:
+        """Note that memory of objects or lists holds a value, or has held it (`heap.py`)."""
+        for part in containers(value):
+            kin = self.of(part)
+            self._kin[id(part)] = Kin(part, kin.roots, kin.holders | {MEMORY})
 
     def same(self, new: v.Abstract, *olds: v.Abstract) -> None:
         """Note that a value is one of others, at another point of the program, and so are its parts."""
@@ -129,7 +138,7 @@ class Identities:
     def may_be_held(self, value: v.Abstract, others: Iterable[v.Abstract]) -> bool:
         """May a container be one of these values or a part of them, or may a list among them hold it?"""
         kin = self.of(value)
-        return not self.roots_in(others).isdisjoint(kin.roots | kin.holders)
+        return MEMORY in kin.holders or not self.roots_in(others).isdisjoint(kin.roots | kin.holders)
 
     def from_call(self, result: v.Abstract, roots: frozenset[int]) -> None:
         """Note that a function returns its arguments, or what it found in them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from autobatch.frontend import deques, heaps, tables
+from autobatch.frontend import deques, heaps, list_heap, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, wrap
 from autobatch.frontend.attributes import At, attribute, fields_of, is_stack, written
@@ -27,6 +27,9 @@ from autobatch.ir.types import INT, Array, Ref, Tag
 def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`value[index]`"""
     value, index = heaps.opened(s, viewed(s, present(s, value))), present(s, index)
+    if list_heap.is_row(value) and not _is_slice(index):
+        return item(s, value, index)
+    value = list_heap.copied(s, value)
     if is_stack(s, value):
         return s.context.rules.stacked(s, operator.getitem, (value, index))
     if isinstance(index, v.Static) and isinstance(index.value, slice) and not _is_array(value):
@@ -66,6 +69,12 @@ def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     if written(s, value, "__getitem__"):
         return s.call(attribute(s, value, "__getitem__"), [index])
     return item(s, found_, index)
+
+
+def _is_slice(index: v.Abstract) -> bool:
+    if isinstance(index, v.Static):
+        return isinstance(index.value, slice)
+    return isinstance(index, v.Record) and index.cls is slice
 
 
 def _is_array(value: v.Abstract) -> bool:

@@ -110,7 +110,7 @@ def _roll(s: State, node: ast.For, found: v.Lazy) -> None:
     take_back = s.mark()
     count = found.length
     try:
-        if any(leaves_early(b) for b in node.body):
+        if any(leaves_early(b) for b in node.body) or (found.live is not None and heaps.carried(s, node)):
             _while(s, node, found)
         else:
             _for(s, node, found)
@@ -213,7 +213,7 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
 
     def more(t: State, index: v.Abstract | None) -> v.Abstract:
         if index is not None and found is not None:
-            return traced(t, operator.lt, index, found.length)
+            return traced(t, operator.lt, index, found.length if found.live is None else found.live(t))
         assert isinstance(node, ast.While)
         test = condition(t, node.test)
         return v.Static(test) if isinstance(test, bool) else v.Leaf(test)

@@ -28,6 +28,7 @@ from autobatch.frontend.heap import NeedsMemory
 from autobatch.frontend.heaps import give_memory
 from autobatch.frontend.joins import stored
 from autobatch.frontend.key_order import names_of
+from autobatch.frontend.list_changes import made_by
 from autobatch.frontend.needs import Needed
 from autobatch.frontend.results import Outputs, made_classes
 from autobatch.frontend.sets import set_of
@@ -56,7 +57,7 @@ from autobatch.ir.types import BOOL, Array
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 
-RULES = Rules(evaluate, execute, call, materialise, attribute, operate, set_of, boxed, fields_of)
+RULES = Rules(evaluate, execute, call, materialise, attribute, operate, set_of, boxed, fields_of, made_by)
 ROUNDS = 24
 
 

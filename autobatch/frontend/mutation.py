@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from autobatch.frontend import deques, sets, tables
+from autobatch.frontend import deques, list_changes, list_heap, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.joined import EMPTY, concatenate
+from autobatch.frontend.list_heap import hold
 from autobatch.frontend.ordering import ordered
 from autobatch.frontend.prelude import index_of
 from autobatch.frontend.rebinding import rebind, refuse_change
@@ -35,10 +36,16 @@ def call_method(
     s: State, node: ast.Call, function: v.Abstract, args: Arguments, kwargs: dict[str, v.Abstract]
 ) -> v.Abstract | None:
     """The result of a call that changes a container, None when the call is no such method."""
-    if not isinstance(function, v.Method) or not isinstance(node.func, ast.Attribute) or not changes(function.function):
+    if not isinstance(function, v.Method) or not changes(function.function):
         return None
     assert isinstance(function.function, v.Static)
     method = function.function.value
+    for x in (*args, *kwargs.values()):
+        hold(s, x)
+    if list_heap.is_row(function.receiver):
+        return change_row(s, list_heap.there(s, function.receiver), method, args, kwargs)
+    if not isinstance(node.func, ast.Attribute):
+        return None
     name, change = method.__name__, CHANGES.get(method)
     holder = node.func.value
     if change is None or (kwargs and method not in (list.sort, dict.update)) or not isinstance(holder, ast.Name):
@@ -54,6 +61,24 @@ def call_method(
     result, new = change(s, receiver, args, kwargs)
     rebind(s, holder.id, new)
     return result
+
+
+def change_row(s: State, row: v.Row, method: Any, args: Arguments, kwargs: Named) -> v.Abstract:
+    """The result of a method that changes a list in memory."""
+    match method.__name__, args:
+        case "append", [value]:
+            list_heap.append(s, row, value)
+        case "extend", [more]:
+            list_changes.extend(s, row, more)
+        case "pop", []:
+            return list_heap.pop(s, row)
+        case "clear", []:
+            list_heap.shorten(s, row, v.Static(0))
+        case _:
+            result, new = CHANGES[method](s, list_heap.copied(s, row), args, kwargs)
+            list_changes.assign(s, row, new)
+            return result
+    return NONE
 
 
 def changes(function: v.Abstract) -> bool:

@@ -18,6 +18,7 @@ from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.key_order import hand_out
+from autobatch.frontend.list_heap import copied
 from autobatch.frontend.numbers import (
     binary,
     combine,
@@ -89,7 +90,7 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
     if (function in (operator.add, operator.mul)) and (is_text(a) or is_text(b)):
         a, b = (b, a) if function is operator.mul and not is_text(a) else (a, b)
         return text(s, f"__{_NAMES[function]}__", a, b)
-    left, right = expand(s, a), expand(s, b)
+    left, right = expand(s, copied(s, a)), expand(s, copied(s, b))
     if function is operator.add and _is_sequence(left) and _is_sequence(right):
         return concatenate(s, left, right)
     if function is operator.mul and (_is_sequence(left) or _is_sequence(right)):
@@ -305,6 +306,7 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     for x, y in ((a, b), (b, a)):
         if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
             return v.Leaf(tag_equal(s, x.operand, present(s, y)))
+    a, b = copied(s, a), copied(s, b)
     left, right = expand(s, a, ordered=False), expand(s, b, ordered=False)
     if deques.is_deque(left) and deques.is_deque(right):
         return equal(s, deques.items_of(left), deques.items_of(right))
@@ -420,8 +422,7 @@ def _identical_optional(s: State, a: v.Optional, b: v.Abstract) -> v.Abstract:
 
 def _same_container(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """Are two containers that the function built one object? Values do not say that where one may be the other."""
-    kinds = (v.Record, v.Listing)
-    if a is b or not isinstance(a, kinds) or not isinstance(b, kinds):
+    if a is b or not isinstance(a, v.Record | v.Listing) or not isinstance(b, v.Record | v.Listing):
         return v.Static(a is b)
     ours, theirs = s.context.identities.of(a), s.context.identities.of(b)
     if (ours.roots | ours.holders).isdisjoint(theirs.roots | theirs.holders):

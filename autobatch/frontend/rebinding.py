@@ -8,6 +8,7 @@ from typing import NoReturn
 from autobatch.errors import UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.heap import refused_without_memory
+from autobatch.frontend.list_sites import is_list
 from autobatch.frontend.scopes import shown
 from autobatch.frontend.state import Impure, State
 
@@ -18,6 +19,9 @@ def refuse_change(s: State, changed: ast.expr, message: str, cure: str) -> NoRet
     while isinstance(root, ast.Attribute | ast.Subscript):
         root = root.value
     bound = s.env.get(root.id) if isinstance(root, ast.Name) and root.id not in s.frame.enclosing else None
+    known = s.context.memory.sites
+    if s.context.sites.needed(known):
+        raise s.context.sites.refused(known, UnsupportedError(message, s.span, cure))
     if bound is not None and not any(_holds(x, bound.value) for x in s.frame.borrowed):
         s.refuse(message, cure)
     raise Impure(message, s.span, cure)
@@ -56,7 +60,12 @@ def _refusal(
     """An object of a class that this lowering makes may be changed where it has memory."""
     if isinstance(value, v.Record) and value.kind == "object" and value.cls in s.context.built:
         return refused_without_memory([value.cls], message, s.span, cure)
-    return kind(message, s.span, cure)
+    error = kind(message, s.span, cure)
+    return s.context.sites.refused(s.context.memory.sites, error, kind is Impure) if _is_list(value) else error
+
+
+def _is_list(value: v.Abstract | None) -> bool:
+    return value is not None and is_list(value)
 
 
 def is_own(s: State, value: v.Abstract) -> bool:

@@ -18,6 +18,7 @@ from autobatch.frontend.layouts import (
     ListingLayout,
     OptionalLayout,
     RecordLayout,
+    RowLayout,
     SharedLayout,
     describe,
     layout_of,
@@ -25,6 +26,7 @@ from autobatch.frontend.layouts import (
     static_type,
 )
 from autobatch.frontend.layouts import rebuild as rebuild_value
+from autobatch.frontend.list_heap import copied
 from autobatch.frontend.numbers import is_python, operand_of, present
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import State
@@ -129,7 +131,7 @@ def prepared(s: State, value: v.Abstract, inside: bool, objects: Objects | None 
     objects = {} if objects is None else objects
     if id(value) in objects:
         return objects[id(value)][1]
-    original, value = value, expand(s, stored(s, value))
+    original, value = value, expand(s, stored(s, copied(s, value)))
     match value:
         case v.Static(value=held) if inside and static_type(held) is not None:
             return v.Leaf(operand_of(s, value))
@@ -173,6 +175,8 @@ def _is_prepared(elem: Layout) -> bool:
             return not unset and _is_prepared(inner)
         case ListingLayout(elem=inner):
             return _is_prepared(inner)
+        case RowLayout(heap=heap):
+            return not heap.is_list
         case _:
             return True
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from autobatch.frontend import heaps
+from autobatch.frontend import heaps, list_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note, wrap
 from autobatch.frontend.attributes import attribute, field, fields_of, refuse_unordered, written
@@ -35,6 +35,8 @@ from autobatch.runtime.schema import UNKNOWN
 def length(s: State, value: v.Abstract) -> v.Abstract:
     """`len(value)`"""
     value = heaps.opened(s, present(s, value))
+    if list_heap.is_row(value):
+        return list_heap.length(s, list_heap.there(s, value))
     match value:
         case v.Static(value=held, origin=origin):
             if not hasattr(held, "__len__"):
@@ -91,6 +93,8 @@ def known_length(s: State, operand: Operand) -> v.Abstract | None:
 def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     """What a loop runs over: a container whose items are named one by one, or a length with a function."""
     value = heaps.opened(s, viewed(s, present(s, value)))
+    if list_heap.is_row(value):
+        return list_heap.elements(s, list_heap.there(s, value))
     refuse_unordered(s, value)
     if (nodes := _numbered_nodes(s, value)) is not None:
         return nodes
@@ -304,7 +308,7 @@ def enumerated(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
     if isinstance(found, v.Record):
         pairs = [pair(arithmetic(s, operator.add, v.Static(k), start), x) for k, x in enumerate(found.items)]
         return v.Record("tuple", tuple(range(len(pairs))), tuple(pairs))
-    return v.Lazy(found.length, lambda t, i: pair(arithmetic(t, operator.add, i, start), found.item(t, i)))
+    return v.Lazy(found.length, lambda t, i: pair(arithmetic(t, operator.add, i, start), found.item(t, i)), found.live)
 
 
 def pair(*items: v.Abstract) -> v.Record:
@@ -327,7 +331,14 @@ def zipped(s: State, values: Sequence[v.Abstract], strict: bool) -> v.Abstract:
     for other in counts[1:]:
         count = count if other == count else minimum(s, count, other)
     uniform = [x if isinstance(x, v.Lazy) else sequence(s, as_listing(s, x)) for x in found]
-    return v.Lazy(count, lambda t, i: pair(*(x.item(t, i) for x in uniform if isinstance(x, v.Lazy))))
+    lists = [x for x in uniform if isinstance(x, v.Lazy)]
+    live = (lambda t: _shortest(t, lists)) if any(x.live is not None for x in lists) else None
+    return v.Lazy(count, lambda t, i: pair(*(x.item(t, i) for x in lists)), live)
+
+
+def _shortest(s: State, lists: Sequence[v.Lazy]) -> v.Abstract:
+    """The length of the shortest list, at this point of the program."""
+    return reduce(lambda a, b: minimum(s, a, b), (x.length if x.live is None else x.live(s) for x in lists))
 
 
 def _check_equal(s: State, a: v.Abstract, b: v.Abstract) -> None:
@@ -344,6 +355,7 @@ def sliced(s: State, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstr
     """`value[start:stop:step]` of a list, tuple, string or lazy sequence."""
     if is_text(value) or (isinstance(value, v.Static) and isinstance(value.value, str)):
         return part(s, value, bounds)
+    value = list_heap.copied(s, value)
     found = sequence(s, value)
     start, stop, step = bounds
     if isinstance(found, v.Record) and all(isinstance(b, v.Static) for b in bounds):

@@ -20,6 +20,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.heap import Heap, is_state
 from autobatch.frontend.identity import Identities
 from autobatch.frontend.layouts import Layout
+from autobatch.frontend.list_sites import Sites
 from autobatch.frontend.scopes import shown
 from autobatch.frontend.sources import FunctionSource
 from autobatch.ir import jax_compat
@@ -90,6 +91,7 @@ class Rules:
     make_set: Callable[[State, v.Abstract], v.Abstract]
     boxed: Callable[[State, v.Abstract], Operand]
     parts: Callable[[State, v.Leaf], v.Record | None]
+    made_by: Callable[[State, v.Abstract, object], v.Abstract]
 
 
 @dataclass
@@ -121,8 +123,8 @@ class Memory:
     values were used; `numpy`: parameters of functions that are arrays of NumPy in some of the calls;
     `asks_numpy`: was an array indexed that is one of NumPy, or would be if it were given as one? `dicts`: the names of
     shared dicts, by identity; for `ordered` and `orders_batched` see `key_order.py`. `heaps`: the classes whose objects
-    have memory (`refused`: why), with room for `capacity` of them; `read` and `written`: functions and loops, by their
-    text, and the memory that they need."""
+    have memory (`refused`: why), with room for `capacity` of them, and `sites`, the expressions whose lists have some;
+    `read` and `written`: functions and loops, by their text, and the memory that they need."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
     made: dict[Any, MadeClass] = field(default_factory=dict)
@@ -140,7 +142,8 @@ class Memory:
     dicts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     ordered: set[str] = field(default_factory=set)
     orders_batched: bool = False
-    heaps: dict[type, Heap] = field(default_factory=dict)
+    heaps: dict[object, Heap] = field(default_factory=dict)
+    sites: dict[object, Heap] = field(default_factory=dict)
     refused: UnsupportedError | None = None
     capacity: int = 0
     read: set[tuple[ast.AST, str]] = field(default_factory=set)
@@ -179,6 +182,7 @@ class Context:
         self.changed = False
         self.deferred: SourceError | None = None
         self.identities = Identities()
+        self.sites = Sites(self.identities)
         self.built: set[type] = set()
         self._failure: tuple[Exception | None, Span] = (None, NOWHERE)
         self.inputs: dict[int, v.Abstract] = {}

@@ -23,6 +23,7 @@ from autobatch.frontend.access import expand
 from autobatch.frontend.joined import EMPTY, concatenate
 from autobatch.frontend.joins import as_listing, conditional, convert, stored
 from autobatch.frontend.layouts import ListingLayout, describe, layout_of
+from autobatch.frontend.list_heap import hold
 from autobatch.frontend.numbers import is_python, operand_of, present, traced
 from autobatch.frontend.sequences import length, listing_item, sequence, sliced, zipped
 from autobatch.frontend.state import State
@@ -121,9 +122,15 @@ def get_or_make(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
     assert factory is not None
     found = position(s, table, key)
     if found is None:
-        return s.call(factory, [])
+        return _made(s, factory)
     there = traced(s, operator.ge, found, v.Static(0)).operand
-    return conditional(s, there, lambda t: _value_at(t, table, found), lambda t: t.call(factory, []))
+    return conditional(s, there, lambda t: _value_at(t, table, found), lambda t: _made(t, factory))
+
+
+def _made(s: State, factory: v.Abstract) -> v.Abstract:
+    """A new value of a `defaultdict`."""
+    value = s.context.rules.made_by(s, s.call(factory, []), "defaultdict")
+    return hold(s, value)
 
 
 def first_of(s: State, items: v.Abstract, count: v.Abstract) -> v.Abstract:

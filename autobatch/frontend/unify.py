@@ -13,6 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from autobatch.frontend import values as v
+from autobatch.frontend.heap import Heap
 from autobatch.frontend.layouts import (
     AliasLayout,
     ChoiceLayout,
@@ -34,6 +35,7 @@ from autobatch.frontend.layouts import (
     leaf_type,
     static_type,
 )
+from autobatch.frontend.state import MemoryChanged
 from autobatch.frontend.statics import same_static
 from autobatch.ir.types import MADE, Array, List, Made, Ref, Type
 
@@ -157,8 +159,9 @@ def _unify(a: Layout, b: Layout) -> Layout:
             return a
         case _ if _is_table_layout(a) and _is_table_layout(b):
             return _unify_tables(a, b)
-        case (RowLayout(heap=x), RowLayout(heap=y)) if x is y:
-            return RowLayout(x, a.null or b.null)
+        case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole is y.whole or (x.is_list and y.is_list):
+            _one_memory(x.whole, y.whole)
+            return RowLayout(x.whole, a.null or b.null)
         case (RowLayout(), _) | (_, RowLayout()):
             raise Conflict(f"{describe(a)} and {describe(b)}")
         case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):
@@ -192,6 +195,13 @@ def _unify(a: Layout, b: Layout) -> Layout:
         if isinstance(one, LeafLayout) and isinstance(one.type, List) and _is_list_layout(other):
             return _unify(ListingLayout(LeafLayout(one.type.elem)), other)
     raise Conflict(f"{describe(a)} and {describe(b)}")
+
+
+def _one_memory(a: Heap, b: Heap) -> None:
+    """Lists that may stand in one place have one memory."""
+    if a is not b:
+        b.joined = a
+        raise MemoryChanged
 
 
 def _is_function(layout: Layout) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.ir.core import Function, Literal, Operand, Value
-from autobatch.ir.types import INT
+from autobatch.ir.types import INT, Array
 
 SHIFT = 40
 ROW = (1 << SHIFT) - 1
@@ -69,7 +69,8 @@ class Scope:
 
     def host_value(self, x: Operand) -> NDArray[Any]:
         if isinstance(x, Literal):
-            return np.full(self.rows, -1 if x.value is None else x.value)
+            filled = x.type.shape if isinstance(x.type, Array) else ()
+            return np.full((self.rows, *filled), -1 if x.value is None else x.value)
         if x not in self.host:
             assert self.parent is not None, f"{x} has not been computed on the host"
             self.host[x] = self.parent.host_value(x)[self.select]

@@ -94,10 +94,10 @@ def assigns_array_item(x):
 
 def changes_argument(xs):
     def g(ys):
-        ys.append(1)
+        ys[1] = 2
         return ys
 
-    return len(g([1])) + len(xs)
+    return len(g({0: 1})) + len(xs)
 
 
 def appends_to_input(xs):

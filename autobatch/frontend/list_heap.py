@@ -1,0 +1,221 @@
+"""Lists that have memory (`segments.py`), because other containers hold them and they are changed in place.
+
+    grid[i][j] = y          %row: a number, as objects in memory are (`heaps.py`)
+                            columns = dynamic_update_slice(columns, y, place(table, row, j))
+    grid[i].append(y)       the same at its length, which is one more; a new segment where it is full
+
+Such a list is a `Row` of the memory of all lists that may stand where it does, so two names of a list are two equal
+numbers. What only reads it as a whole (`sum`, a slice, `sorted`) reads a copy, a list as values are.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autobatch.frontend import heaps, segments
+from autobatch.frontend import values as v
+from autobatch.frontend.heap import Heap
+from autobatch.frontend.joins import convert
+from autobatch.frontend.layouts import Layout, layout_of, leaf_types, rebuild
+from autobatch.frontend.numbers import operand_of, traced
+from autobatch.frontend.state import MemoryChanged, State
+from autobatch.ir.capacity import NO_ROOM, out_of_room
+from autobatch.ir.types import Array
+
+NONE = v.Static(None)
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """The memory of lists: how many there are, how many elements have a place; of each list its length and room."""
+
+    count: v.Abstract
+    used: v.Abstract
+    lengths: v.Abstract
+    rooms: v.Abstract
+    table: v.Abstract
+    columns: tuple[v.Abstract, ...]
+
+
+def _memory(s: State, heap: Heap, write: bool = False) -> _Memory:
+    count, used, lengths, rooms, table, *columns = heaps.memory_of(s, heap, write)
+    return _Memory(count, used, lengths, rooms, table, tuple(columns))
+
+
+def _bind(s: State, heap: Heap, m: _Memory) -> None:
+    heaps.bind_memory(s, heap, (m.count, m.used, m.lengths, m.rooms, m.table, *m.columns))
+
+
+def _width(s: State) -> int:
+    return segments.segments(s.context.memory.capacity)
+
+
+def _element(heap: Heap) -> Layout | None:
+    """The layout of the elements; None where none is known."""
+    return heap.layout.items[0] if heap.layout is not None and heap.layout.items else None
+
+
+def is_row(value: v.Abstract) -> bool:
+    """Is it a list that has memory?"""
+    return isinstance(value, v.Row) and value.heap.is_list
+
+
+def there(s: State, row: v.Abstract) -> v.Row:
+    """The list, which is not None."""
+    assert isinstance(row, v.Row)
+    return heaps.there(s, row, "None where a list is needed")
+
+
+# ---- making
+
+
+def hold(s: State, value: v.Abstract) -> v.Abstract:
+    """Note that a container holds a value from here on; the value. Where such lists have memory, all have."""
+    held = s.context.sites.hold(value)
+    known = s.context.memory.sites
+    if held and known and (new := s.context.sites.of(held, known)):
+        heaps.give_sites(s.context.memory, new)
+        raise MemoryChanged
+    return value
+
+
+def new_list(s: State, heap: Heap) -> v.Row:
+    """A new list without elements."""
+    heaps.grow(s, heap, (), [])
+    m = _memory(s, heap, write=True)
+    capacity = s.context.memory.capacity
+    room = traced(s, operator.lt, m.count, v.Static(capacity))
+    s.check(room.operand, NO_ROOM, out_of_room(capacity, "list"))
+    _bind(s, heap, replace(m, count=traced(s, operator.add, m.count, v.Static(1))))
+    return v.Row(operand_of(s, m.count), heap)
+
+
+def lay_out(s: State, row: v.Row, length: v.Abstract) -> v.Abstract:
+    """Give a new list a length; where its elements begin, which are to be set then."""
+    m, at = _memory(s, row.heap, write=True), v.Leaf(row.operand)
+    size = traced(s, segments.room_for, length)
+    used = traced(s, operator.add, m.used, size)
+    _check_used(s, used)
+    laid_out = replace(
+        m,
+        used=used,
+        lengths=traced(s, segments.write, m.lengths, length, at),
+        rooms=traced(s, segments.write, m.rooms, size, at),
+        table=traced(s, segments.table_laid_out(_width(s)), m.table, at, m.used),
+    )
+    _bind(s, row.heap, laid_out)
+    return m.used
+
+
+def _check_used(s: State, used: v.Abstract) -> None:
+    capacity = s.context.memory.capacity
+    enough = traced(s, operator.le, used, v.Static(segments.elements(capacity)))
+    s.check(enough.operand, NO_ROOM, out_of_room(capacity, "element in lists"))
+
+
+def as_element(s: State, heap: Heap, value: v.Abstract) -> v.Abstract:
+    """A value as an element; where none like it was known, all is lowered again."""
+    hold(s, value)
+    s.context.identities.stored(value)
+    value = heaps.as_field(s, value)
+    heaps.grow(s, heap, ("item",), [layout_of(value)])
+    return value
+
+
+def put(s: State, heap: Heap, value: v.Abstract, place: v.Abstract) -> None:
+    """Set an element that has a place."""
+    value = as_element(s, heap, value)
+    layout = _element(heap)
+    assert layout is not None
+    m = _memory(s, heap, write=True)
+    parts = convert(s, value, layout)
+    columns = [traced(s, segments.write, c, v.Leaf(x), place) for c, x in zip(m.columns, parts, strict=True)]
+    _bind(s, heap, replace(m, columns=tuple(columns)))
+
+
+# ---- reading
+
+
+def length(s: State, row: v.Row) -> v.Leaf:
+    """`len(row)`"""
+    return traced(s, segments.read_weak, _memory(s, row.heap).lengths, v.Leaf(row.operand))
+
+
+def element(s: State, row: v.Row, index: v.Abstract) -> v.Abstract:
+    """The element at an index that is in range."""
+    layout = _element(row.heap)
+    if layout is None:
+        s.check(s.scalar(False), "IndexError", "list index out of range")
+        s.dead = True
+        return NONE
+    at, columns = place(s, row, index), _memory(s, row.heap).columns
+    read = [_read(s, c, at, t) for c, t in zip(columns, leaf_types(layout), strict=True)]
+    found = rebuild(layout, iter([x.operand for x in read]))
+    s.context.identities.stored(found)
+    return found
+
+
+def _read(s: State, column: v.Abstract, at: v.Abstract, type: Any) -> v.Leaf:
+    weak = isinstance(type, Array) and type.weak
+    return traced(s, segments.read_weak if weak else segments.read, column, at)
+
+
+def place(s: State, row: v.Row, index: v.Abstract) -> v.Leaf:
+    table = _memory(s, row.heap).table
+    return traced(s, segments.place(_width(s)), table, v.Leaf(row.operand), index)
+
+
+def elements(s: State, row: v.Row) -> v.Record | v.Lazy:
+    """The elements, one after the other, as they are when each is read."""
+    if _element(row.heap) is None:
+        return v.Record("list", (), ())
+    return v.Lazy(length(s, row), lambda t, i: element(t, row, i), lambda t: length(t, row))
+
+
+def copied(s: State, value: v.Abstract) -> v.Abstract:
+    """A list in memory as a list of its own, which is a value; other values as they are."""
+    if not is_row(value):
+        return value
+    return s.context.rules.materialise(s, elements(s, there(s, value)))
+
+
+# ---- changing
+
+
+def append(s: State, row: v.Row, value: v.Abstract) -> None:
+    """`row.append(value)`"""
+    as_element(s, row.heap, value)
+    m, at, count = _memory(s, row.heap, write=True), v.Leaf(row.operand), length(s, row)
+    room = traced(s, segments.read_weak, m.rooms, at)
+    full = traced(s, operator.ge, count, room)
+    more = traced(s, segments.room_grown, full, count)
+    used = traced(s, operator.add, m.used, more)
+    _check_used(s, used)
+    grown = replace(
+        m,
+        used=used,
+        lengths=traced(s, segments.write, m.lengths, traced(s, operator.add, count, v.Static(1)), at),
+        rooms=traced(s, segments.write, m.rooms, traced(s, operator.add, room, more), at),
+        table=traced(s, segments.table_grown(_width(s)), m.table, at, full, count, m.used),
+    )
+    _bind(s, row.heap, grown)
+    put(s, row.heap, value, place(s, row, count))
+
+
+def pop(s: State, row: v.Row) -> v.Abstract:
+    """`row.pop()`"""
+    count = length(s, row)
+    s.check(traced(s, operator.gt, count, v.Static(0)).operand, "IndexError", "pop from empty list")
+    last = traced(s, operator.sub, count, v.Static(1))
+    found = element(s, row, last)
+    if not s.dead:
+        shorten(s, row, last)
+    return found
+
+
+def shorten(s: State, row: v.Row, count: v.Abstract) -> None:
+    """Keep the first elements."""
+    m = _memory(s, row.heap, write=True)
+    _bind(s, row.heap, replace(m, lengths=traced(s, segments.write, m.lengths, count, v.Leaf(row.operand))))

@@ -1,0 +1,106 @@
+"""How the lists of a program that are changed through several names lie in memory, as functions of JAX for one example.
+
+    counts      2 + 2 rows: how many lists there are, how many elements have a place; of each list its length and room
+    table       of each list where its segments begin in the columns
+    columns     the elements
+
+A list grows by segments of 4, 8, 16, ... elements, so that its elements never move, an element is found by two reads,
+and at most half of what is laid out is empty. (Brodnik, Carlsson, Demaine, Munro, Sedgewick, "Resizable arrays in
+optimal time and space", 1999, section 2.) What lies behind the length of a list is whatever was there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from autobatch.ir import jax_compat
+
+FIRST = 4
+"""How many elements the first segment of a list has."""
+EACH = 8
+"""How many elements there is room for, for each list that there is room for."""
+
+
+def elements(capacity: int) -> int:
+    """How many elements all lists together have room for."""
+    return EACH * capacity
+
+
+def segments(capacity: int) -> int:
+    """How many segments a list has at most."""
+    return (elements(capacity) // FIRST + 1).bit_length()
+
+
+def _segment(index: Any) -> Any:
+    """The segment in which the element at an index stands."""
+    return 32 - FIRST.bit_length() - lax.clz(jnp.asarray(index + FIRST, jnp.int32))
+
+
+def _start(segment: Any) -> Any:
+    """The index of its first element."""
+    return FIRST * (jnp.left_shift(1, segment) - 1)
+
+
+@lru_cache(maxsize=64)
+def place(width: int) -> Callable[[Any, Any, Any], Any]:
+    """Where the element of a list stands in the columns: of the table, the list, and an index in its room."""
+
+    def found(table: Any, row: Any, index: Any) -> Any:
+        segment = _segment(index)
+        return jax_compat.weakened(read(table, row * width + segment) + index - _start(segment))
+
+    return found
+
+
+def room_grown(full: Any, length: Any) -> Any:
+    """How many more elements a list has room for, with one more segment where it is full."""
+    return jax_compat.weakened(jnp.where(full, jnp.left_shift(FIRST, _segment(length)), 0))
+
+
+def room_for(length: Any) -> Any:
+    """How many elements a new list has room for."""
+    return jax_compat.weakened(jnp.where(length > 0, _start(_segment(jnp.maximum(length - 1, 0)) + 1), 0))
+
+
+@lru_cache(maxsize=64)
+def table_grown(width: int) -> Callable[[Any, Any, Any, Any, Any], Any]:
+    """The table where the next segment of a list that is full begins behind all others: of the table, the list, is it
+    full, its length, and how many elements have a place."""
+
+    def found(table: Any, row: Any, full: Any, length: Any, used: Any) -> Any:
+        at = row * width + _segment(length)
+        return write(table, jnp.where(full, used, read(table, at)), at)
+
+    return found
+
+
+@lru_cache(maxsize=64)
+def table_laid_out(width: int) -> Callable[[Any, Any, Any], Any]:
+    """The table where the segments of a new list stand side by side."""
+
+    def found(table: Any, row: Any, used: Any) -> Any:
+        begins = jnp.asarray(used + _start(jnp.arange(width)), table.dtype)
+        return lax.dynamic_update_slice(table, begins, (row * width,))
+
+    return found
+
+
+def read(column: Any, index: Any) -> Any:
+    """An element of a column."""
+    return lax.dynamic_index_in_dim(column, index, 0, False, allow_negative_indices=False)
+
+
+def read_weak(column: Any, index: Any) -> Any:
+    """A number of Python that stands in a column."""
+    return jax_compat.weakened(read(column, index))
+
+
+def write(column: Any, x: Any, index: Any) -> Any:
+    """A column with an element set."""
+    x = jnp.broadcast_to(jnp.asarray(x, column.dtype), column.shape[1:])
+    return lax.dynamic_update_index_in_dim(column, x, index, 0, allow_negative_indices=False)

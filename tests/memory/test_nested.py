@@ -1,0 +1,61 @@
+"""Lists in lists, dicts and objects that are changed where numbers decide agree with plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+import autobatch as ab
+from autobatch import room
+from autobatch.testing import check_equivalence
+from tests.memory.nested import PROGRAMS
+
+W, X = jnp.float32(1.1), jnp.asarray([0.9, 2.2, 3.1, 0.61], jnp.float32)
+BACKENDS = ("interpret", "xla", "llvm")
+COMMON = ("groups", "shift_reduce", "aliases", "sparse", "tracks")
+
+
+def check(f: Callable[..., Any], backend: str, grads: bool) -> None:
+    with ab.options(max_iterations=3_000):
+        check_equivalence(f, X, (W,), grads=grads, backends=(backend,), jit=False, tolerance=2e-5)
+
+
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if p.__name__ in COMMON], ids=lambda p: p.__name__)
+def test_values(program: Callable[..., Any]) -> None:
+    check(ab.batched(program, in_axes=(None, 0)), "interpret", False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_gradients(program: Callable[..., Any], backend: str) -> None:
+    check(ab.batched(program, in_axes=(None, 0)), backend, True)
+
+
+# ---- room
+
+
+def piled(w: Any, x: Any) -> Any:
+    """The `k`-th list has `k % 5` elements."""
+    rows: list[list[Any]] = []
+    while x < 3.0:
+        x = x + 0.02
+        rows.append([])
+        for _ in range(len(rows) % 5):
+            rows[-1].append(x * w)
+    return sum(len(row) for row in rows) + sum(rows[-1])
+
+
+def test_room_grows() -> None:
+    f = ab.batched(piled, in_axes=(None, 0), backend="llvm")  # type: ignore[call-overload]
+    assert [float(y) for y in f(W, X[:2])] == pytest.approx([float(y) for y in f.loop(W, X[:2])], rel=1e-5)
+    assert f.room.capacity >= 105
+
+
+def test_the_end_of_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "LARGEST", 64)
+    with pytest.raises(ab.ExampleError, match=r"more objects of list are made than list_capacity=32"):
+        ab.batched(piled, in_axes=(None, 0), backend="interpret")(W, X[:2])
