@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from autobatch.computed import ArrayResult, RaggedResult, StructureResult
+from autobatch.computed import ArrayResult, InMemory, RaggedResult, StructureResult
 from autobatch.data import Component
 from autobatch.errors import BatchError
 from autobatch.ir import blocks, core, system, template
@@ -60,7 +60,8 @@ class Arguments:
 @dataclass(frozen=True)
 class Description:
     """A program and what it works on. `kept`: shared leaves that are no arguments, behind those that are. `results`:
-    what it computes, each array by its number. `tags`: its constant strings. `count`: results of the function."""
+    what it computes, each array by its number. `tags`: its constant strings. `count`: results of the function, of which
+    `lists` are in memory, as that of the `heaps`."""
 
     name: str
     arguments: Arguments
@@ -81,6 +82,8 @@ class Description:
     orders: Mapping[str, Any]
     out_axes: Any
     x64: bool
+    lists: tuple[InMemory, ...] = ()
+    heaps: tuple[template.HeapTemplate, ...] = ()
 
 
 def _classes() -> Names:
@@ -91,7 +94,7 @@ def _classes() -> Names:
         found |= own
     others = (
         *(Arguments, Description, Component, Op, Span, blocks.Site, system.Space, system.Link),
-        *(ArrayResult, RaggedResult, StructureResult),
+        *(ArrayResult, InMemory, RaggedResult, StructureResult),
         *(jax.lax.GatherDimensionNumbers, jax.lax.ScatterDimensionNumbers, jax.lax.GatherScatterMode),
         *(jax.lax.ConvDimensionNumbers, jax.lax.Precision, jax.lax.RoundingMethod),
     )
@@ -171,6 +174,7 @@ def _looks(description: Description) -> dict[str, tuple[str, list[str]]]:
             case template.Rows(element=inner) | template.Maybe(value=inner):
                 results(inner)
 
-    for held in (description.result, *(m.fields for m in description.made)):
+    fields = (*(m.fields for m in description.made), *(h.fields for h in description.heaps))
+    for held in (description.result, *fields):
         results(held)
     return found

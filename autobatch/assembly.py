@@ -10,7 +10,7 @@ A list in an object is a list store; its elements are rows of their own, with th
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, assert_never
 
@@ -18,10 +18,10 @@ import jax.numpy as jnp
 
 from autobatch import transfer
 from autobatch.batch import Batch
-from autobatch.computed import ArrayResult, RaggedResult, StructureResult
+from autobatch.computed import ArrayResult, Cut, RaggedResult, StructureResult, array_of
 from autobatch.groups import LIVE, Form, Leaves
 from autobatch.ir.jax_compat import type_of
-from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
+from autobatch.ir.template import Container, Fixed, Maybe, Output, Pointer, Rows, Template
 from autobatch.ir.types import STR, List, Ref, Tag, Type
 from autobatch.made_store import MadeStore, is_made
 from autobatch.outcome import Cell, Level, Outcome, Result, class_kind
@@ -43,13 +43,18 @@ class Assembler:
     enums: dict[str, type] = field(default_factory=dict)
     reads_input: bool = False
     made: MadeStore | None = None
+    heaps: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    points: bool = False
     objects_of: dict[tuple[int, int], tuple[Container, Level, Cell]] = field(default_factory=dict)
 
     def batch(self, template: Template) -> Batch:
         """A Batch of one object an entry."""
         count = self.outcome.count
+        if self.outcome.heaps:
+            self.memory  # noqa: B018  its stores have their names first
         root = self.cell(template, Level(self.outcome, jnp.arange(count + 1, dtype=jnp.int32)))
         leaves: dict[str, Any] = {}
+        self.add_memory()
         adopted = self.made.assemble() if self.made is not None else None
         stores, lists = tuple(self.stores), tuple(self.lists)
         if self.reads_input:
@@ -84,6 +89,8 @@ class Assembler:
                 held = level.outcome.results[length]
                 assert isinstance(held, RaggedResult)
                 return self.list_store(level, held.offsets, self.cell(element, level.inside(held)))
+            case Pointer(index=index, of=of):
+                return self.pointer(array_of(level.outcome.results[index]), of, level)
             case Container(kind="list"):
                 return self.written_out(template, level)
             case Container():
@@ -153,16 +160,74 @@ class Assembler:
     def name(self, wanted: str) -> str:
         taken = {s.name for s in (*self.outcome.schema.stores, *self.stores)}
         taken |= {s.name for s in (*self.outcome.schema.lists, *self.lists)}
+        if isinstance(held := self.outcome.common.get("memory"), Assembler):
+            taken |= {s.name for s in held.stores} | {s.name for s in held.lists}
         number, made = 1, wanted
         while made in taken:
             number += 1
             made = f"{wanted}_{number}"
         return made
 
+    def pointer(self, rows: Any, of: str, level: Level) -> Cell:
+        """Objects of the memory of a class."""
+        self.points = True
+        name, starts = self.memory.heap(of)
+        example = level.outcome.examples_of(jnp.arange(level.count, dtype=jnp.int32))
+        first = jnp.asarray(starts)[example]
+        known = (rows >= 0) & (rows < jnp.asarray(starts)[example + 1] - first)
+        return Cell(Ref(name), jnp.where(known, first + rows, -1).astype(jnp.int32), nullable=True)
+
+    @property
+    def memory(self) -> Assembler:
+        """The stores of the memory of classes, which all results of a call have in common: so an object that two of
+        them lead to is one object."""
+        if isinstance(held := self.outcome.common.get("memory"), Assembler):
+            return held
+        made = self.outcome.common["memory"] = Assembler(self.outcome)
+        for heap in self.outcome.heaps:
+            made.heap(heap.name)
+        return made
+
+    def add_memory(self) -> None:
+        """Add the stores of memory, where this result leads to some."""
+        if self.outcome.heaps and self.points:
+            memory = self.memory
+            self.stores, self.lists = [*memory.stores, *self.stores], [*memory.lists, *self.lists]
+            self.columns = memory.columns | self.columns
+            self.words, self.enums = memory.words | self.words, memory.enums | self.enums
+            self.reads_input |= memory.reads_input
+
+    def heap(self, of: str) -> tuple[str, Any]:
+        """The store of the memory of a class, and where the objects of each example begin."""
+        if of not in self.heaps:
+            whole = self.outcome.whole
+            found = next(h for h in self.outcome.heaps if h.name == of)
+            columns = [array_of(whole[k]) for k in found.columns]
+            rows = Cut(array_of(whole[found.count]), columns[0].shape[1] if columns else 0)
+            name = self.name(of)
+            self.heaps[of] = name, rows.offsets  # objects lead to others of their class
+            inside = replace(
+                self.outcome,
+                count=int(rows.example.shape[0]),
+                results=[ArrayResult(rows.of(c)) for c in columns],
+                live=rows.offsets[-1],
+                owners=jnp.asarray(rows.example, jnp.int32),
+            )
+            self.filled(name, found.fields, Level(inside, rows.offsets))
+        return self.heaps[of]
+
     def record(self, template: Container, level: Level) -> Cell:
         """An object of every row, in a store of its own."""
         kind = class_kind(template)
-        name = self.name(template.cls.__name__ if template.cls is not None else f"{kind}{len(template.keys)}")
+        return self.filled(
+            self.name(template.cls.__name__ if template.cls is not None else f"{kind}{len(template.keys)}"),
+            template,
+            level,
+        )
+
+    def filled(self, name: str, template: Container, level: Level) -> Cell:
+        """The same, in a store of a name that is free."""
+        kind = class_kind(template)
         position = len(self.stores)
         self.stores.append(Store(name, (), ()))  # reserves the name while the children are built
         fields = []
@@ -173,7 +238,7 @@ class Assembler:
                 self.columns[f"{column}?"] = cell.missing
             optional, unknown = cell.missing is not None, cell.type == UNKNOWN
             fields.append(Field(str(key), cell.type, column, (0,), optional, unknown, cell.has_none))
-        made = Class(name, kind, template.cls, template.keys if kind == "dict" else ())
+        made = Class(name, kind, template.cls, template.keys if kind == "dict" else (), template.given)
         self.stores[position] = Store(name, (made,), tuple(fields))
         self.columns[f"{name}.#tag"] = jnp.zeros(level.count, jnp.int32)
         self.columns[transfer.STARTS + name] = level.starts

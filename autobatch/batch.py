@@ -25,6 +25,7 @@ from autobatch.groups import LIVE, TOKEN, Form, Group, Leaves, with_rows
 from autobatch.packing import with_declared
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.columns import Columns, columns_of
+from autobatch.runtime.common import Common, Token, tokens_of
 from autobatch.runtime.pack import pack as pack_columns
 from autobatch.runtime.plan import Share
 from autobatch.runtime.schema import Schema
@@ -154,6 +155,20 @@ class Batch:
             return _objects(self._fetched())[: len(self)]  # what several entries refer to is one object
         return _objects(self.columns())
 
+    def to_list_with(self, common: Common, tokens: Mapping[str, Token]) -> list[Any]:
+        """The same; objects that other batches have made of the same columns are those. `tokens`: of the stores of the
+        batch; none where it is not known which columns are the same."""
+        if not tokens:
+            return self.to_list()
+        return list(unpack(self._fetched(), common=common, tokens=tokens)[: len(self)])
+
+    def tokens(self) -> Mapping[str, Token]:
+        """What tells the stores of its objects from those of other batches."""
+        if self._leaves is None or self._form is None or self._form.width > 1 or self.is_traced:
+            return {}
+        places = {n: _place(x) for n, x in self._leaves.columns.items() if "." in n}
+        return tokens_of(self._form.schema, places)
+
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, jax.core.Tracer):
             raise BatchError("a batch is cut on the host: its index must not be a traced value; cut before jax.jit")
@@ -264,6 +279,11 @@ def _objects(columns: Columns) -> list[Any]:
     """Examples as objects; arguments that were packed together as tuples."""
     made = list(unpack(columns))
     return [tuple(x) for x in made] if width_of(columns.schema) > 1 else made
+
+
+def _place(column: Any) -> int:
+    """Where a column lies in memory."""
+    return int(np.asarray(column).__array_interface__["data"][0])
 
 
 def _share(share: str) -> Share:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
-from autobatch.ir.types import Type
+from autobatch.ir.types import Array, Type
 
 
 @dataclass(frozen=True)
@@ -48,3 +50,91 @@ def masked_elements(values: Any, tables: Mapping[str, Any], k: int, depth: int) 
     live = jnp.arange(values.shape[0]) < offsets(tables, k, depth - 1)[-1]
     mask = live.reshape(live.shape + (1,) * (values.ndim - 1))
     return ArrayResult(jnp.where(mask, values, jnp.zeros_like(values)))
+
+
+# ---- lists in memory
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Result `at` is how long lists are, and the `depth` ones behind it are their buffers, the last of them with the
+    elements, which are of the type `elem`."""
+
+    at: int
+    depth: int
+    elem: Type
+
+
+def with_lists(results: Sequence[Result], lists: Sequence[InMemory]) -> Sequence[Result]:
+    """The results with lists that the program has left in memory as such."""
+    if not lists:
+        return results
+    made = list(results)
+    for held in lists:
+        lengths, *buffers = (array_of(r) for r in results[held.at : held.at + held.depth + 1])
+        made[held.at] = _in_memory(lengths, buffers, held.elem)
+    return made
+
+
+def with_none(results: Sequence[Result], lengths: Collection[int], failed: Any) -> Sequence[Result]:
+    """The results where lists and memory are empty in examples that have failed. `lengths`: the results that say how
+    long they are."""
+
+    def emptied(x: Any) -> ArrayResult:
+        return ArrayResult(jnp.where(failed, jnp.zeros_like(x), x))
+
+    return [emptied(array_of(r)) if k in lengths else r for k, r in enumerate(results)]
+
+
+def array_of(result: Result) -> Any:
+    """The array that a result is."""
+    assert isinstance(result, ArrayResult)
+    return result.values
+
+
+def _in_memory(lengths: Any, buffers: Sequence[Any], elem: Type) -> RaggedResult:
+    """Lists of these lengths. `buffers`: of lists of lists the lengths of the inner ones come first."""
+    rows = Cut(lengths, buffers[0].shape[1])
+    first, *others = map(rows.of, buffers)
+    if others:
+        return RaggedResult(_in_memory(first, others, elem), rows.offsets)
+    return RaggedResult(ArrayResult(first) if isinstance(elem, Array) else StructureResult(first, elem), rows.offsets)
+
+
+class Cut:
+    """What is in buffers up to the length of each, one behind another. Where JAX traces the lengths there are as many
+    rows as there is room for, and those behind the last one are zero.
+
+    lengths 2, 0, 1    buffers [a b .] [. . .] [c . .]    ->    a b c    offsets 0 2 2 3
+    """
+
+    def __init__(self, lengths: Any, room: int) -> None:
+        self.is_known = not isinstance(lengths, jax.core.Tracer)
+        if self.is_known:
+            held = np.clip(np.asarray(lengths), 0, room)  # an example that fails may say anything
+            self.example: Any
+            self.place: Any
+            self.example, self.place = np.nonzero(np.arange(room) < held[:, None])
+            self.offsets: Any = jnp.asarray(np.concatenate([[0], np.cumsum(held)]).astype(np.int32))
+            return
+        whole = jnp.cumsum(jnp.clip(lengths, 0, room), dtype=jnp.int32)
+        self.offsets = jnp.concatenate([jnp.zeros(1, jnp.int32), whole])
+        rows = jnp.arange(lengths.shape[0] * room, dtype=jnp.int32)
+        self.live = rows < self.offsets[-1]
+        found = jnp.searchsorted(self.offsets, rows, side="right").astype(jnp.int32) - 1
+        self.example = jnp.where(self.live, found, 0)
+        self.place = jnp.where(self.live, rows - self.offsets[self.example], 0)
+
+    def of(self, buffer: Any) -> Any:
+        """The rows of one of the buffers."""
+        if self.is_known and not isinstance(buffer, jax.core.Tracer) and not _is_key(buffer):
+            return jnp.asarray(np.asarray(buffer)[self.example, self.place])
+        found = buffer[self.example, self.place]
+        if self.is_known or _is_key(buffer):
+            return found
+        live = self.live.reshape(self.live.shape + (1,) * (found.ndim - 1))
+        return jnp.where(live, found, jnp.zeros_like(found))
+
+
+def _is_key(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,8 +26,9 @@ from autobatch.errors import BatchError
 from autobatch.gradients import float_columns
 from autobatch.grouped import GroupedBatch
 from autobatch.groups import Leaves, with_rows
-from autobatch.ir.types import FLOAT, Array
+from autobatch.ir.types import FLOAT, Array, List, Ref
 from autobatch.runtime.columns import ROOT
+from autobatch.runtime.common import Common
 from autobatch.runtime.ragged import Ragged
 from autobatch.runtime.schema import Schema
 
@@ -56,6 +58,7 @@ def fit_examples(result: Any, given: Sequence[Any], size: int, what: str, missin
 class _Fit:
     def __init__(self, missing: bool) -> None:
         self.missing = missing
+        self.common, self.seen = Common(), Seen()  # an object that stands in several parts of a result counts once
 
     # ---- the structure of the whole result
 
@@ -157,8 +160,8 @@ class _Fit:
         columns = dict(sorted(float_columns(result).items()))
         found = {n: np.zeros(c.shape, c.dtype) for n, c in columns.items()}
         bases = dict(zip(columns, np.cumsum([0, *(c.shape[0] for c in columns.values())]).tolist(), strict=False))
-        walk = _Walk([(base, found[n]) for n, base in bases.items()], self.missing)
-        for k, (numbers, x) in enumerate(zip(_numbered(result, columns, bases), given, strict=False)):
+        walk = _Walk([(base, found[n]) for n, base in bases.items()], self.missing, self.seen)
+        for k, (numbers, x) in enumerate(zip(_numbered(result, columns, bases, self.common), given, strict=False)):
             if x is not None or not self.missing:
                 walk.run(numbers, x, f"{place}[{k}]")
         written = {n: np.array([r + bases[n] in walk.written for r in range(c.shape[0])]) for n, c in columns.items()}
@@ -175,7 +178,7 @@ def same_rows(a: Batch, b: Batch) -> bool:
             x, y = np.asarray(own[name]), np.asarray(other[name])
             if not np.array_equal(x, y):
                 return False
-    return len(a) == len(b)
+    return a.parts()[1].count == b.parts()[1].count
 
 
 def tangents_of_objects(batch: Batch, given: Sequence[Any], what: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -250,10 +253,11 @@ def _pairs(numbered: Any, given: Any, place: str) -> Iterator[tuple[Any, Any, An
 # ---- objects
 
 
-def _numbered(batch: Batch, columns: Mapping[str, Any], bases: Mapping[str, int]) -> list[Any]:
+def _numbered(batch: Batch, columns: Mapping[str, Any], bases: Mapping[str, int], common: Common) -> list[Any]:
     """The examples of a batch with the number of its row in the place of every float, counted over all columns."""
     leaves, form = batch.parts()
-    rows = {n: np.arange(c.shape[0], dtype=np.float64) + bases[n] for n, c in columns.items()}
+    kept = _of_keys(form.schema)
+    rows = {n: np.arange(c.shape[0], dtype=np.float64) + bases[n] for n, c in columns.items() if n not in kept}
 
     def kind(name: str, type: Any) -> Any:
         return FLOAT if name in rows and isinstance(type, Array) else type
@@ -265,18 +269,47 @@ def _numbered(batch: Batch, columns: Mapping[str, Any], bases: Mapping[str, int]
     lists = tuple(replace(s, elem=kind(f"{s.name}.#values", s.elem)) for s in schema.lists)
     numbered = replace(schema, root=kind(ROOT, schema.root), stores=stores, lists=lists)
     held = Leaves({**leaves.columns, **rows})
-    return Batch.from_leaves(held, replace(form, schema=numbered, plans=(), planners=(), like=None)).to_list()
+    made = Batch.from_leaves(held, replace(form, schema=numbered, plans=(), planners=(), like=None))
+    return made.to_list_with(common, batch.tokens())
+
+
+def _of_keys(schema: Schema) -> set[str]:
+    """The columns of what dicts and sets have as keys, by which their values are found."""
+    stores = {s.name: s for s in schema.stores}
+    lists = {s.name: s for s in schema.lists}
+    found: set[str] = set()
+    todo = [s.fields[0].type for s in schema.stores if any(c.kind == "table" and c.cls is not deque for c in s.classes)]
+    while todo:
+        match todo.pop():
+            case Ref(store=name):
+                found |= {f.column for f in stores[name].fields}
+                todo += [f.type for f in stores[name].fields]
+            case List(store=str(name)):
+                found.add(f"{name}.#values")
+                todo.append(lists[name].elem)
+            case _:
+                pass
+    return found
+
+
+class Seen:
+    """Pairs of objects, each of which is added once."""
+
+    def __init__(self) -> None:
+        self._pairs: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+    def add(self, a: Any, b: Any) -> bool:
+        """Add a pair. Is it new?"""
+        return self._pairs.setdefault((id(a), id(b)), pair := (a, b)) is pair
 
 
 class _Walk:
     """Puts the floats of objects into columns, found by the numbers in objects of the same structure. Cotangents of one
     place add up; of tangents of one place (`missing`: None is none) the first counts."""
 
-    def __init__(self, columns: Sequence[tuple[int, np.ndarray[Any, Any]]], missing: bool) -> None:
-        self.columns, self.missing = columns, missing
-        self.seen: set[tuple[int, int]] = set()
+    def __init__(self, columns: Sequence[tuple[int, np.ndarray[Any, Any]]], missing: bool, seen: Seen) -> None:
+        self.columns, self.missing, self.seen = columns, missing, seen
         self.written: set[int] = set()
-        self.alive: list[Any] = []
 
     def run(self, numbers: Any, given: Any, place: str) -> None:
         todo = [(numbers, given, place)]
@@ -288,9 +321,7 @@ class _Walk:
                 if not hasattr(x, "__len__") or len(x) != len(number):
                     raise Misfit(f"{where}: {describe(x)} was given for an array of {len(number)} rows")
                 todo += [(float(n), x[k], f"{where}[{k}]") for k, n in enumerate(number.tolist())]
-            elif (children := _children(number)) and (id(number), id(x)) not in self.seen:
-                self.seen.add((id(number), id(x)))
-                self.alive += (number, x)
+            elif (children := _children(number)) and self.seen.add(number, x):
                 if x is None and self.missing:
                     continue
                 todo += [(child, _child(x, key), f"{where}{name}") for name, key, child in children]
@@ -316,7 +347,7 @@ def _children(value: Any) -> list[tuple[str, Any, Any]]:
         return [(f"[{k!r}]", ("item", k), v) for k, v in value.items()]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return [(f".{k}", ("attribute", k), getattr(value, k)) for k in value._fields]
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, deque)):
         return [(f"[{k}]", ("item", k), v) for k, v in enumerate(value)]
     names = list(getattr(value, "__dict__", ()))
     for cls in type(value).__mro__:

@@ -52,7 +52,7 @@ class _Planning(pipeline.Program):
         entry = Function("entry", Region((), d.tags, results))
         self.lowered = Lowered(Module((entry,)), d.result, (), (), made=d.made)
         asks = d.arguments.asks_numpy
-        self.facts = Facts(d.result, (), tuple(r.type for r in results), d.sites, asks)
+        self.facts = Facts(d.result, (), tuple(r.type for r in results), d.sites, asks, lists=d.lists, heaps=d.heaps)
         self.options, self.masks, self.sites, self.native = current(), d.masks, d.sites, None
         self._schema, self._held, self._signature, self._name = d.schema, d.spec, d.signature, d.name
         self.__dict__["_request"] = d.request  # what a cached property would make of the schedule

@@ -104,15 +104,17 @@ def _description(prepared: Prepared, bound: Bound, calling: Calling, results: tu
         prepared.ready.signature,  # type: ignore[arg-type]
         program.numbers,
         results,
-        compiled.lowered.result,
+        compiled.facts.result,
         compiled.lowered.made,
         tags,
-        len(module.functions[0].region.results),
+        len(compiled.facts.kinds),
         compiled.sites,
         program.masks,
         program.orders,
         prepared.out_axes,
         program.key.x64,
+        compiled.facts.lists,
+        compiled.facts.heaps,
     )
 
 

@@ -27,7 +27,7 @@ from autobatch.gradients import Structure, derivative_of, derivatives_like, floa
 from autobatch.group_results import Together
 from autobatch.grouped import GroupedBatch
 from autobatch.groups import data_tables, with_rows
-from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
+from autobatch.ir.template import Container, Fixed, Maybe, Output, Pointer, Rows, Template
 from autobatch.ir.types import Array
 from autobatch.prepared import Prepared
 from autobatch.results import returned
@@ -397,8 +397,8 @@ def scalar(template: Template, function: str, has_aux: bool, what: str) -> int |
             words = repr(value)
         case Maybe():
             words = "None on some path"
-        case Rows():
-            words = "a list"
+        case Rows() | Pointer():
+            words = "a list" if isinstance(template, Rows) else "an object"
     raise BatchError(
         f"{what}: {function} returns {words} for one example, and the derivative is that of a number, a float32[]; "
         f"return one, or take ab.vjp({function}, ...), which has a cotangent for every float of the result"

@@ -15,6 +15,7 @@ from autobatch.batch import Batch
 from autobatch.blueprints import Objects
 from autobatch.errors import BatchError
 from autobatch.grouped import pack
+from autobatch.runtime.common import Common
 from autobatch.runtime.ragged import Ragged
 
 PACKED = (Batch, Ragged, Objects)
@@ -31,13 +32,13 @@ def unbatch(result: Any) -> list[Any]:
     """
     if not jax.tree.leaves(result, is_leaf=lambda x: isinstance(x, PACKED)):
         raise BatchError("nothing in this result is batched, so its number of examples is unknown")
-    return _entries(result, None)
+    return _entries(result, None, Common())
 
 
-def _entries(result: Any, count: int | None) -> list[Any]:
+def _entries(result: Any, count: int | None, common: Common) -> list[Any]:
     """The entries of all parts of a result side by side: the first `count` of them."""
     leaves, tree = jax.tree.flatten(result, is_leaf=lambda x: isinstance(x, PACKED))
-    columns = [_rows(leaf)[:count] for leaf in leaves]
+    columns = [_rows(leaf, common)[:count] for leaf in leaves]
     if len({len(c) for c in columns}) > 1:
         raise BatchError(f"the parts of this result have different numbers of examples: {[len(c) for c in columns]}")
     entries = [jax.tree.unflatten(tree, row) for row in zip(*columns, strict=True)]
@@ -63,13 +64,15 @@ def _in_order(entry: Any, result: Any) -> Any:
     return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
 
 
-def _rows(leaf: Any) -> list[Any]:
-    if isinstance(leaf, (Batch, Objects)):
+def _rows(leaf: Any, common: Common) -> list[Any]:
+    if isinstance(leaf, Batch):
+        return leaf.to_list_with(common, leaf.tokens())
+    if isinstance(leaf, Objects):
         return leaf.to_list()
     if isinstance(leaf, Ragged):
         bounds = np.asarray(leaf.offsets).tolist()
         packed = jax.tree.leaves(leaf.values, is_leaf=lambda x: isinstance(x, PACKED))
-        rows = _entries(leaf.values, bounds[-1]) if packed else [leaf.values] * bounds[-1]
+        rows = _entries(leaf.values, bounds[-1], common) if packed else [leaf.values] * bounds[-1]
         return [rows[a:b] for a, b in pairwise(bounds)]
     if isinstance(leaf, jax.core.Tracer):
         raise BatchError("ab.unbatch needs known values; call it outside jax.jit")

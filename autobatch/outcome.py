@@ -6,18 +6,18 @@ Rows are those of the examples, of the elements of the lists of a result, or of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, assert_never
 
 import jax.numpy as jnp
 
 from autobatch.computed import ArrayResult, RaggedResult, StructureResult
-from autobatch.ir.template import Container, MadeTemplate
+from autobatch.ir.template import Container, HeapTemplate, MadeTemplate
 from autobatch.ir.types import Type
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 
-ClassKind = Literal["object", "namedtuple", "tuple", "list", "dict"]
+ClassKind = Literal["object", "namedtuple", "tuple", "list", "dict", "table"]
 Result = ArrayResult | RaggedResult | StructureResult
 
 
@@ -49,7 +49,9 @@ class Outcome:
     results that are nodes of the input. `reached(k)`: where a batched argument reaches result k.
 
     `results` have one row for each of `count` entries: the examples, or the elements of all lists of a result; then
-    `live` of them are elements, and the others capacity."""
+    `live` of them are elements, and the others capacity. `heaps`: the memory of objects, whose columns are among
+    `whole`, the results with a row for each example; `owners`: the example that each entry belongs to, where these are
+    not the examples themselves; `common`: what has been made for some part of the result and serves others."""
 
     function: str
     count: int
@@ -61,11 +63,24 @@ class Outcome:
     reached: Callable[[int], Span | None]
     live: Any = None
     made: MadeRows | None = None
+    heaps: tuple[HeapTemplate, ...] = ()
+    whole: Sequence[Result] = ()
+    owners: Any = None
+    common: dict[str, Any] = field(default_factory=dict)
 
     def inside(self, held: RaggedResult) -> Outcome:
         """The same, one row for each element of the lists of a result."""
         inner = [r.values if isinstance(r, RaggedResult) else r for r in self.results]
-        return replace(self, count=capacity(held.values), results=inner, live=held.offsets[-1])
+        count = capacity(held.values)
+        owners = None
+        if self.heaps:
+            rows = jnp.searchsorted(held.offsets, jnp.arange(count, dtype=jnp.int32), side="right") - 1
+            owners = self.examples_of(jnp.clip(rows, 0, max(self.count - 1, 0)))
+        return replace(self, count=count, results=inner, live=held.offsets[-1], owners=owners)
+
+    def examples_of(self, entries: Any) -> Any:
+        """The examples that entries belong to."""
+        return entries if self.owners is None else self.owners[entries]
 
     @property
     def firsts(self) -> Any:
@@ -121,7 +136,7 @@ class Level:
 def class_kind(template: Container) -> ClassKind:
     """What sort of record a container is."""
     match template.kind:
-        case "tuple" | "dict" | "namedtuple":
+        case "tuple" | "dict" | "namedtuple" | "table":
             return template.kind
         case "mixture" | "list":
             return "list"

@@ -63,7 +63,7 @@ from autobatch.runtime.size_classes import SizeClasses, Usual
 from autobatch.runtime.spec import Number, PlanSpec
 from autobatch.runtime.tables import Signature, TableRequest
 from autobatch.source import Span
-from autobatch.stored import Facts, Store, is_plain, store_of
+from autobatch.stored import Facts, Store, facts_of, is_plain, store_of
 from autobatch.vectorize.divisors import check_divisors
 from autobatch.vectorize.frames import build_system
 from autobatch.vectorize.made_lists import without_made_lists
@@ -97,9 +97,7 @@ class Passed(NamedTuple):
     @property
     def facts(self) -> Facts:
         """What calls need of it."""
-        of = self.lowered
-        kinds = tuple(r.type for r in of.module.functions[0].region.results)
-        return Facts(of.result, of.free, kinds, self.whole.sites, of.asks_numpy, of.ordered, of.orders_batched)
+        return facts_of(self.lowered, self.whole.module.functions[0].region.results, self.whole.sites)
 
 
 class Program:
@@ -355,7 +353,7 @@ class Program:
     @property
     def _status(self) -> int:
         """Which output of the system says what examples have failed with on the device: that behind the results."""
-        before = self.spec.outputs[: len(self.lowered.module.functions[0].region.results)]
+        before = self.spec.outputs[: len(self.facts.kinds)]
         return sum(table.kind != "structure" for table in before)
 
     def as_text(self, stage: str) -> str:

@@ -91,16 +91,18 @@ class Prepared:
                 ask_for_room(failures)
             if not program.masks:
                 raise ExampleError(failures)
-        computed = native.results(program, arrays, failed if wrong else None)
+        returned = program.returned(native.results(program, arrays, failed if wrong else None))
         outcome = Outcome(
             self.function,
             examples.count,
-            program.returned(computed),
+            returned,
             examples.schema,
             examples.host_or_leaves,
             (*examples.enums, *program.enums),
             native.words(program, examples),
             program.reached,
+            heaps=program.compiled.facts.heaps,
+            whole=returned,
         )
         of_jax = self.chosen is not None
         result = native.as_given(results.build(program.result, outcome, self.out_axes), operands, of_jax)
@@ -173,23 +175,26 @@ class Prepared:
     ) -> Any:
         """The result of the call. `columns` are those of the examples, for results that are nodes of the input."""
         program, examples = self.program, self.examples
+        failed, failures = self.failed if program.masks else None, self.ready.failures
+        if program.compiled.sites:
+            failed, failures = self.failed_on_device(computed)
+        returned = program.returned(computed, failed)
         outcome = Outcome(
             self.function,
             examples.count,
-            program.returned(computed),
+            returned,
             examples.schema,
             columns or examples.host_or_leaves,
             (*examples.enums, *program.enums),
             self.ready.words,
             program.reached,
             made=program.objects(computed),
+            heaps=program.compiled.facts.heaps,
+            whole=returned,
         )
         outcome = results.poisoned(outcome, stale) if stale is not None else outcome
-        failed, failures = self.failed if program.masks else None, self.ready.failures
-        if program.compiled.sites:
-            failed, failures = self.failed_on_device(computed)
-            if not program.masks:
-                outcome = results.without_numbers(outcome, failed)
+        if program.compiled.sites and not program.masks:
+            outcome = results.without_numbers(outcome, failed)
         if program.masks:
             outcome = results.without_failed(outcome, failed, program.result)
         result = results.build(program.result, outcome, self.out_axes if out_axes is ... else out_axes)

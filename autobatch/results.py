@@ -24,7 +24,7 @@ from autobatch.blueprints import Objects, Printed, show
 from autobatch.computed import ArrayResult, RaggedResult, StructureResult
 from autobatch.errors import DESCRIBED, BatchError, Failure
 from autobatch.frontend.statics import make_object
-from autobatch.ir.template import Container, Fixed, Maybe, Output, Rows, Template
+from autobatch.ir.template import Container, Fixed, Maybe, Output, Pointer, Rows, Template
 from autobatch.ir.types import Tag
 from autobatch.outcome import Outcome, Result
 from autobatch.runtime.ragged import Ragged
@@ -162,7 +162,7 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
             return Ragged(build(element, outcome.inside(held)), held.offsets)
         case Fixed(value=value):
             return _fixed(value, outcome, out_axes)
-        case Output() | Container() | Maybe():
+        case Output() | Container() | Maybe() | Pointer():
             _no_axis(out_axes, outcome.function, "structure")
             return Assembler(outcome).batch(template)
         case _:

@@ -22,7 +22,7 @@ import numpy as np
 from autobatch import pipeline, transfer
 from autobatch.arguments import Order
 from autobatch.cache import Bounded, Key, logger
-from autobatch.computed import ArrayResult, RaggedResult, StructureResult
+from autobatch.computed import ArrayResult, RaggedResult, StructureResult, with_lists, with_none
 from autobatch.data import FAILED, Component, Examples, array_columns, raw, zeros
 from autobatch.differentials import Differentials, mode_of, refusing_forward
 from autobatch.frontend.reread import read
@@ -102,7 +102,8 @@ class Program:
         self.kinds = compiled.facts.kinds
         """The types of the results of the function."""
         outputs = self.kinds if compiled.native is not None else [t.value.type for t in compiled.spec.outputs]
-        self.returned_words = tuple(sorted({v for kind in outputs for v in _vocabularies(kind)}))
+        held = [x.elem for x in compiled.facts.lists]
+        self.returned_words = tuple(sorted({v for kind in (*outputs, *held) for v in _vocabularies(kind)}))
         """The vocabularies of its results."""
         self._array_tables: Bounded[int, Ready] = Bounded(32)
         self._jit: Any = jax.jit(
@@ -155,9 +156,12 @@ class Program:
         """The template of the result."""
         return self.compiled.facts.result
 
-    def returned(self, results: Sequence[Any]) -> Sequence[Any]:
-        """The results of the function among what the program has computed."""
-        return results[: len(self.kinds)]
+    def returned(self, results: Sequence[Any], failed: Any = None) -> Sequence[Any]:
+        """The results of the function among what the program has computed. `failed`: examples whose lists are empty."""
+        facts, found = self.compiled.facts, results[: len(self.kinds)]
+        if failed is not None and facts.lengths:
+            found = with_none(found, facts.lengths, failed)
+        return with_lists(found, facts.lists)
 
     def status(self, results: Sequence[Any]) -> Any:
         """int32[B] among what the program has computed: 0, or what each example has failed with on the device."""

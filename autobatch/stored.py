@@ -25,18 +25,22 @@ from typing import Any
 import numpy as np
 
 from autobatch.backends.llvm import files
-from autobatch.backends.llvm.lanes.program import Operand, Program, Result, Signature
+from autobatch.backends.llvm.lanes.program import Operand as Given
+from autobatch.backends.llvm.lanes.program import Program, Result, Signature
 from autobatch.backends.llvm.machine_code import UnavailableError, host
 from autobatch.backends.llvm.whole.code import Made
+from autobatch.computed import InMemory
 from autobatch.fingerprints import Unknown, environment, fingerprint, function_of, names_of, type_words
+from autobatch.frontend.lower import Lowered
 from autobatch.frontend.reread import read
 from autobatch.frontend.state import FreeVariable
 from autobatch.frontend.statics import MISSING
 from autobatch.ir.blocks import Site
-from autobatch.ir.core import Apply, Module, walk
-from autobatch.ir.template import Container, Output, Template
-from autobatch.ir.types import Array, Type
+from autobatch.ir.core import Apply, Module, Operand, walk
+from autobatch.ir.template import Container, HeapTemplate, Output, Template, heap_renumbered, renumbered
+from autobatch.ir.types import Array, List, Type
 from autobatch.options import Options
+from autobatch.runtime.returned import depth_of, element_type
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 
@@ -49,7 +53,8 @@ MOST = 8
 @dataclass(frozen=True)
 class Facts:
     """What calls need of a lowered function. `kinds`: the types of its results; `is_plain`: it makes no
-    strings. For the other fields see `frontend.lower.Lowered`."""
+    strings; `lists`: which results are lists in memory (`computed.with_lists`). For the other fields see
+    `frontend.lower.Lowered`."""
 
     result: Template
     free: tuple[FreeVariable, ...]
@@ -59,6 +64,41 @@ class Facts:
     ordered: frozenset[str] = frozenset()
     orders_batched: bool = False
     is_plain: bool = False
+    lists: tuple[InMemory, ...] = ()
+    heaps: tuple[HeapTemplate, ...] = ()
+
+    @property
+    def lengths(self) -> frozenset[int]:
+        """The results that say how long lists are, or how many objects there are in memory."""
+        return frozenset((*(x.at for x in self.lists), *(h.count for h in self.heaps)))
+
+
+def facts_of(lowered: Lowered, results: Sequence[Operand], sites: tuple[Site, ...]) -> Facts:
+    """What calls need of a function. `results`: those of its entry behind the passes, where a list in memory is its
+    length and its buffers, and what says how an example has failed comes behind all."""
+    kinds: list[Type] = []
+    lists: list[InMemory] = []
+    places: list[int] = []
+    for asked in (r.type for r in lowered.module.functions[0].region.results):
+        at = len(kinds)
+        places.append(at)
+        if isinstance(asked, List) and asked.store is None and not isinstance(results[at].type, List):
+            depth = depth_of(asked)
+            kinds += [r.type for r in results[at : at + depth + 1]]
+            lists.append(InMemory(at, depth, element_type(asked)))
+        else:
+            kinds.append(asked)
+    return Facts(
+        renumbered(lowered.result, places),
+        lowered.free,
+        tuple(kinds),
+        sites,
+        lowered.asks_numpy,
+        lowered.ordered,
+        lowered.orders_batched,
+        lists=tuple(lists),
+        heaps=tuple(heap_renumbered(h, places) for h in lowered.heaps),
+    )
 
 
 @dataclass(frozen=True)
@@ -136,8 +176,10 @@ def _plain(x: Any) -> Any:
 
 
 def _entry(fun: Callable[..., Any], facts: Facts, sources: Sequence[Any], made: Made, code: str) -> dict[str, Any]:
-    if made.arrays or any(x != Operand(x.dtype, x.shape, x.varies) for x in made.signature.operands):
+    if made.arrays or any(x != Given(x.dtype, x.shape, x.varies) for x in made.signature.operands):
         raise Unknown("it holds arrays of its own, or reads columns")
+    if facts.lists:
+        raise Unknown("it returns lists")
     reached = _Reached(fun)
     free = [_free(reached, k, f) for k, f in enumerate(facts.free)]
     return {
@@ -180,7 +222,7 @@ def _restored(entry: Mapping[str, Any], fun: Callable[..., Any]) -> Stored | Non
         entry["orders_batched"],
         True,
     )
-    operands = tuple(Operand(d, tuple(s), v) for d, s, v in entry["operands"])
+    operands = tuple(Given(d, tuple(s), v) for d, s, v in entry["operands"])
     results = tuple(Result(d, tuple(s), v) for d, s, v in entry["results"])
     program = Program("", [_restored_array(x) for x in entry["constants"]], entry["scratch"])
     return Stored(facts, Made(program, Signature(operands, results, False), entry["width"]), entry["code"])

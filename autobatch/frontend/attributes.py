@@ -331,6 +331,12 @@ def fields_of(s: State, value: v.Leaf) -> v.Record | None:
     classes = class_list(s, value.type)
     possible, fields = sorted(classes_of(s, value)), s.context.schema.store(value.type.store).fields
     kinds = {(classes[c].kind, classes[c].cls) for c in possible}
+    if ("table", (made := classes[possible[0]].cls)) in kinds:
+        assert made is not None
+        s.refuse(
+            f"this {made.__name__} is the result of a function, which computed its keys or elements",
+            "return lists from that function: list(d), list(d.values())",
+        )
     if len(kinds) != 1 or next(iter(kinds))[0] == "object":
         return None
     forms = [tuple(sorted(f.name for f in fields if c in f.classes)) for c in possible]

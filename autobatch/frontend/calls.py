@@ -305,8 +305,10 @@ def specialise(
     for name, value in arguments.items():
         state.bind(name, value, source.span)
     context.active.append((source, arguments))
-    if len(context.active) == 1 and not any(n.startswith(PREFIX) for n in arguments):
-        heaps.enter(state)
+    if len(context.active) == 1:
+        context.entry = source
+        if not any(n.startswith(PREFIX) for n in arguments):
+            heaps.enter(state)
     try:
         made.result = run(state, source)
     except BaseException:

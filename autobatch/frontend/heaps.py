@@ -152,6 +152,20 @@ def _written(s: State, function: ast.AST) -> list[str]:
     return [h.variable for h in heaps_of(s) if (function, h.variable) in memory.written]
 
 
+def left_by_entry(s: State, heap: Heap) -> v.Record:
+    """The memory of a class as the entry leaves it. Notes that the entry returns it."""
+    if heap.variable not in s.env:
+        memory = s.context.memory
+        assert s.context.entry is not None
+        changed = {(s.context.entry.node, heap.variable)}
+        memory.read |= changed
+        memory.written |= changed
+        raise MemoryChanged
+    held = s.env[heap.variable].value
+    assert isinstance(held, v.Record)
+    return held
+
+
 def variables(s: State) -> list[str]:
     """The variables that hold memory, and those that inner functions change."""
     return [n for n in s.env if is_state(n)]

@@ -52,7 +52,7 @@ from autobatch.frontend.statements import execute
 from autobatch.frontend.statics import inputs
 from autobatch.ir.core import Call, Function, Module, Region, Value
 from autobatch.ir.rewrite import Fresh, calls, copy_region
-from autobatch.ir.template import Input, MadeTemplate, Template
+from autobatch.ir.template import HeapTemplate, Input, MadeTemplate, Template
 from autobatch.ir.types import BOOL, Array
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
@@ -68,7 +68,8 @@ class Lowered:
     Python function whose text was lowered, and `reached` the lines of them (file, number) that lowering came to.
     `traced`: functions that were handed to JAX whole, with the place that did so. `asks_numpy`: some index depends on
     which arrays of the call, or of free variables, are NumPy's. `ordered`: the names of shared dicts the order of whose
-    keys the function has looked at; `orders_batched`: it has looked at that of some dict which is no shared one."""
+    keys the function has looked at; `orders_batched`: it has looked at that of some dict which is no shared one.
+    `heaps`: the memory of objects among the results."""
 
     module: Module
     result: Template
@@ -80,6 +81,7 @@ class Lowered:
     asks_numpy: bool = False
     ordered: frozenset[str] = frozenset()
     orders_batched: bool = False
+    heaps: tuple[HeapTemplate, ...] = ()
 
 
 def lower(
@@ -248,6 +250,7 @@ def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwa
         result = v.Static(None)
     outputs = Outputs(state)
     template = outputs.template(result)
+    heaps = outputs.memory()
     entry = Function(
         context.unique(f"{_name(fun)}.main"),
         Region(tuple(parameters), tuple(state.block.body), tuple(outputs.operands)),
@@ -259,7 +262,7 @@ def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwa
     made, memory = made_classes(state), context.memory
     reached, ordered = frozenset(context.reached), frozenset(memory.ordered)
     return Lowered(
-        module, template, free, sources, reached, traced, made, memory.asks_numpy, ordered, memory.orders_batched
+        module, template, free, sources, reached, traced, made, memory.asks_numpy, ordered, memory.orders_batched, heaps
     )
 
 

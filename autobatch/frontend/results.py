@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, take_apart
 from autobatch.frontend.attributes import may_be_none
 from autobatch.frontend.comprehensions import make_map
+from autobatch.frontend.heap import Heap
+from autobatch.frontend.heaps import left_by_entry
 from autobatch.frontend.joins import as_listing, convert, stored
 from autobatch.frontend.layouts import (
     HeldLayout,
@@ -30,11 +33,11 @@ from autobatch.frontend.list_heap import copied
 from autobatch.frontend.numbers import is_python, operand_of, present
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import State
-from autobatch.frontend.statics import inputs
+from autobatch.frontend.statics import inputs, is_namedtuple
 from autobatch.frontend.unify import Conflict, unify
 from autobatch.frontend.views import refuse_view
 from autobatch.ir.core import Literal, Operand
-from autobatch.ir.template import Container, Fixed, MadeTemplate, Maybe, Output, Rows, Template
+from autobatch.ir.template import Container, Fixed, HeapTemplate, MadeTemplate, Maybe, Output, Pointer, Rows, Template
 from autobatch.ir.types import Array, List, Type
 
 
@@ -45,6 +48,7 @@ class Outputs:
         self.state = state
         self.operands: list[Operand] = []
         self.objects: dict[int, tuple[v.Record, Container]] = {}
+        self.heaps: dict[str, Heap] = {}
 
     def template(self, value: v.Abstract) -> Template:
         """The template of a result."""
@@ -61,12 +65,8 @@ class Outputs:
                 return Output(self._output(operand), operand.type, python)
             case v.Optional(value=inner, missing=missing):
                 return Maybe(self._template(inner), self._output(missing))
-            case v.Record(kind="table", cls=cls):
-                name = cls.__name__ if cls is not None else "dict"
-                which = "" if name == "deque" else " whose keys are made in the function"
-                self.state.refuse(
-                    f"a {name} cannot be returned{which}", "return what is read of it: d[key], len(d), sums"
-                )
+            case v.Record(kind="table", items=items):
+                return self._table(value, [x for x in items if not isinstance(x, v.Static | v.LocalFunction)])
             case v.Record(kind, keys, items, cls, treedef):
                 refuse_view(self.state, value)
                 if id(value) not in self.objects:  # what stands twice is one object
@@ -77,14 +77,55 @@ class Outputs:
                 element = self._template(rebuild_value(elem, iter(lists)))
                 known = lists[0] in self.operands
                 return Rows(element, self.operands.index(lists[0]) if known else self._output(lists[0]))
-            case v.Row(heap=heap):
-                self.state.refuse(
-                    f"the result holds an object of {heap.name}, whose objects are linked or changed where numbers "
-                    "decide",
-                    "return what it holds: its fields, or a list of what is found on the way through its links",
-                )
+            case v.Row(heap=heap, operand=operand):
+                self.heaps.setdefault(heap.name, heap)
+                return Pointer(self._output(operand), heap.name)
+            case v.Unset(name=name):
+                self.state.refuse(f"the result holds an object whose attribute {name!r} is not set", "set it before")
             case _:
                 self.state.refuse(f"the result is {describe(layout_of(value))}", "return numbers, lists and objects")
+
+    def _table(self, value: v.Record, lists: Sequence[v.Abstract]) -> Template:
+        """A dict, set or deque."""
+        if value.cls is frozenset:
+            self.state.refuse("the result is a frozenset that the function makes", "return set(s)")
+        if id(value) not in self.objects:
+            cls = value.cls or dict
+            made = Container("table", tuple(map(self._template, lists)), value.keys[: len(lists)], cls)
+            self.objects[id(value)] = value, replace(made, given=self._given(value))
+        return self.objects[id(value)][1]
+
+    def _given(self, value: v.Record) -> tuple[Any, ...]:
+        """What an empty table of this kind is made with."""
+        given = value.get("maxlen") or value.get("factory")
+        if isinstance(given, v.LocalFunction):
+            self.state.refuse(
+                "the result is a defaultdict whose default is a function of your own, which no result can hold",
+                "return dict(d), or give it a type: defaultdict(float)",
+            )
+        assert given is None or isinstance(given, v.Static)
+        if given is None or given.value is None:
+            return ()
+        return ((), given.value) if value.get("maxlen") is not None else (given.value,)
+
+    def memory(self) -> tuple[HeapTemplate, ...]:
+        """The memory of the classes of which objects are results, with what these lead to."""
+        done: dict[str, HeapTemplate] = {}
+        while rest := [h for name, h in self.heaps.items() if name not in done]:
+            done |= {h.name: self._heap(h) for h in rest}
+        return tuple(done.values())
+
+    def _heap(self, heap: Heap) -> HeapTemplate:
+        held = left_by_entry(self.state, heap)
+        assert heap.layout is not None
+        count, *columns = (self._output(operand_of(self.state, x)) for x in held.items)
+        values = [self.state.context.value(t) for t in leaf_types(heap.layout)]
+        within = _Fields(self.state, values)
+        within.heaps = self.heaps
+        form = within._template(rebuild_value(heap.layout, iter(values)))
+        assert isinstance(form, Container)
+        kind = "namedtuple" if is_namedtuple(heap.cls) else "object"
+        return HeapTemplate(heap.name, count, tuple(columns), replace(form, kind=kind))
 
     def _static(self, held: object) -> Template:
         if isinstance(kind := static_type(held), Array):
@@ -146,9 +187,16 @@ def prepared(s: State, value: v.Abstract, inside: bool, objects: Objects | None 
         case v.Record(kind="list", items=items):
             return _written_out(s, [stored(s, i) for i in items], inside)
         case v.Record(kind=kind, items=items):
-            inside = inside or kind == "object"
-            made = replace(value, items=tuple(prepared(s, x, inside, objects) for x in items))
-            if kind == "object":
+            inside = inside or kind in ("object", "table")
+            kept = ("maxlen", "factory") if kind == "table" else ()
+            made = replace(
+                value,
+                items=tuple(
+                    x if key in kept else prepared(s, x, inside, objects)
+                    for key, x in zip(value.keys, items, strict=True)
+                ),
+            )
+            if kind in ("object", "table"):
                 objects[id(original)] = (original, made)
             return made
         case v.Listing(elem=elem) if not _is_prepared(elem):

@@ -171,6 +171,7 @@ class Context:
         self.kinds: dict[tuple[Any, str, int], list[bool]] = {}
         self.specialisations: dict[Any, Specialisation] = {}
         self.active: list[tuple[FunctionSource, dict[str, v.Abstract]]] = []
+        self.entry: FunctionSource | None = None
         self.recursive: set[Any] = set()
         self.hints: dict[Value, str] = {}
         self.names: dict[str, int] = {}

@@ -6,9 +6,9 @@ Arguments are ordinary Python objects (tuples, dicts, dataclasses, Equinox modul
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
 
 import numpy as np
 
@@ -65,15 +65,17 @@ class Output:
 @dataclass(frozen=True, slots=True)
 class Container:
     """A tuple, list, dict, NamedTuple, registered pytree or class instance. `keys` are positions, dict keys or field
-    names; `kind` is "tuple" | "list" | "mixture" | "dict" | "namedtuple" | "pytree" | "object". A "pytree" keeps its
-    `treedef`. A "list" was written out, and its elements are numbers, or containers of them, of one type; the elements
-    of a "mixture", a list too, are not."""
+    names; `kind` is "tuple" | "list" | "mixture" | "dict" | "table" | "namedtuple" | "pytree" | "object". A "pytree"
+    keeps its `treedef`. A "list" was written out, and its elements are numbers, or containers of them, of one type; the
+    elements of a "mixture", a list too, are not. A "table" is a dict, set or deque, of which its children are the lists
+    of its keys and values, or of its elements; an empty one is made of its class and the arguments `given`."""
 
     kind: str
     children: tuple[Template, ...]
     keys: tuple[Any, ...] = ()
     cls: type | None = None
     treedef: Any = None
+    given: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,25 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
+class Pointer:
+    """An object in the memory of a class: the result at `index` says which row, below zero for None."""
+
+    index: int
+    of: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeapTemplate:
+    """The memory of a class as the function leaves it: result `count` says how many objects there are, and those at
+    `columns` hold their fields. Each output in `fields` counts the columns."""
+
+    name: str
+    count: int
+    columns: tuple[int, ...]
+    fields: Container
+
+
+@dataclass(frozen=True, slots=True)
 class MadeTemplate:
     """What the objects of a class that the program makes are. Each output in `fields` counts the operands of the
     operation `make` whose class this is."""
@@ -109,4 +130,39 @@ class MadeTemplate:
     fields: Container
 
 
-Template = Output | Container | Rows | Maybe | Fixed
+Template = Output | Container | Rows | Maybe | Fixed | Pointer
+
+
+def renumbered(template: Template, places: Sequence[int]) -> Template:
+    """The same template where result k of the function is at `places[k]` among those that the program computes."""
+    return _Renumbered(places).of(template)
+
+
+class _Renumbered:
+    def __init__(self, places: Sequence[int]) -> None:
+        self.places = places
+        self.made: dict[int, Container] = {}
+
+    def of(self, template: Template) -> Template:
+        match template:
+            case Output(index=index):
+                return replace(template, index=self.places[index])
+            case Container(children=children):
+                if id(template) not in self.made:  # what stands twice is one object
+                    self.made[id(template)] = replace(template, children=tuple(map(self.of, children)))
+                return self.made[id(template)]
+            case Rows(element=element, length=length):
+                return Rows(self.of(element), self.places[length])
+            case Maybe(value=value, missing=missing):
+                return Maybe(self.of(value), self.places[missing])
+            case Pointer(index=index, of=of):
+                return Pointer(self.places[index], of)
+            case Fixed():
+                return template
+            case _:
+                assert_never(template)
+
+
+def heap_renumbered(heap: HeapTemplate, places: Sequence[int]) -> HeapTemplate:
+    """The same for the memory of a class."""
+    return replace(heap, count=places[heap.count], columns=tuple(places[k] for k in heap.columns))

@@ -245,6 +245,11 @@ class Inference:
         held = schema.store(store)
         made: list[Record] = []
         for k, cls in enumerate(held.classes):
+            if cls.kind == "table":
+                raise BatchError(
+                    f"a {cls.name} among the results of a function cannot be among the examples of another one: return "
+                    "list(...) of its items instead"
+                )
             fields = [f for f in held.fields if k in f.classes]
             if cls.cls is None:
                 fields.sort(key=lambda f: (0, f.name) if cls.kind == "dict" else (len(f.name), f.name))

@@ -46,6 +46,11 @@ def element_type(type: Type) -> Type:
     return type
 
 
+def depth_of(type: Type) -> int:
+    """How deep lists that the program made are nested."""
+    return 1 + depth_of(type.elem) if isinstance(type, List) and type.store is None else 0
+
+
 def store_of(type: Type) -> str | None:
     """The store that values of a type are rows of."""
     held = element_type(type)

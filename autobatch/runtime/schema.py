@@ -24,12 +24,14 @@ are all empty. No value of JAX or Python has it (a weak bool does not exist)."""
 class Class:
     """A class of records. `cls` is the Python class (None for tuples and dicts); `kind` says how to rebuild one.
     A "list" is one of fixed length whose elements differ in type: a result `[1, "a"]`. `keys`: those of a dict in their
-    order, where all dicts agree on it."""
+    order, where all dicts agree on it. A "table" is a dict, set or deque among results whose keys or elements are in
+    lists, its first two fields; `cls` makes an empty one of the arguments `given`."""
 
     name: str
-    kind: Literal["object", "namedtuple", "tuple", "list", "dict"]
+    kind: Literal["object", "namedtuple", "tuple", "list", "dict", "table"]
     cls: type | None = None
     keys: tuple[str, ...] = ()
+    given: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ be complete when they are made, each after the tuples that it holds; then the fo
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,13 @@ import numpy as np
 from autobatch.errors import BatchError
 from autobatch.ir.types import Array, List, Ref, Tag, Type
 from autobatch.runtime.columns import ROOT, ROOT_MISSING, Columns, has_mask
+from autobatch.runtime.common import Common, Token
 from autobatch.runtime.libraries import fill_graph, is_graph_class, is_sparse_class, rebuild_sparse
 from autobatch.runtime.memory import wrap_keys
 from autobatch.runtime.schema import Class, Field, ListStore, Store
 
 AnyArray = np.ndarray[Any, Any]
+NO_TOKENS: Mapping[str, Token] = MappingProxyType({})
 
 
 class Numbers:
@@ -40,9 +43,15 @@ class Numbers:
         return [rows[a:b] for a, b in pairwise(offsets)]
 
 
-def unpack(columns: Columns, numbers: Numbers | None = None) -> list[Any]:
-    """The examples that were packed. `numbers`: what becomes of their numbers."""
-    return _Unpacker(columns, numbers or Numbers()).run()
+def unpack(
+    columns: Columns,
+    numbers: Numbers | None = None,
+    common: Common | None = None,
+    tokens: Mapping[str, Token] = NO_TOKENS,
+) -> list[Any]:
+    """The examples that were packed. `numbers`: what becomes of their numbers. `common`: objects that other batches
+    have made, by the tokens of their stores."""
+    return _Unpacker(columns, numbers or Numbers(), common or Common(), tokens).run()
 
 
 @dataclass(eq=False)
@@ -61,18 +70,20 @@ class _Form:
 
 
 class _Unpacker:
-    def __init__(self, columns: Columns, numbers: Numbers) -> None:
-        self.columns, self.numbers = columns, numbers
+    def __init__(self, columns: Columns, numbers: Numbers, common: Common, tokens: Mapping[str, Token]) -> None:
+        self.columns, self.numbers, self.common, self.tokens = columns, numbers, common, tokens
         self.objects: dict[str, list[Any]] = {}
         self.lists: dict[str, list[Any]] = {}
 
     def run(self) -> list[Any]:
         schema, arrays = self.columns.schema, self.columns.arrays
-        forms = [form for store in schema.stores for form in self.forms(store)]
-        for store in schema.stores:
-            self.objects[store.name] = [None] * len(arrays[f"{store.name}.#tag"])
-        for items in schema.lists:
-            self.lists[items.name] = self.empty_lists(items)
+        stores = [s for s in schema.stores if not self.is_known(s.name, self.objects)]
+        lists = [s for s in schema.lists if not self.is_known(s.name, self.lists)]
+        forms = [form for store in stores for form in self.forms(store)]
+        for store in stores:
+            self.made(store.name, self.objects, [None] * len(arrays[f"{store.name}.#tag"]))
+        for items in lists:
+            self.made(items.name, self.lists, self.empty_lists(items))
         for form in forms:
             if not form.is_complete_when_made:
                 held = self.objects[form.store]
@@ -80,13 +91,26 @@ class _Unpacker:
                 for row in form.rows:
                     held[row] = make()
         self.complete([f for f in forms if f.is_complete_when_made])
-        for items in schema.lists:
+        for items in lists:
             if not items.from_array:
                 self.fill_lists(items)
-        for form in forms:
+        for form in sorted(forms, key=lambda f: f.cls.kind == "table"):  # what keys hold decides their hashes
             if not form.is_complete_when_made:
                 self.fill(form)
         return self.column(schema.root, ROOT, ROOT_MISSING if schema.root_optional else None, None)
+
+    def is_known(self, name: str, held: dict[str, list[Any]]) -> bool:
+        """Has another batch made the objects of a store?"""
+        if name not in self.tokens or self.tokens[name] not in self.common.made:
+            return False
+        held[name] = self.common.made[self.tokens[name]]
+        return True
+
+    def made(self, name: str, held: dict[str, list[Any]], objects: list[Any]) -> None:
+        """Note the objects of a store, for other batches too."""
+        held[name] = objects
+        if name in self.tokens:
+            self.common.made[self.tokens[name]] = objects
 
     def forms(self, store: Store) -> list[_Form]:
         """The classes of a store with their rows and raw values."""
@@ -188,6 +212,10 @@ class _Unpacker:
             for i, graph in enumerate(held):
                 fill_graph(graph, self.values_of(form, i))
             return
+        if form.cls.kind == "table":
+            for i, table in enumerate(held):
+                _fill_table(table, *self.values_of(form, i).values())
+            return
         for field, raw in form.fields:
             values = map(self.finder(field.type), raw) if isinstance(field.type, (Ref, List)) else raw
             put = _setter(form.cls, field.name)
@@ -214,7 +242,19 @@ def _maker(cls: Class) -> Callable[[], Any]:
     """A function that makes an empty object of a class."""
     if cls.cls is None:
         return list if cls.kind == "list" else partial(dict.fromkeys, cls.keys)
+    if cls.kind == "table":
+        return partial(cls.cls, *cls.given)
     return cls.cls if is_graph_class(cls.cls) else partial(_bare, cls.cls)
+
+
+def _fill_table(table: Any, keys: list[Any], values: list[Any] | None = None) -> None:
+    """Give a dict its items, a set or deque its elements."""
+    if values is not None:
+        dict.update(table, zip(keys, values, strict=True))
+    elif isinstance(table, set):
+        table.update(keys)
+    else:
+        table.extend(keys)
 
 
 def _setter(cls: Class, name: str) -> Callable[[Any, Any], None]:

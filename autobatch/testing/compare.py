@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -98,8 +99,10 @@ def _parts(value: Any) -> dict[str, Any] | None:
         return {f"[{k!r}]": v for k, v in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {f".{k}": getattr(value, k) for k in value._fields}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, deque)):
         return {f"[{k}]": v for k, v in enumerate(value)}
+    if isinstance(value, (set, frozenset)):
+        return {f"{{{k!r}}}": True for k in value}
     if value is None or isinstance(
         value, (str, bool, int, float, complex, enum.Enum, np.ndarray, np.generic, jax.Array)
     ):

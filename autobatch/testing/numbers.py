@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,8 +61,10 @@ class _Copy:
         self.made[id(value)] = twin, value  # the value too: its id stays its own
         if isinstance(value, dict):
             twin.update((k, self.of(x, f"{place}[{k!r}]")) for k, x in value.items())
-        elif isinstance(value, list):
-            twin[:] = [self.of(x, f"{place}[{k}]") for k, x in enumerate(value)]
+        elif isinstance(value, (list, deque)):
+            parts = [self.of(x, f"{place}[{k}]") for k, x in enumerate(value)]
+            twin.clear()
+            twin.extend(parts)
         else:
             for name, part in attributes(value).items():
                 object.__setattr__(twin, name, self.of(part, f"{place}.{name}"))

@@ -78,7 +78,7 @@ class Memory:
                 made.append(x)
         return tuple(made)
 
-    def given(self, xs: Sequence[Operand], targets: Sequence[Value]) -> tuple[Operand, ...]:
+    def given(self, xs: Sequence[Operand], targets: Sequence[Operand]) -> tuple[Operand, ...]:
         """Operands for targets, of which some are lists in memory."""
         return tuple(o for x, t in zip(xs, targets, strict=True) for o in (self.held(x) if t in self.lists else (x,)))
 

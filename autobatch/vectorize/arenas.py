@@ -57,7 +57,6 @@ from autobatch.vectorize.arena_memory import Held, Memory, Packed
 from autobatch.vectorize.arena_stores import stores_behind_branches
 from autobatch.vectorize.arena_turns import at_once, is_cut, is_update
 from autobatch.vectorize.comprehensions import as_loop
-from autobatch.vectorize.rows import CURE
 
 
 def lists_in_arenas(
@@ -125,17 +124,10 @@ class _Arenas(Memory):
     # ---- regions
 
     def entry(self, region: Region) -> Region:
-        for i in region.body:
-            if any(x in self.lists and x in i.results for x in region.results):
-                if self.alone:
-                    raise UnsupportedError(
-                        "backend='llvm' has no machine code for this: a list as a result", i.span, CURE
-                    )
-                self.span = i.span
-                raise self.refused("is a result", "return what is read of it, or an array of a fixed size")
-        return with_operands(self.region(region, ()), self.named)
+        """The entry: a list among its results is its length, and behind it its buffers."""
+        return with_operands(self.region(region, region.results), self.named)
 
-    def region(self, region: Region, targets: Sequence[Value]) -> Region:
+    def region(self, region: Region, targets: Sequence[Operand]) -> Region:
         """`targets`: what the results become; none where no list is among them."""
         before, self.made = self.made, []
         args = self.values(region.args)

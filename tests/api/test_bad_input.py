@@ -75,7 +75,7 @@ CONSTRUCTS = {
     "uses_class": "class cannot be defined",
     "uses_print": "print()",
     "uses_random": "random numbers",
-    "uses_set": "a set cannot be returned",
+    "uses_set": "the result is a frozenset",
 }
 
 

@@ -74,11 +74,11 @@ def uses_format(x):
 
 
 def uses_set(n):
-    return {n, 1}
+    return frozenset({n, 1})
 
 
-def uses_set_comprehension(xs):
-    return {x for x in xs}
+def uses_frozenset(xs):
+    return frozenset(x for x in xs)
 
 
 def assigns_attribute(t):
@@ -105,8 +105,8 @@ def appends_to_input(xs):
     return xs
 
 
-def dynamic_key(n):
-    return {n: 1}
+def list_as_key(n):
+    return {(n, [n]): 1}
 
 
 def truth_of_array(x):

@@ -290,10 +290,12 @@ def test_an_example_that_pops_an_empty_list_fails_alone(backend: str) -> None:
     ]
 
 
-def test_such_a_list_is_no_result() -> None:
-    f = ab.batched(lambda w, x: [y for y in [w, 2.0 * w] if y > x * w], in_axes=(None, 0))
-    with pytest.raises(ab.UnsupportedError, match="is a result"):
-        f(jnp.float32(1.0), np.array([0.5, 1.5], np.float32))
+@pytest.mark.parametrize("backend", ["interpret", "llvm"])
+def test_such_a_list_is_a_result(backend: Any) -> None:
+    f = ab.batched(lambda w, x: [y for y in [w, 2.0 * w] if y > x * w], in_axes=(None, 0), backend=backend)
+    found = f(jnp.float32(1.0), np.array([0.5, 1.5, 2.0], np.float32))
+    assert isinstance(found, ab.Ragged)
+    assert ab.unbatch(found) == [[1.0, 2.0], [2.0], []]
 
 
 def mixed(w: Any, ns: list[int]) -> Any:

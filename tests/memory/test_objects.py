@@ -142,18 +142,6 @@ def test_the_end_of_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- refused
 
 
-def test_an_object_as_a_result_is_refused() -> None:
-    def last(w: Any, x: Any) -> Any:
-        head = Cell(w)
-        while x < 3.0:
-            x = x * 1.5 + 0.3
-            head = Cell(x, head)
-        return head
-
-    with pytest.raises(ab.UnsupportedError, match="the result holds an object of Cell"):
-        ab.batched(last, in_axes=(None, 0))(W, X)
-
-
 def test_an_argument_stays_as_it_is() -> None:
     def change(w: Any, cell: Cell) -> Any:
         cell.value = cell.value * w

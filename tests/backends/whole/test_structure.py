@@ -19,16 +19,11 @@ from tests.properties.test_equivalence import CASES, SIZE, check
 REFUSED = {
     "child_reduction": "a list that a recursion makes",
     "filtered": "a list that a recursion makes",
-    "joined": "a loop over a list that a loop has made",
-    "messages": "a list of lists",
-    "message_rounds": "a list of lists",
-    "ragged_results": "a list as a result",
-    "rounding": "a list as a result",
 }
 """Of the programs that all back ends are compared by, those that machine code does not know, and why."""
 
 
-QUICK = ("child_sum", "evaluate", "lists_decide", "kept_nodes", "mutual", "searched", "table_keys", "two_trees")
+QUICK = ("child_sum", "evaluate", "lists_decide", "kept_nodes", "mutual", "rounding", "searched", "two_trees")
 KNOWN = [c if c.name in QUICK else pytest.param(c, marks=pytest.mark.long) for c in CASES if c.name not in REFUSED]
 
 
@@ -80,6 +75,16 @@ points = st.deferred(
         st.lists(points, max_size=2),
     )
 )
+
+
+def leaves_of(point):
+    return [p for p in [point, *point.more] if p.x > 0.5], [p.name for p in point.more if p.n > 0]
+
+
+def test_lists_of_what_examples_hold():
+    some = Point(0.9, np.zeros(3, np.float32), 2, name="b", more=[Point(0.3, np.ones(3, np.float32), 1, name="c")])
+    others = Point(0.1, np.zeros(3, np.float32), 2, name="d", more=[some, some])
+    check_equivalence(leaves_of, [some, others, Point(0.7, np.ones(3, np.float32))], backends=("llvm",), jit=False)
 
 
 def added(xs):

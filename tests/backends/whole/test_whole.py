@@ -202,7 +202,7 @@ class Node:
 class TestRefusals:
     def test_structure(self):
         def total(node):
-            return [node.value, *[c.value for c in node.children]]
+            return Node(node.value, [total(c) for c in node.children])
 
         with pytest.raises(ab.UnsupportedError, match=r"test_whole.py:\d+:\d+.*llvm(.|\n)*backend='xla'"):
             ab.batched(total, backend="llvm")([Node(1.0, [Node(2.0, [])])])

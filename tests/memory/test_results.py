@@ -1,0 +1,144 @@
+"""What a function makes where computed numbers decide comes back as plain Python would give it."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import autobatch as ab
+from autobatch.testing import assert_same, check_equivalence
+from autobatch.testing.compare import attributes
+from tests.memory.results import PROGRAMS, Cell
+
+QUICK = ("trajectory", "classes_counted", "summed_by_key", "ring", "in_a_dict", "doubly_linked", "maybe_none")
+W, X = jnp.float32(1.1), jnp.asarray([0.9, 2.2, 3.1, 0.61], jnp.float32)
+BACKENDS = ("interpret", "xla", "llvm")
+
+
+APART = ("doubly_linked",)
+
+
+def check(program: Callable[..., Any], backend: str) -> None:
+    f = ab.batched(program, in_axes=(None, 0), backend=backend)  # type: ignore[call-overload]
+    for found, expected in zip(ab.unbatch(f(W, X)), f.loop(W, X), strict=True):
+        assert_same(found, expected, tolerance=2e-5)
+        assert shape(found) == shape(expected)
+
+
+def parts(value: Any) -> Iterator[Any]:
+    """What a container or object holds, in its order."""
+    if isinstance(value, dict):
+        yield from value
+        yield from value.values()
+    elif isinstance(value, (list, tuple, deque)):
+        yield from value
+    elif not isinstance(value, set):
+        yield from attributes(value).values()
+
+
+def shape(value: Any) -> list[Any]:
+    """Classes and sharing: each object by the number of its first visit."""
+    seen: dict[int, int] = {}
+    found: list[Any] = []
+    stack = [value]
+    while stack:
+        x = stack.pop()
+        if x is None or isinstance(x, (bool, int, float)) or hasattr(x, "dtype"):
+            found.append(x is None)
+            continue
+        if id(x) in seen:
+            found.append(seen[id(x)])
+            continue
+        seen[id(x)] = len(seen)
+        found.append((type(x), getattr(x, "default_factory", None), getattr(x, "maxlen", None)))
+        stack += [*parts(x)][::-1]
+    return found
+
+
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if p.__name__ in QUICK], ids=lambda p: p.__name__)
+def test_values(program: Callable[..., Any]) -> None:
+    check(program, "interpret")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_gradients(program: Callable[..., Any], backend: str) -> None:
+    check(program, backend)
+    f = ab.batched(program, in_axes=(None, 0))  # type: ignore[call-overload]
+    apart = program.__name__ in APART  # under jax.jit its two results are two batches, each with cotangents of its own
+    check_equivalence(f, X, (W,), backends=(backend,), tolerance=2e-5, jit=not apart)
+
+
+# ---- failures, derivatives beside it, what is refused
+
+
+def reached(w: Any, x: Any) -> Any:
+    """Fails where `x` is large, after some steps."""
+    out, heads = [], None
+    while x < 3.0:
+        x = x * 1.3 + 0.31 * w
+        out.append(1.0 / x)
+        heads = Cell(x, heads)
+    return out[-1] * x, out, heads
+
+
+def test_what_failed_is_empty() -> None:
+    f = ab.batched(reached, in_axes=(None, 0), on_error="mask", backend="interpret")
+    (numbers, lists, heads), failures = f(W, X)
+    assert failures.failed.tolist() == [False, False, True, False]
+    assert ab.unbatch(numbers)[2] == 0.0 and ab.unbatch(lists)[2] == [] and ab.unbatch(heads)[2] is None
+    assert [len(xs) for xs in ab.unbatch(lists)] == [len(chain(x)) for x in ab.unbatch(heads)] == [3, 1, 0, 4]
+
+
+def chain(cell: Any) -> list[float]:
+    found = []
+    while cell is not None:
+        found.append(cell.value)
+        cell = cell.next
+    return found
+
+
+def loss(w: Any, x: Any) -> Any:
+    number, out, head = reached(w, x)
+    return number, {"steps": out, "head": head, "by": {int(y * 10.0): y for y in out}}
+
+
+@pytest.mark.parametrize("backend", ["interpret", "llvm"])
+def test_aux_of_a_gradient(backend: Any) -> None:
+    f, x = ab.batched(loss, in_axes=(None, 0), backend=backend), X[:2]
+    (values, aux), slope = ab.value_and_grad(f, has_aux=True)(W, x)
+    expected = jax.grad(lambda w: sum(loss(w, y)[0] for y in x))(W)
+    assert jnp.allclose(slope, expected, rtol=1e-4)
+    for number, found, (wanted, other) in zip(ab.unbatch(values), ab.unbatch(aux), f.loop(W, x), strict=True):
+        assert_same((number, found), (wanted, other), tolerance=2e-5)
+
+
+def test_a_default_of_your_own_is_refused() -> None:
+    def sums(w: Any, x: Any) -> Any:
+        found: Any = defaultdict(lambda: 1.0)
+        while x < 3.0:
+            x = x * 1.3 + 0.31 * w
+            found[int(x)] += x
+        return found
+
+    with pytest.raises(ab.UnsupportedError, match="whose default is a function of your own"):
+        ab.batched(sums, in_axes=(None, 0), backend="interpret")(W, X)
+
+
+def test_a_dict_of_computed_keys_is_no_example() -> None:
+    def keyed(w: Any, x: Any) -> Any:
+        found = {}
+        while x < 3.0:
+            x = x * 1.3 + 0.31 * w
+            found[int(x)] = x
+        return found
+
+    made = ab.batched(keyed, in_axes=(None, 0), backend="interpret")(W, X)
+    with pytest.raises(ab.UnsupportedError, match="this dict is the result of a function, which computed its keys"):
+        ab.batched(lambda d: len(d))(made)
