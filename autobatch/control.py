@@ -24,6 +24,7 @@ from autobatch.ir.masked import Allowed
 from autobatch.ir.printer import print_module
 from autobatch.ir.template import Integers
 from autobatch.ir.verifier import verify
+from autobatch.optimize.inline import recursive_functions
 from autobatch.options import WHOLE, Options
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
@@ -73,15 +74,28 @@ class Asked:
         return Allowed(options.max_iterations, options.states, options.counted_turns, refill)
 
 
-def with_arenas(module: Module, asked: Asked) -> Module:
-    """A module with memory for the lists that computed numbers decide."""
+def planned(module: Module, asked: Asked) -> Control:
+    """Passes 5 to 10. Where they refuse what numbers decide, the lists that recursions hand on get memory too."""
+    try:
+        return control(with_arenas(module, asked), asked)
+    except UnsupportedError as refusal:
+        if not recursive_functions(module):
+            raise
+        try:
+            return control(with_arenas(module, asked, handed=True), asked)
+        except UnsupportedError:
+            raise refusal from None
+
+
+def with_arenas(module: Module, asked: Asked, handed: bool = False) -> Module:
+    """A module with memory for the lists that computed numbers decide. `handed`: as in `lists_of_numbers`."""
 
     def device(lengths: frozenset[Value]) -> frozenset[Value]:
         return device_values(module, asked.on_device, asked.known, lengths)
 
     capacity = asked.options.list_capacity
     module = asked.passes.after("words", words_as_numbers(module, device))
-    made = lists_in_arenas(module, asked.schema, device, capacity, alone=False, checked=False)
+    made = lists_in_arenas(module, asked.schema, device, capacity, alone=False, checked=False, handed=handed)
     return asked.passes.after("arenas", made)
 
 

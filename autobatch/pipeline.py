@@ -29,7 +29,7 @@ from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
 from autobatch.backends.xla.native.eligible import all_by_kernel
 from autobatch.computed import ArrayResult, RaggedResult, Result, StructureResult, masked_elements, offsets
-from autobatch.control import Asked, Control, Passes, Whole, control, whole_of, with_arenas, with_arenas_alone
+from autobatch.control import Asked, Control, Passes, Whole, control, planned, whole_of, with_arenas_alone
 from autobatch.errors import ExampleError, Failure, UnsupportedError
 from autobatch.frontend import Lowered, lower
 from autobatch.ir.core import Apply, Module, walk
@@ -424,7 +424,7 @@ def compile(
 
 def _planned(lowered: Lowered, module: Module, asked: Asked) -> Program:
     """A program whose rows the host plans."""
-    found = control(with_arenas(module, asked), asked)
+    found = planned(module, asked)
     made = _scheduled(found, asked)  # what it refuses is refused here
     passed = Passed(lowered, found.whole, lambda: made, lambda: found.whole.module)
     return Program(passed.facts, asked.schema, asked.options, asked.masks, lambda: passed)

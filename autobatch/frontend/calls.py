@@ -223,7 +223,7 @@ def _widen(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> di
 
 def _widen_lists(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
     """Lists that change their length from call to call of a recursive function (`f(t.left, path + [t])`) become lists
-    of any length."""
+    of any length, and dicts and sets such of any keys."""
     memory = s.context.memory
     before = next((a for x, a in reversed(s.context.active) if x is source), {})
     for name, value in given.items():
@@ -257,10 +257,12 @@ def _join_kinds(s: State, source: FunctionSource, given: dict[str, v.Abstract]) 
 
 
 def _is_list(value: v.Abstract | None) -> bool:
-    return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind == "list")
+    return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind in ("list", "dict", "table"))
 
 
 def _differ(a: v.Abstract | None, b: v.Abstract) -> bool:
+    if isinstance(a, v.Record) and isinstance(b, v.Record) and "table" in (a.kind, b.kind):
+        return layout_of(a) != layout_of(b)
     return type(a) is not type(b) or (isinstance(a, v.Record) and isinstance(b, v.Record) and a.keys != b.keys)
 
 

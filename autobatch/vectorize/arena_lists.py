@@ -14,10 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import assert_never
 
+import networkx as nx
+
 from autobatch.ir.core import (
     Apply,
     Call,
     For,
+    Function,
     If,
     Instruction,
     Map,
@@ -31,23 +34,28 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.rewrite import free_values, region_values
 from autobatch.ir.types import Array, List
+from autobatch.optimize.inline import call_graph
 from autobatch.vectorize.arena_operations import is_storable, made_type
 
 Device = Callable[[frozenset[Value]], Collection[Operand]]
 """The values that only the device knows, where the lengths given are such."""
 
 
-def lists_of_numbers(module: Module, device: Device, alone: bool) -> tuple[frozenset[Value], Collection[Operand]]:
-    """The lists of the entry of which the device alone knows the length; and all that it alone knows then. `alone`:
-    that is everything."""
-    entry = module.functions[0].region
+def lists_of_numbers(
+    module: Module, device: Device, alone: bool, handed: bool = False
+) -> tuple[frozenset[Value], Collection[Operand]]:
+    """The lists of which the device alone knows the length; and all that it alone knows then. `alone`: that is
+    everything. Of functions that call themselves those that they hand on where such lists come in, or tables are;
+    `handed`: and all of those of which numbers decide which calls there are."""
+    inside = [i for f in module.functions for i in walk(f.region)]
     lengths = frozenset[Value]()
     while True:
         numbers = device(lengths)
-        lists = _Lists(numbers, alone).of(entry)
+        whole = frozenset(_decided(module, numbers) if handed else ())
+        lists = _Lists(numbers, alone, module, whole).of(module)
         behind = frozenset(
             i.results[0]
-            for i in walk(entry)
+            for i in inside
             if isinstance(i, Apply) and i.op.name in ("length", "find") and i.operands[0] in lists
         )
         if behind == lengths:
@@ -124,19 +132,68 @@ def is_made(x: Operand) -> bool:
     return isinstance(x.type, List) and x.type.store is None
 
 
-class _Lists:
-    def __init__(self, device: Collection[Operand], alone: bool) -> None:
-        self.device, self.alone = device, alone
-        self.found: set[Value] = set()
+def _decided(module: Module, device: Collection[Operand]) -> Iterator[str]:
+    """The functions that call themselves where computed numbers decide, and hand on numbers, arrays and lists of
+    them."""
+    graph = call_graph(module)
+    for names in nx.strongly_connected_components(graph):
+        functions = [f for f in module.functions if f.name in names]
+        control = (i for f in functions for i in walk(f.region) if any(x in device for x in _deciding(i)))
+        inside = (j for i in control for j in walk(Region((), (i,), ())))
+        handed = (x for f in functions for x in (*f.region.args, *f.region.results) if not isinstance(x.type, Array))
+        if any(isinstance(j, Call) and j.callee in names for j in inside) and all(
+            isinstance(x.type, List) and is_storable(made_type(x)) for x in handed
+        ):
+            yield from names
 
-    def of(self, region: Region) -> frozenset[Value]:
+
+class _Lists:
+    """`functions`: by name; `whole`: those that hand on no list without memory; `results`: the lists that each function
+    gives back, by position."""
+
+    def __init__(self, device: Collection[Operand], alone: bool, module: Module, whole: frozenset[str]) -> None:
+        self.device, self.alone, self.whole = device, alone, whole
+        self.found: set[Value] = set()
+        self.functions = {f.name: f.region for f in module.functions}
+        self.results: set[tuple[str, int]] = set()
+
+    def of(self, module: Module) -> frozenset[Value]:
+        entry, *others = module.functions
         if not self.alone:
-            self.found.update(r for i in reads_by_number(region, self.device) if is_inner(i) for r in i.results)
+            self.found.update(r for i in reads_by_number(entry.region, self.device) if is_inner(i) for r in i.results)
+        for function in others:
+            if function.name in self.whole:
+                self.found.update(a for a in function.region.args if isinstance(a.type, List))
         size = -1
-        while size < len(self.found):
-            size = len(self.found)
-            self.region(region, self.alone)
+        while size < len(self.found) + len(self.results):
+            size = len(self.found) + len(self.results)
+            self.region(entry.region, self.alone)
+            for other in others:
+                if self.concerns(other):
+                    self.region(other.region, self.alone or other.name in self.whole)
+                    self.returned(other.name)
         return frozenset(self.found)
+
+    def concerns(self, function: Function) -> bool:
+        """Do lists that have memory come into a function, or does it make some?"""
+        if self.alone or function.name in self.whole or any(a in self.found for a in function.region.args):
+            return True
+        return any(isinstance(i, Apply) and i.op.name in TABLES for i in walk(function.region))
+
+    def returned(self, name: str) -> None:
+        for k, x in enumerate(self.functions[name].results):
+            if x in self.found:
+                self.results.add((name, k))
+            elif (name, k) in self.results and isinstance(x, Value):
+                self.add([x])
+
+    def called(self, call: Call) -> None:
+        self.flow(call.operands, self.functions[call.callee].args)
+        for k, r in enumerate(call.results):
+            if r in self.found:
+                self.results.add((call.callee, k))
+            elif (call.callee, k) in self.results:
+                self.add([r])
 
     def add(self, xs: Sequence[Value]) -> None:
         self.found.update(x for x in xs if is_made(x))
@@ -175,7 +232,7 @@ class _Lists:
                 self.region(body, decided)
                 self.flow(body.results[filtered:], i.results)
             case Call():
-                pass
+                self.called(i)
             case _:
                 assert_never(i)
 

@@ -15,8 +15,9 @@ comprehension is a loop, or all of its turns at once where it is a few operation
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import assert_never
 
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ from autobatch.ir.core import (
     Apply,
     Call,
     For,
+    Function,
     If,
     Instruction,
     Literal,
@@ -37,9 +39,10 @@ from autobatch.ir.core import (
     Value,
     While,
     operands,
+    regions,
     walk,
 )
-from autobatch.ir.rewrite import Fresh, with_operands
+from autobatch.ir.rewrite import Fresh, region_values, with_operands, with_regions
 from autobatch.ir.types import BOOL, INT, Array, List
 from autobatch.optimize.inline import recursive_functions
 from autobatch.runtime.schema import Schema
@@ -60,15 +63,15 @@ from autobatch.vectorize.comprehensions import as_loop
 
 
 def lists_in_arenas(
-    module: Module, schema: Schema, device: Device, capacity: int, alone: bool, checked: bool
+    module: Module, schema: Schema, device: Device, capacity: int, alone: bool, checked: bool, handed: bool = False
 ) -> Module:
-    """The module with arrays in place of the lists of the entry that computed numbers decide; the same where there are
-    none. `device`: as in `lists_of_numbers`; `alone`: there is no host that knows any list; `checked`: are reads that
-    can fail behind checks already? UnsupportedError where such a list is a result, or holds objects."""
+    """The module with arrays in place of the lists that computed numbers decide; the same where there are none.
+    `device`, `handed`: as in `lists_of_numbers`; `alone`: there is no host that knows any list; `checked`: are reads
+    that can fail behind checks already? UnsupportedError where such a list is a result, or holds objects."""
     if not alone and has_tables(module) and not floats_decide(module, device):
         why = "this dict or set has keys that are no constants, and numbers decide nothing here"
         raise _refused_table(module, f"{why}: such functions are traced")
-    made = _with_arenas(module, schema, device, capacity, alone, checked)
+    made = _with_arenas(module, schema, device, capacity, alone, checked, handed)
     if has_tables(made):
         raise _refused_table(
             made, "a dict or set whose keys are no constants is made in a recursion, which has no memory for it"
@@ -76,21 +79,26 @@ def lists_in_arenas(
     return made
 
 
-def _with_arenas(module: Module, schema: Schema, device: Device, capacity: int, alone: bool, checked: bool) -> Module:
-    """As `lists_in_arenas`; dicts and sets of other functions than the entry stay."""
-    entry = module.functions[0]
-    if entry.name in recursive_functions(module) or not _has_lists(entry.region):
+def _with_arenas(
+    module: Module, schema: Schema, device: Device, capacity: int, alone: bool, checked: bool, handed: bool
+) -> Module:
+    """As `lists_in_arenas`; dicts and sets of an entry that calls itself stay."""
+    entry, *others = module.functions
+    if entry.name in recursive_functions(module) or not any(_has_lists(f.region) for f in module.functions):
         return module
-    found, numbers = lists_of_numbers(module, device, alone)
+    found, numbers = lists_of_numbers(module, device, alone, handed)
     wanted = frozenset[Operand]() if alone else frozenset(_read_by_number(entry.region, found, numbers))
     if not found and not wanted:
         return module
-    turns = {v for i in walk(entry.region) if isinstance(i, For | Map) for v in i.body.args[:1]}
-    longest = max((len(i.operands) for i in walk(entry.region) if isinstance(i, Apply) and _shows(i)), default=1)
+    inside = [i for f in module.functions for i in walk(f.region)]
+    turns = {v for i in inside if isinstance(i, For | Map) for v in i.body.args[:1]}
+    longest = max((len(i.operands) for i in inside if isinstance(i, Apply) and _shows(i)), default=1)
     fallible = frozenset[Value]() if checked else fallible_reads(module, schema)
     made = _Arenas(Fresh(module), found, fallible, turns, max(capacity, longest))
     made.wanted, made.alone = wanted, alone
-    whole = replace(module, functions=(replace(entry, region=made.entry(entry.region)), *module.functions[1:]))
+    made.functions = {f.name: f.region for f in module.functions}
+    changed = (replace(entry, region=made.entry(entry.region)), *map(made.function, others))
+    whole = replace(module, functions=changed)
     return stores_behind_branches(whole)
 
 
@@ -120,12 +128,22 @@ class _Arenas(Memory):
 
     wanted: frozenset[Operand] = frozenset()
     alone: bool = False
+    functions: Mapping[str, Region] = MappingProxyType({})
 
     # ---- regions
 
     def entry(self, region: Region) -> Region:
         """The entry: a list among its results is its length, and behind it its buffers."""
         return with_operands(self.region(region, region.results), self.named)
+
+    def function(self, function: Function) -> Function:
+        """A function that calls itself; the very one where no list in it has memory."""
+        values = region_values(function.region)
+        if self.lists.isdisjoint(values) and not any(_calls_with(self.lists, i) for i in walk(function.region)):
+            return function
+        returned = [x if isinstance(x, Value) else self.fresh.value(x.type) for x in function.region.results]
+        made = with_operands(self.region(function.region, returned), self.named)
+        return replace(function, region=_without_unread(made))
 
     def region(self, region: Region, targets: Sequence[Operand]) -> Region:
         """`targets`: what the results become; none where no list is among them."""
@@ -181,9 +199,8 @@ class _Arenas(Memory):
             case Map(body=body):
                 self.made.append(replace(i, body=self.region(body, ())))
             case Call(operands=xs, callee=callee):
-                if any(x in self.lists for x in xs):
-                    raise self.refused(f"is handed to {callee}, which calls itself", "hand on what is read of it")
-                self.made.append(i)
+                given = self.given(xs, self.functions[callee].args)
+                self.made.append(replace(i, operands=given, results=self.values(i.results)))
             case _:
                 assert_never(i)
 
@@ -254,6 +271,25 @@ class _Arenas(Memory):
         rest = iter(found[1:])
         for r, (_, *buffers) in zip(of.results, blanks, strict=True):
             self.env[r] = Held((found[0], *(next(rest) for _ in buffers)))
+
+
+def _calls_with(lists: frozenset[Value], i: Instruction) -> bool:
+    """Does a call hand on lists that have memory?"""
+    return isinstance(i, Call) and any(x in lists for x in i.operands)
+
+
+def _without_unread(region: Region) -> Region:
+    """The region without the lists that have become arrays."""
+    read = {x for i in walk(region) for x in (*operands(i), *(x for r in regions(i) for x in r.results))}
+    read.update(region.results)
+
+    def kept(i: Instruction) -> bool:
+        return not isinstance(i, Apply) or i.op.name not in ("pack_list", "undefined") or i.results[0] in read
+
+    def cleared(r: Region) -> Region:
+        return replace(r, body=tuple(with_regions(i, cleared) for i in r.body if kept(i)))
+
+    return cleared(region)
 
 
 def _shows(i: Apply) -> bool:
