@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import masks, overhead, training
+from benchmarks import masks, memory, overhead, training
 from benchmarks.compare import OURS, ROOT, Competitor, Entry, Workload, report, table
 from benchmarks.competitors import packed, workloads
 from benchmarks.dags.competitors import with_autobatch as dags
@@ -251,6 +251,14 @@ def test_masked_control_and_vmap_compute_the_same(tmp_path):
     )
     (case,) = json.loads(file.read_text())["cases"]
     assert case["factor"] == pytest.approx(case["seconds_of_vmap"] / case["seconds"])
+
+
+def test_memory_and_what_is_written_by_hand_compute_the_same(tmp_path):
+    """As above."""
+    file = tmp_path / "report.json"
+    assert memory.main(["--lanes", "40", "--rounds", "1", "--only", "stack", "--json", str(file)]) == 0
+    (case,) = json.loads(file.read_text())["cases"]
+    assert case["factor_of_llvm"] == pytest.approx(case["llvm"] / case["by_hand"])
 
 
 def test_a_competitor_that_dies_is_left_out(tmp_path):
