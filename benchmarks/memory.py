@@ -1,9 +1,9 @@
-"""Memory that a function makes where computed numbers decide, beside the same by hand in JAX, and by Python, on one machine.
+"""Memory that a function makes where computed numbers decide, beside the same by hand in JAX, and by Python.
 
-`python -m benchmarks.memory [--json FILE] [--lanes N] [--rounds N] [--only NAME]`. A stack on which lanes push and pop, and
-dicts of 16, 64 and 256 keys. By hand it is `jax.vmap` of a `lax.while_loop` over a buffer, a length and a mask; a dict is
-two buffers, whose keys are compared all at once. Results are checked against each other, and for some lanes against
-Python. They take turns; a factor is the ratio of the medians of processor time, ours over that by hand.
+`python -m benchmarks.memory [--json FILE] [--lanes N] [--rounds N] [--only NAME]`. A stack on which lanes push and pop,
+and dicts of 16, 64 and 256 keys. By hand it is `jax.vmap` of a `lax.while_loop` over a buffer, a length and a mask; a
+dict is two buffers, whose keys are compared all at once. Results are checked against each other, and for some lanes
+against Python. They take turns; a factor is the ratio of the medians of processor time, ours over that by hand.
 """
 
 from __future__ import annotations
