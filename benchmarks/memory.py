@@ -59,7 +59,8 @@ def table(keys: int) -> Callable[..., Any]:
     """Sums by key, twice as many turns as keys."""
 
     def sums(w: Any, x: Any) -> Any:
-        found, y, k = {}, w * x, 0
+        found: dict[int, Any] = {}
+        y, k = w * x, 0
         while y < 4.0 * keys:
             y, k = y + 2.0, k + 1
             key = (7 * k) % keys
@@ -143,8 +144,8 @@ def measure(case: Case, lanes: int, rounds: int) -> Found:
             jax.block_until_ready(way(w, x))
             taken[name].append(time.process_time() - begin)
     found = {name: statistics.median(times) for name, times in taken.items()}
-    factors = (found[name] / found["by_hand"] for name in ("llvm", "xla"))
-    return Found(case.name, found["llvm"], found["xla"], found["by_hand"], python, *factors, case.wanted)
+    llvm, xla, by_hand = found["llvm"], found["xla"], found["by_hand"]
+    return Found(case.name, llvm, xla, by_hand, python, llvm / by_hand, xla / by_hand, case.wanted)
 
 
 def shown(found: Sequence[Found]) -> str:

@@ -10,9 +10,12 @@ a record of kind "table", whose class is that of the dict or set that it stands 
 
 from __future__ import annotations
 
+import inspect
 import operator
+import types
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Any, NoReturn
 
 import jax.numpy as jnp
@@ -20,6 +23,9 @@ import jax.numpy as jnp
 from autobatch.errors import TypeConflictError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
+from autobatch.frontend.attributes import class_list, classes_of
+from autobatch.frontend.equality import compares_fields
+from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.joined import EMPTY, concatenate
 from autobatch.frontend.joins import as_listing, conditional, convert, stored
 from autobatch.frontend.layouts import ListingLayout, describe, layout_of
@@ -306,14 +312,50 @@ def hashable(s: State, key: v.Abstract) -> v.Abstract:
             return key
         case v.Leaf(type=Array() as type, numpy=numpy) if type.is_scalar and (is_python(type) or type.is_bool or numpy):
             return key
-        case v.Leaf(type=Tag() | Ref()):
+        case v.Leaf(type=Tag()):
             return key
+        case v.Leaf(type=Ref() as type):
+            found = class_list(s, type)
+            _refuse_hashes(s, [found[k].cls for k in sorted(classes_of(s, key))])
+            return key
+        case v.Row(heap=heap):
+            _refuse_hashes(s, [heap.cls])
+            return key
+        case v.Record(kind="object", keys=keys, items=items, cls=cls) if _has_hash_of_fields(cls):
+            return v.Record(key.kind, keys, tuple(hashable(s, x) for x in items), cls)
+        case v.Record(kind="object", cls=cls) if cls in s.context.built and _is_identity(cls):
+            words = f"an object of {cls.__name__} is a key of a dict or set, by identity"
+            raise refused_without_memory([cls], words, s.span, "use a number that stands for it as the key")
         case v.Record(kind="tuple" | "namedtuple", keys=keys, items=items, cls=cls):
             return v.Record(key.kind, keys, tuple(hashable(s, x) for x in items), cls)
         case v.Leaf(type=Array()):
             _refuse_key(s, "an array has no hash", "make a number of Python of it: int(x)")
         case _:
             _refuse_key(s, f"{describe(layout_of(stored(s, key)))} has no hash")
+
+
+def _refuse_hashes(s: State, classes: Sequence[type | None]) -> None:
+    """Refuse objects as keys, but for those that are keys by identity."""
+    for cls in classes:
+        if cls is None or _is_identity(cls):
+            continue
+        if inspect.getattr_static(cls, "__hash__") is None:
+            _refuse_key(s, f"unhashable type: {cls.__name__!r}", "declare the class with eq=False or frozen=True")
+        why = f"objects of {cls.__name__}, whose place in memory is what is known here, are equal by what they hold"
+        _refuse_key(s, why, "take a tuple of what makes them equal as the key")
+
+
+def _is_identity(cls: type) -> bool:
+    """Are its objects equal to themselves alone?"""
+    return all(inspect.getattr_static(cls, n) is getattr(object, n) for n in ("__hash__", "__eq__"))
+
+
+def _has_hash_of_fields(cls: type | None) -> bool:
+    """Has `dataclass` made its `__hash__` and its `__eq__`, of all fields?"""
+    if cls is None or not compares_fields(cls) or not all(f.compare and f.hash is not False for f in fields(cls)):
+        return False
+    made = inspect.getattr_static(cls, "__hash__", None)
+    return isinstance(made, types.FunctionType) and made.__code__.co_filename == "<string>"
 
 
 def _refuse_key(s: State, why: str, cure: str = "use numbers, strings, or tuples of them") -> NoReturn:
