@@ -42,10 +42,20 @@ class _Entries:
     example: Ints
 
 
+@dataclass(frozen=True)
+class _Table:
+    """The entries of a table in the order of their members; the example of each."""
+
+    order: Ints
+    members: Ints
+    examples: Ints
+
+
 class _Paths:
     def __init__(self, plan: DataPlan, request: PathRequest) -> None:
         self.plan, self.request = plan, request
         self.first = offsets_of(np.array([plan.rows(s) for s in request.spaces], np.int64))
+        self.tables = dict[str, _Table]()
 
     def add(self) -> tuple[DataPlan, Ints]:
         entries = [self.entries(link) for link in self.request.links]
@@ -77,14 +87,23 @@ class _Paths:
             local = rows - self.plan.starts[reader][example]
             uniform = link.target < 0 and self.request.terms[~link.target] == UNIFORM
             return _Entries(rows, np.zeros_like(rows) if uniform else local, example)
-        member, row = self.plan.pointers[link.table]
-        space = self.plan.space_of_table[link.table]
-        at = np.flatnonzero(member == link.member)
-        example = self.example_of(space, at)
+        row = self.plan.pointers[link.table][1]
+        table = self.table(link.table)
+        begin, end = np.searchsorted(table.members, (link.member, link.member + 1)).tolist()
+        at, example = table.order[begin:end], table.examples[begin:end]
         if link.reader < 0:
             at, example = self.inspected(link, at, row, example)
         rows = self.plan.owners[link.table][at] + self.plan.starts[reader][example] if link.fold else at
         return _Entries(rows, row[at], example)
+
+    def table(self, name: str) -> _Table:
+        """A table by its members, which many links read: sorted once."""
+        if name not in self.tables:
+            member = self.plan.pointers[name][0]
+            order = np.argsort(member, kind="stable")
+            examples = self.example_of(self.plan.space_of_table[name], np.arange(len(member)))
+            self.tables[name] = _Table(order, member[order], examples[order])
+        return self.tables[name]
 
     def inspected(self, link: Link, at: Ints, row: Ints, example: Ints) -> tuple[Ints, Ints]:
         """Without the examples that have failed: their pointers mean nothing."""

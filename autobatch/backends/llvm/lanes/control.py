@@ -12,7 +12,9 @@ With one lane all of this is jumps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import reduce
 from typing import Any, assert_never
@@ -60,7 +62,7 @@ from autobatch.ir.core import (
 from autobatch.ir.masked import limit_of
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
-from autobatch.ir.types import Type
+from autobatch.ir.types import Array, Type
 
 CHANGING = ("dynamic_update_slice", "scatter", "scatter-add", "scatter-max", "scatter-min", "scatter-mul")
 """Operations whose result is their first operand, but for some numbers."""
@@ -401,7 +403,7 @@ class Control(Leaves):
 
     def counted(self, loop: For, env: Environment, mask: Number | None) -> list[Tensor]:
         carried = self.started(loop, env, mask)
-        with self.w.loop(turns(loop)) as index:
+        with counted_turns(self.w, loop) as index:
             at = self.index(loop, index)
             set_all(self.w, carried, self.once(loop.body, [at, *(v.get() for v in carried)], env, mask))
         return self.out(carried)
@@ -447,6 +449,15 @@ def cost(region: Region) -> int:
 def is_slow(region: Region) -> bool:
     """Does it hold an operation that the processor takes long for? Lanes that walk together often skip it together."""
     return any(isinstance(i, Apply) and (i.op.name in FLOATS or i.op.name in SLOW) for i in walk(region))
+
+
+def counted_turns(w: Writer, loop: For) -> AbstractContextManager[str]:
+    """The turns of a loop that is counted: LLVM may make vectors of them where a turn has no loop of its own."""
+    body = (*loop.body.args, *(r for i in walk(loop.body) for r in i.results))
+    plain = all(isinstance(v.type, Array) and math.prod(v.type.shape) <= SMALL for v in body)
+    if plain and not any(isinstance(i, For | While) for i in walk(loop.body)):
+        return w.loop(turns(loop))
+    return w.f.loop(0, turns(loop), 1)
 
 
 def reads(region: Region) -> dict[Value, int]:

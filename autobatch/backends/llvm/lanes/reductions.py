@@ -263,9 +263,9 @@ def _side_by_side(
                 with w.loop(last, parallel=True) as place:
                     add_to(place)
 
-            over(w, sizes, term)
+            over(w, sizes, term, vectors=False)
 
-        over(w, outer, row)
+        over(w, outer, row, vectors=False)
         return memory.final
 
     def tile(index: Indices, begin: Index, count: int) -> None:
@@ -288,7 +288,7 @@ def _side_by_side(
         if last % TILE:
             tile(index, last - last % TILE, last % TILE)
 
-    over(w, outer, rows)
+    over(w, outer, rows, vectors=False)
     return memory.final
 
 

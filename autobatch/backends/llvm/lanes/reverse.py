@@ -20,7 +20,7 @@ import jax
 
 from autobatch.autodiff.rules import row_rule
 from autobatch.backends.llvm.lanes.by_number import convert
-from autobatch.backends.llvm.lanes.control import Control, turns
+from autobatch.backends.llvm.lanes.control import Control, counted_turns, turns
 from autobatch.backends.llvm.lanes.expand import Equations, of_jaxpr
 from autobatch.backends.llvm.lanes.moving import is_moving, moving
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
@@ -176,7 +176,7 @@ class _Reverse(Control):
         count = turns(loop)
         states = count if count <= MANY else math.isqrt(count - 1) + 1
         tape = self.tape(loop, carried, Allowed(count, max(states, 2)))
-        with self.recording(False), self.w.loop(count) as turn:
+        with self.recording(False), counted_turns(self.w, loop) as turn:
             tape.put(turn, [v.get() for v in carried])
             found = self.region(loop.body, [self.index(loop, turn), *(v.get() for v in carried)], dict(env), mask)
             set_all(self.w, carried, found)

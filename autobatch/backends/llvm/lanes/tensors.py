@@ -127,14 +127,22 @@ def every(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return itertools.product(*map(range, shape))
 
 
-def over(w: Writer, shape: Sequence[int], do: Callable[[Indices], None], parallel: bool = False) -> None:
-    """Loops over all indices; few of them one after another."""
+def over(
+    w: Writer, shape: Sequence[int], do: Callable[[Indices], None], parallel: bool = False, vectors: bool = True
+) -> None:
+    """Loops over all indices; few of them one after another. `vectors`: LLVM may make vectors along the last axis. (Of
+    a loop that has others inside it cannot, and would say so to whoever reads the process's standard error.)"""
     if math.prod(shape) <= SMALL:
         for index in every(shape):
             do(index)
         return
+    last = max(k for k, n in enumerate(shape) if n > 1) if vectors else -1
     with ExitStack() as loops:
-        do(tuple(0 if n == 1 else loops.enter_context(w.loop(n, parallel)) for n in shape))
+        place: list[Index] = [0] * len(shape)
+        for k, n in enumerate(shape):
+            if n > 1:
+                place[k] = loops.enter_context(w.loop(n, parallel) if k == last else w.f.loop(0, n, 1))
+        do(tuple(place))
 
 
 def one_by_one(w: Writer, count: int, do: Callable[[Index], None]) -> None:

@@ -1,0 +1,26 @@
+"""LLVM says nothing to whoever reads the standard error of a process: it can make vectors of all that it is told to."""
+
+import jax.numpy as jnp
+import numpy as np
+
+import autobatch as ab
+
+
+def stacked(w, x):
+    """Products of a row that is by itself, as a stack of arrays is too large for a gang; and a loop over them."""
+    stack = [x]
+    while stack[-1] @ stack[-1] > 0.1:
+        stack.append(0.5 * jnp.tanh(w @ stack[-1] + stack[-1] @ w))
+    total = x
+    for k in range(20):
+        total = jnp.tanh(total + w[k])
+    return stack[-1] + total
+
+
+def test_nothing_is_said(capfd, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # else it may have been compiled before
+    rng = np.random.default_rng(0)
+    w, x = (rng.normal(size=s).astype(np.float32) / 10 for s in ((60, 60), (6, 60)))
+    f = ab.batched(stacked, in_axes=(None, 0), backend="llvm")
+    np.testing.assert_allclose(f(w, x), f.loop(w, x), rtol=1e-4, atol=1e-5)
+    assert capfd.readouterr().err == ""
