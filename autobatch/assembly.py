@@ -10,6 +10,7 @@ A list in an object is a list store; its elements are rows of their own, with th
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, assert_never
@@ -18,10 +19,10 @@ import jax.numpy as jnp
 
 from autobatch import transfer
 from autobatch.batch import Batch
-from autobatch.computed import ArrayResult, Cut, RaggedResult, StructureResult, array_of
+from autobatch.computed import ArrayResult, Cut, RaggedResult, Segments, StructureResult, array_of
 from autobatch.groups import LIVE, Form, Leaves
 from autobatch.ir.jax_compat import type_of
-from autobatch.ir.template import Container, Fixed, Maybe, Output, Pointer, Rows, Template
+from autobatch.ir.template import Container, Fixed, HeapTemplate, Maybe, Output, Pointer, Rows, Template
 from autobatch.ir.types import STR, List, Ref, Tag, Type
 from autobatch.made_store import MadeStore, is_made
 from autobatch.outcome import Cell, Level, Outcome, Result, class_kind
@@ -43,7 +44,7 @@ class Assembler:
     enums: dict[str, type] = field(default_factory=dict)
     reads_input: bool = False
     made: MadeStore | None = None
-    heaps: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    heaps: dict[str, tuple[Type, Any]] = field(default_factory=dict)
     points: bool = False
     objects_of: dict[tuple[int, int], tuple[Container, Level, Cell]] = field(default_factory=dict)
 
@@ -171,11 +172,11 @@ class Assembler:
     def pointer(self, rows: Any, of: str, level: Level) -> Cell:
         """Objects of the memory of a class."""
         self.points = True
-        name, starts = self.memory.heap(of)
+        type, starts = self.memory.heap(of)
         example = level.outcome.examples_of(jnp.arange(level.count, dtype=jnp.int32))
         first = jnp.asarray(starts)[example]
         known = (rows >= 0) & (rows < jnp.asarray(starts)[example + 1] - first)
-        return Cell(Ref(name), jnp.where(known, first + rows, -1).astype(jnp.int32), nullable=True)
+        return Cell(type, jnp.where(known, first + rows, -1).astype(jnp.int32), nullable=True)
 
     @property
     def memory(self) -> Assembler:
@@ -186,7 +187,25 @@ class Assembler:
         made = self.outcome.common["memory"] = Assembler(self.outcome)
         for heap in self.outcome.heaps:
             made.heap(heap.name)
+        made.settle()
         return made
+
+    def settle(self) -> None:
+        """Give lists in memory the types of their elements, which were not known while these were looked at."""
+        elements = {s.name: s.elem for s in self.lists}
+
+        def settled(type: Type) -> Type:
+            match type:
+                case List(store=str(store)) if store in elements:
+                    return List(settled(elements[store]), store)
+                case _:
+                    return type
+
+        self.lists = [replace(s, elem=settled(s.elem)) for s in self.lists]
+        self.stores = [
+            replace(s, fields=tuple(replace(f, type=settled(f.type)) for f in s.fields)) for s in self.stores
+        ]
+        self.heaps = {of: (settled(type), starts) for of, (type, starts) in self.heaps.items()}
 
     def add_memory(self) -> None:
         """Add the stores of memory, where this result leads to some."""
@@ -197,24 +216,37 @@ class Assembler:
             self.words, self.enums = memory.words | self.words, memory.enums | self.enums
             self.reads_input |= memory.reads_input
 
-    def heap(self, of: str) -> tuple[str, Any]:
-        """The store of the memory of a class, and where the objects of each example begin."""
+    def heap(self, of: str) -> tuple[Type, Any]:
+        """What the objects of the memory of a class are, and where those of each example begin."""
         if of not in self.heaps:
-            whole = self.outcome.whole
             found = next(h for h in self.outcome.heaps if h.name == of)
-            columns = [array_of(whole[k]) for k in found.columns]
-            rows = Cut(array_of(whole[found.count]), columns[0].shape[1] if columns else 0)
+            rows = Cut(array_of(self.outcome.whole[found.count]), found.room)
             name = self.name(of)
-            self.heaps[of] = name, rows.offsets  # objects lead to others of their class
-            inside = replace(
-                self.outcome,
-                count=int(rows.example.shape[0]),
-                results=[ArrayResult(rows.of(c)) for c in columns],
-                live=rows.offsets[-1],
-                owners=jnp.asarray(rows.example, jnp.int32),
-            )
-            self.filled(name, found.fields, Level(inside, rows.offsets))
+            self.heaps[of] = List(UNKNOWN, name) if found.segments else Ref(name), rows.offsets
+            if found.segments:  # they may lead to each other
+                self.lists_in_memory(name, found, rows)
+            else:
+                self.filled(name, found.fields, self.rows_of(found, rows.of, rows.example, rows.offsets))
         return self.heaps[of]
+
+    def rows_of(self, heap: HeapTemplate, of: Callable[[Any], Any], example: Any, starts: Any) -> Level:
+        """The rows of columns of memory, and the example that each belongs to."""
+        columns = [ArrayResult(of(array_of(self.outcome.whole[k]))) for k in heap.columns]
+        owners, count = jnp.asarray(example, jnp.int32), int(example.shape[0])
+        return Level(replace(self.outcome, count=count, results=columns, live=starts[-1], owners=owners), starts)
+
+    def lists_in_memory(self, name: str, heap: HeapTemplate, rows: Cut) -> None:
+        """The lists of memory, whose elements stand in segments."""
+        position = len(self.lists)
+        self.lists.append(ListStore(name, UNKNOWN))  # reserves the name while the elements are built
+        lengths, table = (array_of(self.outcome.whole[k]) for k in heap.segments)
+        inside = Segments(rows, lengths, table, heap.room)
+        level = self.rows_of(heap, inside.of, inside.example, inside.offsets[rows.offsets])
+        element = Cell(UNKNOWN, jnp.zeros(level.count, bool))
+        if heap.fields.children:
+            element = self.cell(heap.fields.children[0], level)
+        self.lists[position] = ListStore(name, element.type, False, element.missing is not None, element.has_none)
+        self.add_list_columns(name, element, inside.offsets, rows.offsets)
 
     def record(self, template: Container, level: Level) -> Cell:
         """An object of every row, in a store of its own."""
@@ -258,13 +290,17 @@ class Assembler:
         """A list of every row."""
         name = self.name("list")
         self.lists.append(ListStore(name, elements.type, False, elements.missing is not None, elements.has_none))
+        self.add_list_columns(name, elements, offsets, level.starts)
+        return Cell(List(elements.type, name), jnp.arange(level.count, dtype=jnp.int32))
+
+    def add_list_columns(self, name: str, elements: Cell, offsets: Any, starts: Any) -> None:
+        """The columns of a list store. `starts`: where the lists of each example begin."""
         self.columns[f"{name}.#values"] = elements.values
         if elements.missing is not None:
             self.columns[f"{name}.#values?"] = elements.missing
         self.columns[f"{name}.#offsets"] = offsets
-        self.columns[transfer.STARTS + name] = level.starts
-        self.columns[transfer.STARTS + f"{name}.#values"] = offsets[level.starts]
-        return Cell(List(elements.type, name), jnp.arange(level.count, dtype=jnp.int32))
+        self.columns[transfer.STARTS + name] = starts
+        self.columns[transfer.STARTS + f"{name}.#values"] = offsets[starts]
 
 
 def _enum_name(cls: type) -> str:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.ir import segments
 from autobatch.ir.types import Array, Type
 
 
@@ -103,12 +104,12 @@ def _in_memory(lengths: Any, buffers: Sequence[Any], elem: Type) -> RaggedResult
 
 class Cut:
     """What is in buffers up to the length of each, one behind another. Where JAX traces the lengths there are as many
-    rows as there is room for, and those behind the last one are zero.
+    rows as there is room for, or `most` of them, and those behind the last one are zero.
 
     lengths 2, 0, 1    buffers [a b .] [. . .] [c . .]    ->    a b c    offsets 0 2 2 3
     """
 
-    def __init__(self, lengths: Any, room: int) -> None:
+    def __init__(self, lengths: Any, room: int, most: int | None = None) -> None:
         self.is_known = not isinstance(lengths, jax.core.Tracer)
         if self.is_known:
             held = np.clip(np.asarray(lengths), 0, room)  # an example that fails may say anything
@@ -119,7 +120,7 @@ class Cut:
             return
         whole = jnp.cumsum(jnp.clip(lengths, 0, room), dtype=jnp.int32)
         self.offsets = jnp.concatenate([jnp.zeros(1, jnp.int32), whole])
-        rows = jnp.arange(lengths.shape[0] * room, dtype=jnp.int32)
+        rows = jnp.arange(lengths.shape[0] * room if most is None else most, dtype=jnp.int32)
         self.live = rows < self.offsets[-1]
         found = jnp.searchsorted(self.offsets, rows, side="right").astype(jnp.int32) - 1
         self.example = jnp.where(self.live, found, 0)
@@ -138,3 +139,26 @@ class Cut:
 
 def _is_key(x: Any) -> bool:
     return bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
+
+
+class Segments:
+    """The elements of lists that stand in segments, those of one list behind those of another. `rows`: the lists, by
+    example; `lengths` and `table`: of those of each example how long they are, and where their segments begin."""
+
+    def __init__(self, rows: Cut, lengths: Any, table: Any, room: int) -> None:
+        width, most = segments.segments(room), segments.elements(room)
+        inside = Cut(rows.of(lengths), most, int(lengths.shape[0]) * most)
+        self.offsets = inside.offsets
+        self.example, row = jnp.asarray(rows.example)[inside.example], jnp.asarray(rows.place)[inside.example]
+        segment = segments.segment_of(inside.place)
+        begin = table[self.example, row * width + segment]
+        self._place = begin + inside.place - segments.start_of(segment)
+        self._live = None if inside.is_known else inside.live
+
+    def of(self, column: Any) -> Any:
+        """The elements in one of the columns."""
+        found = column[self.example, self._place]
+        if self._live is None:
+            return found
+        live = self._live.reshape(self._live.shape + (1,) * (found.ndim - 1))
+        return jnp.where(live, found, jnp.zeros_like(found))

@@ -188,12 +188,14 @@ def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, options: 
 
 def as_given(result: Any, given: Sequence[Any], of_jax: bool = False) -> Any:
     """The result with arrays of the kind that the operands are of; or of JAX's in any case."""
-    found = list(leaves(result, ARRAYS))
+    all_of_them = list(leaves(result, ARRAYS))
+    found = list({id(x): x for x in all_of_them}.values())  # what parts of a result have in common stays one array
     if not of_jax and not any(isinstance(x, jax.Array) for x in given):
         made = [_numpy(x) for x in found]
     else:
         made = [_of_jax(x) for x in found] if any(isinstance(x, DeviceArray) for x in found) else as_jax(found)
-    return with_leaves(result, iter(made), ARRAYS)
+    of = {id(x): y for x, y in zip(found, made, strict=True)}
+    return with_leaves(result, (of[id(x)] for x in all_of_them), ARRAYS)
 
 
 def _of_jax(x: Any) -> Any:

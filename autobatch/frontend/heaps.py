@@ -25,7 +25,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from autobatch.errors import TypeConflictError, UnsupportedError
-from autobatch.frontend import segments
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.heap import Heap, ListsNeedMemory, NeedsMemory, is_state
@@ -47,7 +46,7 @@ from autobatch.frontend.numbers import negate, operand_of, traced
 from autobatch.frontend.state import Context, Memory, MemoryChanged, State
 from autobatch.frontend.statics import is_namedtuple
 from autobatch.frontend.unify import Conflict, unify
-from autobatch.ir import jax_compat
+from autobatch.ir import jax_compat, segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import Literal, Operand, Value
 from autobatch.ir.types import INT, Array

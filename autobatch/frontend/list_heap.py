@@ -14,13 +14,14 @@ import operator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autobatch.frontend import heaps, segments
+from autobatch.frontend import heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.heap import Heap
 from autobatch.frontend.joins import convert
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, rebuild
 from autobatch.frontend.numbers import operand_of, traced
 from autobatch.frontend.state import MemoryChanged, State
+from autobatch.ir import segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.types import Array
 

@@ -78,8 +78,8 @@ class Outputs:
                 known = lists[0] in self.operands
                 return Rows(element, self.operands.index(lists[0]) if known else self._output(lists[0]))
             case v.Row(heap=heap, operand=operand):
-                self.heaps.setdefault(heap.name, heap)
-                return Pointer(self._output(operand), heap.name)
+                self.heaps.setdefault(heap.whole.name, heap.whole)
+                return Pointer(self._output(operand), heap.whole.name)
             case v.Unset(name=name):
                 self.state.refuse(f"the result holds an object whose attribute {name!r} is not set", "set it before")
             case _:
@@ -119,13 +119,18 @@ class Outputs:
         held = left_by_entry(self.state, heap)
         assert heap.layout is not None
         count, *columns = (self._output(operand_of(self.state, x)) for x in held.items)
+        of_lists: tuple[int, ...] = ()
+        if heap.is_list:
+            _, lengths, _, table, *columns = columns
+            of_lists = (lengths, table)
         values = [self.state.context.value(t) for t in leaf_types(heap.layout)]
         within = _Fields(self.state, values)
         within.heaps = self.heaps
         form = within._template(rebuild_value(heap.layout, iter(values)))
         assert isinstance(form, Container)
         kind = "namedtuple" if is_namedtuple(heap.cls) else "object"
-        return HeapTemplate(heap.name, count, tuple(columns), replace(form, kind=kind))
+        form, room = replace(form, kind=kind), self.state.context.memory.capacity
+        return HeapTemplate(heap.name, count, tuple(columns), form, room, of_lists)
 
     def _static(self, held: object) -> Template:
         if isinstance(kind := static_type(held), Array):
@@ -172,8 +177,11 @@ def prepared(s: State, value: v.Abstract, inside: bool, objects: Objects | None 
     objects = {} if objects is None else objects
     if id(value) in objects:
         return objects[id(value)][1]
-    original, value = value, expand(s, stored(s, copied(s, value)))
+    original, value = value, expand(s, stored(s, value))
     match value:
+        case v.Row(heap=heap) if heap.is_list and not inside:
+            left_by_entry(s, heap.whole)
+            return prepared(s, copied(s, value), inside, objects)
         case v.Static(value=held) if inside and static_type(held) is not None:
             return v.Leaf(operand_of(s, value))
         case v.Static(value=held) if inputs(held):
@@ -202,7 +210,8 @@ def prepared(s: State, value: v.Abstract, inside: bool, objects: Objects | None 
         case v.Listing(elem=elem) if not _is_prepared(elem):
             found = sequence(s, value)
             assert isinstance(found, v.Lazy)
-            return make_map(s, found, lambda t, x: (True, lambda u: prepared(u, x, inside=True)))
+            nested = _is_list_of_numbers(elem)  # Ragged in Ragged
+            return make_map(s, found, lambda t, x: (True, lambda u: prepared(u, x, inside=not nested)))
         case _:
             return value
 
@@ -223,10 +232,18 @@ def _is_prepared(elem: Layout) -> bool:
             return not unset and _is_prepared(inner)
         case ListingLayout(elem=inner):
             return _is_prepared(inner)
-        case RowLayout(heap=heap):
-            return not heap.is_list
+        case RowLayout():
+            return not _is_list_of_numbers(elem)
         case _:
             return True
+
+
+def _is_list_of_numbers(elem: Layout) -> bool:
+    """Is it a list in memory that holds numbers, or such lists?"""
+    if not isinstance(elem, RowLayout) or not elem.heap.is_list or elem.null:
+        return False
+    layout = elem.heap.whole.layout
+    return layout is None or all(_is_numeric(x) or _is_list_of_numbers(x) for x in layout.items)
 
 
 # ---- lists written out

@@ -112,13 +112,17 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class HeapTemplate:
-    """The memory of a class as the function leaves it: result `count` says how many objects there are, and those at
-    `columns` hold their fields. Each output in `fields` counts the columns."""
+    """The memory of a class as the function leaves it: result `count` says how many objects there are, of at most
+    `room`, and those at `columns` hold their fields. Each output in `fields` counts the columns. Of lists `segments`
+    are the results that say how long each is, and where its elements stand in the columns (`ir/segments.py`); then
+    `fields` has one child, what an element is, or none."""
 
     name: str
     count: int
     columns: tuple[int, ...]
     fields: Container
+    room: int
+    segments: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,4 +169,5 @@ class _Renumbered:
 
 def heap_renumbered(heap: HeapTemplate, places: Sequence[int]) -> HeapTemplate:
     """The same for the memory of a class."""
-    return replace(heap, count=places[heap.count], columns=tuple(places[k] for k in heap.columns))
+    columns, segments = (tuple(places[k] for k in held) for held in (heap.columns, heap.segments))
+    return replace(heap, count=places[heap.count], columns=columns, segments=segments)

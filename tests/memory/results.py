@@ -277,3 +277,67 @@ def maybe_none(w: Any, x: Any) -> Any:
         out.append(x)
         head = Cell(x, head)
     return Parsed(head, out, {int(y): y for y in out} if x < 2.5 else None)
+
+
+@dataclass
+class Node:
+    score: Any
+    kids: list[Any]
+
+
+@program
+def grouped(w: Any, x: Any) -> Any:
+    """Lists by computed keys."""
+    groups: Any = {}
+    while x < 3.0:
+        x = x * 1.3 + 0.31 * w
+        key = int(x)
+        if key not in groups:
+            groups[key] = []
+        groups[key].append(x * w)
+    return groups
+
+
+@program
+def grouped_pairs(w: Any, x: Any) -> Any:
+    groups: Any = defaultdict(list)
+    while x < 3.0:
+        x = x * 1.3 + 0.31 * w
+        groups[int(x)].append((x * w, int(x * 2.1)))
+    return groups
+
+
+@program
+def kids_appended(w: Any, x: Any) -> Any:
+    """A tree whose nodes have lists of nodes."""
+    root = Node(w, [])
+    last = root
+    while x < 3.0:
+        x = x * 1.3 + 0.31 * w
+        node = Node(x, [])
+        last.kids.append(node)
+        if x > 1.5:
+            last = node
+    return root
+
+
+@program
+def buckets(w: Any, x: Any) -> Any:
+    """Lists of numbers in a list, changed in place."""
+    found: Any = [[], [], []]
+    while x < 3.0:
+        x = x * 1.3 + 0.31 * w
+        found[int(x) % 3].append(x)
+    return found
+
+
+@program
+def one_list_of_two(w: Any, x: Any) -> Any:
+    """Two objects that hold one list."""
+    shared: Any = []
+    a, b = Node(w, shared), Node(x, shared)
+    while x < 3.0:
+        x = x * 1.3 + 0.31 * w
+        a.kids.append(x)
+        b.kids[0] = b.kids[0] * 0.5
+    return a, b

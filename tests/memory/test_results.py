@@ -15,12 +15,12 @@ from autobatch.testing import assert_same, check_equivalence
 from autobatch.testing.compare import attributes
 from tests.memory.results import PROGRAMS, Cell
 
-QUICK = ("trajectory", "classes_counted", "summed_by_key", "ring", "in_a_dict", "doubly_linked", "maybe_none")
+QUICK = ("trajectory", "classes_counted", "summed_by_key", "ring", "in_a_dict", "doubly_linked", "kids_appended")
 W, X = jnp.float32(1.1), jnp.asarray([0.9, 2.2, 3.1, 0.61], jnp.float32)
 BACKENDS = ("interpret", "xla", "llvm")
 
 
-APART = ("doubly_linked",)
+APART = ("doubly_linked", "one_list_of_two")
 
 
 def check(program: Callable[..., Any], backend: str) -> None:

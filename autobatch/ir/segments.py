@@ -36,12 +36,12 @@ def segments(capacity: int) -> int:
     return (elements(capacity) // FIRST + 1).bit_length()
 
 
-def _segment(index: Any) -> Any:
+def segment_of(index: Any) -> Any:
     """The segment in which the element at an index stands."""
     return 32 - FIRST.bit_length() - lax.clz(jnp.asarray(index + FIRST, jnp.int32))
 
 
-def _start(segment: Any) -> Any:
+def start_of(segment: Any) -> Any:
     """The index of its first element."""
     return FIRST * (jnp.left_shift(1, segment) - 1)
 
@@ -51,20 +51,20 @@ def place(width: int) -> Callable[[Any, Any, Any], Any]:
     """Where the element of a list stands in the columns: of the table, the list, and an index in its room."""
 
     def found(table: Any, row: Any, index: Any) -> Any:
-        segment = _segment(index)
-        return jax_compat.weakened(read(table, row * width + segment) + index - _start(segment))
+        segment = segment_of(index)
+        return jax_compat.weakened(read(table, row * width + segment) + index - start_of(segment))
 
     return found
 
 
 def room_grown(full: Any, length: Any) -> Any:
     """How many more elements a list has room for, with one more segment where it is full."""
-    return jax_compat.weakened(jnp.where(full, jnp.left_shift(FIRST, _segment(length)), 0))
+    return jax_compat.weakened(jnp.where(full, jnp.left_shift(FIRST, segment_of(length)), 0))
 
 
 def room_for(length: Any) -> Any:
     """How many elements a new list has room for."""
-    return jax_compat.weakened(jnp.where(length > 0, _start(_segment(jnp.maximum(length - 1, 0)) + 1), 0))
+    return jax_compat.weakened(jnp.where(length > 0, start_of(segment_of(jnp.maximum(length - 1, 0)) + 1), 0))
 
 
 @lru_cache(maxsize=64)
@@ -73,7 +73,7 @@ def table_grown(width: int) -> Callable[[Any, Any, Any, Any, Any], Any]:
     full, its length, and how many elements have a place."""
 
     def found(table: Any, row: Any, full: Any, length: Any, used: Any) -> Any:
-        at = row * width + _segment(length)
+        at = row * width + segment_of(length)
         return write(table, jnp.where(full, used, read(table, at)), at)
 
     return found
@@ -84,7 +84,7 @@ def table_laid_out(width: int) -> Callable[[Any, Any, Any], Any]:
     """The table where the segments of a new list stand side by side."""
 
     def found(table: Any, row: Any, used: Any) -> Any:
-        begins = jnp.asarray(used + _start(jnp.arange(width)), table.dtype)
+        begins = jnp.asarray(used + start_of(jnp.arange(width)), table.dtype)
         return lax.dynamic_update_slice(table, begins, (row * width,))
 
     return found
