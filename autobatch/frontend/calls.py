@@ -81,6 +81,11 @@ def call_function(
 ) -> v.Abstract:
     """A call of a Python function of the user."""
     source = lookup(s, function)
+    return activate(s, source, bind_arguments(s, source, args, kwargs, defaults_of(s, function)), {})
+
+
+def defaults_of(s: State, function: types.FunctionType) -> dict[str, v.Abstract]:
+    """The defaults of the parameters of a Python function."""
     code = function.__code__
     named = code.co_varnames[: code.co_argcount][code.co_argcount - len(function.__defaults__ or ()) :]
     defaults = {
@@ -89,7 +94,7 @@ def call_function(
     }
     for name, default in (function.__kwdefaults__ or {}).items():
         defaults[name] = wrap(s.context, default, v.Origin(function, "__kwdefaults__", (("item", name),)))
-    return activate(s, source, bind_arguments(s, source, args, kwargs, defaults), {})
+    return defaults
 
 
 def lookup(s: State, function: types.FunctionType) -> FunctionSource:

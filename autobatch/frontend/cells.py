@@ -38,7 +38,7 @@ def given(s: State, source: FunctionSource, arguments: Iterable[v.Abstract]) -> 
     found: dict[str, v.Abstract] = {}
     for name in names:
         changed = (source.node, name) in memory.written
-        _pass_through(s, name, changed)
+        pass_through(s, name, changed)
         bound = s.env.get(name)
         value = bound.value if bound is not None else v.Unset(shown(name))
         if changed:
@@ -47,7 +47,7 @@ def given(s: State, source: FunctionSource, arguments: Iterable[v.Abstract]) -> 
     return found
 
 
-def _pass_through(s: State, name: str, changed: bool) -> None:
+def pass_through(s: State, name: str, changed: bool) -> None:
     """Note that every function on the way to the owner of a cell hands it on."""
     memory = s.context.memory
     on_the_way = []

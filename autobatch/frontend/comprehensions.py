@@ -16,6 +16,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
 from autobatch.frontend.assignment import assign
 from autobatch.frontend.branches import condition, harmless
+from autobatch.frontend.generators import called, yielded
 from autobatch.frontend.joined import flatten
 from autobatch.frontend.joins import arms, as_listing, stored
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
@@ -28,11 +29,18 @@ from autobatch.frontend.views import by_nodes_of, viewed
 from autobatch.ir.core import Apply, If, Map, Operand, Region
 from autobatch.ir.types import INT, List
 
+_YIELDED = "<yielded>"
+
 
 def comprehension(s: State, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract:
     """The list that a comprehension makes."""
     before = dict(s.env)
-    result = _generate(s, node.generators, node.elt)
+    first, *rest = node.generators
+    if isinstance(node, ast.ListComp) and called(s, first.iter) is not None:
+        s.bind(_YIELDED, yielded(s, first.iter))
+        source = ast.copy_location(ast.Name(_YIELDED, ast.Load()), first.iter)
+        first = ast.comprehension(first.target, source, first.ifs, first.is_async)
+    result = _generate(s, [first, *rest], node.elt)
     s.restore(before)
     return result
 

@@ -15,6 +15,7 @@ from autobatch.frontend.attributes import attribute
 from autobatch.frontend.branches import bool_expression, conditional_expression
 from autobatch.frontend.comprehensions import comprehension, dict_comprehension, nested_reduction, set_comprehension
 from autobatch.frontend.functions import define
+from autobatch.frontend.generators import consumed
 from autobatch.frontend.indexing import subscript
 from autobatch.frontend.iterators import refuse_second_reads
 from autobatch.frontend.joined import concatenate
@@ -158,6 +159,8 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
         return s.evaluate(nested)
     if (element := first_element(s, node)) is not None:
         return element
+    if (value := consumed(s, node)) is not None:
+        return value
     function = s.evaluate(node.func)
     if function == v.Static(zip) and (columns := _zipped(s, node)) is not None:
         return columns

@@ -26,8 +26,6 @@ def define(s: State, node: FunctionNode) -> v.Abstract:
 def _source(s: State, node: FunctionNode) -> FunctionSource:
     cache, outer = s.context.memory.sources, s.frame.source
     if (outer, node) not in cache:
-        if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in ast.walk(node)):
-            s.refuse("generators cannot be compiled", "return a list: [... for ...]")
         name = "lambda" if isinstance(node, ast.Lambda) else node.name
         cache[outer, node] = describe(node, outer.file, f"{outer.name}.{name}", outer.globals, outer.function)
     cells.note(s, cache[outer, node])

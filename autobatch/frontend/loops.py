@@ -33,6 +33,7 @@ from autobatch.frontend.carrying import (
     settle,
     yields_of,
 )
+from autobatch.frontend.generators import called, run_over
 from autobatch.frontend.iterators import refuse_changes
 from autobatch.frontend.layouts import leaf_types
 from autobatch.frontend.numbers import negate, operand_of, traced
@@ -53,6 +54,12 @@ def _constantly(x: v.Abstract) -> Callable[[State], v.Abstract]:
 
 def for_statement(s: State, node: ast.For) -> None:
     """`for target in sequence: body`"""
+    if (generator := called(s, node.iter)) is not None:
+        for flag in FLAGS:
+            s.bind(flag, v.Static(False))
+        run_over(s, node, *generator)
+        _orelse(s, node)
+        return
     refuse_changes(s, node)
     held = _run_over(s, node.iter)
     found = sequence(s, s.evaluate(node.iter))

@@ -22,8 +22,14 @@ if hasattr(ast, "TypeAlias"):
 
 EXPRESSION_REFUSALS: dict[type[ast.expr], tuple[str, str]] = {
     ast.Await: ("`await` cannot be compiled", "write an ordinary function"),
-    ast.Yield: ("generators cannot be compiled", "return a list: [... for ...]"),
-    ast.YieldFrom: ("generators cannot be compiled", "return a list: [... for ...]"),
+    ast.Yield: (
+        "generators cannot be compiled, but where a loop runs over them",
+        "write `for x in g(...)`, `list(g(...))`, `sum(g(...))`; or return a list: [... for ...]",
+    ),
+    ast.YieldFrom: (
+        "generators cannot be compiled, but where a loop runs over them",
+        "write `for x in g(...)`, `list(g(...))`, `sum(g(...))`; or return a list: [... for ...]",
+    ),
     ast.Set: ("a set of values of the program cannot be compiled", "use a tuple, or a list"),
     ast.SetComp: ("a set comprehension cannot be compiled", "use a list comprehension"),
     ast.JoinedStr: (

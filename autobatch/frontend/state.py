@@ -116,6 +116,16 @@ class MadeClass:
     layout: Layout | None = None
 
 
+@dataclass(frozen=True)
+class Inlined:
+    """A loop over a generator (`generators.py`): its statements, the function with them in its place, and the names
+    that the variables of the generator have there."""
+
+    block: Sequence[ast.stmt]
+    whole: FunctionSource
+    own: dict[str, str]
+
+
 @dataclass
 class Memory:
     """What rounds of one lowering remember: assumed results, the classes of objects that are made, how often the
@@ -149,6 +159,8 @@ class Memory:
     read: set[tuple[ast.AST, str]] = field(default_factory=set)
     written: set[tuple[ast.AST, str]] = field(default_factory=set)
     assigned: set[str] = field(default_factory=set)
+    inlined: dict[Any, Inlined] = field(default_factory=dict)
+    consumers: dict[ast.expr, ast.For] = field(default_factory=dict)
 
 
 class Context:
@@ -255,6 +267,7 @@ class Frame:
     unknown         did some path end at a call whose result is not known yet?
     constructing    the object whose attributes `__init__` may set
     borrowed        its arguments, which it may not change
+    generators      those that the statement at hand is written into
     settling        variables that loops carry and that nothing before them has set, with the first place that read one
     """
 
@@ -265,6 +278,7 @@ class Frame:
     constructing: str = ""
     borrowed: list[v.Abstract] = field(default_factory=list)
     settling: dict[str, Span | None] = field(default_factory=dict)
+    generators: list[FunctionSource] = field(default_factory=list)
 
     @property
     def owner(self) -> Any:

@@ -31,7 +31,7 @@ def uses_yield(t):
     def g():
         yield t.word
 
-    return sum(g())
+    return reversed(g())
 
 
 async def uses_async(n):

@@ -1,0 +1,377 @@
+"""Generators of the user: what runs over one runs inside it, at its `yield`s.
+
+    for x in halves(y, 3):              n, v = 3, y                  (under names of their own)
+        s = s + x                       for i in range(n):
+                              ->            x = v / (i + 1)
+    def halves(v, n):                       s = s + x
+        for i in range(n):
+            yield v / (i + 1)
+
+A `break` of the consumer leaves the loops of the generator too, and so does its `return`; both say so by a flag. What
+reads a generator to its end (`list`, `sum`, `max`) appends each element to a list first; `any`, `all` and `next` leave
+it as soon as Python does.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from autobatch.frontend import cells
+from autobatch.frontend import values as v
+from autobatch.frontend.access import enclosing_value, variable, wrap
+from autobatch.frontend.calls import bind_arguments, defaults_of, lookup
+from autobatch.frontend.scopes import is_cell
+from autobatch.frontend.sources import FunctionSource, describe, is_user_function
+from autobatch.frontend.state import BROKE, Frame, Inlined, State
+from autobatch.source import Span
+
+Body = Sequence[ast.stmt]
+DONE, BROKEN = "done", "broken"
+TO_THE_END = ("list", "tuple", "sum", "max", "min", "sorted", "set", "dict")
+"""The functions that read all of what they are given."""
+
+
+def is_generator(function: v.Abstract, s: State) -> FunctionSource | None:
+    """The text of a generator function; None for other values."""
+    match function:
+        case v.LocalFunction(source=source):
+            return source if _yields(source.node) else None
+        case v.Static(value=held) if is_user_function(held) and held.__code__.co_flags & 0x20:
+            return lookup(s, held)
+        case _:
+            return None
+
+
+def called(s: State, node: ast.expr) -> tuple[v.Abstract, FunctionSource] | None:
+    """The generator function that an expression calls; None where it calls none."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return None
+    name, source = node.func.id, s.frame.source
+    function = enclosing_value(s, name) if name in s.env or name not in source.locals else None
+    if function is None and name not in source.locals and name in source.globals:
+        function = wrap(s.context, source.globals[name], v.Origin(s.frame.owner, name))
+    found = None if function is None else is_generator(function, s)
+    return None if function is None or found is None else (function, found)
+
+
+def _yields(node: ast.AST) -> bool:
+    """Is there a `yield` that is not one of a function inside?"""
+    for part in ast.iter_child_nodes(node):
+        if isinstance(part, ast.Yield | ast.YieldFrom):
+            return True
+        if not isinstance(part, ast.FunctionDef | ast.Lambda | ast.GeneratorExp) and _yields(part):
+            return True
+    return False
+
+
+def run_over(s: State, node: ast.For, function: v.Abstract, source: FunctionSource) -> None:
+    """A loop over what a generator yields; behind it BROKE says whether the loop was left."""
+    assert isinstance(node.iter, ast.Call)
+    made = _inlined(s, node, source)
+    block, whole, own = made.block, made.whole, made.own
+    _bind(s, node.iter, function, source, own)
+    s.bind(own[DONE], v.Static(False))
+    s.bind(own[BROKEN], v.Static(False))
+    around, s.frame.source = s.frame.source, whole
+    s.frame.generators.append(source)
+    try:
+        s.context.rules.execute(s, block)
+    finally:
+        s.frame.source = around
+        s.frame.generators.pop()
+    if not s.dead:
+        s.bind(BROKE, s.env[own[BROKEN]].value)
+
+
+def _bind(s: State, call: ast.Call, function: v.Abstract, source: FunctionSource, own: dict[str, str]) -> None:
+    """Give the parameters of a generator their arguments, and what it reads from elsewhere its value."""
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+        s.refuse("a generator is called with * or **", "write its arguments out")
+    args = [s.evaluate(a) for a in call.args]
+    named = {k.arg: s.evaluate(k.value) for k in call.keywords if k.arg is not None}
+    local = isinstance(function, v.LocalFunction)
+    defaults = dict(function.defaults) if isinstance(function, v.LocalFunction) else defaults_of(s, source.function)
+    for name, value in bind_arguments(s, source, args, named, defaults).items():
+        s.bind(own[name], value)
+    held = dict(function.captured or ()) if isinstance(function, v.LocalFunction) else {}
+    elsewhere = State(Frame(s.context, source, held), s.block, {}, span=s.span)
+    for name in source.free:
+        if name in own:
+            s.bind(own[name], held[name] if name in held else variable(elsewhere, name))
+    assert local or not source.cells_read
+    for name in sorted(source.cells_read):
+        cells.pass_through(s, name, name in source.cells_changed)
+
+
+def _inlined(s: State, node: ast.For, source: FunctionSource) -> Inlined:
+    """What a loop over a generator is."""
+    outer, cache = s.frame.source, s.context.memory.inlined
+    key = (outer, node, source)
+    if key not in cache:
+        number = sum(x is source for x in s.frame.generators)
+        if number > 3:
+            s.refuse(
+                f"the generator {source.name} runs over itself", "append to a list that the function is given instead"
+            )
+        local = s.frame.source.function is None or source.function is not s.frame.source.function
+        names = [*source.locals, DONE, BROKEN, *(source.free if local else ())]
+        own = {n: f"{n} in {source.name}{' ' + str(len(cache))}" for n in names if not is_cell(n)}
+        if _is_here(s, source):
+            own = {n: x for n, x in own.items() if n in source.locals or n in (DONE, BROKEN)}
+        writer = _Writer(s, node, source, own)
+        block = writer.block(copy.deepcopy(source.body))
+        read = _placed(ast.Expr(ast.Name(own[BROKEN], ast.Load())), node)
+        around = ast.While(ast.Constant(True), [*block, ast.Break()], [])
+        text = _with(outer.node, node, [_placed(around, node), read])
+        whole = describe(text, outer.file, outer.name, outer.globals, outer.function)
+        whole.places.update(writer.places)
+        cache[key] = Inlined(block, whole, own)
+    return cache[key]
+
+
+def _is_here(s: State, source: FunctionSource) -> bool:
+    """Is the generator defined in the function at hand, or around it, so that its free variables are those?"""
+    return source.function is None or source.function is s.frame.source.function
+
+
+def _with(function: ast.AST, node: ast.For, block: Body) -> ast.FunctionDef | ast.Lambda:
+    """The function with other statements in the place of a loop; in front of all where the loop is none of its own."""
+    found = _replaced(function, node, block)
+    if found is function and isinstance(function, ast.FunctionDef):
+        found = copy.copy(function)
+        found.body = [*block, *function.body]
+    assert isinstance(found, ast.FunctionDef | ast.Lambda)
+    return found
+
+
+def _replaced(node: ast.AST, old: ast.For, block: Body) -> ast.AST:
+    if node is old:
+        return ast.copy_location(ast.If(ast.copy_location(ast.Constant(True), old), list(block), list(old.orelse)), old)
+    changes: dict[str, list[ast.AST]] = {}
+    for name in ("body", "orelse", "handlers", "cases", "finalbody"):
+        parts = getattr(node, name, None)
+        if isinstance(parts, list):
+            new = [_replaced(p, old, block) for p in parts]
+            if any(x is not y for x, y in zip(new, parts, strict=True)):
+                changes[name] = new
+    if not changes:
+        return node
+    made = copy.copy(node)
+    for name, new in changes.items():
+        setattr(made, name, new)
+    return made
+
+
+@dataclass
+class _Writer:
+    """Writes the body of a generator with the consumer's at its `yield`s."""
+
+    s: State
+    loop: ast.For
+    source: FunctionSource
+    own: dict[str, str]
+    places: dict[ast.AST, Span] = field(default_factory=dict)
+
+    def block(self, body: Body) -> list[ast.stmt]:
+        for statement in body:
+            for part in ast.walk(statement):
+                if hasattr(part, "lineno"):
+                    self.places[part] = self.source.at(part)
+                if isinstance(part, ast.Name):
+                    part.id = self.own.get(part.id, part.id)
+                elif isinstance(part, ast.FunctionDef | ast.Lambda | ast.Try | ast.With):
+                    self.s.refuse(
+                        f"the generator {self.source.name} holds a function, `try` or `with`", "move it out of it"
+                    )
+                elif isinstance(part, ast.MatchAs | ast.MatchStar) and part.name is not None:
+                    part.name = self.own.get(part.name, part.name)
+        return self.statements(body, False)
+
+    def statements(self, body: Body, in_loop: bool) -> list[ast.stmt]:
+        return [x for statement in body for x in self.statement(statement, in_loop)]
+
+    def statement(self, node: ast.stmt, in_loop: bool) -> list[ast.stmt]:
+        match node:
+            case ast.Expr(value=ast.Yield(value=value)):
+                given = value or ast.copy_location(ast.Constant(None), node)
+                return self.consumed([ast.copy_location(ast.Assign([copy.deepcopy(self.loop.target)], given), node)])
+            case ast.Expr(value=ast.YieldFrom(value=value)):
+                return self.from_another(value, node)
+            case ast.Return():
+                return [self.set(DONE, node), ast.copy_location(ast.Break(), node)]
+            case ast.If():
+                node.body, node.orelse = self.statements(node.body, in_loop), self.statements(node.orelse, in_loop)
+                return [node]
+            case ast.For() | ast.While():
+                leaves = _yields(node) or any(isinstance(n, ast.Return) for n in ast.walk(node))
+                node.body, node.orelse = self.statements(node.body, True), self.statements(node.orelse, in_loop)
+                return [node, self.left(node)] if leaves and self.may_leave() else [node]
+            case ast.Match():
+                for case in node.cases:
+                    case.body = self.statements(case.body, in_loop)
+                return [node]
+            case _:
+                if _yields(node):
+                    self.s.refuse(
+                        "a `yield` gives a value here, which `send` decides",
+                        "write `yield` as a statement",
+                        self.source.at(node),
+                    )
+                return [node]
+
+    def may_leave(self) -> bool:
+        leaves = any(isinstance(n, ast.Return) for n in ast.walk(self.source.node))
+        return leaves or any(_leaves(b) for b in self.loop.body)
+
+    def consumed(self, before: list[ast.stmt]) -> list[ast.stmt]:
+        """The consumer's turn."""
+        body = [*before, *_broken(copy.deepcopy(self.loop.body), self)]
+        if not any(_leaves(b) or _continues(b) for b in self.loop.body):
+            return body
+        name = ast.Name(f"turn in {self.source.name}", ast.Store())
+        once = ast.For(name, ast.Tuple([ast.Constant(None)], ast.Load()), body, [])
+        return [_placed(once, self.loop), self.left(self.loop)]
+
+    def from_another(self, value: ast.expr, node: ast.stmt) -> list[ast.stmt]:
+        """`yield from`: a loop over the other one."""
+        body = _broken(copy.deepcopy(self.loop.body), self)
+        loop = ast.copy_location(ast.For(copy.deepcopy(self.loop.target), value, body, []), node)
+        return [loop, self.left(node)] if self.may_leave() else [loop]
+
+    def set(self, flag: str, node: ast.AST) -> ast.stmt:
+        made = ast.Assign([ast.Name(self.own[flag], ast.Store())], ast.Constant(True))
+        return _placed(made, node)
+
+    def left(self, node: ast.AST) -> ast.stmt:
+        """Leave the loop around where the generator is done."""
+        return _placed(ast.If(ast.Name(self.own[DONE], ast.Load()), [ast.Break()], []), node)
+
+
+def _placed(made: ast.stmt, node: ast.AST) -> ast.stmt:
+    for part in ast.walk(made):
+        if not hasattr(part, "lineno"):
+            ast.copy_location(part, node)
+    return made
+
+
+def _broken(body: list[ast.stmt], writer: _Writer) -> list[ast.stmt]:
+    """The consumer's body, each `break` of its loop preceded by flags that say so."""
+
+    def statement(node: ast.stmt) -> list[ast.stmt]:
+        match node:
+            case ast.Break():
+                return [writer.set(DONE, node), writer.set(BROKEN, node), node]
+            case ast.For() | ast.While():
+                node.orelse = each(node.orelse)
+            case ast.If():
+                node.body, node.orelse = each(node.body), each(node.orelse)
+            case ast.Match():
+                for case in node.cases:
+                    case.body = each(case.body)
+        return [node]
+
+    def each(statements: list[ast.stmt]) -> list[ast.stmt]:
+        return [x for node in statements for x in statement(node)]
+
+    return each(body)
+
+
+def _finds(kind: type[ast.stmt]) -> Callable[[ast.AST], bool]:
+    def found(node: ast.AST) -> bool:
+        if isinstance(node, kind):
+            return True
+        if isinstance(node, ast.FunctionDef | ast.Lambda):
+            return False
+        if isinstance(node, ast.For | ast.While):
+            return any(map(found, node.orelse))
+        return any(map(found, ast.iter_child_nodes(node)))
+
+    return found
+
+
+_leaves = _finds(ast.Break)
+"""Does a statement leave the loop that it is in?"""
+
+_continues = _finds(ast.Continue)
+"""Does a statement end the turn of the loop that it is in?"""
+
+
+# ---- generators in expressions
+
+_ITEM, _FOUND = "<item>", "<found>"
+
+
+def consumed(s: State, node: ast.Call) -> v.Abstract | None:
+    """The value of `list(g(...))`, `sum(g(...), start)`, `any(g(...))`, `next(g(...))`; None for other calls."""
+    if not isinstance(node.func, ast.Name) or not node.args or node.func.id in s.env:
+        return None
+    name, first = node.func.id, node.args[0]
+    if name not in (*TO_THE_END, "any", "all", "next") or called(s, first) is None:
+        return None
+    make = _BY_NAME.get(name, _to_the_end)
+    return make(s, node, first)
+
+
+def _run(s: State, call: ast.expr, start: ast.expr | None, body: str) -> v.Abstract:
+    """Run over a generator with a body that sets what is found, from `start` on."""
+    found = f"{_FOUND} {len(s.frame.generators)} {call.lineno} {call.col_offset}"
+    item = f"{_ITEM} {len(s.frame.generators)} {call.lineno} {call.col_offset}"
+    cache = s.context.memory.consumers
+    if call not in cache:
+        loop = ast.parse(f"for item in x:\n    {body}").body[0]
+        assert isinstance(loop, ast.For)
+        for part in ast.walk(loop):
+            if isinstance(part, ast.Name):
+                part.id = {"item": item, "found": found}.get(part.id, part.id)
+            if hasattr(part, "lineno"):
+                ast.copy_location(part, call)
+        loop.iter = call
+        cache[call] = loop
+    s.bind(found, v.Record("list", (), ()) if start is None else s.evaluate(start))
+    s.context.rules.execute(s, [cache[call]])
+    return s.env.pop(found).value
+
+
+def yielded(s: State, call: ast.expr) -> v.Abstract:
+    """The list of all that a generator yields."""
+    return _run(s, call, None, "found.append(item)")
+
+
+def _to_the_end(s: State, node: ast.Call, call: ast.expr) -> v.Abstract:
+    items, function = yielded(s, call), s.evaluate(node.func)
+    args = [items, *(s.evaluate(a) for a in node.args[1:])]
+    return s.call(function, args, {k.arg: s.evaluate(k.value) for k in node.keywords if k.arg is not None})
+
+
+def _any(s: State, node: ast.Call, call: ast.expr) -> v.Abstract:
+    return _run(s, call, ast.Constant(False), "if item:\n        found = True\n        break")
+
+
+def _all(s: State, node: ast.Call, call: ast.expr) -> v.Abstract:
+    return _run(s, call, ast.Constant(True), "if not item:\n        found = False\n        break")
+
+
+def _next(s: State, node: ast.Call, call: ast.expr) -> v.Abstract:
+    items = _run(s, call, None, "found.append(item)\n    break")
+    if len(node.args) > 1:
+        default = s.evaluate(node.args[1])
+        return s.call(wrap(s.context, _first_or), [items, default])
+    return s.call(wrap(s.context, _first), [items])
+
+
+def _first_or(items: list[object], default: object) -> object:
+    """Lowered like a function of the user."""
+    return items[0] if items else default
+
+
+def _first(items: list[object]) -> object:
+    """Lowered like a function of the user."""
+    if not items:
+        raise StopIteration
+    return items[0]
+
+
+_BY_NAME = {"any": _any, "all": _all, "next": _next}
