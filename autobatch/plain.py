@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch import wording
 from autobatch.arguments import Bound
 from autobatch.errors import ExampleError, Failure, UnsupportedError
 from autobatch.ir import jax_compat
@@ -76,6 +77,17 @@ def run(function: Callable[..., Any], bound: Bound) -> Iterator[Any]:
             args, kwargs = bound.example(k)
             result = function(*args, **kwargs)
         yield result
+
+
+def in_words(function: Callable[..., Any], bound: Bound, run: Callable[[Bound], Any]) -> Any:
+    """`run(bound)`, whose failures have the words of the plain function."""
+
+    def example(k: int) -> Any:
+        args, kwargs = _unpacked(bound).example(k)
+        with plainly():
+            return function(*args, **kwargs)
+
+    return wording.in_words(lambda: run(bound), example)
 
 
 def run_stacked(function: Callable[..., Any], bound: Bound, name: str, *, masks: bool) -> Any:

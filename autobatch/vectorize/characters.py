@@ -18,6 +18,7 @@ from autobatch.ir import texts
 from autobatch.ir.core import Apply, Call, For, If, Map, Operand, Region, Value, While, walk
 from autobatch.ir.rewrite import region_values
 from autobatch.ir.types import List, Tag
+from autobatch.vectorize.indices import UNKNOWN
 
 
 def all_single(region: Region) -> frozenset[Value]:
@@ -135,7 +136,7 @@ KNOWN: dict[str, Known] = {
     "__le__": Known(lambda a, b: a <= b),
     "__gt__": Known(lambda a, b: a > b),
     "__ge__": Known(lambda a, b: a >= b),
-    "int": Known(_digit, _is_decimal, "invalid literal for int() with base 10: ..."),
+    "int": Known(_digit, _is_decimal, f"invalid literal for int() with base 10: {UNKNOWN}"),
     **{name: _predicate(name) for name in PREDICATES},
 }
 """By name of the function of strings."""

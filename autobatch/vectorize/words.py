@@ -42,6 +42,7 @@ from autobatch.optimize.inline import recursive_functions
 from autobatch.vectorize import characters
 from autobatch.vectorize.arena_lists import Device, lists_of_numbers
 from autobatch.vectorize.blocks import words
+from autobatch.vectorize.indices import UNKNOWN
 
 CURE = "compute it before packing and store the result in a field, or choose between numbers"
 
@@ -284,7 +285,7 @@ class _Rewriter:
         some = hits[0]
         for hit in hits[1:]:
             some = self.applied(BOOL, _jax("or"), some, hit)
-        self.check(some, "KeyError", "...")
+        self.check(some, "KeyError", UNKNOWN)
         found: Operand = Literal(0, INT)
         for k in reversed(range(1, len(keys))):
             found = self.applied(INT, _jax("select_n"), hits[k], found, Literal(k, INT))

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
+from autobatch import wording
 from autobatch.testing import Tree, check_equivalence
 from autobatch.testing.programs import typical_tree
 from tests.memory.programs import TABLES, program
@@ -329,3 +330,33 @@ def test_a_key_that_is_missing_fails_its_example_alone(backend: str) -> None:
         f(ONE, np.array([0.5, 1.5, 2.5, 7.5], np.float32))
     assert [(x.index, x.kind, x.message) for x in failed.value.failures] == [(2, "KeyError", "2"), (3, "KeyError", "2")]
     assert failed.value.failures[0].span.line == missing.__code__.co_firstlineno + 6
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_computed_key_shows_in_the_words(backend: str) -> None:
+    def missing(w: Any, x: Any) -> Any:
+        d, y, k = {0: w}, w * x, 0
+        while y < 3.0:
+            y, k = y + 1.0, k + 1
+            d[k] = y
+        return d[k + 1] if k > 1 else d[k]
+
+    f = ab.batched(missing, in_axes=(None, 0), backend=backend)
+    with pytest.raises(ab.ExampleError, match="KeyError: 4") as failed:
+        f(ONE, np.array([0.5, 1.5, 2.5, 7.5], np.float32))
+    assert [(x.index, x.kind, x.message) for x in failed.value.failures] == [(0, "KeyError", "4"), (1, "KeyError", "3")]
+
+
+def test_words_that_take_python_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wording, "SECONDS", 0.0)
+
+    def missing(w: Any, x: Any) -> Any:
+        d, y, k = {0: w}, w * x, 0
+        while y < 30.0:
+            y, k = y + 1.0, k + 1
+        return d[k]
+
+    f = ab.batched(missing, in_axes=(None, 0), backend="llvm")
+    with pytest.raises(ab.ExampleError) as failed:
+        f(ONE, np.array([0.5, 31.0], np.float32))
+    assert [(x.index, x.kind, x.message) for x in failed.value.failures] == [(0, "KeyError", "<...>")]

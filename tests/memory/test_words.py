@@ -138,7 +138,7 @@ def test_what_fails(backend: str) -> None:
         f(jnp.float32(1.0), [("012", 2.5), ("01", 0.5), ("0b2", 0.5), ("0\u06642", 1.5)])
     assert [(x.index, x.kind, x.message) for x in failed.value.failures] == [
         (1, "IndexError", "string index out of range"),
-        (2, "ValueError", "invalid literal for int() with base 10: ..."),
+        (2, "ValueError", "invalid literal for int() with base 10: 'b'"),
     ]
 
 
