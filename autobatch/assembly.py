@@ -15,12 +15,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, assert_never
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from autobatch import transfer
 from autobatch.batch import Batch
 from autobatch.computed import ArrayResult, Cut, RaggedResult, Segments, StructureResult, array_of
+from autobatch.errors import BatchError
 from autobatch.groups import LIVE, Form, Leaves
+from autobatch.ir import texts
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.template import Container, Fixed, HeapTemplate, Maybe, Output, Pointer, Rows, Template
 from autobatch.ir.types import STR, List, Ref, Tag, Type
@@ -46,6 +50,7 @@ class Assembler:
     made: MadeStore | None = None
     heaps: dict[str, tuple[Type, Any]] = field(default_factory=dict)
     points: bool = False
+    known: dict[str, list[Any]] = field(default_factory=dict)
     objects_of: dict[tuple[int, int], tuple[Container, Level, Cell]] = field(default_factory=dict)
 
     def batch(self, template: Template) -> Batch:
@@ -107,7 +112,8 @@ class Assembler:
         """A result whose innermost elements are of that type."""
         match held:
             case ArrayResult(values=values):
-                return Cell(element_type(type), values)
+                kind = element_type(type)
+                return self.word(values, kind) if isinstance(kind, Tag) else Cell(kind, values)
             case StructureResult(rows=rows, type=type):
                 if isinstance(type, Tag):
                     self.vocabulary(type)
@@ -139,10 +145,30 @@ class Assembler:
             return Cell(cell.type, jnp.where(flag.values, -1, cell.values), nullable=True)
         return Cell(cell.type, cell.values, flag.values if cell.missing is None else flag.values | cell.missing)
 
+    def word(self, numbers: Any, type: Tag) -> Cell:
+        """Words that computed numbers decide, of the numbers that stand for them (`ir.texts.number`)."""
+        if isinstance(numbers, jax.core.Tracer):
+            raise BatchError(
+                f"{self.outcome.function}: the result holds strings that computed numbers decide, which are not known "
+                "under jax.jit; call it outside, or return numbers"
+            )
+        self.vocabulary(type)
+        name = transfer.VOCABULARY + type.vocabulary
+        known = self.known.setdefault(name, list(transfer.decode(self.columns[name], self.enums.get(type.vocabulary))))
+        places = {texts.number(w): k for k, w in enumerate(known)}
+        distinct, which = np.unique(np.asarray(numbers), return_inverse=True)
+        for n in distinct.tolist():
+            if n not in places and type == STR and 0 <= n < texts.BEHIND:  # a character that was computed
+                places[n] = len(known)
+                known.append(chr(n))
+        self.columns[name] = transfer.encode(known)
+        rows = np.array([places.get(n, -1) for n in distinct.tolist()], np.int32)
+        return Cell(type, jnp.asarray(rows[which.reshape(-1)]))
+
     def vocabulary(self, type: Tag) -> None:
         """Tags are positions in the vocabulary of the input, and behind it the constants of the program."""
         name = transfer.VOCABULARY + type.vocabulary
-        self.columns[name] = self.outcome.words[name]
+        self.columns.setdefault(name, self.outcome.words[name])
         self.enums |= {n: c for n, c in self.outcome.enums if n == type.vocabulary}
 
     def fixed(self, value: Any, level: Level) -> Cell:

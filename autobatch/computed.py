@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.ir import segments
-from autobatch.ir.types import Array, Type
+from autobatch.ir.types import INT, Array, Tag, Type
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,15 @@ class InMemory:
     elem: Type
 
 
-def with_lists(results: Sequence[Result], lists: Sequence[InMemory]) -> Sequence[Result]:
-    """The results with lists that the program has left in memory as such."""
+def with_lists(results: Sequence[Result], lists: Sequence[InMemory], numbered: bool) -> Sequence[Result]:
+    """The results with lists that the program has left in memory as such. `numbered`: words in them are numbers
+    (`ir.texts.number`), not places in a vocabulary."""
     if not lists:
         return results
     made = list(results)
     for held in lists:
         lengths, *buffers = (array_of(r) for r in results[held.at : held.at + held.depth + 1])
-        made[held.at] = _in_memory(lengths, buffers, held.elem)
+        made[held.at] = _in_memory(lengths, buffers, INT if numbered and isinstance(held.elem, Tag) else held.elem)
     return made
 
 

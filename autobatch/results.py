@@ -28,6 +28,7 @@ from autobatch.ir.template import Container, Fixed, Maybe, Output, Pointer, Rows
 from autobatch.ir.types import Tag
 from autobatch.outcome import Outcome, Result
 from autobatch.runtime.ragged import Ragged
+from autobatch.runtime.returned import element_type
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -138,7 +139,7 @@ def _zeroed(values: Any, failed: Any) -> Any:
 def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
     """The result of a batched call."""
     match template:
-        case Output() if not isinstance(outcome.results[template.index], StructureResult):
+        case Output() if not is_structure(template, outcome.results[template.index]):
             return _numbers(template, outcome, out_axes)
         case Container(kind="tuple" | "namedtuple" | "dict" | "pytree"):
             axes = _prefix(out_axes, template, outcome.function)
@@ -167,6 +168,12 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
             return Assembler(outcome).batch(template)
         case _:
             assert_never(template)
+
+
+def is_structure(template: Output, held: Result) -> bool:
+    """Is a result rows of structure, or words that are numbers?"""
+    words = isinstance(element_type(template.type), Tag)
+    return isinstance(held, StructureResult) or (words and isinstance(held, ArrayResult))
 
 
 def _fixed(value: Any, outcome: Outcome, out_axes: Any) -> Any:

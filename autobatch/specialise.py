@@ -103,7 +103,7 @@ class Program:
         """The types of the results of the function."""
         outputs = self.kinds if compiled.native is not None else [t.value.type for t in compiled.spec.outputs]
         held = [x.elem for x in compiled.facts.lists]
-        self.returned_words = tuple(sorted({v for kind in (*outputs, *held) for v in _vocabularies(kind)}))
+        self.returned_words = tuple(sorted({v for kind in (*outputs, *self.kinds, *held) for v in _vocabularies(kind)}))
         """The vocabularies of its results."""
         self._array_tables: Bounded[int, Ready] = Bounded(32)
         self._jit: Any = jax.jit(
@@ -161,7 +161,7 @@ class Program:
         facts, found = self.compiled.facts, results[: len(self.kinds)]
         if failed is not None and facts.lengths:
             found = with_none(found, facts.lengths, failed)
-        return with_lists(found, facts.lists)
+        return with_lists(found, facts.lists, self.compiled.native is None)
 
     def status(self, results: Sequence[Any]) -> Any:
         """int32[B] among what the program has computed: 0, or what each example has failed with on the device."""

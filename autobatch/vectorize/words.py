@@ -49,8 +49,9 @@ CURE = "compute it before packing and store the result in a field, or choose bet
 
 def words_as_numbers(module: Module, device: Device) -> Module:
     """The module with numbers in place of the words of the entry that computed numbers decide; the same where there are
-    none. `device`: as in `lists_of_numbers`. UnsupportedError where such a word is looked into, made of others, handed
-    to a function that calls itself, or a result."""
+    none; such a result is its number, which is looked up where results are put together. `device`: as in
+    `lists_of_numbers`. UnsupportedError where such a word is looked into, made of others, or handed to a function that
+    calls itself."""
     entry = module.functions[0]
     if entry.name in recursive_functions(module) or not any(_is_word(x.type) for x in region_values(entry.region)):
         return module
@@ -130,10 +131,6 @@ class _Rewriter:
     # ---- regions
 
     def entry(self, region: Region) -> Region:
-        for i in region.body:
-            if any(x in self.found and x in i.results for x in region.results):
-                self.span = i.span
-                raise self.refused("is a result", "return a number that stands for it, and look the word up outside")
         made = self.region(region)
         return with_operands(replace(made, body=(*self.first, *made.body)), self.named_as)
 

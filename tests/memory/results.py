@@ -5,6 +5,7 @@ Each program is a plain function of `w`, that all examples share, and `x`, a num
 
 from __future__ import annotations
 
+import enum
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -341,3 +342,32 @@ def one_list_of_two(w: Any, x: Any) -> Any:
         a.kids.append(x)
         b.kids[0] = b.kids[0] * 0.5
     return a, b
+
+
+class Sort(enum.Enum):
+    SMALL = 1
+    LARGE = 2
+
+
+@program
+def tagged(w: Any, x: Any) -> Any:
+    """Words that numbers decide: in tuples, as keys, alone; a member of an enum, None."""
+    found: Any = []
+    counts: Counter[Any] = Counter()
+    while x < 3.0:
+        x = x * 1.3 + 0.31 * w
+        word = "large" if x > 2.0 else "small"
+        found.append((word, x))
+        counts[word] += 1
+    last = "none" if len(found) < 2 else found[-1][0]
+    return found, counts, last, Sort.LARGE if x > 3.5 else Sort.SMALL, "odd" if x > 3.4 else None
+
+
+@program
+def spelled(w: Any, x: Any) -> Any:
+    """Characters that are computed."""
+    text = []
+    while x < 3.0:
+        x = x * 1.3 + 0.31 * w
+        text.append(chr(int(x * 5.3) + 97))
+    return text, {c: len(text) for c in text}
