@@ -153,7 +153,7 @@ class Segments:
         self.example, row = jnp.asarray(rows.example)[inside.example], jnp.asarray(rows.place)[inside.example]
         segment = segments.segment_of(inside.place)
         begin = table[self.example, row * width + segment]
-        self._place = begin + inside.place - segments.start_of(segment)
+        self._place = begin - 1 + inside.place - segments.start_of(segment)
         self._live = None if inside.is_known else inside.live
 
     def of(self, column: Any) -> Any:

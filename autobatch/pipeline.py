@@ -453,9 +453,9 @@ def _native(lowered: Lowered, module: Module, asked: Asked) -> Passed:
     on_device = without_made_lists(module, asked.schema)
     if not has_structure(module):
         arrays = with_arenas_alone(on_device, asked, False)
-        planned, (whole, known) = module if arrays is on_device else arrays, whole_of(arrays, alone)
-        derived = lambda: whole_of(arrays, alone, guards=True)[0].module
-        return Passed(lowered, whole, lambda: _scheduled(known or control(planned, alone), alone), derived)
+        (whole, known), derived = whole_of(arrays, alone), lambda: whole_of(arrays, alone, guards=True)[0].module
+        by_rows, of = (planned, module) if arrays is on_device else (control, arrays)
+        return Passed(lowered, whole, lambda: _scheduled(known or by_rows(of, alone), alone), derived)
     rows, inputs = structure_as_rows(on_device, asked.schema)
     batched = range(len(rows.functions[0].region.args))
     alone = replace(alone, traced={k: asked.traced.get(k, "an argument") for k in batched})

@@ -21,7 +21,7 @@ from autobatch.frontend.iterators import refuse_second_reads
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.list_changes import made_by
 from autobatch.frontend.list_heap import hold
-from autobatch.frontend.mutation import call_method
+from autobatch.frontend.mutation import call_method, set_default
 from autobatch.frontend.numbers import present
 from autobatch.frontend.operators import BINARY, apply_binary, apply_unary, comparison
 from autobatch.frontend.rebinding import rebind
@@ -164,6 +164,8 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
     function = s.evaluate(node.func)
     if function == v.Static(zip) and (columns := _zipped(s, node)) is not None:
         return columns
+    if (held := set_default(s, node, function)) is not None:
+        return held
     refuse_second_reads(s, function, node.args)
     items = _arguments(s, function, node.args)
     named: dict[str, v.Abstract] = {}

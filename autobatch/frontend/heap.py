@@ -58,6 +58,14 @@ class Heap:
         return f"{PREFIX}{self.name}>"
 
 
+def add_heap(heaps: dict[object, Heap], key: object, cls: type) -> Heap:
+    """Memory for a class, or for the lists that an expression makes; under a name unlike all others."""
+    taken = {h.name for h in heaps.values()}
+    names = (f"{cls.__name__}{suffix}" for suffix in ("", *(f"_{k}" for k in range(2, len(taken) + 2))))
+    made = heaps[key] = Heap(next(n for n in names if n not in taken), cls)
+    return made
+
+
 class NeedsMemory(UnsupportedError):
     """What is refused here is possible where objects of some classes have memory."""
 

@@ -27,7 +27,7 @@ from jax import lax
 from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.heap import Heap, ListsNeedMemory, NeedsMemory, is_state
+from autobatch.frontend.heap import Heap, ListsNeedMemory, NeedsMemory, add_heap, is_state
 from autobatch.frontend.joins import convert, stored
 from autobatch.frontend.layouts import (
     HeldLayout,
@@ -43,7 +43,7 @@ from autobatch.frontend.layouts import (
     static_type,
 )
 from autobatch.frontend.numbers import negate, operand_of, traced
-from autobatch.frontend.state import Context, Memory, MemoryChanged, State
+from autobatch.frontend.state import Context, MemoryChanged, State
 from autobatch.frontend.statics import is_namedtuple
 from autobatch.frontend.unify import Conflict, unify
 from autobatch.ir import jax_compat, segments
@@ -72,7 +72,7 @@ def _sizes(s: State, heap: Heap) -> list[tuple[Array, int]]:
     room, found = s.context.memory.capacity, _columns(s, heap)
     if not heap.is_list:
         return [(t, room) for t in found]
-    of_lists = [(INT, room), (INT, room), (INT, room * segments.segments(room))]
+    of_lists = [(INT, room), (INT, room * segments.segments(room))]
     return [*of_lists, *((t, segments.elements(room)) for t in found)]
 
 
@@ -210,28 +210,12 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
     if not new and not sites:
         raise UnsupportedError(error.message, error.span, error.cure, error.also)
     for cls in new:
-        _add(memory, cls, cls)
-    give_sites(memory, sites)
+        add_heap(memory.heaps, cls, cls)
+    for site in sites:
+        memory.sites[site] = add_heap(memory.heaps, site, list)
     memory.refused = memory.refused or error
     for known in (memory.assumed, memory.made, memory.grown):
         known.clear()
-
-
-def give_sites(memory: Memory, sites: Iterable[object]) -> None:
-    """Let the lists that these expressions make have memory."""
-    for site in sites:
-        memory.sites[site] = _add(memory, site, list)
-
-
-def _add(memory: Memory, key: object, cls: type) -> Heap:
-    made = memory.heaps[key] = Heap(_name(cls, {h.name for h in memory.heaps.values()}), cls)
-    return made
-
-
-def _name(cls: type, taken: set[str]) -> str:
-    """A name for a class, unlike all others."""
-    names = (f"{cls.__name__}{suffix}" for suffix in ("", *(f"_{k}" for k in range(2, len(taken) + 2))))
-    return next(n for n in names if n not in taken)
 
 
 def heap_of(s: State, cls: type | None) -> Heap | None:

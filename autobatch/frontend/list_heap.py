@@ -20,7 +20,7 @@ from autobatch.frontend.heap import Heap
 from autobatch.frontend.joins import convert
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, rebuild
 from autobatch.frontend.numbers import operand_of, traced
-from autobatch.frontend.state import MemoryChanged, State
+from autobatch.frontend.state import State
 from autobatch.ir import segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.types import Array
@@ -30,23 +30,22 @@ NONE = v.Static(None)
 
 @dataclass(frozen=True)
 class _Memory:
-    """The memory of lists: how many there are, how many elements have a place; of each list its length and room."""
+    """The memory of lists: how many there are, how many elements have a place; the rest is in columns."""
 
     count: v.Abstract
     used: v.Abstract
     lengths: v.Abstract
-    rooms: v.Abstract
     table: v.Abstract
     columns: tuple[v.Abstract, ...]
 
 
 def _memory(s: State, heap: Heap, write: bool = False) -> _Memory:
-    count, used, lengths, rooms, table, *columns = heaps.memory_of(s, heap, write)
-    return _Memory(count, used, lengths, rooms, table, tuple(columns))
+    count, used, lengths, table, *columns = heaps.memory_of(s, heap, write)
+    return _Memory(count, used, lengths, table, tuple(columns))
 
 
 def _bind(s: State, heap: Heap, m: _Memory) -> None:
-    heaps.bind_memory(s, heap, (m.count, m.used, m.lengths, m.rooms, m.table, *m.columns))
+    heaps.bind_memory(s, heap, (m.count, m.used, m.lengths, m.table, *m.columns))
 
 
 def _width(s: State) -> int:
@@ -76,9 +75,8 @@ def hold(s: State, value: v.Abstract) -> v.Abstract:
     """Note that a container holds a value from here on; the value. Where such lists have memory, all have."""
     held = s.context.sites.hold(value)
     known = s.context.memory.sites
-    if held and known and (new := s.context.sites.of(held, known)):
-        heaps.give_sites(s.context.memory, new)
-        raise MemoryChanged
+    if held and known:
+        s.context.memory.add_sites(s.context.sites.of(held, known))
     return value
 
 
@@ -103,8 +101,7 @@ def lay_out(s: State, row: v.Row, length: v.Abstract) -> v.Abstract:
         m,
         used=used,
         lengths=traced(s, segments.write, m.lengths, length, at),
-        rooms=traced(s, segments.write, m.rooms, size, at),
-        table=traced(s, segments.table_laid_out(_width(s)), m.table, at, m.used),
+        table=traced(s, segments.laid_out(_width(s)), m.table, at, length, m.used),
     )
     _bind(s, row.heap, laid_out)
     return m.used
@@ -164,8 +161,9 @@ def _read(s: State, column: v.Abstract, at: v.Abstract, type: Any) -> v.Leaf:
 
 
 def place(s: State, row: v.Row, index: v.Abstract) -> v.Leaf:
-    table = _memory(s, row.heap).table
-    return traced(s, segments.place(_width(s)), table, v.Leaf(row.operand), index)
+    """Where an element stands in the columns."""
+    slot = traced(s, segments.slot(_width(s)), v.Leaf(row.operand), index)
+    return traced(s, segments.place, traced(s, segments.read_weak, _memory(s, row.heap).table, slot), index)
 
 
 def elements(s: State, row: v.Row) -> v.Record | v.Lazy:
@@ -189,20 +187,22 @@ def append(s: State, row: v.Row, value: v.Abstract) -> None:
     """`row.append(value)`"""
     as_element(s, row.heap, value)
     m, at, count = _memory(s, row.heap, write=True), v.Leaf(row.operand), length(s, row)
-    room = traced(s, segments.read_weak, m.rooms, at)
-    full = traced(s, operator.ge, count, room)
-    more = traced(s, segments.room_grown, full, count)
+    slot = traced(s, segments.slot(_width(s)), at, count)
+    begin = traced(s, segments.read_weak, m.table, slot)
+    full = traced(s, operator.eq, begin, v.Static(0))
+    behind = traced(s, operator.add, m.used, v.Static(1))
+    begin = traced(s, segments.choose, full, behind, begin)
+    more = traced(s, segments.choose, full, traced(s, segments.size, count), v.Static(0))
     used = traced(s, operator.add, m.used, more)
     _check_used(s, used)
     grown = replace(
         m,
         used=used,
         lengths=traced(s, segments.write, m.lengths, traced(s, operator.add, count, v.Static(1)), at),
-        rooms=traced(s, segments.write, m.rooms, traced(s, operator.add, room, more), at),
-        table=traced(s, segments.table_grown(_width(s)), m.table, at, full, count, m.used),
+        table=traced(s, segments.write, m.table, begin, slot),
     )
     _bind(s, row.heap, grown)
-    put(s, row.heap, value, place(s, row, count))
+    put(s, row.heap, value, traced(s, segments.place, begin, count))
 
 
 def pop(s: State, row: v.Row) -> v.Abstract:

@@ -63,6 +63,29 @@ def call_method(
     return result
 
 
+def set_default(s: State, node: ast.Call, function: v.Abstract) -> v.Abstract | None:
+    """`groups.setdefault(key, [])` of a dict of any keys: the list is made where the key is missing. None for any other
+    call."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id=name), attr="setdefault"),
+            args=[asked, ast.List(elts=[]) as default],
+            keywords=[],
+        ) if isinstance(function, v.Method) and default in s.context.memory.sites:
+            receiver = function.receiver
+        case _:
+            return None
+    if not (isinstance(receiver, v.Record) and receiver.kind in ("dict", "table")):
+        return None
+    key = constant(s.evaluate(asked))
+    if receiver.kind == "dict" and isinstance(key, v.Static):
+        return None
+    table = as_table(receiver)
+    value = tables.get_else(s, table, key, lambda t: hold(t, t.evaluate(default)))
+    rebind(s, name, tables.store(s, table, key, value))
+    return value
+
+
 def change_row(s: State, row: v.Row, method: Any, args: Arguments, kwargs: Named) -> v.Abstract:
     """The result of a method that changes a list in memory."""
     match method.__name__, args:

@@ -121,7 +121,7 @@ class Outputs:
         count, *columns = (self._output(operand_of(self.state, x)) for x in held.items)
         of_lists: tuple[int, ...] = ()
         if heap.is_list:
-            _, lengths, _, table, *columns = columns
+            _, lengths, table, *columns = columns
             of_lists = (lengths, table)
         values = [self.state.context.value(t) for t in leaf_types(heap.layout)]
         within = _Fields(self.state, values)

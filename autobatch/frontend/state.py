@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend import values as v
-from autobatch.frontend.heap import Heap, is_state
+from autobatch.frontend.heap import Heap, add_heap, is_state
 from autobatch.frontend.identity import Identities
 from autobatch.frontend.layouts import Layout
 from autobatch.frontend.list_sites import Sites
@@ -161,6 +161,14 @@ class Memory:
     assigned: set[str] = field(default_factory=set)
     inlined: dict[Any, Inlined] = field(default_factory=dict)
     consumers: dict[ast.expr, ast.For] = field(default_factory=dict)
+
+    def add_sites(self, sites: Iterable[object]) -> None:
+        """Let the lists that these expressions make have memory, if they have none."""
+        new = [site for site in sites if site not in self.sites]
+        for site in new:
+            self.sites[site] = add_heap(self.heaps, site, list)
+        if new:
+            raise MemoryChanged
 
 
 class Context:

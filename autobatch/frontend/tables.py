@@ -14,7 +14,7 @@ import inspect
 import operator
 import types
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any, NoReturn
 
@@ -126,11 +126,16 @@ def get_or_make(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
     """`table[key]` of a `defaultdict`, without the key in it."""
     factory = table.get("factory")
     assert factory is not None
+    return get_else(s, table, key, lambda t: _made(t, factory))
+
+
+def get_else(s: State, table: v.Record, key: v.Abstract, default: Callable[[State], v.Abstract]) -> v.Abstract:
+    """`table[key]`, or what is made where the key is not there."""
     found = position(s, table, key)
     if found is None:
-        return _made(s, factory)
+        return default(s)
     there = traced(s, operator.ge, found, v.Static(0)).operand
-    return conditional(s, there, lambda t: _value_at(t, table, found), lambda t: _made(t, factory))
+    return conditional(s, there, lambda t: _value_at(t, table, found), default)
 
 
 def _made(s: State, factory: v.Abstract) -> v.Abstract:

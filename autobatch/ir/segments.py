@@ -1,7 +1,8 @@
 """How the lists of a program that are changed through several names lie in memory, as functions of JAX for one example.
 
-    counts      2 + 2 rows: how many lists there are, how many elements have a place; of each list its length and room
-    table       of each list where its segments begin in the columns
+    counts      how many lists there are, and how many elements have a place
+    lengths     of each list
+    table       of each list where its segments begin in the columns, plus one; 0 where there is no such segment yet
     columns     the elements
 
 A list grows by segments of 4, 8, 16, ... elements, so that its elements never move, an element is found by two reads,
@@ -47,19 +48,19 @@ def start_of(segment: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def place(width: int) -> Callable[[Any, Any, Any], Any]:
-    """Where the element of a list stands in the columns: of the table, the list, and an index in its room."""
-
-    def found(table: Any, row: Any, index: Any) -> Any:
-        segment = segment_of(index)
-        return jax_compat.weakened(read(table, row * width + segment) + index - start_of(segment))
-
-    return found
+def slot(width: int) -> Callable[[Any, Any], Any]:
+    """Where the table says where a segment begins: of the list, and an index in that segment."""
+    return lambda row, index: jax_compat.weakened(row * width + segment_of(index))
 
 
-def room_grown(full: Any, length: Any) -> Any:
-    """How many more elements a list has room for, with one more segment where it is full."""
-    return jax_compat.weakened(jnp.where(full, jnp.left_shift(FIRST, segment_of(length)), 0))
+def place(begin: Any, index: Any) -> Any:
+    """Where an element stands in the columns: of where its segment begins, and its index."""
+    return jax_compat.weakened(begin - 1 + index - start_of(segment_of(index)))
+
+
+def size(index: Any) -> Any:
+    """How many elements the segment has in which an index is."""
+    return jax_compat.weakened(jnp.left_shift(FIRST, segment_of(index)))
 
 
 def room_for(length: Any) -> Any:
@@ -68,26 +69,21 @@ def room_for(length: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def table_grown(width: int) -> Callable[[Any, Any, Any, Any, Any], Any]:
-    """The table where the next segment of a list that is full begins behind all others: of the table, the list, is it
-    full, its length, and how many elements have a place."""
+def laid_out(width: int) -> Callable[[Any, Any, Any, Any], Any]:
+    """The table where the segments of a new list stand side by side: of the table, the list, its length, and how many
+    elements have a place."""
 
-    def found(table: Any, row: Any, full: Any, length: Any, used: Any) -> Any:
-        at = row * width + segment_of(length)
-        return write(table, jnp.where(full, used, read(table, at)), at)
-
-    return found
-
-
-@lru_cache(maxsize=64)
-def table_laid_out(width: int) -> Callable[[Any, Any, Any], Any]:
-    """The table where the segments of a new list stand side by side."""
-
-    def found(table: Any, row: Any, used: Any) -> Any:
-        begins = jnp.asarray(used + start_of(jnp.arange(width)), table.dtype)
-        return lax.dynamic_update_slice(table, begins, (row * width,))
+    def found(table: Any, row: Any, length: Any, used: Any) -> Any:
+        firsts = start_of(jnp.arange(width))
+        begins = jnp.where(firsts < length, used + 1 + firsts, 0)
+        return lax.dynamic_update_slice(table, jnp.asarray(begins, table.dtype), (row * width,))
 
     return found
+
+
+def choose(condition: Any, a: Any, b: Any) -> Any:
+    """A number of Python's, one of two."""
+    return jax_compat.weakened(jnp.where(condition, a, b))
 
 
 def read(column: Any, index: Any) -> Any:

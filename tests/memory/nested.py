@@ -304,3 +304,100 @@ def vectors(w: Any, x: Any) -> Any:
         k += 1
         out[k % 2].append(jnp.tanh(out[k % 2][-1] + x))
     return jnp.sum(out[0][-1]) + 2.0 * jnp.sum(out[1][-1])
+
+
+@program
+def quicksort(w: Any, x: Any) -> Any:
+    xs: list[Any] = []
+    while x < 3.0:
+        x = x * 1.2 + 0.1
+        xs.append((x * 7.3) % 1.0)
+    parts = [xs]
+    done: list[Any] = []
+    while len(parts) > 0:
+        part = parts.pop()
+        if len(part) < 2:
+            done.extend(part)
+            continue
+        small: list[Any] = []
+        large: list[Any] = []
+        for v in part[1:]:
+            if v < part[0]:
+                small.append(v)
+            else:
+                large.append(v)
+        parts.append(large)
+        parts.append([part[0]])
+        parts.append(small)
+    s, d = 0.0, 1.0
+    for v in done:
+        s = s + v * d * w
+        d = d * 0.9
+    return s
+
+
+def connect(near: list[list[int]], i: int, j: int) -> None:
+    near[i].append(j)
+    near[j].append(i)
+
+
+@program
+def reached(w: Any, x: Any) -> Any:
+    near: list[list[int]] = [[] for _ in range(4)]
+    k = 0
+    while x < 3.0:
+        x = x * 1.3 + 0.2
+        connect(near, k % 4, (k * k + 1) % 4)
+        k += 1
+    seen, order, todo = [False] * 4, [], [0]
+    while todo:
+        i = todo.pop(0)
+        if seen[i]:
+            continue
+        seen[i] = True
+        order.append(i)
+        for j in near[i]:
+            if not seen[j]:
+                todo.append(j)
+    return w * sum(order) + x * len(order)
+
+
+@program
+def transposed(w: Any, x: Any) -> Any:
+    m = [[w, x], [1.0, 2.0], [x * x, 0.5]]
+    while x < 3.0:
+        x = x * 1.4 + 0.2
+        m = [[row[j] for row in m] for j in range(len(m[0]))]
+        m[0][0] += x
+    return m[0][0] + 2.0 * m[0][1] + 3.0 * m[-1][-1] + len(m)
+
+
+@program
+def longest(w: Any, x: Any) -> Any:
+    best: Any = None
+    rows = [[w], [x]]
+    while x < 3.0:
+        x = x * 1.4 + 0.2
+        row = rows[int(x * 10.0) % 2]
+        row.append(x)
+        if best is None or len(row) > len(best):
+            best = row
+    if best is None:
+        return w
+    best.append(1.0)
+    return sum(best) + sum(rows[0])
+
+
+@program
+def changed_in_turns(w: Any, x: Any) -> Any:
+    rows = [[w, 1.0], [x, 2.0]]
+    while x < 3.0:
+        x = x * 1.4 + 0.2
+        for i, row in enumerate(rows):
+            row.append(x * i)
+        for v in rows[0]:
+            if len(rows[0]) < 6:
+                rows[0].append(v * 0.5)
+        for a, b in zip(rows[0], rows[1], strict=False):
+            x = x + 0.01 * a * b
+    return sum(rows[1]) + max(rows[0]) + len(rows[0])

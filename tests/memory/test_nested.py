@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -59,3 +60,20 @@ def test_the_end_of_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "LARGEST", 64)
     with pytest.raises(ab.ExampleError, match=r"more objects of list are made than list_capacity=32"):
         ab.batched(piled, in_axes=(None, 0), backend="interpret")(W, X[:2])
+
+
+# ---- found by programs
+
+
+def halves(w: Any, x: Any) -> Any:
+    n = 1
+    while x < 3.0:
+        x = x * 1.3 + 0.2
+        n = n + 1
+    return sum(w / (k + 1) for k in range(n))
+
+
+def test_sums_over_computed_lengths_of_machine_code_under_jit() -> None:
+    """The comprehension is a loop for machine code, and had no memory where XLA runs it."""
+    f = ab.batched(halves, in_axes=(None, 0), backend="llvm")  # type: ignore[call-overload]
+    assert list(jax.jit(f)(W, X)) == pytest.approx([float(y) for y in f.loop(W, X)], rel=1e-5)
