@@ -25,6 +25,7 @@ from autobatch.grouped import GroupedBatch
 from autobatch.groups import Form, Leaves, with_rows
 from autobatch.ir.types import Array, List, Made, Ref, Type
 from autobatch.runtime.columns import columns_of
+from autobatch.runtime.libraries import STRUCTURE, is_graph_class
 from autobatch.runtime.ragged import Ragged
 from autobatch.runtime.schema import UNKNOWN, Field, ListStore, Schema, Store
 from autobatch.sharing import PLAIN, Sharing
@@ -68,23 +69,48 @@ def has_derivative(value: Any) -> bool:
 
 
 def without_derivative(schema: Schema) -> Schema:
-    """The schema of derivatives: None in the place of what has none."""
+    """The schema of derivatives: None in the place of what has none, but for the nodes and edges of graphs."""
+    fields, lists = _of_graphs(schema)
     arrays = {s.name for s in schema.lists if s.from_array and not _is_float(s.elem)}
 
     def is_none(type: Type) -> bool:
         return _is_none(type) or (isinstance(type, List) and type.store in arrays)
 
     def field(f: Field) -> Field:
-        return replace(f, type=UNKNOWN, optional=True, always_none=True, nullable=True) if is_none(f.type) else f
+        if f.column in fields or not is_none(f.type):
+            return f
+        return replace(f, type=UNKNOWN, optional=True, always_none=True, nullable=True)
 
     def items(s: ListStore) -> ListStore:
-        return replace(s, elem=UNKNOWN, optional=True, from_array=False) if is_none(s.elem) else s
+        if s.name in lists or not is_none(s.elem):
+            return s
+        return replace(s, elem=UNKNOWN, optional=True, from_array=False)
 
     def store(s: Store) -> Store:
         return replace(s, fields=tuple(map(field, s.fields)))
 
     made = replace(schema, stores=tuple(map(store, schema.stores)), lists=tuple(map(items, schema.lists)))
     return replace(made, root=UNKNOWN, root_optional=True) if is_none(schema.root) else made
+
+
+def _of_graphs(schema: Schema) -> tuple[set[str], set[str]]:
+    """The columns and lists that say which nodes and edges graphs have: a graph of derivatives has the same ones."""
+    columns, lists, todo = set[str](), set[str](), list[Field]()
+    for store in schema.stores:
+        if any(c.cls is not None and is_graph_class(c.cls) for c in store.classes):
+            todo += [f for f in store.fields if f.name in STRUCTURE or f.name.startswith("without_")]
+    while todo:
+        f = todo.pop()
+        if f.column in columns:
+            continue
+        columns.add(f.column)
+        type = f.type
+        while isinstance(type, List) and type.store is not None:
+            lists.add(type.store)
+            type = schema.list(type.store).elem
+        if isinstance(type, Ref):
+            todo += schema.store(type.store).fields
+    return columns, lists
 
 
 def _is_none(type: Type) -> bool:

@@ -94,6 +94,10 @@ INTEGER_LISTS = {
 """Fields of graphs that are lists of integers, so deep: without edges they do not show it."""
 
 
+STRUCTURE = frozenset(("size", "labels", "sources", "targets", "edge_keys"))
+"""Fields of graphs that say which nodes and edges there are."""
+
+
 def _describe_sparse(matrix: Any) -> dict[str, Any]:
     rows = matrix.tocsr()
     return {

@@ -316,3 +316,27 @@ def test_sparse_matrices_of_other_forms() -> None:
         ab.batched(lambda m: sum(m.data))(columns)
     with pytest.raises(ab.UnsupportedError, match="'toarray' of a scipy sparse matrix cannot be compiled"):
         ab.batched(lambda m: m.toarray())(MATRICES)
+
+
+def squares(w: Any, g: Any) -> Any:
+    return w * sum(a["weight"] ** 2 for _, _, a in g.edges(data=True)) + sum(
+        held["x"] for _, held in g.nodes(data=True)
+    )
+
+
+@pytest.mark.parametrize("labels", [range(3), "abc", [(0, 1), (1, 0), (1, 1)]])
+def test_derivatives_by_graphs_are_graphs(labels: Any) -> None:
+    """Their nodes and edges are those of the graphs: it failed, for want of the integers that say which these are."""
+    a, b, c = labels
+    graph = nx.Graph()
+    graph.add_nodes_from([(a, {"x": 1.0, "kind": 3}), (b, {"x": 2.0, "kind": 4}), (c, {"x": 3.0, "kind": 5})])
+    graph.add_edge(a, b, weight=0.5)
+    graph.add_edge(c, b, weight=2.0)
+    f = ab.batched(squares, in_axes=(None, 0))
+    (found,) = list(ab.grad(lambda w, graphs: jnp.sum(f(w, graphs)), argnums=1)(jnp.float32(3.0), f.pack([graph])))
+    assert list(found) == [a, b, c] and set(map(frozenset, found.edges)) == {frozenset((a, b)), frozenset((b, c))}
+    assert {frozenset(e): float(found.edges[e]["weight"]) for e in found.edges} == {
+        frozenset((a, b)): 3.0,
+        frozenset((b, c)): 12.0,
+    }
+    assert [(float(held["x"]), held["kind"]) for _, held in found.nodes(data=True)] == [(1.0, None)] * 3
