@@ -109,7 +109,10 @@ def _schema_to_json(schema: Schema) -> dict[str, Any]:
         "stores": [
             {
                 "name": s.name,
-                "classes": [[c.name, c.kind, None if c.cls is None else name_of(c.cls), c.keys] for c in s.classes],
+                "classes": [
+                    [c.name, c.kind, None if c.cls is None else name_of(c.cls), c.keys, *_given_to_json(c)]
+                    for c in s.classes
+                ],
                 "fields": [
                     [f.name, _type_to_json(f.type), f.column, f.classes, f.optional, f.always_none, f.nullable, f.numpy]
                     for f in s.fields
@@ -122,11 +125,31 @@ def _schema_to_json(schema: Schema) -> dict[str, Any]:
     }
 
 
+def _given_to_json(cls: Class) -> list[Any]:
+    """What an empty dict or deque is made with: a class, or a length behind no elements."""
+    match cls.given:
+        case (type() as made,):
+            return [name_of(made)]
+        case ((), int(most)):
+            return [most]
+        case ():
+            return []
+        case _:
+            raise BatchError(f"a {cls.name} cannot be saved whose default is a function: return dict(d)")
+
+
+def _given_from_json(given: Sequence[Any], path: str) -> tuple[Any, ...]:
+    if not given:
+        return ()
+    return (class_of(given[0], path),) if isinstance(given[0], str) else ((), given[0])
+
+
 def _schema_from_json(text: dict[str, Any], path: str) -> Schema:
     stores = []
     for s in text["stores"]:
         classes = [
-            Class(n, kind, None if c is None else class_of(c, path), tuple(keys)) for n, kind, c, keys in s["classes"]
+            Class(n, kind, None if c is None else class_of(c, path), tuple(keys), _given_from_json(given, path))
+            for n, kind, c, keys, *given in s["classes"]
         ]
         fields = [Field(n, _type_from_json(t), column, tuple(ks), *flags) for n, t, column, ks, *flags in s["fields"]]
         stores.append(Store(s["name"], tuple(classes), tuple(fields)))

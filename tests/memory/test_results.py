@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import autobatch as ab
 from autobatch.testing import assert_same, check_equivalence
 from autobatch.testing.compare import attributes
 from tests.memory.results import PROGRAMS, Cell
+
+
+@dataclass
+class Holds:
+    window: Any
+    sums: Any
+
 
 QUICK = ("trajectory", "classes_counted", "summed_by_key", "ring", "in_a_dict", "doubly_linked", "kids_appended")
 WORDS = ("tagged", "spelled")
@@ -154,3 +163,24 @@ def test_words_are_not_known_under_jit() -> None:
     f = ab.batched(lambda w, x: "large" if x > w else "small", in_axes=(None, 0), backend="xla")
     with pytest.raises(ab.BatchError, match="strings that computed numbers decide, which are not known under jax.jit"):
         jax.jit(lambda x: f(W, x))(X)
+
+
+def kept(w: Any, x: Any) -> Any:
+    window: deque[Any] = deque(maxlen=2)
+    sums: defaultdict[Any, Any] = defaultdict(float)
+    while x < 3.0:
+        x = x * 1.3 + 0.31 * w
+        window.append(x)
+        sums[int(x)] += x
+    return Holds(window, sums)
+
+
+def test_dicts_and_deques_are_saved(tmp_path: Any) -> None:
+    made = ab.batched(kept, in_axes=(None, 0), backend="llvm")(W, X)
+    made.save(tmp_path / "made.ab")
+    loaded = ab.load(tmp_path / "made.ab")
+    for found, expected in zip(loaded.to_list(), made.to_list(), strict=True):
+        assert_same(found, expected)
+        assert shape(found) == shape(expected)
+    assert_same(made[2], kept(W, X[2]))
+    assert_same(made[np.array([3, 0])].to_list(), [kept(W, X[3]), kept(W, X[0])], tolerance=2e-5)
