@@ -25,7 +25,7 @@ class Holds:
     sums: Any
 
 
-QUICK = ("trajectory", "classes_counted", "summed_by_key", "ring", "in_a_dict", "doubly_linked", "kids_appended")
+QUICK = ("trajectory", "classes_counted", "ring", "doubly_linked", "kids_appended")
 WORDS = ("tagged", "spelled")
 W, X = jnp.float32(1.1), jnp.asarray([0.9, 2.2, 3.1, 0.61], jnp.float32)
 BACKENDS = ("interpret", "xla", "llvm")
