@@ -6,6 +6,7 @@ row.sort(), row.insert(0, y), row[1:3] = more, ...         what a list as a valu
 
 from __future__ import annotations
 
+import ast
 import operator
 from collections.abc import Callable, Sequence
 
@@ -30,6 +31,8 @@ def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
         return value
     heap = s.context.memory.sites.get(site)
     if heap is None:
+        if isinstance(value, v.Lazy) and isinstance(site, ast.Subscript) and s.context.memory.sites:
+            value = s.context.rules.materialise(s, value)  # a slice, which may meet a list that has memory
         s.context.sites.made(value, site)
         return value
     return allocate(s, heap.whole, value)

@@ -8,10 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch import room
 from autobatch.testing import check_equivalence
+from autobatch.testing.programs import load
 from tests.memory.nested import PROGRAMS
 
 W, X = jnp.float32(1.1), jnp.asarray([0.9, 2.2, 3.1, 0.61], jnp.float32)
@@ -34,6 +37,73 @@ def test_values(program: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_gradients(program: Callable[..., Any], backend: str) -> None:
     check(ab.batched(program, in_axes=(None, 0)), backend, True)
+
+
+# ---- random programs
+
+HEAD = """
+import autobatch as ab
+
+@ab.batched(in_axes=(None, 0))
+def main(w, x):
+    a = [w, 0.5]
+    b = [x]
+    out = [a, b, [1.0]]
+    d = {0: a}
+    s, k = w, 0
+    while x < 3.0:
+        x = x * 1.3 + 0.3
+        k = k + 1
+"""
+TAIL = """
+    for row in out:
+        for v in row:
+            s = s * 0.9 + v
+    for key, row in d.items():
+        s = s + (key + 1) * sum(row) + len(row)
+    return s + sum(a) * 0.3 + len(b)
+"""
+STATEMENTS = (
+    "{u}.append(x * w)",
+    "{u} = out[k % len(out)]",
+    "{u} = [x, w]",
+    "out[k % len(out)] = {u}",
+    "out.append({u})",
+    "out.append([x] * (k % 3))",
+    "if len({u}) > 2:\n    s = s + {u}.pop()",
+    "if len({u}) > 0:\n    {u}[0] = {u}[-1] * 0.5 + x",
+    "{u}.extend({v})",
+    "{u} += [x * 0.1]",
+    "{u}.insert(k % 2, x)",
+    "{u}.reverse()",
+    "{u}.sort()",
+    "{u} = {v}[1:]",
+    "{u} = {v} + [x]",
+    "d.setdefault(k % 3, []).append(x)",
+    "d[k % 2] = {u}",
+    "if {u} is {v}:\n    s = s + 0.5 * x",
+    "if {u} == {v}:\n    s = s * 0.7",
+    "if len({u}) > 4:\n    {u}.clear()",
+    "if len(out) > 5:\n    out.pop(0)",
+    "if len({u}) > 1:\n    del {u}[0]",
+    "s = s + max({u}, default=0.0) * 0.1",
+)
+
+
+@st.composite
+def sources(draw: st.DrawFn) -> str:
+    """A program whose turns change lists under several names."""
+    names = st.sampled_from("ab")
+    drawn = draw(st.lists(st.tuples(st.sampled_from(STATEMENTS), names, names), min_size=2, max_size=5))
+    lines = [line for text, u, v in drawn for line in text.format(u=u, v=v).splitlines()]
+    return HEAD + "".join(f"        {line}\n" for line in lines) + TAIL
+
+
+@pytest.mark.long
+@settings(max_examples=15)
+@given(source=sources(), backend=st.sampled_from(BACKENDS))
+def test_random_lists(source: str, backend: str) -> None:
+    check(load(source), backend, False)
 
 
 # ---- room
