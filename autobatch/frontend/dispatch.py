@@ -248,7 +248,7 @@ def may_be_traced(node: ast.AST) -> bool:
     """Has the text nothing that a trace would run once, or answer by the type of the tracer?"""
     for n in ast.walk(node):
         match n:
-            case ast.Global() | ast.Nonlocal() | ast.With():
+            case ast.Global() | ast.Nonlocal() | ast.With() | ast.Try():
                 return False
             case ast.Name(id=name) if name in REFUSED or name in ("isinstance", "type"):
                 return False

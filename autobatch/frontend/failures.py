@@ -31,7 +31,10 @@ def _exception(s: State, node: ast.expr | None) -> tuple[str, str, list[Operand]
         kind, message, operands = s.evaluate(node), "", []
     if not (isinstance(kind, v.Static) and isinstance(kind.value, type) and issubclass(kind.value, BaseException)):
         s.refuse("only exceptions can be raised", "write `raise ValueError(...)`")
-    return kind.value.__name__, message, operands
+    cls, known = kind.value, s.context.raisable
+    if known.setdefault(cls.__name__, cls) is not cls:
+        s.refuse(f"two classes of exceptions have the name {cls.__name__}", "give each a name of its own")
+    return cls.__name__, message, operands
 
 
 def assert_statement(s: State, node: ast.Assert) -> None:

@@ -24,8 +24,8 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import enclosing_value, variable, wrap
 from autobatch.frontend.calls import bind_arguments, defaults_of, lookup
 from autobatch.frontend.scopes import is_cell
-from autobatch.frontend.sources import FunctionSource, describe, is_user_function
-from autobatch.frontend.state import BROKE, Frame, Inlined, State
+from autobatch.frontend.sources import FunctionSource, Inlined, describe, is_user_function
+from autobatch.frontend.state import BROKE, Frame, State
 from autobatch.source import Span
 
 Body = Sequence[ast.stmt]
@@ -271,6 +271,8 @@ def _broken(body: list[ast.stmt], writer: _Writer) -> list[ast.stmt]:
             case ast.Match():
                 for case in node.cases:
                     case.body = each(case.body)
+            case ast.Try() | ast.With() if _leaves(node):
+                writer.s.refuse("a `try` leaves a loop over a generator", "loop over list(...) of it")
         return [node]
 
     def each(statements: list[ast.stmt]) -> list[ast.stmt]:

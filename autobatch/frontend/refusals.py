@@ -11,8 +11,6 @@ STATEMENT_REFUSALS: dict[type[ast.stmt], tuple[str, str]] = {
     ast.AsyncFor: ("`async for` cannot be compiled", "use `for`"),
     ast.AsyncWith: ("`async with` cannot be compiled", "compute without it"),
     ast.ClassDef: ("a class cannot be defined inside a compiled function", "define it at the top of the module"),
-    ast.With: ("`with` cannot be compiled", "open the context around the batched call"),
-    ast.Try: ("`try` cannot be compiled: an example that fails stops", "test for the condition with `if`"),
     ast.Global: ("`global` cannot be compiled: free variables are read, never written", "return the new value"),
 }
 if hasattr(ast, "TryStar"):

@@ -99,6 +99,16 @@ class FunctionSource:
         return name in self.loads if found is None else found
 
 
+@dataclass(frozen=True)
+class Inlined:
+    """A loop over a generator (`generators.py`): its statements, the function with them in its place, and the names
+    that the variables of the generator have there."""
+
+    block: Sequence[ast.stmt]
+    whole: FunctionSource
+    own: dict[str, str]
+
+
 def _characters(file: str, line: int, offset: int) -> int:
     """A byte offset in a line, as a count of characters."""
     text = linecache.getline(file, line)

@@ -22,7 +22,7 @@ from autobatch.frontend.identity import Identities
 from autobatch.frontend.layouts import Layout
 from autobatch.frontend.list_sites import Sites
 from autobatch.frontend.scopes import shown
-from autobatch.frontend.sources import FunctionSource
+from autobatch.frontend.sources import FunctionSource, Inlined
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Function, Instruction, Literal, Operand, Value
 from autobatch.ir.ops import Op, own
@@ -33,7 +33,8 @@ from autobatch.source import NOWHERE, Span
 RETURNED, BROKE, CONTINUED, RESULT = "<returned>", "<broke>", "<continued>", "<result>"
 _FIRST_ID = 1_000_000
 """Shared values come first; `lower.py` numbers all values anew in the end."""
-FLAGS = (RETURNED, BROKE, CONTINUED)
+RAISED = "<raised>"
+FLAGS = (RETURNED, BROKE, CONTINUED, RAISED)
 
 
 class Unknown(Exception):
@@ -116,16 +117,6 @@ class MadeClass:
     layout: Layout | None = None
 
 
-@dataclass(frozen=True)
-class Inlined:
-    """A loop over a generator (`generators.py`): its statements, the function with them in its place, and the names
-    that the variables of the generator have there."""
-
-    block: Sequence[ast.stmt]
-    whole: FunctionSource
-    own: dict[str, str]
-
-
 @dataclass
 class Memory:
     """What rounds of one lowering remember: assumed results, the classes of objects that are made, how often the
@@ -200,6 +191,8 @@ class Context:
         self.meanings: dict[Value, tuple[Any, ...]] = {}
         self.reached: set[tuple[str, int]] = set()
         self.traced: set[tuple[Span, Span]] = set()
+        self.raised: list[type[BaseException]] = []
+        self.raisable: dict[str, type[BaseException]] = {}
         self.changed = False
         self.deferred: SourceError | None = None
         self.identities = Identities()
@@ -276,6 +269,7 @@ class Frame:
     constructing    the object whose attributes `__init__` may set
     borrowed        its arguments, which it may not change
     generators      those that the statement at hand is written into
+    trying          what the `try` around the statement at hand catch, outer ones first
     settling        variables that loops carry and that nothing before them has set, with the first place that read one
     """
 
@@ -287,6 +281,7 @@ class Frame:
     borrowed: list[v.Abstract] = field(default_factory=list)
     settling: dict[str, Span | None] = field(default_factory=dict)
     generators: list[FunctionSource] = field(default_factory=list)
+    trying: list[tuple[type[BaseException], ...]] = field(default_factory=list)
 
     @property
     def owner(self) -> Any:

@@ -11,6 +11,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.assignment import assign, augment, delete
 from autobatch.frontend.branches import guarded, if_statement, leaving
 from autobatch.frontend.calls import capture
+from autobatch.frontend.exceptions import protected, try_statement, with_statement
 from autobatch.frontend.failures import assert_statement, raise_statement
 from autobatch.frontend.functions import define
 from autobatch.frontend.iterators import refuse_late_reads
@@ -40,7 +41,10 @@ def execute(s: State, statements: Sequence[ast.stmt]) -> None:
                 match_statement(s, node, statements[position + 1 :])
             return
         with s.at(node):
-            statement(s, node)
+            if s.frame.trying and not isinstance(node, ast.Try | ast.With):
+                protected(s, node, statement)
+            else:
+                statement(s, node)
 
 
 def statement(s: State, node: ast.stmt) -> None:
@@ -149,6 +153,8 @@ STATEMENTS: dict[type[ast.stmt], Callable[[State, Any], None]] = {
     ast.For: for_statement,
     ast.While: while_statement,
     ast.Raise: raise_statement,
+    ast.Try: try_statement,
+    ast.With: with_statement,
     ast.Assert: assert_statement,
     ast.FunctionDef: _define,
     ast.Nonlocal: _nonlocal,
