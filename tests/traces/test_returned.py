@@ -61,7 +61,7 @@ def traced(program: Callable[..., Any]) -> Any:
         yield from words
 
     def one(w: Any, words: Any) -> Any:
-        return program(w, list(each(words)))
+        return program(w, [*each(words)])
 
     one.__name__ = program.__name__
     return ab.batched(one, in_axes=(None, 0))
