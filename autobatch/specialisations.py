@@ -192,15 +192,21 @@ class Specialisations:
         """Machine code for the whole function, where there is any and it pays; else the program of XLA, which is made
         first where examples have structure: most such functions have no loops that computed numbers end."""
         by_xla = ("xla", way[1])
-        why = ""
+        why, refused = "", None
         if compiler.examples.structure is not None:
-            asked, program = self._found(by_xla, request, compiler, bound)
-            if not program.compiled.schedule.holds_masked_loop:
-                why = NO_LOOPS
+            try:
+                asked, program = self._found(by_xla, request, compiler, bound)
+                why = "" if program.compiled.schedule.holds_masked_loop else NO_LOOPS
+            except (
+                SourceError
+            ) as error:  # as where computed numbers choose among objects, which only machine code reads
+                refused = error
         if not why:
             try:
                 return self._made(way, request, compiler, bound)
             except (DeclinedError, SourceError) as error:
+                if refused is not None:
+                    raise refused from None
                 why = str(error).splitlines()[0]
         logger.info("%s runs by xla: %s", self.name, why)
         asked, program = self._found(by_xla, request, compiler, bound)

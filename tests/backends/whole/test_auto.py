@@ -221,6 +221,23 @@ class TestStructure:
         wanted = jax.grad(lambda w: sum(x.sum() for x in f.loop(w, words)))(w)
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
+    def test_that_xla_refuses(self):
+        """Which list is read next, computed numbers say."""
+
+        def walked(w, lists):
+            k, total = 0, 0.0
+            while total < 3.0:
+                row = lists[k]
+                total = total + 0.1 + w * sum(row)
+                k = len(row) if total > 1.0 else 0
+            return total
+
+        f = ab.batched(walked, in_axes=(None, 0))
+        lists = [[[0.5, 0.25], [1.0], [2.0, 0.0]], [[0.125], [3.0]]]
+        found = f(1.0, lists)
+        np.testing.assert_allclose(found, [walked(1.0, x) for x in lists], rtol=1e-6)
+        assert taken(f, 1.0, lists)["taken"] == "llvm"
+
     def test_products_beside_such_loops_are_for_xla(self):
         def encoded(w, words):
             h = w[0]

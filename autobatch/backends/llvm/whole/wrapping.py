@@ -165,9 +165,7 @@ def _stays(i: Apply, most: int) -> bool:
     if i.op.name in _EXACT:
         return True
     types = [x.type for x in i.operands if isinstance(x.type, Array)]
-    if i.op.name == "convert_element_type":
-        return all(t.is_bool or is_python_integer(t) for t in types)
-    if i.op.name == "int":
+    if i.op.name in ("int", "convert_element_type"):
         return all(t.is_bool or t.is_integer for t in types)
     if i.op.name in _COUNTS:
         steps = [x.value for x in i.operands if isinstance(x, Literal)]
