@@ -231,6 +231,8 @@ class _Lists:
             case Map(body=body, filtered=filtered):
                 self.region(body, decided)
                 self.flow(body.results[filtered:], i.results)
+                if not self.found.isdisjoint(i.results):  # they are written by one loop
+                    self.add(i.results)
             case Call():
                 self.called(i)
             case _:

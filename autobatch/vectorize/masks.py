@@ -127,10 +127,28 @@ def mask_numeric_control(
         if whole is not module:
             module, device, ahead = whole, on_device(whole), True
             in_front.update(found)
-    masker = _Masker(Fresh(module), device, fallible(module), turns, schema)
-    guard = (lambda r: masker.guard.region(r, {})) if guards else (lambda r: r)
-    functions = tuple(replace(f, region=masker.region(guard(f.region))) for f in module.functions)
-    return Masked(replace(module, functions=functions), {**masker.obstacles, **refused}, ahead, moved, in_front)
+    while True:
+        masker = _Masker(Fresh(module), device, fallible(module), turns, schema)
+        guard = (lambda r, m=masker: m.guard.region(r, {})) if guards else (lambda r: r)
+        functions = tuple(replace(f, region=masker.region(guard(f.region))) for f in module.functions)
+        made = replace(module, functions=functions)
+        known, device = device, device | depending_on(made, _of_masks(made))
+        if not _decides_more(made, device - known):
+            return Masked(made, {**masker.obstacles, **refused}, ahead, moved, in_front)
+        module = made
+
+
+def _of_masks(module: Module) -> Iterator[Value]:
+    """What masked operations compute, integers too that the host could know before."""
+    inside = (i for f in module.functions for i in walk(f.region))
+    return (r for i in inside if isinstance(i, Apply) and i.op.name == "masked" for r in i.results)
+
+
+def _decides_more(module: Module, values: Collection[Value]) -> bool:
+    """Do some values decide a loop, a branch or a check?"""
+    inside = [i for f in module.functions for i in walk(f.region)]
+    deciding = [_control(i) for i in inside if isinstance(i, If | For | While)]
+    return any(x in values for x in (*deciding, *(operands(i)[0] for i in inside if _is_check(i))))
 
 
 def _is_arithmetic(module: Module) -> bool:
