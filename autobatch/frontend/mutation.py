@@ -17,6 +17,7 @@ from autobatch.frontend import deques, list_changes, list_heap, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.joined import EMPTY, concatenate
+from autobatch.frontend.joins import stored
 from autobatch.frontend.list_heap import hold
 from autobatch.frontend.ordering import ordered
 from autobatch.frontend.prelude import index_of
@@ -133,7 +134,7 @@ def _made(items: Sequence[v.Abstract]) -> v.Record:
 
 
 def _append(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
-    return NONE, concatenate(s, _list(s, receiver), _made(args))
+    return NONE, concatenate(s, _list(s, receiver), _made([stored(s, x) for x in args]))
 
 
 def _extend(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
