@@ -17,7 +17,6 @@ from autobatch.frontend import cells, heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.access import enclosing_value, wrap
 from autobatch.frontend.growth import settled
-from autobatch.frontend.heap import PREFIX
 from autobatch.frontend.joins import convert, stored
 from autobatch.frontend.layouts import HeldLayout, Layout, layout_of, leaf_types, leaves, rebuild
 from autobatch.frontend.numbers import is_python
@@ -314,8 +313,7 @@ def specialise(
     context.active.append((source, arguments))
     if len(context.active) == 1:
         context.entry = source
-        if not any(n.startswith(PREFIX) for n in arguments):
-            heaps.enter(state)
+        heaps.enter(state)
     try:
         made.result = run(state, source)
     except BaseException:

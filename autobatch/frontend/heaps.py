@@ -60,9 +60,9 @@ def heaps_of(s: State) -> list[Heap]:
 
 
 def enter(s: State) -> None:
-    """Begin with memory without objects, for every class that has some: this is the entry."""
+    """Begin with memory without objects, for every class that has some and was handed none: this is the entry."""
     for heap in heaps_of(s):
-        if heap.layout is not None:
+        if heap.layout is not None and heap.variable not in s.env:
             columns = [traced(s, blank(t, count)) for t, count in _sizes(s, heap)]
             bind_memory(s, heap, [v.Leaf(s.scalar(0)) for _ in range(1 + heap.is_list)] + columns)
 
@@ -153,10 +153,10 @@ def _written(s: State, function: ast.AST) -> list[str]:
 
 def left_by_entry(s: State, heap: Heap) -> v.Record:
     """The memory of a class as the entry leaves it. Notes that the entry returns it."""
-    if heap.variable not in s.env:
-        memory = s.context.memory
-        assert s.context.entry is not None
-        changed = {(s.context.entry.node, heap.variable)}
+    memory = s.context.memory
+    assert s.context.entry is not None
+    changed = {(s.context.entry.node, heap.variable)}
+    if not changed <= memory.written:
         memory.read |= changed
         memory.written |= changed
         raise MemoryChanged
