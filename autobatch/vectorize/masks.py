@@ -17,7 +17,7 @@ What stays is refused behind (`vectorize/refuse.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, assert_never
@@ -129,8 +129,8 @@ def mask_numeric_control(
             in_front.update(found)
     while True:
         masker = _Masker(Fresh(module), device, fallible(module), turns, schema)
-        guard = (lambda r, m=masker: m.guard.region(r, {})) if guards else (lambda r: r)
-        functions = tuple(replace(f, region=masker.region(guard(f.region))) for f in module.functions)
+        regions = [masker.guard.region(f.region, {}) if guards else f.region for f in module.functions]
+        functions = tuple(replace(f, region=masker.region(r)) for f, r in zip(module.functions, regions, strict=True))
         made = replace(module, functions=functions)
         known, device = device, device | depending_on(made, _of_masks(made))
         if not _decides_more(made, device - known):
