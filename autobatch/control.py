@@ -33,7 +33,12 @@ from autobatch.vectorize.indices import keep_known_bounds
 from autobatch.vectorize.kinds import loops_to_functions
 from autobatch.vectorize.masks import Masked, Obstacle, mask_numeric_control, take_gradients
 from autobatch.vectorize.on_device import numbers_of, run_on_device
-from autobatch.vectorize.refuse import refuse_made_strings, refuse_numeric_control, refuse_wide_constants
+from autobatch.vectorize.refuse import (
+    refuse_made_strings,
+    refuse_numeric_control,
+    refuse_wide_constants,
+    refuse_wide_constants_alone,
+)
 from autobatch.vectorize.stack import Limits, use_stack
 from autobatch.vectorize.status import cut_off, hand_up_statuses
 from autobatch.vectorize.uniform_loops import Turns, fuse_uniform_loops
@@ -203,9 +208,11 @@ def whole_of(module: Module, asked: Asked, guards: bool = False) -> tuple[Whole,
     """What a back end runs that runs whole functions; and all of `control`, where that was needed to find out.
     `guards`: will it take derivatives?"""
     if any(isinstance(i, Call) for f in module.functions for i in walk(f.region)):
+        refuse_wide_constants_alone(module)
         found = control(module, asked)
         return found.whole, found
     ready = asked.passes.after("on-device", run_on_device(module))
+    refuse_wide_constants_alone(ready)
     try:
         return masked(ready, asked, True, guards), None
     except StaysOnHost:

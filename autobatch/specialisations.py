@@ -208,7 +208,8 @@ class Specialisations:
                 if refused is not None:
                     raise refused from None
                 why = str(error).splitlines()[0]
-        logger.info("%s runs by xla: %s", self.name, why)
+        if why != NO_LOOPS:  # as most functions of structure do
+            logger.info("%s runs by xla: %s", self.name, why)
         asked, program = self._found(by_xla, request, compiler, bound)
         self._declined.put(program.key, why)
         self._keep(request(way, self._static_in(way)), program)

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.ir import leaf
+from autobatch.ir import jax_compat, leaf
 from autobatch.ir.host_primitives import HOST, Rows, host_dtype, is_integer, power, same_rank, same_width, saturate
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array
@@ -126,9 +126,15 @@ def evaluate(op: Op, types: Sequence[Array], xs: Sequence[Rows], rows: int = 1) 
     return [np.asarray(out).astype(host_dtype(types[0]), copy=False)]
 
 
+OF_WIDTH = frozenset({"clz", "population_count"})
+"""Operations that ask how many bits a number has on the device: the host has 64 for each."""
+
+
 def evaluate_with_jax(op: Op, types: Sequence[Array], *xs: Rows, rows: int = 1) -> list[Rows]:
     """The results by JAX on the CPU: one program for each power of two of rows, so that few are compiled."""
     rows = len(xs[0]) if xs else rows
+    if op.is_jax and op.name in OF_WIDTH:
+        xs = tuple(np.asarray(x).astype(jax_compat.device_dtype(types[0])) for x in xs)
     if not rows:
         return [np.zeros((0, *t.shape), host_dtype(t)) for t in types]
     size = 1 << (rows - 1).bit_length()

@@ -38,8 +38,9 @@ def segments(capacity: int) -> int:
 
 
 def segment_of(index: Any) -> Any:
-    """The segment in which the element at an index stands."""
-    return 32 - FIRST.bit_length() - lax.clz(jnp.asarray(index + FIRST, jnp.int32))
+    """The segment in which the element at an index stands; the first one for what is no index, as of the last element
+    of a list without any, which nobody reads: the host fails rows that shift by less than nothing."""
+    return 32 - FIRST.bit_length() - lax.clz(jnp.asarray(jnp.maximum(index, 0) + FIRST, jnp.int32))
 
 
 def start_of(segment: Any) -> Any:

@@ -46,7 +46,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.masked import Allowed
 from autobatch.ir.ops import OWN, Op, own
-from autobatch.ir.rewrite import Fresh, copy_region, free_values, with_operands, with_regions
+from autobatch.ir.rewrite import Fresh, copy_region, free_values, region_values, with_operands, with_regions
 from autobatch.ir.types import BOOL, INT, Array, List
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
@@ -132,10 +132,11 @@ def mask_numeric_control(
         regions = [masker.guard.region(f.region, {}) if guards else f.region for f in module.functions]
         functions = tuple(replace(f, region=masker.region(r)) for f, r in zip(module.functions, regions, strict=True))
         made = replace(module, functions=functions)
-        known, device = device, device | depending_on(made, _of_masks(made))
-        if not _decides_more(made, device - known):
+        held = {v for f in module.functions for v in region_values(f.region)}
+        more = (depending_on(made, _of_masks(made)) & held) - device
+        if all_numbers or not _decides_more(made, more):
             return Masked(made, {**masker.obstacles, **refused}, ahead, moved, in_front)
-        module = made
+        module, device = made, device | more
 
 
 def _of_masks(module: Module) -> Iterator[Value]:

@@ -251,3 +251,11 @@ def test_an_operation_without_operands_has_as_many_rows_as_asked_for():
     _, (apply,), _, _ = equations(lambda: jnp.arange(3))
     (got,) = host_ops.evaluate(apply.op, [apply.results[0].type], [], rows=2)
     np.testing.assert_array_equal(got, [[0, 1, 2], [0, 1, 2]])
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_leading_zeros_are_those_of_the_device(x64):
+    """The host has 64 bits for each integer."""
+    with jax.enable_x64(x64):
+        (found,) = host_ops.evaluate(Op("clz", (), lax.clz_p), [Array("int32")], [np.array([4, 1], np.int64)])
+    assert found.tolist() == [29, 31]

@@ -242,6 +242,32 @@ def test_random_programs(fake_library, program, batch):
         assert gpu.broken == 0
 
 
+class TestMemory:
+    """What a function makes comes back, from the memory of each thread."""
+
+    def test_lists(self, gpu):
+        f = ab.batched(lambda rows: [sum(row) for row in rows], backend="cuda")
+        assert ab.unbatch(f([[[1.0, 2.0], [3.0]], [[4.0]], []])) == [[3.0, 3.0], [4.0], []]
+
+    def test_dicts_and_linked_objects(self, gpu):
+        @dataclass
+        class Link:
+            value: float
+            behind: "Link | None" = None
+
+        def grown(w, xs):
+            last, seen = None, {}
+            for x in xs:
+                if x * w > 1.0:
+                    last = Link(x * w, last)
+                    seen[int(x)] = seen.get(int(x), 0.0) + x
+            return last, seen
+
+        xs = [[1.0, 2.0, 3.0, 2.5], [0.25], []]
+        found = ab.unbatch(ab.batched(grown, in_axes=(None, 0), backend="cuda")(1.0, xs))
+        assert_same(found, [grown(1.0, x) for x in xs])
+
+
 class TestRefusals:
     def test_operations_without_a_formula(self):
         def solved(a):
@@ -253,10 +279,6 @@ class TestRefusals:
     def test_matrices_of_size(self):
         with pytest.raises(ab.UnsupportedError, match="backend='cuda' has no kernel for this.*matrices of that size"):
             ab.batched(lambda a: (a @ a).sum(), backend="cuda").lower(np.zeros((2, 128, 128), np.float32))
-
-    def test_lists_of_lists(self):
-        with pytest.raises(ab.UnsupportedError, match=r"test_calls.py:\d+.*backend='cuda' has no kernel"):
-            ab.batched(lambda rows: [sum(row) for row in rows], backend="cuda").lower([[[1.0, 2.0], [3.0]]])
 
     def test_derivatives_by_what_structure_holds(self, gpu):
         def weighed(w, xs):
