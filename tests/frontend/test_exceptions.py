@@ -7,14 +7,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
 import pytest
 
 import autobatch as ab
-from autobatch.testing import check_equivalence
-
-BATCH = [[0.9, 2.4], [2.2, 1.7], [3.1, 0.3], [0.61, 5.2]]
-W = jnp.float32(1.1)
+from tests.memory.pairs import BATCH, W, check
 
 
 class TooFar(Exception):
@@ -169,11 +165,6 @@ PROGRAMS: tuple[Callable[..., Any], ...] = (
     python_floats,
 )
 FEW = (keys, nested)
-
-
-def check(f: Callable[..., Any], backend: str, grads: bool) -> None:
-    f = ab.batched(f, in_axes=(None, 0))
-    check_equivalence(f, BATCH, (W,), grads=grads, backends=(backend,), jit=False, tolerance=2e-5)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

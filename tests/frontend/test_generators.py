@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
 import pytest
 
 import autobatch as ab
-from autobatch.testing import Tree, check_equivalence
+from autobatch.testing import Tree
 from autobatch.testing.programs import typical_tree
-
-BATCH = [[0.9, 2.4], [2.2, 1.7], [3.1, 0.3], [0.61, 5.2]]
-W = jnp.float32(1.1)
+from tests.memory.pairs import W, check
 
 
 def halves(v: Any, n: Any) -> Any:
@@ -129,11 +126,6 @@ def nested(w: Any, xs: list[float]) -> Any:
 
 PROGRAMS: tuple[Callable[..., Any], ...] = (local, computed, breaks, returned, chained, consumers, anyall, nested)
 FEW = (breaks, nested)
-
-
-def check(f: Callable[..., Any], backend: str, grads: bool) -> None:
-    f = ab.batched(f, in_axes=(None, 0))
-    check_equivalence(f, BATCH, (W,), grads=grads, backends=(backend,), jit=False, tolerance=2e-5)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

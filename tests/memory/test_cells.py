@@ -10,10 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import autobatch as ab
-from autobatch.testing import check_equivalence
-
-BATCH = [[0.9, 2.4], [2.2, 1.7], [3.1, 0.3], [0.61, 5.2]]
-W = jnp.float32(1.1)
+from tests.memory.pairs import BATCH, W, check
 
 
 class Total:
@@ -219,11 +216,6 @@ PROGRAMS: tuple[Callable[..., Any], ...] = (
 FEW = (through_another, counted_recursion)
 
 
-def check(f: Callable[..., Any], backend: str, grads: bool) -> None:
-    f = ab.batched(f, in_axes=(None, 0))
-    check_equivalence(f, BATCH, (W,), grads=grads, backends=(backend,), jit=False, tolerance=2e-5)
-
-
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_interpreted(program: Callable[..., Any]) -> None:
     check(program, "interpret", grads=program in FEW)
@@ -236,7 +228,7 @@ def test_machine_code(program: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("program", FEW)
 def test_xla(program: Callable[..., Any]) -> None:
-    check(program, "xla", grads=program is accumulator)
+    check(program, "xla", grads=program is counted_recursion)
 
 
 @pytest.mark.long

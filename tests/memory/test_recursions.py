@@ -10,9 +10,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.testing import check_equivalence
-
-BATCH = [[0.9, 2.4], [2.2, 1.7], [3.1, 0.3], [0.61, 5.2]]
-W = jnp.float32(1.1)
+from tests.memory.pairs import W, check
 
 
 def fibs(w: Any, xs: list[float]) -> Any:
@@ -125,11 +123,6 @@ def late_minimum(w: Any, xs: list[float]) -> Any:
 
 PROGRAMS: tuple[Callable[..., Any], ...] = (fibs, grid, arg_memo, push, collatz, visited, late_minimum)
 FEW = (fibs, visited)
-
-
-def check(f: Callable[..., Any], backend: str, grads: bool) -> None:
-    f = ab.batched(f, in_axes=(None, 0))
-    check_equivalence(f, BATCH, (W,), grads=grads, backends=(backend,), jit=False, tolerance=2e-5)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -16,14 +16,14 @@ overflow; machine code has those of the device, which wrap.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autobatch.analysis.device import depending_on
 from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.whole.region import Whole
-from autobatch.backends.llvm.whole.wrapping import regions_of, wrapping
+from autobatch.backends.llvm.whole.wrapping import all_regions, regions_of, wrapping
 from autobatch.ir import jax_compat
 from autobatch.ir.blocks import BlockProgram
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, While, regions
@@ -81,23 +81,14 @@ def _computed(whole: Whole) -> Collection[Operand]:
     """What floats of the function decide or compute: of all else the host of XLA knows the value."""
     if whole.module is None:
         return frozenset()
-    values = (v for r in _all_regions(whole.region) for v in (*r.args, *(v for i in r.body for v in i.results)))
+    values = (v for r in all_regions(whole.region) for v in (*r.args, *(v for i in r.body for v in i.results)))
     return depending_on(whole.module, {v for v in values if _is_float(v.type)})
-
-
-def _all_regions(region: Region) -> Iterator[Region]:
-    """A region, and those inside, in parameters of operations too."""
-    yield region
-    for i in region.body:
-        held = (r for _, x in i.op.params for r in regions_of(x)) if isinstance(i, Apply) else regions(i)
-        for inner in held:
-            yield from _all_regions(inner)
 
 
 def accept(whole: Whole, on_gpu: bool = False) -> None:
     """Is machine code to run a function? DeclinedError: why XLA runs it. `on_gpu`: it would be a kernel, which has no
     matrix units, and is launched by Python; what it saves is that XLA launches kernels in each turn of a loop."""
-    inside = (i for r in _all_regions(whole.region) for i in r.body)
+    inside = (i for r in all_regions(whole.region) for i in r.body)
     if whole.columns and any(isinstance(i, Apply) and i.op.name == "blocks" for i in inside):
         raise DeclinedError("a recursion over structure, whose rows xla computes together")
     for at, words in wrapping(whole.region, whole.offsets):

@@ -43,7 +43,12 @@ def wrapping(region: Region, offsets: Collection[Operand]) -> Iterator[tuple[Spa
     begin."""
     flow = _Flow(offsets)
     flow.region(region)
-    return _wrapping(region, frozenset(), flow)
+    for i in (i for r in all_regions(region) for i in r.body):
+        integers = [r for r in i.results if is_python_integer(r.type)]
+        if not isinstance(i, Apply) or any(regions_of(x) for _, x in i.op.params) or flow.rows.issuperset(integers):
+            continue
+        if not _stays(i, SMALL_STEP if flow.handed_on.isdisjoint(integers) else TURN_STEP):
+            yield i.span, f"{i.op.name} makes an integer of Python"
 
 
 def regions_of(x: Any) -> tuple[Region, ...]:
@@ -51,6 +56,15 @@ def regions_of(x: Any) -> tuple[Region, ...]:
     if isinstance(x, Region):
         return (x,)
     return tuple(f.region for f in x.structured) if isinstance(x, BlockProgram) else ()
+
+
+def all_regions(region: Region) -> Iterator[Region]:
+    """A region, and those inside, in parameters of operations too."""
+    yield region
+    for i in region.body:
+        held = (r for _, x in i.op.params for r in regions_of(x)) if isinstance(i, Apply) else regions(i)
+        for inner in held:
+            yield from all_regions(inner)
 
 
 class _Flow:
@@ -121,38 +135,9 @@ class _Flow:
             self.region(inner)
 
 
-def _wrapping(region: Region, carried: frozenset[Operand], flow: _Flow) -> Iterator[tuple[Span, str]]:
-    """`carried`: what depends on earlier turns."""
-    for i in region.body:
-        for inner, counted in _inner(i):
-            arguments = {a for a in inner.args[counted:] if is_python_integer(a.type)}
-            yield from _wrapping(inner, carried | arguments, flow)
-        integers = [r for r in i.results if is_python_integer(r.type)]
-        if not isinstance(i, Apply):
-            carried |= frozenset(integers if carried else ())
-        elif integers and not any(regions_of(x) for _, x in i.op.params):
-            again = not carried.isdisjoint(_magnitudes(i))
-            most = TURN_STEP if again and not flow.handed_on.isdisjoint(integers) else SMALL_STEP
-            if not flow.rows.issuperset(integers) and not _stays(i, most):
-                yield i.span, f"{i.op.name} makes an integer of Python"
-            carried |= frozenset(integers if again else ())
-
-
 def _magnitudes(i: Apply) -> Sequence[Operand]:
     """The operands that say how large the results are."""
     return i.operands[:1] if i.op.name in _READS else i.operands
-
-
-def _inner(i: Instruction) -> Iterator[tuple[Region, int]]:
-    """The regions inside of an instruction, and how many of their first arguments no turn before has computed."""
-    match i:
-        case For(body=body):
-            yield body, 1
-        case Apply(op=op):
-            for _, x in op.params:
-                yield from ((r, len(r.args) if isinstance(x, Region) else 0) for r in regions_of(x))
-        case _:
-            yield from ((r, 0) for r in regions(i))
 
 
 def is_python_integer(type: Type) -> bool:
