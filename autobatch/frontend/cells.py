@@ -89,11 +89,6 @@ def written(s: State, function: ast.AST) -> list[str]:
     return sorted(n for node, n in s.context.memory.written if node is function and is_cell(n))
 
 
-def variables(s: State) -> list[str]:
-    """The cells among the variables of a point of the program."""
-    return [n for n in s.env if is_cell(n)]
-
-
 def with_written(s: State, function: ast.AST, result: v.Abstract) -> v.Abstract:
     """What a function returns: its result, and behind it the cells that it changes."""
     names = written(s, function)

@@ -15,8 +15,10 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from autobatch.frontend import heaps
 from autobatch.frontend import values as v
@@ -143,14 +145,8 @@ def _dispatch(s: State, node: ast.Try, classes: Sequence[Sequence[type[BaseExcep
         join(s, test, a, b, node=node)
 
 
-def _is_one_of(codes: tuple[int, ...]) -> Callable[[object], object]:
-    def test(code: object) -> object:
-        found: object = code == codes[0]
-        for k in codes[1:]:
-            found = found | (code == k)  # type: ignore[operator]
-        return found
-
-    return test
+def _is_one_of(codes: tuple[int, ...]) -> Callable[[Any], Any]:
+    return lambda code: functools.reduce(operator.or_, [code == k for k in codes])
 
 
 def _first(kind: type[BaseException], classes: Sequence[Sequence[type[BaseException]]]) -> int:

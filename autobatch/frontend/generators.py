@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -39,7 +40,7 @@ def is_generator(function: v.Abstract, s: State) -> FunctionSource | None:
     match function:
         case v.LocalFunction(source=source):
             return source if _yields(source.node) else None
-        case v.Static(value=held) if is_user_function(held) and held.__code__.co_flags & 0x20:
+        case v.Static(value=held) if is_user_function(held) and held.__code__.co_flags & inspect.CO_GENERATOR:
             return lookup(s, held)
         case _:
             return None
