@@ -12,44 +12,29 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.errors import Failure
-from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Operand, Region, Value, While, walk
+from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Operand, Region, Value, While
 from autobatch.ir.jax_compat import device_dtype
 from autobatch.ir.types import Array, List, Ref
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.endless import Watch
+from autobatch.runtime.failures import place_of
 from autobatch.runtime.foreseen import Foreseen, Pointers, UnforeseenError
 from autobatch.runtime.made_lists import MadeLists, Resolver
-from autobatch.runtime.outgoing import Outgoing
+from autobatch.runtime.outgoing import Activations, Outgoing
 from autobatch.runtime.scalar import as_column
 from autobatch.runtime.scopes import DEPTH, SHIFT, TURN, Ints, Kind, Pool, Scope, join, merge
 from autobatch.runtime.spec import PlanSpec, RegionSpec, TableSpec
 from autobatch.runtime.structural_results import StructuralResults
 from autobatch.runtime.structure_ops import StructureOps
-from autobatch.source import NOWHERE, Span
-
-
-@dataclass
-class Activations:
-    """What inspection found, row by row in order of discovery.
-
-    `tables[name]` holds numbers, or resolved pointers; `elements[name]` of a fold, for each element: the row that reads
-    it and the pointer. `example[space]` is the example of each row. `outputs[k]`: the pointer, or the structural value,
-    of output k of each row; `lengths[k]`: of an output that is a list, the lengths at each depth. `made`: the objects
-    that each example has made."""
-
-    example: dict[int, Ints]
-    tables: dict[str, NDArray[Any]]
-    elements: dict[str, tuple[Ints, Ints]]
-    outputs: dict[int, NDArray[Any]]
-    lengths: dict[int, tuple[Ints, ...]]
-    made: Ints | None
+from autobatch.runtime.turns import Room, all_turns
+from autobatch.source import Span
 
 
 class Inspection:
@@ -63,9 +48,12 @@ class Inspection:
         examples: Ints,
         watch: Watch,
         foreseen: Foreseen | None = None,
+        together: bool = True,
     ) -> None:
         self.spec, self.columns, self.roots = spec, columns, roots
         self.examples, self.foreseen = examples, foreseen
+        self.together = together and foreseen is None
+        self.ahead: Ints | None = None  # the turns that follow those which run, where they run with them
         self.failed: set[int] = set()
         self.of_device: dict[int, Failure] = {}
         self.ops = StructureOps(columns, self.fail)
@@ -152,18 +140,7 @@ class Inspection:
         key[:, 0] = example
         for k, column in enumerate([*host, *pointers], 1):
             key[:, k] = self.ops.key(column)
-        seen, count = kind.seen, kind.count
-        flat, width = key.tobytes(), key.shape[1] * 8
-        ids = np.empty(rows, np.int64)
-        new: list[int] = []
-        for row in range(rows):
-            cell = flat[row * width : (row + 1) * width]
-            found = seen.get(cell)
-            if found is None:
-                found = seen[cell] = count
-                count += 1
-                new.append(row)
-            ids[row] = found
+        ids, new = kind.known(key)
         if new:
             chosen = None if len(new) == rows else np.array(new)
             self.add(kind, example, host, pointers, depth, chosen)
@@ -203,6 +180,7 @@ class Inspection:
                 scope.pointer[args[k]] = join([p[2][n] for p in pending])
         self.running = kind
         self.limit(kind, scope)
+        failed, scope = len(self.failed), self.with_all_turns(kind, scope)
         region = kind.function.region
         self.region(region, self.spec.regions[kind.function.name], scope)
         for k, result in enumerate(region.results):
@@ -210,8 +188,28 @@ class Inspection:
                 kind.results[k].append(self.pointer(result, scope))
             elif result in self.spec.on_host:
                 kind.host_results[k].append(scope.host_value(result))
+        if self.ahead is not None and len(self.failed) > failed:
+            raise UnforeseenError  # another turn, or another line, may be the first to fail
         if self.failed:
             self.drop_failed()
+
+    def with_all_turns(self, kind: Kind, scope: Scope) -> Scope:
+        """Where a loop counts, all turns behind those at hand. They go no further than where `watch` would look."""
+        self.ahead = None
+        counted = self.spec.counted.get(kind.function.name)
+        if counted is None or not self.together:
+            return scope
+        limits, watch = self.spec.limits, self.watch
+        turns = min(limits.turns, watch.long) - int(join([scope.host.get(TURN, np.zeros(1, np.int64))]).max(initial=0))
+        room = Room(min(limits.rows, watch.wide) - kind.count, turns)
+        body = self.spec.regions[kind.function.name].arms[len(kind.function.region.body) - 1][0].space.index
+        first = self.example[body].size if body in self.example else 0
+        found = all_turns(kind.function, counted, scope, self.apply, first, room)
+        if found is None:
+            return scope
+        self.ahead = np.arange(kind.count, kind.count + found.rows - scope.rows)
+        kind.count += len(self.ahead)
+        return found
 
     def limit(self, kind: Kind, scope: Scope) -> None:
         """How many turns and calls have been before those at hand; an example that has had too many fails."""
@@ -291,18 +289,8 @@ class Inspection:
         for e in example[wrong].tolist():
             kind = device_dtype(value.type)
             text = f"an int does not fit into the {kind} of the device; jax_enable_x64 makes it wider"
-            self.of_device.setdefault(e, Failure(e, "OverflowError", text, self.place(value)))
+            self.of_device.setdefault(e, Failure(e, "OverflowError", text, place_of(self.spec.module, value)))
         self.fail(example[wrong])
-
-    def place(self, value: Operand) -> Span:
-        """Where a value is computed."""
-        for function in self.spec.module.functions:
-            if value in function.region.args:
-                return function.span
-            for instruction in walk(function.region):
-                if value in instruction.results:
-                    return instruction.span
-        return NOWHERE
 
     def pointer(self, x: Operand, scope: Scope) -> Ints:
         """Where `x` is, for every row of the scope. A uniform value that no gather reads has no definition."""
@@ -405,7 +393,10 @@ class Inspection:
         if kind.function.waits:
             turn = scope.host_value(TURN) + 1 if kind is self.running else np.zeros(scope.rows, np.int64)
         depth = scope.host_value(DEPTH) + (not kind.function.is_loop)
-        ids = self.called(kind, scope.example, host, pointers, depth, turn)
+        if kind is self.running and self.ahead is not None:
+            ids = self.ahead
+        else:
+            ids = self.called(kind, scope.example, host, pointers, depth, turn)
         for k, slot in kind.slots.items():
             scope.pointer[instruction.results[k]] = (slot << SHIFT) | ids
         wanted = [k for k, r in enumerate(instruction.results) if r in self.spec.on_host]
@@ -485,13 +476,15 @@ class Inspection:
 def inspect(
     spec: PlanSpec, columns: Columns, roots: Sequence[NDArray[Any]], examples: Ints, watch: Watch
 ) -> tuple[Inspection, Activations | None]:
-    """Inspect some examples, by what they foretell where that is so; see `Inspection.run`."""
+    """Inspect some examples: by what they foretell where that is so, with all turns of a loop at once where none of
+    them fails; see `Inspection.run`."""
     foreseen = Foreseen(columns, examples)
     if foreseen.told:
-        try:
+        with suppress(UnforeseenError):
             inspection = Inspection(spec, columns, roots, examples, watch, foreseen)
             return inspection, inspection.run()
-        except UnforeseenError:
-            pass
-    inspection = Inspection(spec, columns, roots, examples, watch)
+    with suppress(UnforeseenError):
+        inspection = Inspection(spec, columns, roots, examples, watch)
+        return inspection, inspection.run()
+    inspection = Inspection(spec, columns, roots, examples, watch, together=False)
     return inspection, inspection.run()

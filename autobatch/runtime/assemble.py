@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.runtime.activations import Activations
 from autobatch.runtime.columns import Columns, offsets_of
 from autobatch.runtime.levels import longest_paths
 from autobatch.runtime.numbering import Rows, number_rows
+from autobatch.runtime.outgoing import Activations
 from autobatch.runtime.paths import add_paths
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import MADE_STORE, owners, relative, store_of

@@ -7,10 +7,12 @@ from types import MappingProxyType
 from typing import Any
 
 from autobatch.errors import Failure
+from autobatch.ir.core import Module, Operand, walk
 from autobatch.ir.types import Tag
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.scalar import ScalarProgram
 from autobatch.runtime.spec import PlanSpec
+from autobatch.source import NOWHERE, Span
 
 MOST_CALLS = 2_000_000
 """So many calls are run to describe failures in program order: seconds. What examples that never end fail with behind
@@ -49,3 +51,14 @@ def arguments_of(spec: PlanSpec, columns: Columns, roots: Sequence[Any], example
             value = columns.vocabularies[type.vocabulary][value]
         args.append(value.item() if getattr(value, "ndim", None) == 0 else value)
     return tuple(args)
+
+
+def place_of(module: Module, value: Operand) -> Span:
+    """Where a value is computed."""
+    for function in module.functions:
+        if value in function.region.args:
+            return function.span
+        for instruction in walk(function.region):
+            if value in instruction.results:
+                return instruction.span
+    return NOWHERE

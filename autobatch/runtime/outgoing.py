@@ -11,6 +11,7 @@ elements behind one another, and the lengths at each depth.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,23 @@ from autobatch.runtime.scopes import ROW, SHIFT
 from autobatch.runtime.spec import MadeObjects, TableSpec
 
 AsColumn = Callable[[list[Any], Type], NDArray[Any]]
+
+
+@dataclass
+class Activations:
+    """What inspection found, row by row in order of discovery.
+
+    `tables[name]` holds numbers, or resolved pointers; `elements[name]` of a fold, for each element: the row that reads
+    it and the pointer. `example[space]` is the example of each row. `outputs[k]`: the pointer, or the structural value,
+    of output k of each row; `lengths[k]`: of an output that is a list, the lengths at each depth. `made`: the objects
+    that each example has made."""
+
+    example: dict[int, Ints]
+    tables: dict[str, NDArray[Any]]
+    elements: dict[str, tuple[Ints, Ints]]
+    outputs: dict[int, NDArray[Any]]
+    lengths: dict[int, tuple[Ints, ...]]
+    made: Ints | None
 
 
 class Outgoing:

@@ -58,6 +58,21 @@ class Kind:
     results: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
     host_results: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
 
+    def known(self, key: NDArray[Any]) -> tuple[Ints, list[int]]:
+        """The activations with these keys, one in a row, and which rows are new: the next ones, in order."""
+        seen, count = self.seen, self.count
+        flat, width = key.tobytes(), key.shape[1] * key.itemsize
+        ids, new = np.empty(len(key), np.int64), list[int]()
+        for row in range(len(key)):
+            cell = flat[row * width : (row + 1) * width]
+            found = seen.get(cell)
+            if found is None:
+                found = seen[cell] = count
+                count += 1
+                new.append(row)
+            ids[row] = found
+        return ids, new
+
 
 class Scope:
     """The rows of one region at hand: values by need, those of the enclosing region through `select`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from autobatch.ir.core import Module, Operand, Value
+from autobatch.ir.core import Apply, Module, Operand, Value
 from autobatch.ir.masked import out_of_turns
 from autobatch.ir.system import Space
 from autobatch.ir.types import Made
@@ -142,6 +142,24 @@ class RegionSpec:
 
 
 @dataclass(frozen=True)
+class CountedSpec:
+    """A loop that counts (`vectorize/counted.py`), by positions of its arguments.
+
+    `counter` ends the loop where it reaches `bound`, which `bounding` computes before the first turn, or is beyond it
+    where `inclusive`. The turn behind a turn has the same arguments but for `steps`, by which counters grow; `delayed`,
+    values of the host that `delaying` computes; `exports`, definitions of numbers of the device."""
+
+    counter: int
+    bound: Operand
+    inclusive: bool
+    bounding: tuple[Apply, ...]
+    steps: Mapping[int, int]
+    delayed: Mapping[int, Operand]
+    delaying: tuple[Apply, ...]
+    exports: Mapping[int, int]
+
+
+@dataclass(frozen=True)
 class PlanSpec:
     """All that the planner needs to know of a program.
 
@@ -151,7 +169,8 @@ class PlanSpec:
     that is the same for all rows; `data` that of a column of a store. `slots[f]` are the results of function f that
     somebody reads as numbers. `outputs[j]`: a table in the example space for result j of the entry, then those of the
     objects that are `made`. `numbers`: shared integers, and what is computed from them alone, that decide structure;
-    with the values that a plan is made for (zeros where no plan is meant). `limits`: how far the host goes."""
+    with the values that a plan is made for (zeros where no plan is meant). `counted`: functions that are loops which
+    count. `limits`: how far the host goes."""
 
     module: Module
     slice: Module
@@ -169,6 +188,7 @@ class PlanSpec:
     made: MadeObjects | None
     spaces: tuple[Space, ...]
     numbers: Mapping[Value, Number]
+    counted: Mapping[str, CountedSpec]
     limits: HostLimits = HostLimits()
 
     def region_tables(self) -> Iterator[tuple[int, TableSpec]]:

@@ -47,6 +47,7 @@ from autobatch.ir.types import Array, Type
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.spec import Definition, PlanSpec, TableSpec
 from autobatch.source import NOWHERE, Span
+from autobatch.vectorize.counted import counted
 from autobatch.vectorize.outputs import Outputs
 from autobatch.vectorize.provenance import Provenance, RegionRows, Source
 from autobatch.vectorize.slices import failing_slice, structural_slice
@@ -85,11 +86,12 @@ class _Builder:
         made = outputs.made()
         sites = self.call_sites()
         used = frozenset
+        roots = {name: r.spec() for name, r in self.p.roots.items()}
         spec = PlanSpec(
             self.module,
             *structural_slice(self.module, self.facts),
             failing_slice(self.module, self.facts),
-            {name: r.spec() for name, r in self.p.roots.items()},
+            roots,
             tuple(d for d, _ in self.definitions.values()),
             {s.value: d.index for s, (d, _) in self.definitions.items() if s.kind == "uniform"},  # type: ignore[misc]
             {str(s.value): d.index for s, (d, _) in self.definitions.items() if s.kind == "data"},
@@ -101,6 +103,7 @@ class _Builder:
             made,
             tuple(self.p.spaces),
             dict.fromkeys(sorted(self.facts.numbers, key=lambda x: x.id), 0),
+            counted(self.module, self.facts, roots),
         )
         return System(tuple(self.p.spaces), tuple(self.equations), tuple(outputs.variables), sites), spec
 
