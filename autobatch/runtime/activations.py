@@ -76,12 +76,17 @@ class Inspection:
         for k in self.spec.slots[function.name]:
             slots[k] = self.base + len(self.slot_owner)
             self.slot_owner.append((function.name, k))
-        return Kind(
+        made = Kind(
             function,
             tuple(k for k, a in enumerate(args) if a in self.spec.on_host),
             tuple(k for k, a in enumerate(args) if a in self.spec.on_device and a not in self.spec.columns),
             slots,
         )
+        if self.together and (counted := self.spec.counted.get(function.name)) is not None:
+            for k in sorted(counted.later):
+                made.handed_slots[k] = self.base + len(self.slot_owner)
+                self.slot_owner.append((function.name, ~k))
+        return made
 
     # ---- the run
 
@@ -201,10 +206,12 @@ class Inspection:
             return scope
         limits, watch = self.spec.limits, self.watch
         turns = min(limits.turns, watch.long) - int(join([scope.host.get(TURN, np.zeros(1, np.int64))]).max(initial=0))
-        room = Room(min(limits.rows, watch.wide) - kind.count, turns)
+        for k in kind.handed_slots:
+            kind.handed[k].append(scope.pointer[kind.function.region.args[k]])
         body = self.spec.regions[kind.function.name].arms[len(kind.function.region.body) - 1][0].space.index
         first = self.example[body].size if body in self.example else 0
-        found = all_turns(kind.function, counted, scope, self.apply, first, room)
+        room = Room(min(limits.rows, watch.wide) - kind.count, turns, kind.count, first)
+        found = all_turns(kind, counted, scope, self.apply, room)
         if found is None:
             return scope
         self.ahead = np.arange(kind.count, kind.count + found.rows - scope.rows)
@@ -395,6 +402,8 @@ class Inspection:
         depth = scope.host_value(DEPTH) + (not kind.function.is_loop)
         if kind is self.running and self.ahead is not None:
             ids = self.ahead
+            for k, pool in kind.handed.items():
+                pool.append(self.pointer(instruction.operands[k], scope))
         else:
             ids = self.called(kind, scope.example, host, pointers, depth, turn)
         for k, slot in kind.slots.items():
@@ -468,7 +477,8 @@ class Inspection:
         slots = []
         for name, k in self.slot_owner:
             kind = self.kinds[name]
-            held = kind.results[k].array() if k in kind.results else np.zeros(0, np.int64)
+            pools = kind.results if k >= 0 else kind.handed
+            held = pools[max(k, ~k)].array() if max(k, ~k) in pools else np.zeros(0, np.int64)
             slots.append(held if len(held) == kind.count else np.full(kind.count, -1))
         return Resolver(self.base, slots, self.lists)
 

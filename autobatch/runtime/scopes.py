@@ -44,7 +44,8 @@ class Pool:
 @dataclass
 class Kind:
     """The activations of one function so far. `seen` interns the arguments of calls. Of the pending ones, `depths`: the
-    calls that wait for each; `turns`: of a `while` loop, how many have been before."""
+    calls that wait for each; `turns`: of a `while` loop, how many have been before. `handed`: pointers that turns have
+    handed on, for arguments which are slots of their own (`handed_slots`); see `turns.py`."""
 
     function: Function
     host_args: tuple[int, ...]
@@ -57,6 +58,8 @@ class Kind:
     turns: list[Ints] = field(default_factory=list)
     results: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
     host_results: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
+    handed_slots: dict[int, int] = field(default_factory=dict)
+    handed: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
 
     def known(self, key: NDArray[Any]) -> tuple[Ints, list[int]]:
         """The activations with these keys, one in a row, and which rows are new: the next ones, in order."""

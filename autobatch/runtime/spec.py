@@ -147,7 +147,8 @@ class CountedSpec:
 
     `counter` ends the loop where it reaches `bound`, which `bounding` computes before the first turn, or is beyond it
     where `inclusive`. The turn behind a turn has the same arguments but for `steps`, by which counters grow; `delayed`,
-    values of the host that `delaying` computes; `exports`, definitions of numbers of the device."""
+    values of the host that `delaying` computes; `exports`, definitions of numbers of the device; `later`, numbers of
+    the device of which it is known where they are once the turn has run: until then they go into tables alone."""
 
     counter: int
     bound: Operand
@@ -157,6 +158,7 @@ class CountedSpec:
     delayed: Mapping[int, Operand]
     delaying: tuple[Apply, ...]
     exports: Mapping[int, int]
+    later: frozenset[int]
 
 
 @dataclass(frozen=True)

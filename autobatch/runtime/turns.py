@@ -7,6 +7,8 @@
 
 Turns are in the order in which they would run, one after another for all loops, so rows have the same numbers. Those
 that do not end the loop have rows in its body, in this order; hence the numbers that they compute are known by name.
+Where a branch decides which number it is, its name is that of the activation which takes it, and is followed in the end
+as that of a call's result is.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autobatch.ir.core import Apply, Function
-from autobatch.runtime.scopes import SHIFT, TURN, Ints, Scope
+from autobatch.ir.core import Apply
+from autobatch.runtime.scopes import SHIFT, TURN, Ints, Kind, Scope
 from autobatch.runtime.spec import CountedSpec
 
 Evaluate = Callable[[Apply, Scope], None]
@@ -25,18 +27,19 @@ Evaluate = Callable[[Apply, Scope], None]
 
 @dataclass(frozen=True)
 class Room:
-    """So many turns may be begun at once, and one loop may have so many."""
+    """So many turns may be begun at once, and one loop may have so many. The first of those that follow others is
+    activation `activation`, the first row of the body is `body`."""
 
     rows: int
     turns: int
+    activation: int
+    body: int
 
 
-def all_turns(
-    function: Function, counted: CountedSpec, scope: Scope, evaluate: Evaluate, first: int, room: Room
-) -> Scope | None:
+def all_turns(kind: Kind, counted: CountedSpec, scope: Scope, evaluate: Evaluate, room: Room) -> Scope | None:
     """The scope of all turns of loops whose first turns are those of `scope`; None where there are too many of them, or
-    no more than one. `first`: the next row of the body."""
-    args = function.region.args
+    no more than one."""
+    args = kind.function.region.args
     ahead = _ahead(scope, np.arange(scope.rows), counted.bounding, evaluate)
     step = counted.steps[counted.counter]
     missing = ahead.host_value(counted.bound).astype(np.int64) - scope.host[args[counted.counter]]
@@ -54,9 +57,11 @@ def all_turns(
         made.host[TURN] = made.host[TURN] + turn
     for x, pointers in scope.pointer.items():
         made.pointer[x] = pointers[loop]
-    later = made.rows - scope.rows
+    number = np.arange(made.rows - scope.rows)
     for k, definition in counted.exports.items():
-        made.pointer[args[k]][scope.rows :] = (definition << SHIFT) | np.arange(first, first + later)
+        made.pointer[args[k]][scope.rows :] = (definition << SHIFT) | (room.body + number)
+    for k, slot in kind.handed_slots.items():
+        made.pointer[args[k]][scope.rows :] = (slot << SHIFT) | (room.activation + number)
     if counted.delayed:
         running = np.flatnonzero(turn < counts[loop])
         body = _ahead(made, running, counted.delaying, evaluate)

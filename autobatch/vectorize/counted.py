@@ -13,12 +13,28 @@ What a turn does on the host depends on no turn before it, so the planner runs a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autobatch.analysis.structure import Structure
-from autobatch.ir.core import Apply, Call, Function, If, Instruction, Literal, Module, Operand, Value, walk
-from autobatch.ir.types import List
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    Function,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Value,
+    While,
+    regions,
+    walk,
+)
+from autobatch.ir.types import Array, List
 from autobatch.runtime.spec import CountedSpec, RegionSpec
 
 COMPARED = {"lt": (0, 1, False), "le": (0, 1, True), "gt": (1, 0, False), "ge": (1, 0, True)}
@@ -42,6 +58,7 @@ class _Loop:
     steps: dict[int, int] = field(default_factory=dict)
     delayed: dict[int, Operand] = field(default_factory=dict)
     exports: dict[int, int] = field(default_factory=dict)
+    later: set[int] = field(default_factory=set)
 
     def spec(self) -> CountedSpec | None:
         """None where turns depend on one another, or on more than a counter."""
@@ -51,7 +68,9 @@ class _Loop:
         self.last, self.before = body[-1], [i for i in body[:-1] if isinstance(i, Apply)]
         self.then = self.last.then.body
         call = self.next_turn()
-        if call is None or not all(map(self.hand_on, range(len(call.operands)), call.operands)) or not self.exports:
+        if call is None or not all(map(self.hand_on, range(len(call.operands)), call.operands)):
+            return None
+        if not (self.exports or self.later) or not self.only_recorded(call):
             return None
         return self.bounded()
 
@@ -80,7 +99,26 @@ class _Loop:
         exports = self.root.arms[len(self.before)][0].exports
         if isinstance(x, Value) and x in exports:
             self.exports[k] = exports[x]
-        return k in self.exports
+        else:
+            self.later.add(k)
+        return isinstance(arg.type, Array)
+
+    def only_recorded(self, next_turn: Call) -> bool:
+        """Do arguments of which it is known later where they are go into tables alone? A call is one with others of
+        the same arguments, so it has to know them."""
+        args = self.function.region.args
+        late: set[Operand] = {args[k] for k in self.later}
+        for i in _inside_out(self.function.region):
+            match i:
+                case If(results=results, then=then, orelse=orelse):
+                    late.update(r for k, r in enumerate(results) if {then.results[k], orelse.results[k]} & late)
+                case Call(operands=operands) if i is not next_turn and late.intersection(operands):
+                    return False
+                case Map() | For() | While() if late:
+                    return False
+                case Apply(op=op, operands=operands) if op.name in OF_THE_ROW and late.intersection(operands):
+                    return False
+        return True
 
     def step(self, arg: Value, x: Operand) -> int:
         """By how much a counter grows; zero for all else."""
@@ -110,9 +148,18 @@ class _Loop:
             bounding = needed([bound], self.before, moving)
             if counter is args[k] and bounding is not None and delayed is not None:
                 return CountedSpec(
-                    k, bound, inclusive, bounding, dict(self.steps), dict(self.delayed), delayed, dict(self.exports)
-                )
+                    k, bound, inclusive, bounding, dict(self.steps), dict(self.delayed), delayed,
+                    dict(self.exports), frozenset(self.later),
+                )  # fmt: skip
         return None
+
+
+def _inside_out(region: Region) -> Iterator[Instruction]:
+    """Every instruction of a region, behind those that stand in it."""
+    for instruction in region.body:
+        for inner in regions(instruction):
+            yield from _inside_out(inner)
+        yield instruction
 
 
 def needed(

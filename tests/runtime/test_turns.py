@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
@@ -107,8 +107,37 @@ def up_to(w: Any, xs: list[int]) -> Any:
     return h
 
 
-COUNTED = (of_list, backward, by_twos, with_the_last, in_turns, also_apart)
-OTHERS = (handed_around, sometimes, until)
+def nested_branches(w: Any, xs: list[int]) -> Any:
+    a = b = w[0]
+    for k, x in enumerate(xs):
+        if x > 1:
+            if k % 2:
+                a, b = b, a
+            else:
+                a = jnp.tanh(a + w[x])
+        elif x == 1:
+            b = w[1]
+    return a - b
+
+
+def called(w: Any, xs: list[int]) -> Any:
+    """Equal calls are one where turns hand on the same number: so it has to be known which one it is."""
+
+    def deep(h: Any, n: int) -> Any:
+        return h if n == 0 else deep(jnp.tanh(h), n - 1)
+
+    h, total = w[0], w[1]
+    for x in xs:
+        if x == 3:
+            h = w[x] * h
+        total = total + deep(h, 2)
+    return total
+
+
+COUNTED = (
+    of_list, backward, by_twos, with_the_last, in_turns, also_apart, handed_around, sometimes, nested_branches,
+)  # fmt: skip
+OTHERS = (until, called)
 
 
 @contextmanager
@@ -146,6 +175,7 @@ def same(a: dict[Any, Any], b: dict[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("function", [*COUNTED, *OTHERS], ids=lambda f: f.__name__)
+@settings(max_examples=20)
 @given(xss=st.lists(words, min_size=1, max_size=4))
 def test_rows_are_those_of_turn_by_turn(function: Any, xss: list[list[int]]) -> None:
     f = ab.batched(function, in_axes=(None, 0), backend="interpret")
