@@ -119,6 +119,24 @@ class _Walker:
         self.categorised, self.arrays = set[type](), set[type]()
 
     def run(self) -> Walk:
+        return self.flat() or self.whole()
+
+    def flat(self) -> Walk | None:
+        """Examples that are lists of numbers and strings, each of which is one visit; None where they are more."""
+        if set(map(type, self.examples)) != {list}:
+            return None
+        items = list(chain.from_iterable(self.examples))
+        if not self.atoms.issuperset(map(type, items)):
+            return None
+        count = len(self.examples)
+        self.lists.lengths.extend(map(len, self.examples))
+        self.lists.chunks[0].append(Chunk(items, None))
+        visits = np.full(2 * count, EXAMPLE, np.int64)
+        visits[1::2] = self.lists.index
+        starts = np.arange(0, 2 * count, 2)
+        return Walk(self.tables, visits, starts, Chunk(self.examples, starts + 1))
+
+    def whole(self) -> Walk:
         starts: list[int] = []
         roots: list[Ints] = []
         window: dict[int, int] = {}
