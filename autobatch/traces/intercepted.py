@@ -21,6 +21,7 @@ import jax.scipy.special
 import numpy as np
 
 from autobatch.traces.filled import called
+from autobatch.traces.slots import function_of
 
 MODULES: tuple[ModuleType, ...] = (
     jnp, jnp.linalg, jnp.fft, jax.nn, jax.lax, jax.random, jax.scipy.special, jax.scipy.linalg,
@@ -69,7 +70,7 @@ def _wrapped(held: Any, name: str) -> Any:
         notes = _local.notes
         return held(*args, **kwargs) if notes is None else notes.call(name, held, args, kwargs)
 
-    return noted
+    return function_of(name, noted)
 
 
 def _of_numpy(held: Any, name: str) -> Any:
@@ -122,12 +123,14 @@ def noting_of(x: Any) -> Any:
 
 def original(x: Any) -> Any:
     """JAX's function, for one that notes."""
-    return x._held if isinstance(x, Object) else getattr(x, "__wrapped__", x) if id(x) in _noting() else x
+    return x._held if isinstance(x, Object) else _held().get(id(x), x)
 
 
 @cache
-def _noting() -> frozenset[int]:
-    return frozenset(map(id, _functions()[1].values()))
+def _held() -> dict[int, Any]:
+    """JAX's functions, by those that note."""
+    made, by_original = _functions()
+    return {id(by_original[id(x)]): x for _, held, _ in made for x in held.values() if id(x) in by_original}
 
 
 @contextmanager

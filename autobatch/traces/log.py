@@ -251,6 +251,8 @@ class Kinds:
         self.fixed: dict[Hashable, Any] = {}
         self.numbers: list[Any] = []
         self.numbered: dict[Hashable, int] = {}
+        self.seen: Any = None
+        """The same for machine code; see `slots.py`."""
         self.by_jax = False
         """Do runs need arrays that JAX traces?"""
 

@@ -31,7 +31,8 @@ from autobatch.traces.intercepted import noted, noting_of
 from autobatch.traces.log import Given, Kinds, Log, Run, Shared, TooLongError
 from autobatch.traces.printing import Printing, noted_in
 from autobatch.traces.record import UserCode, record
-from autobatch.traces.symbols import Recording, Symbol
+from autobatch.traces.recording import Recording
+from autobatch.traces.symbols import Symbol
 from autobatch.traces.templates import type_of
 
 PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
@@ -118,6 +119,8 @@ class Outline:
             raise
         except Exception:  # JAX's too, whose message asks for the text of a symbol that it was given
             made = None
+        finally:
+            recording.close()
         if made is not None and not recording.refused:
             return made
         found = self._by_jax(values, free, kinds)

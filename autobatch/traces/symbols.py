@@ -1,8 +1,5 @@
-"""Symbols: what stands in the place of numbers while a function runs for one example. Every operation is noted.
-
-    x * 2.0     Symbol.__mul__   ->   the template of mul for float32[] and a float   ->   a step
-
-What an operation is for operands of some types JAX says once (`templates.py`); from then on it costs a lookup.
+"""Symbols: what stands in the place of numbers while a function runs for one example. Every operation is noted in its
+run (`recording.py`); where machine code does it, the methods here are for what was not met before (`slots.py`).
 """
 
 from __future__ import annotations
@@ -10,8 +7,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,251 +15,25 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.errors import UnsupportedError
-from autobatch.traces import templates
-from autobatch.traces.asked import ASKED, AskedError
-from autobatch.traces.attributes import ATTRIBUTES, BINARY, COMPARISONS, Updates, method, row, swapped
-from autobatch.traces.filled import Filled, whole
-from autobatch.traces.intercepted import IN_MESSAGE, is_of_jax, original, paused
-from autobatch.traces.log import (
-    FIXED,
-    FOLDED,
-    NO_PLACE,
-    OUTS,
-    Fixed,
-    Given,
-    Kind,
-    Kinds,
-    Log,
-    Place,
-    TooLongError,
-    Uniform,
-)
+from autobatch.traces.attributes import ATTRIBUTES, BINARY, COMPARISONS, Updates, method, swapped
+from autobatch.traces.intercepted import IN_MESSAGE, is_of_jax, original
+from autobatch.traces.log import OUTS, TooLongError
 from autobatch.traces.printing import formatted, is_noted
-from autobatch.traces.record import UserCode
-from autobatch.traces.templates import FLOATS, FixedType, KnownType, Template, Type, type_of, type_of_value
+from autobatch.traces.templates import FLOATS, FixedType, KnownType, Type, type_of_value
+
+if TYPE_CHECKING:
+    from autobatch.traces.recording import Recording
 
 
-class Recording(Log):
-    """One run of a function. `asked`: Python has asked a symbol for its value, even where that was caught. `refused`:
-    something has met a symbol that takes arrays of JAX alone, so the run says nothing."""
-
-    def __init__(self, user: UserCode, kinds: Kinds, most: int) -> None:
-        super().__init__(kinds, most)
-        self.user = user
-        self.met = kinds.met
-        self.asked: AskedError | None = None
-        self.refused = False
-        self.memo: dict[Any, Template | None] = _memo(transfer.x64())
-
-    def symbol(self, given: Given) -> Symbol:
-        """A number of the example."""
-        return Symbol(self, type_of(given.shape, given.dtype, given.weak), self.given(given))
-
-    def shared(self, type: Type, operand: Fixed) -> Symbol:
-        """A shared value."""
-        key = type, operand
-        found = self.kinds.fixed.get(key)
-        if found is None:
-            found = self.kinds.fixed[key] = FixedType(type, operand)
-        return Symbol(self, found, FIXED)
-
-    def known(self, type: Type, value: Any) -> Symbol:
-        """A number that Python knows."""
-        return Symbol(self, type.known, self.number(value))
-
-    def call(self, name: str, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What `fun` gives for symbols among other arguments."""
-        if len(args) == 1 and not kwargs and type(args[0]) is Symbol:
-            x = args[0]
-            frame: Any = sys._getframe(2)
-            key = name, id(frame.f_code), frame.f_lasti, x._key
-            met = self.met.get(key)
-            if met is not None:
-                return self.again(met, x._word)
-            template = self.memo.get((name, True, x._key.type))
-            if template is not None:
-                return self.apply(template, args, frame, key)
-        if any(type(x) in _FILLED for x in args):
-            args, kwargs = tuple(map(whole, args)), {k: whole(x) for k, x in kwargs.items()}
-        template, given = self.found(name, fun, args, kwargs, True)
-        if template is None:
-            template, given = self.found(name, fun, args, kwargs, False)
-            assert template is not None
-        return self.apply(template, given, sys._getframe(1))
-
-    def is_symbol(self, value: Any) -> bool:
-        return type(value) is Symbol
-
-    def is_users(self, code: CodeType) -> bool:
-        """Is it code of the user?"""
-        found = self.user.known.get(id(code))
-        return self.user.learn(code) if found is None else found
-
-    def found(
-        self, name: str, fun: Callable[..., Any], args: Any, kwargs: dict[str, Any], floats: bool
-    ) -> tuple[Template | None, list[Any]]:
-        """The template of a call, and its operands; none where floats among its arguments have to be known (`floats`:
-        they are operands)."""
-        given: list[Any] = []
-        try:
-            keys = [templates.key_of(x, Symbol, given, floats) for x in (*args, *kwargs.values())]
-        except templates.Unknown:
-            self.refused = True
-            raise
-        key = (name, floats, *kwargs, *keys)
-        if key in self.memo:
-            return self.memo[key], given
-        try:
-            return self.learn(key, name, fun, args, kwargs, keys, given), given
-        except ASKED:
-            if not floats or not any(type(x) in _PYTHON for x in given):
-                raise
-            self.memo[key] = None
-            return None, given
-
-    def learn(
-        self, key: Any, name: str, fun: Callable[..., Any], args: Any, kwargs: Any, keys: list[Any], given: list[Any]
-    ) -> Template:
-        """Let JAX say what a call is."""
-        if len(self.memo) >= templates.REMEMBERED:
-            self.memo.clear()
-        number = iter(range(len(given)))
-        whole = (*args, *kwargs.values())
-        parts = [templates.emptied(x, k, number) for x, k in zip(whole, keys, strict=True)]
-        avals = [_type(x).aval for x in given]
-        with paused():
-            made = templates.made(name, fun, parts, tuple(kwargs), avals)
-        self.memo[key] = made
-        return made
-
-    def again(self, met: tuple[int, Any], word: int) -> Symbol:
-        """The result of an operation on one operand that was met before, at this place and for such an operand."""
-        made = _new(Symbol)
-        made._run = self
-        site, made._key = met
-        if site < 0:
-            made._word = FIXED
-            return made
-        sites = self.sites
-        step = len(sites)
-        if step >= self.most:
-            raise TooLongError(self.kinds.sites[site].place)
-        sites.append(site)
-        self.words.append(word)
-        made._word = step << OUTS
-        return made
-
-    def apply(self, template: Template, given: Any, frame: Any, key: Any = None) -> Any:
-        """A call whose template is known, of its operands, in a frame. `key`: by which it is met again; its operands
-        are then those of the operation."""
-        kind = template.kind
-        results: list[Any] = []
-        if kind is not None:
-            results = self.operation(kind, [given[k] for k in template.reads], template, frame)
-            if template.single:
-                if key is not None and len(template.reads) == len(given) and self.user.known.get(id(frame.f_code)):
-                    self.meet(key, results[0])
-                return results[0]
-        leaves = [results[x] if where == 0 else given[x] if where == 1 else self.constant(x)
-                  for where, x in template.leaves]  # fmt: skip
-        return jax.tree.unflatten(template.tree, leaves)
-
-    def meet(self, key: Any, result: Symbol) -> None:
-        """Remember the operation that has given a result."""
-        if result._word >= 0:
-            self.met[key] = self.sites[result._word >> OUTS], result._key
-        elif result._word == FIXED:
-            self.met[key] = -1, result._key
-
-    def row(self, x: Symbol, frame: Any, places: tuple[int, ...]) -> Any:
-        """A part of an array by its numbers."""
-        key = "row", id(frame.f_code), frame.f_lasti, x._key, len(places)
-        met = self.met.get(key)
-        if met is not None:
-            made = self.again(met, x._word)
-            if made._word >= 0:
-                self.words.extend(map(self.number, places))
-            return made
-        return self.apply(row(self.memo, x._key.type, len(places)), (x, *places), frame, key)
-
-    def part(self, x: Symbol, index: slice, frame: Any) -> Any:
-        """A part of an array from one place to another."""
-        key = "slice", id(frame.f_code), frame.f_lasti, x._key, index.start, index.stop, index.step
-        met = self.met.get(key)
-        if met is not None:
-            return self.again(met, x._word)
-        template, given = self.found("getitem", operator.getitem, (x, index), {}, True)
-        assert template is not None
-        return self.apply(template, given, frame, key)
-
-    def constant(self, x: Any) -> Any:
-        return self.known(type_of_value(x), x) if isinstance(x, (jax.Array, np.ndarray)) else x
-
-    def operation(self, kind: Kind, given: list[Any], template: Template, frame: Any) -> list[Symbol]:
-        """An operation on operands: a step, or what is known of it."""
-        operands: list[Fixed | int] = []
-        for x in given:
-            if type(x) is not Symbol:
-                operands.append(self.number(x))
-            else:
-                operands.append(x._key.operand if type(x._key) is FixedType else x._word)
-        words = [x for x in operands if isinstance(x, int)]
-        if not words:
-            shared: Any = tuple(operands)
-            each = [Uniform((kind, *shared), kind.make, shared, k) for k in range(len(kind.outs))]
-            return [self.shared(t, x) for t, x in zip(template.result, each, strict=True)]
-        if len(words) == len(operands) and kind.size <= FOLDED and all(map(self.is_known, words)):
-            found = self.kinds.folded(kind, [self.value(w) for w in words], template.types)
-            return [self.known(t, x) for t, x in zip(template.result, found, strict=True)]
-        first = self.step(kind, self.place(frame), operands, template.types)
-        return [Symbol(self, t, first | k) for k, t in enumerate(template.result)]
-
-    def leaf(self, x: Any) -> tuple[Fixed | int, Any]:
-        """A number of a result, and its type."""
-        if isinstance(x, Symbol):
-            key = x._key
-            return key.operand if type(key) is FixedType else x._word, key.type.pair
-        held = np.asarray(x)
-        return self.number(x), (held.shape, held.dtype)
-
-    def place(self, frame: Any) -> Place:
-        """The innermost instruction of the user."""
-        known = self.user.known
-        while frame is not None:
-            code: CodeType = frame.f_code
-            is_users = known.get(id(code))
-            if is_users is None:
-                is_users = self.user.learn(code)
-            if is_users:
-                return self.kinds.place(code, frame.f_lasti)
-            frame = frame.f_back
-        return NO_PLACE
-
-    def ask(self, words: str) -> AskedError:
-        """Note that Python asks for the value of a number."""
-        self.asked = self.asked or AskedError(f"{words} asks for the value of a number that is computed")
-        return self.asked
+def typed(x: Any) -> Type:
+    """The type of an operand."""
+    if type(x) is Symbol:
+        found: Type = x._key.type
+        return found
+    return FLOATS[type(x), transfer.x64()] if type(x) in PYTHON else type_of_value(x)
 
 
-_FILLED = frozenset((Filled, list, tuple))
-_memos: dict[bool, dict[Any, Template | None]] = {}
-
-
-def _memo(x64: bool) -> dict[Any, Template | None]:
-    return _memos.setdefault(x64, {})
-
-
-def _type(x: Any) -> Type:
-    return (
-        x._key.type
-        if type(x) is Symbol
-        else FLOATS[type(x), transfer.x64()]
-        if type(x) in _PYTHON
-        else type_of_value(x)
-    )
-
-
-_PYTHON = frozenset((float, complex, int, bool))
+PYTHON = frozenset((float, complex, int, bool))
 _PLACES = frozenset((int, type(None)))
 _getframe = sys._getframe
 _new = object.__new__  # without `__init__`, which Python runs
@@ -411,26 +181,29 @@ def _is_inside(index: Any, size: int) -> bool:
 # ---- operators
 
 
-def _binary(name: str, fun: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _binary(name: str, fun: Callable[[Any, Any], Any], outer: int = 1) -> Callable[[Any, Any], Any]:
+    """`outer`: so many frames out is what has the operation."""
+
     def method(self: Symbol, other: Any) -> Any:
-        kind, run, frame = type(other), self._run, _getframe(1)
+        kind, run, frame = type(other), self._run, _getframe(outer)
         if kind is Symbol:
             key: Any = (name, id(frame.f_code), frame.f_lasti, self._key, other._key)
             word = other._word
-        elif kind in _PYTHON:
+        elif kind in PYTHON:
             key = (name, id(frame.f_code), frame.f_lasti, self._key, kind)
             word = run.number(other)
+            if run.seen is not None:
+                run.saw_number(other, word)
         else:
             return _of_array(self, other, name, fun, frame)
         met = run.met.get(key)
         if met is None:
             return _learnt(self, other, name, fun, frame, key)
-        made = _new(Symbol)
+        if run.seen is not None or met[0] < 0:
+            return run.again(key, met, (self._word, word))
+        made = _new(Symbol)  # as `again` does, without its call
         made._run = run
         site, made._key = met
-        if site < 0:
-            made._word = FIXED
-            return made
         sites, words = run.sites, run.words
         step = len(sites)
         if step >= run.most:
@@ -453,7 +226,7 @@ def _of_array(x: Symbol, other: Any, name: str, fun: Callable[[Any, Any], Any], 
 def _learnt(x: Symbol, other: Any, name: str, fun: Callable[[Any, Any], Any], frame: Any, key: Any) -> Any:
     """An operation that was not met before, at this place and for such operands."""
     run, given = x._run, (x, other)
-    types = [x._key.type, _type(other)]
+    types = [x._key.type, typed(other)]
     of = name, *types
     template = run.memo.get(of)
     if template is None:
@@ -462,9 +235,16 @@ def _learnt(x: Symbol, other: Any, name: str, fun: Callable[[Any, Any], Any], fr
 
 
 def _power(self: Symbol, exponent: Any) -> Any:
-    if type(exponent) is int:
-        return self._run.call("pow", operator.pow, (self, exponent), {})
-    return _of_powers(self, exponent)
+    if type(exponent) is not int:
+        return _of_powers(self, exponent)
+    run, frame = self._run, _getframe(1)
+    key = "power", id(frame.f_code), frame.f_lasti, self._key, exponent
+    met = run.met.get(key)
+    if met is not None:
+        return run.again(key, met, (self._word,))
+    template, given = run.found("pow", operator.pow, (self, exponent), {}, True)
+    assert template is not None
+    return run.apply(template, given, frame, key)
 
 
 def _unary(name: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -473,7 +253,7 @@ def _unary(name: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
         key = name, id(frame.f_code), frame.f_lasti, self._key
         met = run.met.get(key)
         if met is not None:
-            return run.again(met, self._word)
+            return run.again(key, met, (self._word,))
         type = self._key.type
         template = run.memo.get((name, type))
         if template is None:
@@ -483,15 +263,16 @@ def _unary(name: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return method
 
 
+_of_powers = _binary("pow", operator.pow, 2)
+BINARIES: dict[str, tuple[str, Callable[..., Any]]] = {"pow": ("__pow__", _power)}
+"""The methods of two operands, by their names as operations, with their names in the class."""
 for _name in BINARY:
     _fun = getattr(operator, _name)
-    setattr(Symbol, f"__{_name.strip('_')}__", _binary(_name, _fun))
-    setattr(Symbol, f"__r{_name.strip('_')}__", _binary(f"r{_name}", swapped(_fun)))
-for _name in COMPARISONS:
-    setattr(Symbol, f"__{_name}__", _binary(_name, getattr(operator, _name)))
-for _name in ("neg", "pos", "abs", "invert"):
-    setattr(Symbol, f"__{_name}__", _unary(_name, getattr(operator, _name)))
-_of_powers = _binary("pow", operator.pow)
-setattr(Symbol, "__pow__", _power)  # noqa: B010  no attribute that a checker knows, like those above
-setattr(Symbol, "__rpow__", _binary("rpow", swapped(operator.pow)))  # noqa: B010
-setattr(Symbol, "__divmod__", lambda a, b: (a // b, a % b))  # noqa: B010
+    BINARIES[_name] = f"__{_name.strip('_')}__", _binary(_name, _fun)
+    BINARIES[f"r{_name}"] = f"__r{_name.strip('_')}__", _binary(f"r{_name}", swapped(_fun))
+BINARIES["rpow"] = "__rpow__", _binary("rpow", swapped(operator.pow))
+BINARIES |= {n: (f"__{n}__", _binary(n, getattr(operator, n))) for n in COMPARISONS}
+UNARIES = {n: (f"__{n}__", _unary(n, getattr(operator, n))) for n in ("neg", "pos", "abs", "invert")}
+for _place, _method in (*BINARIES.values(), *UNARIES.values()):
+    setattr(Symbol, _place, _method)
+setattr(Symbol, "__divmod__", lambda a, b: (a // b, a % b))  # noqa: B010  no attribute that a checker knows, like these
