@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from autobatch.runtime.columns import Columns, offsets_of
 from autobatch.runtime.levels import longest_paths
 from autobatch.runtime.numbering import Rows, number_rows
+from autobatch.runtime.ordering import stable_order
 from autobatch.runtime.outgoing import Activations
 from autobatch.runtime.paths import add_paths
 from autobatch.runtime.plan import DataPlan
@@ -66,7 +67,7 @@ class _Assembler:
         self.table_space: dict[str, int] = {}
 
     def lay(self, space: int, example: Ints) -> None:
-        self.order[space] = np.argsort(example, kind="stable")
+        self.order[space] = stable_order(example)
         self.place[space] = np.empty(len(example), np.int64)
         self.place[space][self.order[space]] = np.arange(len(example))
         self.starts[space] = offsets_of(np.bincount(example, minlength=self.count))
@@ -174,7 +175,7 @@ class _Assembler:
         owner, pointers = self.found.elements.get(table.name, (np.zeros(0, np.int64),) * 2)
         at = self.place[space][owner] if space in self.place else owner
         example = self.example_of(space, at)
-        by_owner = np.argsort(at, kind="stable")
+        by_owner = stable_order(at)
         self.starts[table.elements.index] = offsets_of(np.bincount(example, minlength=self.count))
         member, row = self.local(pointers, table.sources)
         self.point(table.name, table.elements.index, member[by_owner], row[by_owner])
@@ -249,7 +250,7 @@ class _Reads:
         """The entries of a table that point to its source `member`."""
         if table not in self._members:
             held = self.plan.pointers[table][0] + 1
-            order = np.argsort(held, kind="stable")
+            order = stable_order(held)
             self._members[table] = order, np.cumsum(np.bincount(held, minlength=1))
         order, ends = self._members[table]
         if member + 1 >= len(ends):

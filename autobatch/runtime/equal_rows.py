@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.runtime.levels import longest_paths
+from autobatch.runtime.ordering import stable_order
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -59,7 +60,7 @@ class Cycle:
         level, stuck = longest_paths(self.rows, read[reads], row[reads], np.ones(len(reads), np.int64))
         if len(stuck) or level.max(initial=0) > DEEPEST:
             return {}
-        order = np.argsort(row, kind="stable")
+        order = stable_order(row)
         entries = _Entries(row[order], place[order], known[order], read[order])
         seed = 0
         while True:
@@ -100,10 +101,10 @@ def _hashes(entries: _Entries, level: Ints, seed: int) -> Words:
     found = np.full(len(level), salt)
     np.add.at(found, entries.row, (entries.known.astype(np.uint64) + salt) * factor)
     reads = np.flatnonzero(entries.read >= 0)
-    reads = reads[np.argsort(level[entries.row[reads]], kind="stable")]
+    reads = reads[stable_order(level[entries.row[reads]])]
     row, read, factor = entries.row[reads], entries.read[reads], factor[reads]
     bounds = np.searchsorted(level[row], np.arange(1, level.max(initial=0) + 2)).tolist()
-    order = np.argsort(level, kind="stable")
+    order = stable_order(level)
     ends = np.cumsum(np.bincount(level)).tolist()
     begin = 0
     for number, end in enumerate(ends):

@@ -9,12 +9,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from autobatch.runtime.ordering import stable_order
+
 Ints = NDArray[np.int64]
 
 
 def longest_paths(rows: int, source: Ints, target: Ints, weight: Ints) -> tuple[Ints, Ints]:
     """The level of each row, and the rows that lie on or behind a cycle (their level is -1)."""
-    order = np.argsort(source, kind="stable")
+    order = stable_order(source)
     target, weight = target[order], weight[order]
     count = np.bincount(source, minlength=rows)
     first = np.cumsum(count) - count

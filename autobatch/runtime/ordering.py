@@ -9,9 +9,15 @@ Ints = NDArray[np.int64]
 
 
 def stable_order(keys: Ints) -> Ints:
-    """A stable argsort of non-negative integers: by radix where they are small, as levels are."""
-    small = len(keys) > 0 and int(keys.max()) < 2**16
-    return np.argsort(keys.astype(np.uint16) if small else keys, kind="stable")
+    """A stable argsort of non-negative integers: by radix, of 16 bits at a time, where they are small, as levels and
+    numbers of rows are."""
+    most = int(keys.max(initial=0))
+    if most >= 2**32:
+        return np.argsort(keys, kind="stable")
+    order = np.argsort(keys.astype(np.uint16), kind="stable")  # by the lower bits
+    if most < 2**16:
+        return order
+    return order[np.argsort((keys >> 16).astype(np.uint16)[order], kind="stable")]
 
 
 def inverse(order: Ints) -> Ints:

@@ -8,6 +8,7 @@ reached as often as there are ways to it; in a tree each count is 1. Terms that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from autobatch.ir.system import Link
 from autobatch.runtime.columns import offsets_of
 from autobatch.runtime.levels import longest_paths
+from autobatch.runtime.ordering import stable_order
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.tables import UNIFORM, PathRequest
 
@@ -44,11 +46,12 @@ class _Entries:
 
 @dataclass(frozen=True)
 class _Table:
-    """The entries of a table in the order of their members; the example of each."""
+    """The entries of a table in the order of their members; the example of each; the members that there are."""
 
     order: Ints
     members: Ints
     examples: Ints
+    found: frozenset[int]
 
 
 class _Paths:
@@ -58,12 +61,13 @@ class _Paths:
         self.tables = dict[str, _Table]()
 
     def add(self) -> tuple[DataPlan, Ints]:
-        entries = [self.entries(link) for link in self.request.links]
-        counts, reached, stuck = self.count(entries)
+        links = [link for link in self.request.links if self.is_read(link)]
+        entries = [self.entries(link) for link in links]
+        counts, reached, stuck = self.count(links, entries)
         terms, rows, examples, weights = (
-            np.concatenate(parts) for parts in zip(*self.elements(entries, counts, reached), strict=True)
+            np.concatenate(parts) for parts in zip(*self.elements(links, entries, counts, reached), strict=True)
         )
-        order = np.argsort(examples, kind="stable")
+        order = stable_order(examples)
         name, elements = self.request.name, self.request.elements
         starts = {**self.plan.starts, elements: offsets_of(np.bincount(examples, minlength=self.plan.count))}
         return replace(
@@ -74,6 +78,10 @@ class _Paths:
             columns={**self.plan.columns, f"{name}.weight": weights[order]},
             space_of_table={**self.plan.space_of_table, name: elements, f"{name}.weight": elements},
         ), stuck
+
+    def is_read(self, link: Link) -> bool:
+        """Has a link any entries? Of a dispatch over many classes, few have."""
+        return link.table is None or link.member in self.table(link.table).found
 
     def example_of(self, space: int, rows: Ints) -> Ints:
         return np.searchsorted(self.plan.starts[space], rows, side="right") - 1
@@ -100,9 +108,12 @@ class _Paths:
         """A table by its members, which many links read: sorted once."""
         if name not in self.tables:
             member = self.plan.pointers[name][0]
-            order = np.argsort(member, kind="stable")
-            examples = self.example_of(self.plan.space_of_table[name], np.arange(len(member)))
-            self.tables[name] = _Table(order, member[order], examples[order])
+            order = stable_order(member + 1)
+            starts = self.plan.starts[self.plan.space_of_table[name]]
+            examples = np.arange(len(starts) - 1).repeat(np.diff(starts))
+            members = member[order]
+            found = frozenset(members[np.flatnonzero(np.diff(members, prepend=-2))].tolist())
+            self.tables[name] = _Table(order, members, examples[order], found)
         return self.tables[name]
 
     def inspected(self, link: Link, at: Ints, row: Ints, example: Ints) -> tuple[Ints, Ints]:
@@ -121,10 +132,10 @@ class _Paths:
         )
         return nodes
 
-    def count(self, entries: list[_Entries]) -> tuple[Values, NDArray[np.bool_], Ints]:
+    def count(self, links: Sequence[Link], entries: Sequence[_Entries]) -> tuple[Values, NDArray[np.bool_], Ints]:
         """For each row of the recurrence: the number of paths to it, with their signs, and whether there are any. Where
         numbers are integers, so are the counts, modulo their range. And the examples with cycles."""
-        inner = [(k, e) for k, e in zip(self.request.links, entries, strict=True) if k.target >= 0]
+        inner = [(k, e) for k, e in zip(links, entries, strict=True) if k.target >= 0]
         rows = int(self.first[-1])
         counts = np.zeros(rows, np.int64 if np.dtype(self.request.weight).kind in "iu" else np.float64)
         for link, found in inner:
@@ -137,7 +148,7 @@ class _Paths:
         reader = np.concatenate([empty, *(r for _, r, _ in edges)])
         sign = np.concatenate([empty, *(np.full(len(r), s) for r, _, s in edges)])
         level, stuck = longest_paths(rows, read, reader, np.ones(len(read), np.int64))
-        order = np.argsort(-level[reader], kind="stable")
+        order = stable_order(level.max(initial=0) - level[reader])
         read, reader, sign = read[order], reader[order], sign[order]
         at = 0
         for end in (1 + np.flatnonzero(np.diff(level[reader], append=-2))).tolist():
@@ -153,11 +164,13 @@ class _Paths:
         ]
         return np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
 
-    def elements(self, entries: list[_Entries], counts: Values, reached: NDArray[np.bool_]) -> list[tuple[Values, ...]]:
+    def elements(
+        self, links: Sequence[Link], entries: Sequence[_Entries], counts: Values, reached: NDArray[np.bool_]
+    ) -> list[tuple[Values, ...]]:
         """(term, row within its example, example, weight) of all that paths lead to."""
         none = np.zeros(0, np.int64)
         parts: list[tuple[Values, ...]] = [(none, none, none, counts[:0])]
-        for link, found in zip(self.request.links, entries, strict=True):
+        for link, found in zip(links, entries, strict=True):
             if link.target >= 0:
                 continue
             weights, kept = np.ones(len(found.row), counts.dtype), np.ones(len(found.row), bool)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.runtime.ordering import stable_order
 from autobatch.traces.classes import Classes, Instances
 
 Edge = tuple[int, int, int, int]
@@ -69,7 +70,7 @@ class _Edges:
         """The producers and consumers of each class of edges."""
         if not self.classes:
             return []
-        order = np.argsort(self.edge.astype(np.int16 if len(self.classes) < 2**15 else np.int64), kind="stable")
+        order = stable_order(self.edge)
         bounds = np.cumsum(np.bincount(self.edge, minlength=len(self.classes)))[:-1]
         producer, consumer = np.split(self.producer[order], bounds), np.split(self.consumer[order], bounds)
         return list(zip(producer, consumer, strict=True))
@@ -124,7 +125,7 @@ class Compounds:
             return False
         parts = dict(zip(edges.classes, edges.by_class(), strict=True))
         group = np.full(len(found.classes), -1)
-        order = np.argsort(found.classes.astype(np.int16 if len(classes.all) < 2**15 else np.int64), kind="stable")
+        order = stable_order(found.classes)
         count = np.bincount(found.classes, minlength=len(classes.all))
         bounds = np.cumsum(count)
         for compound in self.all:

@@ -18,6 +18,7 @@ import numpy as np
 
 from autobatch.ir.types import Array, List, Ref
 from autobatch.runtime.columns import ROOT, Columns, columns_of, has_mask, host_dtype, offsets_of, ranges, unfilled
+from autobatch.runtime.ordering import stable_order
 from autobatch.runtime.schema import Field, Schema, Store
 from autobatch.traces.classes import Classes, Instances, OpClass, Slot, is_given, is_list
 from autobatch.traces.compounds import Compounds
@@ -390,7 +391,7 @@ class _Filling(_Reading):
 
 def _grouped(numbers: Ints, count: int) -> Sequence[Ints]:
     """Where each number stands, in order."""
-    order = np.argsort(numbers.astype(np.int16) if count < 2**15 else numbers, kind="stable")
+    order = stable_order(numbers)
     return np.split(order, np.cumsum(np.bincount(numbers, minlength=count))[:-1]) if count else []
 
 
