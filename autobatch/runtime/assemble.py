@@ -132,7 +132,7 @@ class _Assembler:
             {k: tuple(s.index for s in t.lists) for k, t in enumerate(self.spec.outputs) if t.lists},
             {s: self.starts_of(s) for s in targets.values()},
             self.value_numbers(),
-            number_rows(self.request, Rows(self.starts, self.columns, self.pointers, self.owners)),
+            number_rows(self.request, Rows(self.starts, self.columns, self.pointers, self.owners, self.table_space)),
             targets,
             None if self.spec.made is None else self.spec.made.space.index,
         )

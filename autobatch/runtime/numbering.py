@@ -9,7 +9,7 @@ cycle of spaces are numbered level by level, so each comes behind those it reads
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import networkx as nx
@@ -24,6 +24,8 @@ Ints = NDArray[np.int64]
 PAYS = 0.85
 """Rows are shared where a batch keeps at most this part of them."""
 SAMPLE = 64
+FEW = 10_000
+"""Rows that are numbered in less time than it takes to ask which of them have to be."""
 
 
 @dataclass(frozen=True)
@@ -41,23 +43,46 @@ class Reads:
 
 @dataclass(frozen=True)
 class Rows:
-    """The tables of a data set that numbering reads; see `DataPlan`."""
+    """The tables of a data set that numbering reads; see `DataPlan`. `spaces`: whose rows each table is of."""
 
     starts: Mapping[int, Ints]
     columns: Mapping[str, NDArray[np.generic]]
     pointers: Mapping[str, tuple[Ints, Ints]]
     owners: Mapping[str, Ints]
+    spaces: Mapping[str, int]
+
+    @property
+    def count(self) -> int:
+        """Of the rows of all spaces."""
+        return sum(int(s[-1]) for s in self.starts.values())
+
+    def first(self, examples: int) -> Rows:
+        """Those of the first examples."""
+        starts = {space: s[: examples + 1] for space, s in self.starts.items()}
+        end = {name: int(starts[space][-1]) for name, space in self.spaces.items()}
+        return Rows(
+            starts,
+            {n: x[: end[n]] for n, x in self.columns.items()},
+            {n: (source[: end[n]], row[: end[n]]) for n, (source, row) in self.pointers.items()},
+            {n: x[: end[n]] for n, x in self.owners.items()},
+            self.spaces,
+        )
 
 
 def number_rows(request: TableRequest, rows: Rows) -> dict[int, Ints]:
-    """The value number of each row, for the spaces where sharing pays."""
-    numbering = _Numbering(request, rows)
-    numbers = numbering.run()
-    return {space: n for space, n in numbers.items() if _pays(n, rows.starts[space])}
+    """The value number of each row, for the spaces where sharing pays. A sample says which spaces these are, so that
+    the rows of all examples are numbered for them alone."""
+    few, wanted = rows.first(SAMPLE), None
+    if rows.count - few.count > FEW:
+        wanted = _paying(_Numbering(request, few).run(), few).keys()
+    return _paying(_Numbering(request, rows).run(wanted), few)
 
 
-def _pays(numbers: Ints, starts: Ints) -> bool:
-    sample = numbers[: starts[min(SAMPLE, len(starts) - 1)]]
+def _paying(numbers: Mapping[int, Ints], sample: Rows) -> dict[int, Ints]:
+    return {space: n for space, n in numbers.items() if _pays(n[: sample.starts[space][-1]])}
+
+
+def _pays(sample: Ints) -> bool:
     return len(sample) > 0 and len(np.unique(sample)) <= PAYS * len(sample)
 
 
@@ -100,7 +125,8 @@ class _Numbering:
         spaces = [UNIFORM if m == UNIFORM else orders[m].space for m in (request.layout[p] for p in request.place)]
         return [base.get(s, s) for s in spaces]
 
-    def run(self) -> dict[int, Ints]:
+    def run(self, wanted: Iterable[int] | None = None) -> dict[int, Ints]:
+        """Number the rows of the spaces that are wanted, and of those that these read; of all, where none are named."""
         graph: nx.DiGraph[int] = nx.DiGraph()
         graph.add_nodes_from(self.reads)
         for space, reads in self.reads.items():
@@ -108,6 +134,8 @@ class _Numbering:
                 for target, keys in zip(self.targets(table), table.keys, strict=True):
                     if target in self.reads and not keys:
                         graph.add_edge(target, space)
+        if wanted is not None:
+            graph = graph.subgraph(set().union(*({s} | nx.ancestors(graph, s) for s in wanted)))
         condensed = nx.condensation(graph)
         for component in nx.topological_sort(condensed):
             members = sorted(condensed.nodes[component]["members"])
