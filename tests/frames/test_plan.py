@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.optimize.costs import window_costs, work_of
+from autobatch.runtime import numbering
 from autobatch.runtime.levels import longest_paths
 from autobatch.runtime.windows import cover, cut
 from tests.frames.programs import child_sum, parameters, prepared, random_many, random_tree, tree_lstm
@@ -228,9 +229,12 @@ class Word:
     kids: list[Word]
 
 
+@pytest.mark.parametrize("few", [0, numbering.FEW])
 @pytest.mark.parametrize(("words", "pays"), [(2, True), (5000, False)])
-def test_rows_are_shared_where_it_pays(words, pays):
-    """Where hardly any rows are equal, as inner nodes of real trees, nothing is spent on finding those that are."""
+def test_rows_are_shared_where_it_pays(words, pays, few, monkeypatch):
+    """Where hardly any rows are equal, as inner nodes of real trees, nothing is spent on finding those that are; of
+    more than `few` rows a sample says so."""
+    monkeypatch.setattr(numbering, "FEW", few)
 
     @ab.batched(in_axes=(None, 0))
     def encode(p, t):
