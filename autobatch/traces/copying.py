@@ -20,6 +20,8 @@ from autobatch.traces.log import Given
 ATOMS = (str, bytes, int, type(None), enum.Enum, type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType,
          types.MethodType, range, slice, np.random.Generator)  # fmt: skip
 """What is never copied: it holds no numbers, or nobody expects a copy of it."""
+PLAIN = frozenset((int, bool, str, bytes, type(None)))
+"""Those that most examples are made of: lists of them are copied whole."""
 
 
 def is_number(value: Any) -> bool:
@@ -57,6 +59,11 @@ class Copier:
 
     def shell(self, value: Any) -> Any:
         """A copy whose parts may still be missing."""
+        kind = type(value)
+        if kind in PLAIN:
+            return value
+        if kind is float:
+            return self.number(value)
         if is_number(value):
             return (
                 self._once(value, self.number) if not isinstance(value, (float, complex, Given)) else self.number(value)
@@ -87,8 +94,11 @@ class Copier:
 
     def _mutable(self, value: Any) -> Any:
         kind = type(value)
-        if kind is list:
-            made: Any = []
+        if kind is list and PLAIN.issuperset(map(type, value)):
+            made: Any = value.copy()
+            self._made[id(value)] = made
+        elif kind is list:
+            made = []
             self._later(value, made, lambda: made.extend(map(self.shell, value)))
         elif kind is dict:
             made = {}

@@ -251,6 +251,8 @@ class Kinds:
         self.fixed: dict[Hashable, Any] = {}
         self.numbers: list[Any] = []
         self.numbered: dict[Hashable, int] = {}
+        self.shared: dict[Hashable, Sequence[Any]] = {}
+        """What the shared values of a call are as symbols, by their types."""
         self.seen: Any = None
         """The same for machine code; see `slots.py`."""
         self.by_jax = False

@@ -11,7 +11,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,12 @@ from autobatch.traces.copying import Copier
 from autobatch.traces.free import Free
 from autobatch.traces.graphs import Graph
 from autobatch.traces.intercepted import noted, noting_of
-from autobatch.traces.log import Given, Kinds, Log, Run, Shared, TooLongError
+from autobatch.traces.log import Given, Kinds, Log, Run, TooLongError
 from autobatch.traces.printing import Printing, noted_in
 from autobatch.traces.record import UserCode, record
 from autobatch.traces.recording import Recording
 from autobatch.traces.symbols import Symbol
-from autobatch.traces.templates import type_of
+from autobatch.traces.templates import Type, type_of
 
 PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 
@@ -101,6 +101,11 @@ class Outline:
         key = bound.key, tuple(sharing.keys), tuple(sharing.types)
         return cls(name, function, made, shared, decided, key), sharing.leaves
 
+    @cached_property
+    def types(self) -> tuple[Type, ...]:
+        """Of its shared numbers."""
+        return tuple([type_of(t.shape, t.dtype, t.weak) for t in self.shared])
+
     def free(self) -> Free:
         """The free variables of the function, as they are now."""
         return Free(self.function, user_code())
@@ -134,7 +139,7 @@ class Outline:
             return recording.symbol(x if isinstance(x, Given) else Given.of(x))
 
         copies = Copier(symbol).copy(list(values))
-        shared = [recording.shared(type_of(t.shape, t.dtype, t.weak), Shared(k)) for k, t in enumerate(self.shared)]
+        shared = recording.all_shared(self.types)
         args, kwargs = self._filled(shared, copies)
         leaves: list[Any] = []
         printing = Printing(leaves, Symbol, lambda x: isinstance(x, Symbol))

@@ -32,6 +32,7 @@ from autobatch.traces.log import (
     Kind,
     Kinds,
     Place,
+    Shared,
     TooLongError,
     Uniform,
 )
@@ -65,6 +66,13 @@ class Recording(Noted):
         if found is None:
             found = self.kinds.fixed[key] = FixedType(type, operand)
         return Symbol(self, found, FIXED)
+
+    def all_shared(self, types: tuple[Type, ...]) -> list[Symbol]:
+        """The shared values of a call."""
+        known = self.kinds.shared.get(types)
+        if known is None:
+            known = self.kinds.shared[types] = [self.shared(t, Shared(k))._key for k, t in enumerate(types)]
+        return [Symbol(self, key, FIXED) for key in known]
 
     def known(self, type: Type, value: Any) -> Symbol:
         """A number that Python knows."""
