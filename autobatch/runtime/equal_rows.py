@@ -64,7 +64,11 @@ class Cycle:
         entries = _Entries(row[order], place[order], known[order], read[order])
         seed = 0
         while True:
-            numbers, first = _numbers(_hashes(entries, level, seed))
+            hashes = _hashes(entries, level, seed)
+            if are_distinct(hashes):
+                numbers = np.arange(len(hashes))
+                return {s: numbers[begin : begin + self.count[s]] for s, begin in self.offset.items()}
+            numbers, first = _numbers(hashes)
             if entries.are_equal(numbers, first):
                 return {s: numbers[begin : begin + self.count[s]] for s, begin in self.offset.items()}
             seed += 1
@@ -115,6 +119,12 @@ def _hashes(entries: _Entries, level: Ints, seed: int) -> Words:
         found[mine] = _mixed(found[mine])
         begin = end
     return found
+
+
+def are_distinct(hashes: Words) -> bool:
+    """Is no hash there twice? Then no rows are equal. (Sorting takes half of the time of an order.)"""
+    ordered = np.sort(hashes)
+    return not np.any(ordered[1:] == ordered[:-1])
 
 
 def _mixed(x: Words) -> Words:

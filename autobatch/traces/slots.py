@@ -57,8 +57,8 @@ logger = logging.getLogger("autobatch")
 
 ROOM = 4096
 """Steps that a run notes before Python takes them."""
-ENTRIES = 1 << 16
-"""So many numbers are known to machine code."""
+ENTRIES, MOST_KEYS = 1 << 16, 1 << 20
+"""So many numbers, and so many operations at a place, are known to machine code."""
 NO_ARGUMENT, ONE, FAST, NAMES = 4, 8, 0x80, 2
 """METH_NOARGS, METH_O, METH_FASTCALL and METH_KEYWORDS."""
 
@@ -72,11 +72,11 @@ class _Method(ctypes.Structure):
 
 
 class Table:
-    """Words by words, in open addressing (Knuth 1973, 6.4), as machine code reads them. What was a table is kept: a run
-    of another thread may still read it."""
+    """Words by words, in open addressing (Knuth 1973, 6.4), as machine code reads them: entries of `width` words, each
+    a key and its value. What was the table before it grew is kept: a run of another thread may still read it."""
 
-    def __init__(self, width: int, parts: int, most: int) -> None:
-        self.width, self.parts, self.most = width, parts, most
+    def __init__(self, width: int, most: int) -> None:
+        self.width, self.most = width, most
         self.mask, self.held = 63, dict[tuple[int, ...], tuple[int, ...]]()
         self._all = [array("q", bytes(8 * width * 64))]
 
@@ -110,7 +110,7 @@ class Met:
     """What the runs of a function have met, for machine code. `kinds` keeps the objects whose addresses are here."""
 
     def __init__(self) -> None:
-        self.keys, self.numbers = Table(KEY, 7, 1 << 24), Table(NUMBER, 2, ENTRIES)
+        self.keys, self.numbers = Table(KEY, MOST_KEYS), Table(NUMBER, ENTRIES)
 
     def see(self, key: Any, site: int, result: Any) -> None:
         """Meet an operation; see `Recording.met` for its key."""

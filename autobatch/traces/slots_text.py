@@ -11,25 +11,24 @@ is measured when they are loaded (`slots.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autobatch.traces.log import OUTS
 from autobatch.traces.slots_methods import METHODS
 from autobatch.traces.slots_notes import NOTES
 
-# What machine code knows of a run, by number of the word it lies in (`slots.Notes`).
+# What machine code knows of a run, by the number of the word that it lies in: `STATE` of them, and behind these the
+# methods in Python by the numbers of their operations.
 BASE, MOST, PENDING, CAPACITY, WORDS, SITES_AT, WORDS_AT, KEYS_AT, KEYS, NUMBERS_AT, NUMBERS, SYMBOL = range(12)
 FLOAT, INT, SLICE, NONE = range(12, 16)
 STATE = 16
-"""So many words that is."""
 
 AT_ONCE = 3
 """Operands that a function of JAX has at most, to be done by machine code."""
-PARTS = 7
-"""Words of a key; behind them are the site, the type of the result, and the size of what a row is read of."""
 KEY, NUMBER = 10, 3
-"""Words of an entry in the table of keys, and of numbers."""
+"""Words of an entry for a key, of seven words, behind which are the site, the type of the result, and the size of what
+a row is read of; and of one for a number that Python knows: its kind, its bits, its word."""
 ABSENT = -(1 << 63)
 """Stands for None in a slice."""
 FACTOR = 0x9E3779B97F4A7C15
@@ -67,7 +66,7 @@ class Layout:
     step: int
 
 
-def mixed(parts: Mapping[int, int] | tuple[int, ...]) -> int:
+def mixed(parts: Sequence[int]) -> int:
     """The hash of the words of a key, as machine code has it."""
     made = 0
     for x in parts:
@@ -79,16 +78,15 @@ def mixed(parts: Mapping[int, int] | tuple[int, ...]) -> int:
 def text(layout: Layout, binary: Mapping[str, int], unary: Mapping[str, int], others: Mapping[str, int]) -> str:
     """A module with a function for each method. `binary`, `unary`: the numbers of operations by the names of functions;
     `others`: those of `x[k]`, `x[a:b]`, and of powers."""
-    names = {"TYPE": layout.type, "S_KEY": layout.key, "S_RUN": layout.run, "S_WORD": layout.word}
-    names |= {"R_STATE": layout.state, "P_START": layout.start, "P_STOP": layout.stop, "P_STEP": layout.step}
+    words = {n: x for n, x in globals().items() if n.isupper() and isinstance(x, int)}
+    names = {f"N_{n}": x for n, x in words.items()} | {f"{n}_BYTES": 8 * x for n, x in words.items()}
     names |= {n.upper(): k for n, k in others.items()}
-    names |= {"ABSENT": ABSENT, "FACTOR": FACTOR - (1 << 64)}
-    names |= {"ENTRY": KEY, "NUMBER": NUMBER}
-    names |= {"OUTS": OUTS, "LOWEST": ABSENT + 2, "OTHER": ABSENT + 1}
-    names |= {f"N_{n}": v for n, v in globals().items() if n.isupper() and isinstance(v, int)}
-    names |= {f"{n}_BYTES": 8 * v for n, v in globals().items() if n.isupper() and isinstance(v, int)}
+    names |= {"TYPE": layout.type, "S_KEY": layout.key, "S_RUN": layout.run, "S_WORD": layout.word}
+    names |= {"R_STATE": layout.state, "P_START": layout.start, "P_STOP": layout.stop, "P_STEP": layout.step}
+    names |= {"ENTRY": KEY, "NUMBER": NUMBER, "OUTS": OUTS, "FACTOR": FACTOR - (1 << 64)}
+    names |= {"ABSENT": ABSENT, "OTHER": ABSENT + 1, "LOWEST": ABSENT + 2}
     body = NOTES + METHODS
-    for name in sorted(names, key=len, reverse=True):
+    for name in sorted(names, key=len, reverse=True):  # no name is cut by one that it begins with
         body = body.replace(f"${name}", str(names[name]))
     methods = [f"define ptr @{n}(ptr %x, ptr %y) {{\n  %r = call ptr @binary(ptr %x, ptr %y, i64 {k})\n  ret ptr %r\n}}"
                for n, k in binary.items()]  # fmt: skip

@@ -179,7 +179,7 @@ def test_threads() -> None:
 
 
 def test_tables_grow() -> None:
-    table = slots.Table(3, 2, 1000)
+    table = slots.Table(3, 1000)
     for k in range(2000):
         table.put((2, k), (-2 - k,))
     assert len(table.held) == 1000
