@@ -5,6 +5,7 @@ difference; `--update-golden` writes the files anew, and their diff is reviewed 
 """
 
 import difflib
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,6 +55,12 @@ def _without_constants_of_modules() -> None:
     if hasattr(providers, "_get_local_constants"):
         none = providers._local_constants  # no test has drawn yet
         providers._get_local_constants = lambda: none
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is imported by now stays: the collector, which looks at all there is again and again, need not look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
