@@ -58,7 +58,7 @@ def _without_constants_of_modules() -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is imported by now stays: the collector, which looks at all there is again and again, need not look at it."""
+    """What is imported by now stays, so the collector, which looks at all there is again and again, leaves it out."""
     gc.collect()
     gc.freeze()
 
