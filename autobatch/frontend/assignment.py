@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autobatch.frontend import deques, heaps, list_changes, list_heap, sets, tables
+import numpy as np
+
+from autobatch.frontend import array_stores, deques, heaps, list_changes, list_heap, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.attributes import attribute, is_stack
@@ -18,7 +20,7 @@ from autobatch.frontend.indexing import subscript
 from autobatch.frontend.joined import EMPTY, concatenate
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.list_heap import hold
-from autobatch.frontend.numbers import present, traced
+from autobatch.frontend.numbers import operand_of, present, traced
 from autobatch.frontend.operators import BINARY, apply_binary, augmented
 from autobatch.frontend.rebinding import is_own, rebind, refuse_change
 from autobatch.frontend.sequences import arithmetic, clipped, in_range, length, sequence, sliced
@@ -145,8 +147,11 @@ def _store(s: State, container: ast.expr, held: v.Abstract, index: v.Abstract, v
     if not isinstance(container, ast.Name) or container.id not in s.env:
         refuse_change(s, container, "only a list or dict built in this function can be changed", "build a new one")
     old = expand(s, present(s, s.evaluate(container)))
+    if isinstance(old, v.Static) and isinstance(old.value, np.ndarray):
+        old = v.Leaf(operand_of(s, old), numpy=True)
     if isinstance(old, v.Leaf) and isinstance(old.type, Array):
-        s.refuse("arrays are not changed in place", f"write {container.id} = {container.id}.at[...].set(...)")
+        array_stores.store(s, container.id, old, index, value)
+        return
     if deques.is_deque(old):
         items = deques.items_of(old)
         written_out = isinstance(items, v.Record) and isinstance(index, v.Static)

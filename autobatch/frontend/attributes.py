@@ -224,13 +224,13 @@ def _of_at(s: State, value: v.Record, name: str) -> v.Abstract:
     """A method of `x.at[index]`."""
     if not callable(getattr(jnp.zeros(1).at[0], name, None)):
         s.refuse(f"x.at[...] has no method {name!r}", "it has add, set, multiply, min, max, get and a few more")
-    return v.Method(v.Static(_update(name)), value, name)
+    return v.Method(v.Static(updated(name)), value, name)
 
 
 _UPDATES: dict[str, Any] = {}
 
 
-def _update(name: str) -> Any:
+def updated(name: str) -> Any:
     """A function that calls a method of `x.at[index]`; one for each name, so that its traces are found again."""
     if name not in _UPDATES:
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
 
 from autobatch.frontend import deques, heaps, list_heap, tables
 from autobatch.frontend import values as v
@@ -54,7 +58,7 @@ def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
         case v.Choice():
             return apply_choice(s, value, lambda t, chosen: subscript(t, chosen, index))
         case v.Record(cls=cls) if cls is At:
-            return v.Record("object", ("array", "index"), (value.items[0], index), At)
+            return v.Record("object", ("array", "index"), (value.items[0], indices(s, index)), At)
         case v.Leaf(operand=operand) if isinstance(operand.type, Array):
             return index_array(s, value, index)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
@@ -93,11 +97,32 @@ def _of_object(s: State, value: v.Leaf, index: v.Abstract) -> v.Abstract:
 def index_array(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`array[index]`: out of range it fails where the array is one of NumPy, and is clamped where it is one of JAX."""
     if isinstance(value, v.Leaf):
+        index = indices(s, index)
         check_index(s, value, index)
     try:
         return trace(s, operator.getitem, [value, index], {})
     except Untraceable as error:
+        if "Slice entries must be static" in str(error):
+            s.refuse(
+                "how long this slice of an array is is not known while compiling, as a bound is no constant",
+                "take the whole array and mask what is outside: np.where(np.arange(n) >= i, row, 0.0)",
+            )
         s.refuse(f"this index of an array cannot be compiled: {str(error).splitlines()[0]}", "check index and shape")
+
+
+def indices(s: State, index: v.Abstract) -> v.Abstract:
+    """An index in which lists of integers, `[[i, j]]`, are the arrays that NumPy makes of them."""
+    match index:
+        case v.Record(kind="list"):
+            return trace(s, jnp.array, [index], {})
+        case v.Static(value=list() as held):
+            return v.Static(np.array(held))
+        case v.Record(kind="tuple", items=items):
+            return replace(index, items=tuple(indices(s, i) for i in items))
+        case v.Static(value=tuple() as held) if any(isinstance(x, list) for x in held):
+            return v.Static(tuple(np.array(x) if isinstance(x, list) else x for x in held))
+        case _:
+            return index
 
 
 def lookup(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:

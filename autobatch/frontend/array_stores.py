@@ -1,0 +1,229 @@
+"""Arrays of NumPy that the function makes, and changes in place: each change is a new array under the same name.
+
+    a = a.copy()
+    a[[i, p]] = a[[p, i]]              a = a.at[array([i, p])].set(a[array([p, i])])
+    a[r] = a[r] - f * a[i]             a = a.at[r].set(a[r] - f * a[i])
+
+That is what NumPy does only while nothing else holds the array or a view of it (`row = a[0]`, `b = a`). No view is a
+value of the program, so it is the text of the function that must show there is none: each assignment of the name makes
+an array, and each read of it computes another from it, or takes single numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.frontend import values as v
+from autobatch.frontend.attributes import At, updated
+from autobatch.frontend.bounds import check_index
+from autobatch.frontend.indexing import indices
+from autobatch.frontend.numpy_arrays import marked
+from autobatch.frontend.sources import FunctionSource
+from autobatch.frontend.state import State
+from autobatch.frontend.tracing import Untraceable, trace
+from autobatch.ir.types import Array
+
+_MAKERS = frozenset(
+    {
+        *("zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "empty_like", "array"),
+        *("arange", "eye", "identity", "copy", "linspace", "outer", "matmul", "dot", "stack", "concatenate"),
+        *("where", "cumsum"),
+    }
+)
+"""Functions of NumPy whose result shares no memory with an argument."""
+
+_COMPUTING = _MAKERS | frozenset(
+    {
+        *("abs", "absolute", "sqrt", "exp", "log", "tanh", "sin", "cos", "sign", "square", "maximum", "minimum"),
+        *("isnan", "sum", "prod", "mean", "std", "var", "max", "min", "argmax", "argmin", "argsort", "sort", "any"),
+        *("all",),
+    }
+)
+_NUMBERS = frozenset(("abs", "float", "int", "len", "sum", "max", "min", "round", "bool"))
+"""Functions of Python that make numbers of an array of numbers."""
+
+_READING = frozenset(
+    {
+        *("shape", "size", "ndim", "dtype", "copy", "sum", "max", "min", "mean", "prod", "std", "var", "any"),
+        *("all", "argmax", "argmin", "argsort", "dot", "cumsum", "tolist", "item"),
+    }
+)
+"""Attributes of an array that are no view of it."""
+
+
+def store(s: State, name: str, old: v.Leaf, index: v.Abstract, value: v.Abstract) -> None:
+    """`name[index] = value` of an array. UnsupportedError where it is no array of NumPy that this function alone holds,
+    or where no shape is known for what is set."""
+    assert isinstance(old.type, Array)
+    if old.numpy is None:
+        s.refuse("arrays of JAX are not changed in place", f"write {name} = {name}.at[...].set(...)")
+    shared = _Uses(s.frame.source, name, len(old.type.shape)).shared()
+    if shared is not None:
+        where = f" in line {s.frame.source.at(shared).line}" if shared is not s.frame.source.node else ""
+        s.refuse(
+            f"arrays are not changed in place where something else may hold them, as {name}{where}",
+            f"copy the array first, before all branches and loops ({name} = {name}.copy()), and rows where they get "
+            f"names (row = {name}[i] * 1); or write {name} = {name}.at[...].set(...)",
+        )
+    place, given = indices(s, index), _array(s, value)
+    if old.type.is_integer and _is_of_floats(given):
+        s.refuse(f"floats are cut to integers here, as {name} is an array of integers", "make it one of floats")
+    check_index(s, old, place)
+    try:
+        new = trace(s, updated("set"), [v.Record("object", ("array", "index"), (old, place), At), given], {})
+    except Untraceable as error:
+        s.refuse(f"this item of an array cannot be set: {str(error).splitlines()[0]}", "check index and shape")
+    s.bind(name, marked(new, old.numpy))
+
+
+def _array(s: State, value: v.Abstract) -> v.Abstract:
+    """A list of numbers that is set, as an array."""
+    if isinstance(value, v.Record) and value.kind in ("list", "tuple"):
+        return trace(s, jnp.array, [value], {})
+    return value
+
+
+def _is_of_floats(value: v.Abstract) -> bool:
+    if isinstance(value, v.Static):
+        return isinstance(value.value, (float, np.floating))
+    type = value.type if isinstance(value, v.Leaf) else None
+    return isinstance(type, Array) and not (type.is_integer or type.is_bool)
+
+
+class _Uses:
+    """How a function uses a variable that holds an array with so many axes."""
+
+    def __init__(self, source: FunctionSource, name: str, rank: int) -> None:
+        self.source, self.name, self.rank = source, name, rank
+        self.parents = {c: n for n in ast.walk(source.node) for c in ast.iter_child_nodes(n)}
+
+    def shared(self) -> ast.AST | None:
+        """Where something else may come to hold the array, or a view of it; None if nowhere."""
+        source, name = self.source, self.name
+        body = source.node.body if isinstance(source.node, ast.FunctionDef) else []
+        made = [n for n in body if any(t.id == name for t, _ in _bindings(n)) and not isinstance(n, ast.AugAssign)]
+        stored = [n for n in body if any(self.is_store(x) for x in ast.walk(n))]
+        if not made or not stored or body.index(made[0]) >= body.index(stored[0]):
+            return source.node
+        fresh = {t for n in ast.walk(source.node) for t, x in _bindings(n) if self.makes(x)}
+        for n in ast.walk(source.node):
+            if isinstance(n, ast.Global | ast.Nonlocal) and name in n.names:
+                return n
+            if not isinstance(n, ast.Name) or n.id != name:
+                continue
+            if self.is_inside(n) or not (n in fresh if isinstance(n.ctx, ast.Store) else self.reads(n)):
+                return n
+        return None
+
+    def is_store(self, n: ast.AST) -> bool:
+        return (
+            isinstance(n, ast.Subscript)
+            and isinstance(n.ctx, ast.Store)
+            and isinstance(n.value, ast.Name)
+            and n.value.id == self.name
+        )
+
+    def is_inside(self, n: ast.AST) -> bool:
+        """Is it in a function inside this one, or in a generator, which may run at any time?"""
+        while n is not self.source.node:
+            n = self.parents[n]
+            if isinstance(n, ast.FunctionDef | ast.ClassDef) and n is not self.source.node:
+                return True
+            if isinstance(n, ast.GeneratorExp) and not isinstance(self.parents[n], ast.Call):
+                return True
+        return False
+
+    def makes(self, x: ast.expr) -> bool:
+        match x:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=attr)) if self.is_module(module):
+                return attr in _MAKERS and _is_plain(x)
+            case ast.Call(func=ast.Attribute(attr="copy"), args=[]):
+                return True
+            case _:
+                return isinstance(x, ast.BinOp)
+
+    def is_module(self, name: str) -> bool:
+        held: Any = self.source.globals.get(name)
+        return name not in self.source.locals and (held is np or held is jnp)
+
+    def reads(self, n: ast.Name) -> bool:
+        """Is what is read at a name, or at an item of it, no view that anything keeps?"""
+        parent = self.parents[n]
+        match parent:
+            case ast.Attribute(attr=attr):
+                return attr in _READING
+            case ast.Subscript(value=value) if value is n:
+                return not isinstance(parent.ctx, ast.Load) or self.is_copy(parent) or self.is_used(parent)
+            case ast.comprehension(iter=x) if x is n:
+                return self.rank == 1
+            case _:
+                return self.is_used(n)
+
+    def is_copy(self, read: ast.Subscript) -> bool:
+        """Are these single numbers, or items that are picked, which NumPy copies?"""
+        parts = read.slice.elts if isinstance(read.slice, ast.Tuple) else [read.slice]
+        if any(isinstance(p, ast.Slice | ast.Starred | ast.Constant) and not _is_integer(p) for p in parts):
+            return False
+        return len(parts) == self.rank or any(isinstance(p, ast.List) for p in parts)
+
+    def is_used(self, n: ast.expr) -> bool:
+        """Is a new array, or a number, computed of it, or does the function end with it?"""
+        parent = self.parents[n]
+        match parent:
+            case ast.BinOp() | ast.UnaryOp() | ast.Compare() | ast.Return():
+                return True
+            case ast.Tuple() | ast.List() | ast.Dict():
+                return self.is_returned(parent)
+            case ast.AugAssign(target=target):
+                return target is n or self.rank == 1 or (self.rank == 2 and _is_row(n))
+            case ast.Assign(targets=[target]):
+                return self.is_store(target)
+            case ast.Subscript(slice=place):
+                return place is n
+            case ast.Call(func=ast.Name(id=called)):
+                known = called in _NUMBERS and hasattr(builtins, called)
+                return known and called not in self.source.locals and called not in self.source.globals
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=attr)):
+                return self.is_module(module) and attr in _COMPUTING and _is_plain(parent)
+            case _:
+                return False
+
+    def is_returned(self, n: ast.AST) -> bool:
+        parent = self.parents[n]
+        return isinstance(parent, ast.Return) or (
+            isinstance(parent, ast.Tuple | ast.List | ast.Dict) and self.is_returned(parent)
+        )
+
+
+def _bindings(statement: ast.AST) -> Iterator[tuple[ast.Name, ast.expr]]:
+    """The variables that an assignment binds, each with what it is bound to."""
+    match statement:
+        case (
+            ast.Assign(targets=[ast.Name() as target], value=value)
+            | ast.AnnAssign(target=ast.Name() as target, value=ast.expr() as value)
+        ):
+            yield target, value
+        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(values):
+            yield from ((t, x) for t, x in zip(targets, values, strict=True) if isinstance(t, ast.Name))
+        case ast.AugAssign(target=ast.Name() as target):
+            yield target, ast.BinOp(target, statement.op, statement.value)
+
+
+def _is_plain(call: ast.expr) -> bool:
+    """Does a call of NumPy say nothing of where its result lies?"""
+    return not isinstance(call, ast.Call) or all(k.arg not in ("copy", "out", None) for k in call.keywords)
+
+
+def _is_row(n: ast.expr) -> bool:
+    """Is it a row of a matrix, whose items are numbers?"""
+    return isinstance(n, ast.Subscript) and not any(isinstance(x, ast.Slice) for x in ast.walk(n.slice))
+
+
+def _is_integer(part: ast.expr) -> bool:
+    return isinstance(part, ast.Constant) and type(part.value) is int
