@@ -174,7 +174,7 @@ def _looks(description: Description) -> dict[str, tuple[str, list[str]]]:
             case template.Rows(element=inner) | template.Maybe(value=inner):
                 results(inner)
 
-    fields = (*(m.fields for m in description.made), *(h.fields for h in description.heaps))
+    fields = (*(m.fields for m in description.made), *(x for h in description.heaps for x in (*h.members, h.fields)))
     for held in (description.result, *fields):
         results(held)
     return found

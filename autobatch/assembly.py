@@ -10,7 +10,7 @@ A list in an object is a list store; its elements are rows of their own, with th
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, assert_never
@@ -26,13 +26,23 @@ from autobatch.errors import BatchError
 from autobatch.groups import LIVE, Form, Leaves
 from autobatch.ir import texts
 from autobatch.ir.jax_compat import type_of
-from autobatch.ir.template import Container, Fixed, HeapTemplate, Maybe, Output, Pointer, Rows, Template
+from autobatch.ir.template import CLASS, Container, Fixed, HeapTemplate, Maybe, Output, Pointer, Rows, Template
 from autobatch.ir.types import STR, List, Ref, Tag, Type
 from autobatch.made_store import MadeStore, is_made
 from autobatch.outcome import Cell, Level, Outcome, Result, class_kind
 from autobatch.runtime.columns import ROOT, ROOT_MISSING
 from autobatch.runtime.returned import element_type
 from autobatch.runtime.schema import UNKNOWN, Class, Field, ListStore, Schema, Store
+
+
+def _classes(name: str, template: Container, members: Sequence[Container]) -> tuple[Class, ...]:
+    """The classes of a store of objects of one class, or of several."""
+    if not members:
+        keys = template.keys if template.kind == "dict" else ()
+        return (Class(name, class_kind(template), template.cls, keys, template.given),)
+    named = [m.cls.__name__ if m.cls is not None else m.kind for m in members]
+    names = [n if named.count(n) == 1 else f"{n}_{k}" for k, n in enumerate(named)]
+    return tuple(Class(n, class_kind(m), m.cls) for n, m in zip(names, members, strict=True))
 
 
 @dataclass
@@ -252,7 +262,8 @@ class Assembler:
             if found.segments:  # they may lead to each other
                 self.lists_in_memory(name, found, rows)
             else:
-                self.filled(name, found.fields, self.rows_of(found, rows.of, rows.example, rows.offsets))
+                level = self.rows_of(found, rows.of, rows.example, rows.offsets)
+                self.filled(name, found.fields, level, found.members)
         return self.heaps[of]
 
     def rows_of(self, heap: HeapTemplate, of: Callable[[Any], Any], example: Any, starts: Any) -> Level:
@@ -283,22 +294,24 @@ class Assembler:
             level,
         )
 
-    def filled(self, name: str, template: Container, level: Level) -> Cell:
-        """The same, in a store of a name that is free."""
-        kind = class_kind(template)
+    def filled(self, name: str, template: Container, level: Level, members: Sequence[Container] = ()) -> Cell:
+        """The same, in a store of a name that is free. `members`: of several classes, what those of each are."""
         position = len(self.stores)
         self.stores.append(Store(name, (), ()))  # reserves the name while the children are built
-        fields = []
+        fields, tags = [], jnp.zeros(level.count, jnp.int32)
         for key, child in zip(template.keys, template.children, strict=True):
             cell, column = self.cell(child, level), f"{name}.{key}"
+            if members and key == CLASS:
+                tags = cell.values
+                continue
             self.columns[column] = cell.values
             if cell.missing is not None:
                 self.columns[f"{column}?"] = cell.missing
             optional, unknown = cell.missing is not None, cell.type == UNKNOWN
-            fields.append(Field(str(key), cell.type, column, (0,), optional, unknown, cell.has_none))
-        made = Class(name, kind, template.cls, template.keys if kind == "dict" else (), template.given)
-        self.stores[position] = Store(name, (made,), tuple(fields))
-        self.columns[f"{name}.#tag"] = jnp.zeros(level.count, jnp.int32)
+            owners = tuple(k for k, m in enumerate(members) if key in m.keys) if members else (0,)
+            fields.append(Field(str(key), cell.type, column, owners, optional, unknown, cell.has_none))
+        self.stores[position] = Store(name, _classes(name, template, members), tuple(fields))
+        self.columns[f"{name}.#tag"] = tags
         self.columns[transfer.STARTS + name] = level.starts
         return Cell(Ref(name), jnp.arange(level.count, dtype=jnp.int32))
 

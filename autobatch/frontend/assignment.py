@@ -61,7 +61,8 @@ def _set_attribute(s: State, holder: ast.expr, held: v.Abstract, name: str, valu
     hold(s, value)
     held = present(s, held)
     if isinstance(held, v.Row):
-        setter = inspect.getattr_static(held.heap.cls, name, None)
+        cls = heaps.class_of(s, held)
+        setter = inspect.getattr_static(cls, name, None) if cls is not None else None
         there = heaps.there(s, held, f"'NoneType' object has no attribute {name!r}")
         if isinstance(setter, property) and setter.fset is not None:
             s.call(v.Static(setter.fset), [there, value])

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.errors import of_empty_lists
-from autobatch.frontend import heaps
+from autobatch.frontend import heaps, row_classes
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.joins import conditional
@@ -46,8 +46,7 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
             return _of_object(s, value, name)
         case v.Row(heap=heap):
             there = heaps.there(s, value, f"'NoneType' object has no attribute {name!r}")
-            found = None if heap.is_list else heaps.field(s, there, name)
-            return found if found is not None else _of_class(s, there, heap.cls, name)
+            return _of_class(s, there, list, name) if heap.is_list else row_classes.read(s, there, name, bind)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             return field(s, value, name)
         case v.Leaf(operand=operand) if isinstance(operand.type, Tag):
@@ -363,8 +362,8 @@ def written(s: State, value: v.Abstract, method: str) -> bool:
     match value:
         case v.Record(kind="object" | "namedtuple", cls=cls):
             classes = [cls]
-        case v.Row(heap=heap):
-            classes = [heap.cls]
+        case v.Row():
+            classes = list(heaps.classes_of(s, value))
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             classes = [class_list(s, operand.type)[c].cls for c in sorted(classes_of(s, value))]
         case v.Static(value=held) if inputs(held):

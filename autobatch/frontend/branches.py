@@ -84,8 +84,8 @@ def _truth_method(s: State, value: v.Abstract) -> str | None:
     match value:
         case v.Record(kind="object" | "namedtuple", cls=cls):
             classes = [cls]
-        case v.Row(heap=heap):
-            classes = [heap.cls]
+        case v.Row():
+            classes = list(heaps.classes_of(s, value))
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             classes = [class_list(s, operand.type)[c].cls for c in sorted(classes_of(s, value))]
         case v.Static(value=held) if inputs(held):

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.frontend import deques, heaps, sets, tables
+from autobatch.frontend import deques, row_classes, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import note
 from autobatch.frontend.attributes import attribute, class_list, classes_of, field, is_class, is_stack, written
@@ -163,9 +163,8 @@ def is_instance(s: State, value: v.Abstract, classes: Any) -> v.Abstract:
         case v.Optional(value=inner, missing=missing):
             whole = type(None) in members
             return conditional(s, missing, lambda t: v.Static(whole), lambda t: is_instance(t, inner, classes))
-        case v.Row(heap=heap):
-            of, none = v.Static(issubclass(heap.cls, members)), v.Static(type(None) in members)
-            return conditional(s, heaps.missing(s, value), lambda t: none, lambda t: of)
+        case v.Row():
+            return row_classes.is_instance(s, value, members)
         case v.Record(kind=kind, cls=cls):
             made = cls if cls is not None else {"tuple": tuple, "list": list, "dict": dict}[kind]
             return v.Static(any(issubclass(made, c) for c in members))

@@ -17,6 +17,7 @@ from autobatch.frontend import cells, heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.access import enclosing_value, wrap
 from autobatch.frontend.growth import settled
+from autobatch.frontend.heap import NeedsMemory
 from autobatch.frontend.joins import convert, stored
 from autobatch.frontend.layouts import HeldLayout, Layout, layout_of, leaf_types, leaves, rebuild
 from autobatch.frontend.numbers import is_python
@@ -386,8 +387,8 @@ def _join_results(state: State, a: Layout, b: Layout) -> Layout:
     try:
         return unify(a, b)
     except Conflict as conflict:
-        raise TypeConflictError(
-            f"{state.frame.source.name} returns different types: {conflict}",
-            state.frame.source.span,
-            "make all its results of one type, dtype and shape",
-        ) from None
+        words, span = f"{state.frame.source.name} returns different types: {conflict}", state.frame.source.span
+        cure = "make all its results of one type, dtype and shape"
+        if conflict.cls is not None:
+            raise NeedsMemory([conflict.cls], UnsupportedError(words, span, cure)) from None
+        raise TypeConflictError(words, span, cure) from None

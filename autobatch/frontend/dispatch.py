@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from autobatch.errors import UnsupportedError
+from autobatch.frontend import row_classes
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_bound_method, is_class
@@ -62,6 +63,8 @@ def call(s: State, function: v.Abstract, args: Arguments, kwargs: Named, span: S
             return library(s, _run_deferred, [function, *args], kwargs)
         case v.Method(function=v.Static(value=None), receiver=v.Leaf() as receiver):
             return _by_class(s, receiver, function.name, args, kwargs)
+        case v.Method(function=v.Static(value=None), receiver=v.Row()):
+            return row_classes.called(s, function, bind, args, kwargs)
         case v.Method(receiver=v.Row() as row, name="_replace"):
             return replaced_tuple(s, row, kwargs)
         case v.Method(function=inner, receiver=receiver):

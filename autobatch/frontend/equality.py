@@ -10,10 +10,11 @@ import dataclasses
 import inspect
 import linecache
 import types
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from autobatch.frontend import heaps
+from autobatch.frontend import heaps, row_classes
 from autobatch.frontend import values as v
 from autobatch.frontend.attributes import attribute, class_list, classes_of, is_class, is_none
 from autobatch.frontend.joins import conditional
@@ -35,7 +36,7 @@ def compares_fields(cls: type | None) -> bool:
 def object_class(value: v.Abstract) -> type | None:
     """The class of an object that is built in the function."""
     if isinstance(value, v.Row):
-        return value.heap.cls
+        return value.heap.members[0] if len(value.heap.members) == 1 else None
     return value.cls if isinstance(value, v.Record) and value.kind == "object" else None
 
 
@@ -54,11 +55,31 @@ def equal_objects(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
         if not any(compares_fields(class_list(s, a.type)[c].cls) for c in classes_of(s, a)):
             return None
         return _of_examples(s, a, b) if _is_object(b) else v.Static(False)
+    if isinstance(a, v.Row) and len(a.heap.members) > 1:
+        there = replace(a, null=False)
+        return conditional(
+            s,
+            heaps.missing(s, a),
+            lambda t: _is_none(t, b),
+            lambda t: row_classes.by_class(t, there, lambda u, one, cls: _equal_rows(u, one, b, cls)),
+        )
     cls = object_class(a)
     if cls is not None and (compares_fields(cls) or is_namedtuple(cls)):
         return s.call(v.Static(fields_equal(cls)), [a, b])
     plain = isinstance(a, v.Row) and inspect.getattr_static(cls, "__eq__", None) is object.__eq__
     return heaps.same(s, a, b) if plain else None
+
+
+def _equal_rows(s: State, a: v.Row, b: v.Abstract, cls: type) -> v.Abstract:
+    """`a == b` of an object in memory, which is of this class."""
+    if compares_fields(cls) or is_namedtuple(cls):
+        return s.call(v.Static(fields_equal(cls)), [a, b])
+    if inspect.getattr_static(cls, "__eq__", None) is not object.__eq__:
+        s.refuse(
+            f"`==` of an object that may be {cls.__name__} or of another class, and says itself what it equals",
+            "compare the fields that matter, or test `a is b`",
+        )
+    return heaps.same(s, a, b)
 
 
 def _of_examples(s: State, a: v.Leaf, b: v.Abstract) -> v.Abstract:
@@ -68,6 +89,10 @@ def _of_examples(s: State, a: v.Leaf, b: v.Abstract) -> v.Abstract:
 
 
 def _is_none(s: State, b: v.Abstract) -> v.Abstract:
+    if isinstance(b, v.Row):
+        return v.Leaf(heaps.missing(s, b))
+    if isinstance(b, v.Static):
+        return v.Static(b.value is None)
     if isinstance(b, v.Leaf) and isinstance(b.type, Ref):
         found = is_none(s, b.operand)
         known = s.block.truth(found)

@@ -81,8 +81,8 @@ def replaced(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[s
             cls = type(held)
         case v.Record(kind="object", cls=cls):
             pass
-        case v.Row(heap=heap):
-            cls = heap.cls
+        case v.Row():
+            cls = heaps.class_of(s, value)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref) and len(classes_of(s, value)) == 1:
             cls = class_list(s, operand.type)[min(classes_of(s, value))].cls
     parameters = parameters_of(cls) if cls is not None else None
@@ -95,8 +95,11 @@ def replaced(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[s
 
 def replaced_tuple(s: State, row: v.Row, kwargs: dict[str, v.Abstract]) -> v.Abstract:
     """`x._replace(...)` of a NamedTuple in memory."""
-    found = heaps.fields(s, row)
-    return s.call(v.Static(row.heap.cls), [], dict(zip(found.keys, found.items, strict=True)) | kwargs)
+    cls = heaps.class_of(s, row)
+    if cls is None:
+        s.refuse("_replace() of an object that may be of several classes", "test with isinstance() which it is")
+    found = heaps.fields(s, row, cls)
+    return s.call(v.Static(cls), [], dict(zip(found.keys, found.items, strict=True)) | kwargs)
 
 
 def validate(s: State, made: v.Record, name: str, validator: Any) -> None:

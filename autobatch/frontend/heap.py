@@ -12,7 +12,7 @@ its row, so two names of one object are two equal numbers.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autobatch.errors import UnsupportedError
@@ -34,13 +34,17 @@ def is_state(name: str) -> bool:
 @dataclass(eq=False)
 class Heap:
     """The memory of a class, or of lists that may stand in one place. `layout`: what its objects have in common, None
-    while the first one is looked at; of lists, what their elements have. `joined`: lists whose memory this one's is, as
-    both were found in one place."""
+    while the first one is looked at; of lists, what their elements have. `joined`: the memory that this one is a part
+    of, as objects of both were found in one place. `members`: the classes whose objects have it; of several, each row
+    says its own (`CLASS` of `ir/template.py`), and there is a column for each field of any of them. `forms`: the fields
+    of each class."""
 
     name: str
     cls: type
     layout: RecordLayout | None = None
     joined: Heap | None = None
+    members: list[type] = field(default_factory=list)
+    forms: dict[type, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def whole(self) -> Heap:
@@ -52,6 +56,14 @@ class Heap:
         """Are its objects lists (`list_heap.py`)?"""
         return self.cls is list
 
+    def join(self, other: Heap) -> None:
+        """Take the objects of another memory in. What fields hold is found anew."""
+        other.joined = self
+        if not self.is_list:
+            self.members += [c for c in other.members if c not in self.members]
+            self.name = "|".join(c.__name__ for c in self.members)
+            self.layout, self.forms = None, {}
+
     @property
     def variable(self) -> str:
         """The variable that holds it."""
@@ -62,7 +74,7 @@ def add_heap(heaps: dict[object, Heap], key: object, cls: type) -> Heap:
     """Memory for a class, or for the lists that an expression makes; under a name unlike all others."""
     taken = {h.name for h in heaps.values()}
     names = (f"{cls.__name__}{suffix}" for suffix in ("", *(f"_{k}" for k in range(2, len(taken) + 2))))
-    made = heaps[key] = Heap(next(n for n in names if n not in taken), cls)
+    made = heaps[key] = Heap(next(n for n in names if n not in taken), cls, members=[cls])
     return made
 
 

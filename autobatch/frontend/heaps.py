@@ -49,6 +49,7 @@ from autobatch.frontend.unify import Conflict, unify
 from autobatch.ir import jax_compat, segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import Literal, Operand, Value
+from autobatch.ir.template import CLASS
 from autobatch.ir.types import INT, Array
 
 # ---- the memory of a class as a variable
@@ -56,7 +57,7 @@ from autobatch.ir.types import INT, Array
 
 def heaps_of(s: State) -> list[Heap]:
     """All memory that there is."""
-    return [h for h in s.context.memory.heaps.values() if h.whole is h]
+    return list(dict.fromkeys(h.whole for h in s.context.memory.heaps.values()))
 
 
 def enter(s: State) -> None:
@@ -220,14 +221,22 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
 
 def heap_of(s: State, cls: type | None) -> Heap | None:
     """The memory that objects of a class have, where they have some."""
-    return s.context.memory.heaps.get(cls) if cls is not None else None
+    found = s.context.memory.heaps.get(cls) if cls is not None else None
+    return found.whole if found is not None else None
 
 
 def allocate(s: State, heap: Heap, record: v.Record) -> v.Row:
     """A new object."""
     s.context.identities.stored(record)
+    assert record.cls is not None
+    cls = record.cls
+    member = heap.members.index(cls)
+    own = record.keys
+    if len(heap.members) > 1:
+        record = replace(record, keys=(*record.keys, CLASS), items=(*record.items, v.Static(member)))
     record = replace(record, items=tuple(as_field(s, x) for x in record.items))
     grow(s, heap, record.keys, [layout_of(x) for x in record.items])
+    _note_form(heap, cls, own)
     layout = heap.layout
     assert layout is not None
     items = tuple(_or_unset(record.get(k), k) for k in layout.keys)
@@ -238,7 +247,15 @@ def allocate(s: State, heap: Heap, record: v.Record) -> v.Row:
     new = [x for item, k in zip(items, layout.items, strict=True) for x in convert(s, item, k)]
     after = [traced(s, _put, c, v.Leaf(x), count) for c, x in zip(columns, new, strict=True)]
     bind_memory(s, heap, [traced(s, operator.add, count, v.Static(1)), *after])
-    return v.Row(operand_of(s, count), heap)
+    return v.Row(operand_of(s, count), heap, classes=frozenset({member}))
+
+
+def _note_form(heap: Heap, cls: type, keys: Iterable[str]) -> None:
+    """Note the fields of a class. Where they are more than were known, all is lowered again."""
+    in_forms, known = cls in heap.forms, heap.forms.get(cls, ())
+    heap.forms[cls] = (*known, *(k for k in keys if k not in known))
+    if heap.forms[cls] != known or not in_forms:
+        raise MemoryChanged
 
 
 def _or_unset(value: v.Abstract | None, name: str) -> v.Abstract:
@@ -288,6 +305,26 @@ def _as_column(layout: Layout) -> Layout:
             return LeafLayout(type)
         case _:
             return layout
+
+
+def positions(s: State, row: v.Row) -> frozenset[int]:
+    """The classes that an object may have here: of those of which one is made."""
+    made = frozenset(k for k, c in enumerate(row.heap.members) if c in row.heap.forms or len(row.heap.members) == 1)
+    known = s.block.fact(row.operand).classes if isinstance(row.operand, Value) else None
+    for fewer in (row.classes, known):
+        made = made if fewer is None else made & fewer
+    return made
+
+
+def classes_of(s: State, row: v.Row) -> list[type]:
+    """The same as classes."""
+    return [row.heap.members[k] for k in sorted(positions(s, row))]
+
+
+def class_of(s: State, row: v.Row) -> type | None:
+    """The class of an object, where it is known."""
+    found = classes_of(s, row)
+    return found[0] if len(found) == 1 else None
 
 
 def missing(s: State, row: v.Row) -> Operand:
@@ -342,28 +379,42 @@ def _read(s: State, column: v.Abstract, row: v.Row, type: Any) -> Operand:
     return traced(s, _get_weak if weak else _get, column, v.Leaf(row.operand)).operand
 
 
-def fields(s: State, row: v.Row) -> v.Record:
-    """All fields of an object that is not None, as they are now."""
-    assert row.heap.layout is not None
-    layout, cls = row.heap.layout, row.heap.cls
-    items = tuple(field(s, row, k) or v.Unset(k) for k in layout.keys)
-    return v.Record("namedtuple" if is_namedtuple(cls) else "object", layout.keys, items, cls)
+def fields(s: State, row: v.Row, cls: type) -> v.Record:
+    """All fields of an object that is of this class, as they are now."""
+    keys = row.heap.forms[cls]
+    items = tuple(field(s, row, k) or v.Unset(k) for k in keys)
+    return v.Record("namedtuple" if is_namedtuple(cls) else "object", keys, items, cls)
 
 
 def opened(s: State, value: v.Abstract) -> v.Abstract:
     """A NamedTuple in memory as its fields; other values as they are."""
-    if not isinstance(value, v.Row) or not is_namedtuple(value.heap.cls):
+    if not isinstance(value, v.Row) or not any(map(is_namedtuple, value.heap.members)):
         return value
-    return fields(s, there(s, value, "None where a NamedTuple is needed"))
+    cls = class_of(s, value)
+    if cls is None:
+        s.refuse(
+            f"an object that may be {' or '.join(c.__name__ for c in classes_of(s, value))} is taken apart here",
+            "test with isinstance() which it is, or read its fields by name",
+        )
+    return fields(s, there(s, value, "None where a NamedTuple is needed"), cls) if is_namedtuple(cls) else value
 
 
 def set_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
     """`row.name = value`"""
-    if not may_be_set(row.heap.cls, name):
-        refuse_setting(s, row.heap.cls, name)
+    classes = classes_of(s, row)
+    for cls in classes:
+        if not may_be_set(cls, name):
+            refuse_setting(s, cls, name)
+        if len(classes) > 1 and name not in row.heap.forms[cls]:
+            s.refuse(
+                f"the attribute {name!r} is set of an object that may be {cls.__name__}, which has none of that name",
+                "test with isinstance() which it is",
+            )
     s.context.identities.stored(value)
     value = as_field(s, value)
     grow(s, row.heap, (name,), [layout_of(value)])
+    for cls in classes:
+        _note_form(row.heap, cls, (name,))
     layout = row.heap.layout
     assert layout is not None
     count, *columns = memory_of(s, row.heap, write=True)

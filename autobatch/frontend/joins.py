@@ -12,10 +12,10 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from autobatch.errors import SourceError, TypeConflictError
+from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.heap import is_state
+from autobatch.frontend.heap import NeedsMemory, is_state
 from autobatch.frontend.layouts import (
     ChoiceLayout,
     FunctionLayout,
@@ -204,6 +204,8 @@ def common_layouts(a: Layout, b: Layout, name: str, first: Span, second: Span, t
             cure = "begin with the type, dtype and shape that a turn gives, and let each turn keep them"
             other = "before the loop it comes from here"
         also = [(other, first)] if first != second else ()
+        if conflict.cls is not None:
+            raise NeedsMemory([conflict.cls], UnsupportedError(words, second, cure, also)) from None
         raise TypeConflictError(words, second, cure, also) from None
 
 

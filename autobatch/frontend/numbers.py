@@ -88,11 +88,18 @@ def present(s: State, value: v.Abstract) -> v.Abstract:
     return value
 
 
+def _boxed_classes(s: State) -> list[type]:
+    """The classes of objects that are handed on whole. Before one of them is made that way, those of all objects."""
+    memory = s.context.memory
+    made = [cls for _, cls, _ in memory.made if cls is not None and cls not in memory.heaps]
+    return made or sorted((c for c in s.context.built if c not in memory.heaps), key=lambda c: c.__qualname__)
+
+
 def refuse_made(s: State, value: v.Abstract) -> None:
     """What an object is that the program makes is known when everything has run."""
     if isinstance(value, v.Leaf) and isinstance(value.type, Made):
         raise refused_without_memory(
-            [cls for _, cls, _ in s.context.memory.made if cls is not None],
+            _boxed_classes(s),
             "an object that the function makes (in a recursion, or one of several classes) is handed on here, not read",
             s.span,
             "read its parts before it is made, return them beside it, or read it in a function that takes the result",

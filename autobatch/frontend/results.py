@@ -130,7 +130,10 @@ class Outputs:
         assert isinstance(form, Container)
         kind = "namedtuple" if is_namedtuple(heap.cls) else "object"
         form, room = replace(form, kind=kind), self.state.context.memory.capacity
-        return HeapTemplate(heap.name, count, tuple(columns), form, room, of_lists)
+        members: tuple[Container, ...] = ()
+        if len(heap.members) > 1:
+            members, form = tuple(_member(heap, form, cls) for cls in heap.members), replace(form, cls=None)
+        return HeapTemplate(heap.name, count, tuple(columns), form, room, of_lists, members)
 
     def _static(self, held: object) -> Template:
         if isinstance(kind := static_type(held), Array):
@@ -140,6 +143,13 @@ class Outputs:
     def _output(self, operand: Operand) -> int:
         self.operands.append(operand)
         return len(self.operands) - 1
+
+
+def _member(heap: Heap, form: Container, cls: type) -> Container:
+    """What the objects of one class are, of several that have one memory."""
+    held = dict(zip(form.keys, form.children, strict=True))
+    keys = heap.forms.get(cls, ())
+    return Container("namedtuple" if is_namedtuple(cls) else "object", tuple(held[k] for k in keys), keys, cls)
 
 
 class _Fields(Outputs):

@@ -324,7 +324,7 @@ def hashable(s: State, key: v.Abstract) -> v.Abstract:
             _refuse_hashes(s, [found[k].cls for k in sorted(classes_of(s, key))])
             return key
         case v.Row(heap=heap):
-            _refuse_hashes(s, [heap.cls])
+            _refuse_hashes(s, list(heap.members))
             return key
         case v.Record(kind="object", keys=keys, items=items, cls=cls) if _has_hash_of_fields(cls):
             return v.Record(key.kind, keys, tuple(hashable(s, x) for x in items), cls)

@@ -44,7 +44,12 @@ if TYPE_CHECKING:
 
 
 class Conflict(Exception):
-    """Two layouts have nothing in common; the message says what differs."""
+    """Two layouts have nothing in common; the message says what differs. `cls`: they would have if objects of this
+    class had memory."""
+
+    def __init__(self, message: str, cls: type | None = None) -> None:
+        super().__init__(message)
+        self.cls = cls
 
 
 def refuse_alternatives(s: State, value: v.Choice) -> NoReturn:
@@ -159,11 +164,11 @@ def _unify(a: Layout, b: Layout) -> Layout:
             return a
         case _ if _is_table_layout(a) and _is_table_layout(b):
             return _unify_tables(a, b)
-        case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole is y.whole or (x.is_list and y.is_list):
+        case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole is y.whole or x.is_list == y.is_list:
             _one_memory(x.whole, y.whole)
             return RowLayout(x.whole, a.null or b.null)
-        case (RowLayout(), _) | (_, RowLayout()):
-            raise Conflict(f"{describe(a)} and {describe(b)}")
+        case (RowLayout(heap=heap), other) | (other, RowLayout(heap=heap)):
+            raise Conflict(f"{describe(a)} and {describe(b)}", None if heap.is_list else _object_class(other))
         case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):
             return _unify_objects(a, b)
         case (RecordLayout(), RecordLayout()):
@@ -198,10 +203,17 @@ def _unify(a: Layout, b: Layout) -> Layout:
 
 
 def _one_memory(a: Heap, b: Heap) -> None:
-    """Lists that may stand in one place have one memory."""
+    """Lists that may stand in one place have one memory; so have objects of several classes."""
     if a is not b:
-        b.joined = a
+        a.join(b)
         raise MemoryChanged
+
+
+def _object_class(layout: Layout) -> type | None:
+    """The class of an object that is a value of the program."""
+    if isinstance(layout, RecordLayout) and layout.kind in ("object", "namedtuple"):
+        return layout.cls
+    return None
 
 
 def _is_function(layout: Layout) -> bool:

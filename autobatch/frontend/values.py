@@ -132,11 +132,12 @@ class Choice:
 @record
 class Row:
     """An object of the memory that each example has for itself: its row there (`heap.py`), below zero where it is None.
-    `null`: may it be?"""
+    `null`: may it be? `classes`: those that it may have, as positions in the memory's; None: any of them."""
 
     operand: Operand
     heap: Heap
     null: bool = False
+    classes: frozenset[int] | None = None
 
 
 @record

@@ -110,12 +110,17 @@ class Pointer:
     of: str
 
 
+CLASS = "<class>"
+"""The field of objects in memory of several classes that says of which of them each is, by position."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeapTemplate:
     """The memory of a class as the function leaves it: result `count` says how many objects there are, of at most
     `room`, and those at `columns` hold their fields. Each output in `fields` counts the columns. Of lists `segments`
     are the results that say how long each is, and where its elements stand in the columns (`ir/segments.py`); then
-    `fields` has one child, what an element is, or none."""
+    `fields` has one child, what an element is, or none. `members`: where objects of several classes have
+    the memory, what those of each class are, with the fields that they have; the field `CLASS` says which it is."""
 
     name: str
     count: int
@@ -123,6 +128,7 @@ class HeapTemplate:
     fields: Container
     room: int
     segments: tuple[int, ...] = ()
+    members: tuple[Container, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
