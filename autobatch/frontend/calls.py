@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
-from autobatch.frontend import cells, heaps
+from autobatch.frontend import cells, heaps, raising
 from autobatch.frontend import values as v
 from autobatch.frontend.access import enclosing_value, wrap
 from autobatch.frontend.growth import settled
@@ -166,12 +166,13 @@ def activate(
     passed = {n: None if (source, n) in s.context.memory.widened else shared for n in given}
     layouts = {n: layout_of(x, passed[n]) for n, x in given.items()}
     caught_layouts = {n: layout_of(x, shared) for n, x in caught.items()}
-    key = (source, tuple(layouts.items()), tuple(caught_layouts.items()))
+    catching = tuple(x for around in s.frame.trying for x in around)
+    key = (source, tuple(layouts.items()), tuple(caught_layouts.items()), catching)
     known = s.context.specialisations.get(key)
     if known is None:
         for value in (*given.values(), *caught.values()):
             s.context.keep(value)
-        known = specialise(s, key, source, layouts, caught_layouts)
+        known = specialise(s, key, source, layouts, caught_layouts, catching)
     if not known.done:
         s.context.recursive.add(key)
     if known.guessed:
@@ -190,6 +191,7 @@ def activate(
         s.dead = True
         return v.Static(None)
     made = cells.take_written(s, source, heaps.take_written(s, source.node, rebuild(result, iter(values))))
+    made = raising.take_raised(s, made) if catching else made
     if known.returns_given:
         identities = s.context.identities
         identities.from_call(made, identities.roots_in((*given.values(), *caught.values())))
@@ -284,8 +286,9 @@ def specialise(
     source: FunctionSource,
     layouts: dict[str, Layout],
     captured: dict[str, Layout],
+    catching: tuple[type[BaseException], ...],
 ) -> Specialisation:
-    """Lower a function for arguments of these layouts."""
+    """Lower a function for arguments of these layouts. `catching`: what a `try` around the call catches."""
     context = s.context
     count = sum(k[0] is source for k in context.specialisations)
     if count >= MAX_SPECIALISATIONS:
@@ -297,7 +300,9 @@ def specialise(
     made = context.specialisations[key] = Specialisation(context.unique(source.name))
     context.functions[made.name] = Function(made.name, Region((), (), ()), source.span)
     block = Block(None)
-    frame = Frame(context, source, {})
+    frame = Frame(context, source, {}, trying=[catching] if catching else [])
+    if catching:
+        context.caught.guarded.add(made.name)
     state = State(frame, block, {}, span=source.span if source.is_shown else s.span)
     parameters: list[Value] = []
 
@@ -352,14 +357,16 @@ def run(state: State, source: FunctionSource) -> Layout | None:
         return None
     if state.dead:
         return None if state.frame.unknown else layout_of(NEVER)
-    if not state.is_set(RETURNED):
+    if not state.is_set(RETURNED) and not state.frame.trying:
         return None
     return layout_of(_outcome(state, source), state.context.shared_values)
 
 
 def _outcome(state: State, source: FunctionSource) -> v.Abstract:
     """What the function hands back."""
-    result = cells.with_written(state, source.node, state.env[RESULT].value)
+    result = raising.result_of(state)
+    result = raising.with_raised(state, result) if state.frame.trying else result
+    result = cells.with_written(state, source.node, result)
     return heaps.with_written(state, source.node, stored(state, result))
 
 

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from autobatch.frontend import heaps
+from autobatch.frontend import heaps, raising
 from autobatch.frontend import values as v
 from autobatch.frontend.access import unset
 from autobatch.frontend.growth import linked
@@ -59,6 +59,11 @@ def leaves_early(node: ast.AST, inner: bool = False) -> bool:
             return False
     inner = inner or isinstance(node, ast.For | ast.While)
     return any(leaves_early(child, inner) for child in ast.iter_child_nodes(node))
+
+
+def may_leave(s: State, node: Loop) -> bool:
+    """May some turn leave the loop: by `break`, `return`, or with what a `try` around it catches?"""
+    return bool(s.frame.trying) or any(leaves_early(b) for b in node.body)
 
 
 def breaks(node: ast.AST) -> bool:
@@ -124,8 +129,10 @@ def carried_names(s: State, node: Loop) -> list[str]:
     names += [n for n in stores(*node.body) if n not in s.env and n not in names and reads_earlier(node.body, n)]
     names += [n for n in read_of_default(s, head, *node.body) if n not in names]
     names += [name for name, _ in aliases_of(s, node)]
-    if any(leaves_early(b) for b in node.body):
+    if may_leave(s, node):
         names += [BROKE, RETURNED, RESULT]
+    if s.frame.trying:
+        names += raising.variables(s)
     names += heaps.carried(s, node)
     return list(dict.fromkeys(names))
 

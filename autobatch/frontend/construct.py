@@ -10,7 +10,7 @@ import types
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from autobatch.frontend import heaps
+from autobatch.frontend import heaps, raising
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.calls import bind_arguments, lookup
@@ -136,7 +136,7 @@ def initialise(s: State, made: v.Record, function: types.FunctionType, args: Arg
     first = next(iter(bound))
     if any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(source.node)):
         s.refuse(f"{source.name} returns a value", "only set attributes in it")
-    frame = Frame(s.context, source, {}, constructing=first)
+    frame = Frame(s.context, source, {}, constructing=first, trying=s.frame.trying)
     inner = State(frame, s.block, {n: s.env[n] for n in heaps.variables(s)}, span=source.span)
     for name, value in bound.items():
         inner.bind(name, value)
@@ -144,4 +144,13 @@ def initialise(s: State, made: v.Record, function: types.FunctionType, args: Arg
     s.dead = inner.dead
     s.block = inner.block
     s.env.update((n, inner.env[n]) for n in heaps.variables(inner))
-    return inner.env[first].value
+    made_now = inner.env[first].value if first in inner.env else made
+    return raising.take_raised(s, raising.with_raised(inner, made_now)) if s.frame.trying else made_now
+
+
+def initialised(s: State, made: v.Record, args: Arguments) -> v.Abstract:
+    """An exception that was caught, with what its own `__init__` makes of what it was raised with."""
+    initialiser = inspect.getattr_static(made.cls, "__init__")
+    if not _is_written(initialiser):
+        return made
+    return initialise(s, made, initialiser, args, {})

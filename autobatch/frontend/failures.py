@@ -9,32 +9,50 @@ from autobatch.frontend.branches import condition as holds
 from autobatch.frontend.joins import arms, join
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.numbers import operand_of
+from autobatch.frontend.raising import EXCEPTION, is_caught, raise_again, raise_here
 from autobatch.frontend.state import State
 from autobatch.ir.core import Operand
 from autobatch.ir.types import Array, Tag
 
 
 def raise_statement(s: State, node: ast.Raise) -> None:
-    """`raise Kind(message)`: nothing behind it runs."""
-    kind, message, operands = _exception(s, node.exc)
-    s.check(s.scalar(False), kind, message, operands)
+    """`raise Kind(message)`: nothing behind it runs. (What it stems `from` is of no account.)"""
+    if _is_handled(s, node.exc):
+        assert s.frame.handling is not None
+        held, codes, _ = s.frame.handling
+        s.bind(EXCEPTION, s.env[held].value)
+        raise_again(s, codes, node)
+        return
+    cls = _class(s, node.exc)
+    if is_caught(s, cls):
+        args = node.exc.args if isinstance(node.exc, ast.Call) else []
+        if isinstance(node.exc, ast.Call) and node.exc.keywords:
+            s.refuse("an exception that `try` catches is made with named arguments", "give them by position")
+        raise_here(s, cls, [s.evaluate(a) for a in args] if cls in s.context.memory.looked_at or args else [])
+        return
+    message, operands = text(s, node.exc.args[0]) if isinstance(node.exc, ast.Call) and node.exc.args else ("", [])
+    s.check(s.scalar(False), cls.__name__, message, operands)
     s.dead = True
 
 
-def _exception(s: State, node: ast.expr | None) -> tuple[str, str, list[Operand]]:
+def _is_handled(s: State, node: ast.expr | None) -> bool:
+    """Is it the exception that the handler around has caught?"""
+    if node is None and s.frame.handling is None:
+        s.refuse("`raise` without an exception stands in no handler", "name the exception")
     if node is None:
-        s.refuse("`raise` without an exception cannot be compiled", "name the exception")
-    if isinstance(node, ast.Call):
-        kind = s.evaluate(node.func)
-        message, operands = text(s, node.args[0]) if node.args else ("", [])
-    else:
-        kind, message, operands = s.evaluate(node), "", []
+        return True
+    return isinstance(node, ast.Name) and s.frame.handling is not None and node.id == s.frame.handling[2]
+
+
+def _class(s: State, node: ast.expr | None) -> type[BaseException]:
+    assert node is not None
+    kind = s.evaluate(node.func if isinstance(node, ast.Call) else node)
     if not (isinstance(kind, v.Static) and isinstance(kind.value, type) and issubclass(kind.value, BaseException)):
         s.refuse("only exceptions can be raised", "write `raise ValueError(...)`")
     cls, known = kind.value, s.context.raisable
     if known.setdefault(cls.__name__, cls) is not cls:
         s.refuse(f"two classes of exceptions have the name {cls.__name__}", "give each a name of its own")
-    return cls.__name__, message, operands
+    return cls
 
 
 def assert_statement(s: State, node: ast.Assert) -> None:

@@ -28,6 +28,7 @@ from autobatch.frontend.carrying import (
     enter_turn,
     leave,
     leaves_early,
+    may_leave,
     read_of_default,
     region_of,
     settle,
@@ -37,6 +38,7 @@ from autobatch.frontend.generators import called, run_over
 from autobatch.frontend.iterators import refuse_changes
 from autobatch.frontend.layouts import leaf_types
 from autobatch.frontend.numbers import negate, operand_of, traced
+from autobatch.frontend.protected import in_range
 from autobatch.frontend.scans import scan
 from autobatch.frontend.sequences import length, sequence
 from autobatch.frontend.sources import stores
@@ -67,7 +69,9 @@ def for_statement(s: State, node: ast.For) -> None:
         s.bind(flag, v.Static(False))
     if isinstance(found, v.Record):
         _unroll(s, node, [_constantly(x) for x in found.items])
-    elif read_of_default(s, *node.body) or not (appended_list(s, node, found) or scan(s, node, found)):
+    elif (
+        s.frame.trying or read_of_default(s, *node.body) or not (appended_list(s, node, found) or scan(s, node, found))
+    ):
         _roll(s, node, found)
     _check_size(s, node, held)
     _orelse(s, node)
@@ -117,7 +121,7 @@ def _roll(s: State, node: ast.For, found: v.Lazy) -> None:
     take_back = s.mark()
     count = found.length
     try:
-        if any(leaves_early(b) for b in node.body) or (found.live is not None and heaps.carried(s, node)):
+        if may_leave(s, node) or (found.live is not None and heaps.carried(s, node)):
             _while(s, node, found)
         else:
             _for(s, node, found)
@@ -191,6 +195,7 @@ def _for(s: State, node: ast.For, found: v.Lazy) -> None:
 
         def body(u: State) -> None:
             assign(u, node.target, found.item(u, v.Leaf(index)))
+            in_range(u, index)
             _body(u, node)
 
         run(t, body)
@@ -242,6 +247,7 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
             if found is not None:
                 assert isinstance(node, ast.For)
                 assign(u, node.target, found.item(u, v.Leaf(args[0])))
+                in_range(u, args[0])
             else:
                 assert isinstance(node, ast.While)
                 if again[0]:

@@ -22,6 +22,7 @@ from autobatch.frontend.attributes import attribute, fields_of
 from autobatch.frontend.boxes import boxed
 from autobatch.frontend.calls import Never, lookup
 from autobatch.frontend.comprehensions import materialise
+from autobatch.frontend.construct import initialised
 from autobatch.frontend.dispatch import call
 from autobatch.frontend.expressions import evaluate
 from autobatch.frontend.heap import NeedsMemory
@@ -57,7 +58,7 @@ from autobatch.ir.types import BOOL, Array
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 
-RULES = Rules(evaluate, execute, call, materialise, attribute, operate, set_of, boxed, fields_of, made_by)
+RULES = Rules(evaluate, execute, call, materialise, attribute, operate, set_of, boxed, fields_of, made_by, initialised)
 ROUNDS = 24
 
 

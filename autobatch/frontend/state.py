@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend import values as v
+from autobatch.frontend.caught import Caught
 from autobatch.frontend.heap import Heap, add_heap, is_state
 from autobatch.frontend.identity import Identities
 from autobatch.frontend.layouts import Layout
@@ -93,6 +94,7 @@ class Rules:
     boxed: Callable[[State, v.Abstract], Operand]
     parts: Callable[[State, v.Leaf], v.Record | None]
     made_by: Callable[[State, v.Abstract, object], v.Abstract]
+    initialised: Callable[[State, v.Record, Sequence[v.Abstract]], v.Abstract]
 
 
 @dataclass
@@ -125,7 +127,8 @@ class Memory:
     `asks_numpy`: was an array indexed that is one of NumPy, or would be if it were given as one? `dicts`: the names of
     shared dicts, by identity; for `ordered` and `orders_batched` see `key_order.py`. `heaps`: the classes whose objects
     have memory (`refused`: why), with room for `capacity` of them, and `sites`, the expressions whose lists have some;
-    `read` and `written`: functions and loops, by their text, and the memory that they need."""
+    `read` and `written`: functions and loops, by their text, and the memory that they need. `raised`: the classes of
+    exceptions that are caught, `looked_at` those that handlers look at, with how many arguments they have."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
     made: dict[Any, MadeClass] = field(default_factory=dict)
@@ -152,6 +155,9 @@ class Memory:
     assigned: set[str] = field(default_factory=set)
     inlined: dict[Any, Inlined] = field(default_factory=dict)
     consumers: dict[ast.expr, ast.For] = field(default_factory=dict)
+    raised: list[type[BaseException]] = field(default_factory=list)
+    looked_at: dict[type[BaseException], int | None] = field(default_factory=dict)
+    rewritten: dict[ast.AST, Any] = field(default_factory=dict)
 
     def add_sites(self, sites: Iterable[object]) -> None:
         """Let the lists that these expressions make have memory, if they have none."""
@@ -191,7 +197,7 @@ class Context:
         self.meanings: dict[Value, tuple[Any, ...]] = {}
         self.reached: set[tuple[str, int]] = set()
         self.traced: set[tuple[Span, Span]] = set()
-        self.raised: list[type[BaseException]] = []
+        self.caught = Caught()
         self.raisable: dict[str, type[BaseException]] = {}
         self.changed = False
         self.deferred: SourceError | None = None
@@ -270,6 +276,7 @@ class Frame:
     borrowed        its arguments, which it may not change
     generators      those that the statement at hand is written into
     trying          what the `try` around the statement at hand catch, outer ones first
+    handling        the variable of the exception that a handler handles, and the numbers that its class may have
     settling        variables that loops carry and that nothing before them has set, with the first place that read one
     """
 
@@ -280,6 +287,7 @@ class Frame:
     constructing: str = ""
     borrowed: list[v.Abstract] = field(default_factory=list)
     settling: dict[str, Span | None] = field(default_factory=dict)
+    handling: tuple[str, tuple[int, ...], str | None] | None = None
     generators: list[FunctionSource] = field(default_factory=list)
     trying: list[tuple[type[BaseException], ...]] = field(default_factory=list)
 
@@ -402,6 +410,8 @@ class State:
 
     def emit(self, instruction: Instruction) -> None:
         self.block.body.append(instruction)
+        if self.frame.trying and isinstance(instruction, Apply) and not instruction.op.is_jax:
+            self.context.caught.before[id(instruction)] = (instruction, dict(self.env))
         self.context.note_decided(instruction)
 
     def apply(self, op: Op, operands: Sequence[Operand], type: Type, hint: str = "") -> Value:

@@ -11,13 +11,15 @@ from autobatch.frontend import values as v
 from autobatch.frontend.assignment import assign, augment, delete
 from autobatch.frontend.branches import guarded, if_statement, leaving
 from autobatch.frontend.calls import capture
-from autobatch.frontend.exceptions import protected, try_statement, with_statement
+from autobatch.frontend.exceptions import try_statement, with_statement
 from autobatch.frontend.failures import assert_statement, raise_statement
+from autobatch.frontend.flattening import with_test_apart
 from autobatch.frontend.functions import define
 from autobatch.frontend.iterators import refuse_late_reads
 from autobatch.frontend.joins import stored
 from autobatch.frontend.loops import for_statement, while_statement
 from autobatch.frontend.patterns import match_statement
+from autobatch.frontend.protected import protected
 from autobatch.frontend.refusals import STATEMENT_REFUSALS
 from autobatch.frontend.scopes import is_cell
 from autobatch.frontend.state import BROKE, CONTINUED, RESULT, RETURNED, State
@@ -31,6 +33,9 @@ def execute(s: State, statements: Sequence[ast.stmt]) -> None:
             return
         if leaving(s) is not None:
             guarded(s, statements[position:])
+            return
+        if s.frame.trying and (apart := with_test_apart(s, node)) is not None:
+            execute(s, [*apart, *statements[position + 1 :]])
             return
         if isinstance(node, ast.If):
             with s.at(node):

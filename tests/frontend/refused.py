@@ -11,9 +11,9 @@ total = 0
 
 def uses_try(n):
     try:
-        return sum(10 // k for k in range(n))
-    except ZeroDivisionError:
-        return 0
+        return n
+    finally:
+        print("left")
 
 
 def uses_with(t):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,6 +16,33 @@ from tests.memory.pairs import BATCH, W, check
 
 class TooFar(Exception):
     """One of the user's own."""
+
+
+class Empty(Exception):
+    """Another one."""
+
+
+class Found(Exception):
+    """One that says what was found."""
+
+    def __init__(self, value: Any, scale: Any) -> None:
+        self.value = value
+        self.scale = scale
+
+
+@dataclass
+class Stack:
+    """A stack that says when it is empty."""
+
+    items: list[Any]
+
+    def push(self, x: Any) -> None:
+        self.items.append(x)
+
+    def pop(self) -> Any:
+        if not self.items:
+            raise Empty("nothing there")
+        return self.items.pop()
 
 
 def index(w: Any, xs: list[float]) -> Any:
@@ -153,6 +181,188 @@ def python_floats(w: Any, xs: list[float]) -> Any:
     return r * w
 
 
+def in_a_loop(w: Any, xs: list[float]) -> Any:
+    s, k = w, 0
+    try:
+        for k in range(3):
+            s = s + xs[k]
+    except IndexError:
+        s = s - 1.0
+    return s * (k + 1)
+
+
+def while_left(w: Any, xs: list[float]) -> Any:
+    y, k = w * xs[0], 0
+    try:
+        while xs[k] * y < 9.0:
+            y = y * 1.5 + 0.3
+            if y > 2.5:
+                k = k + 1
+        else:
+            y = y + 0.5
+    except IndexError:
+        y = -y
+    return y + k
+
+
+def in_a_function(w: Any, xs: list[float]) -> Any:
+    def at(k: int) -> Any:
+        return xs[k] * w
+
+    def after(v: Any) -> Any:
+        k = 0
+        while v < 3.0:
+            v = v * 1.5 + 0.3
+            k = k + 1
+        return at(k) + v
+
+    try:
+        return after(xs[0]) + after(xs[1])
+    except IndexError:
+        return w
+
+
+def comprehension(w: Any, xs: list[float]) -> Any:
+    n, y = 0, w * xs[0]
+    while y < 3.0:
+        y = y * 1.5 + 0.3
+        n = n + 1
+    try:
+        s = sum([xs[k] * w for k in range(n)]) + y
+    except IndexError:
+        s = -y
+    return s
+
+
+def chosen(w: Any, xs: list[float]) -> Any:
+    n, y = 0, w * xs[0]
+    while y < 3.0:
+        y = y * 1.5 + 0.3
+        n = n + 1
+    try:
+        s = y + (xs[n] if xs[1] > 1.0 else w)
+        if xs[0] > 0.8 and xs[n - 1] > 0.5:
+            s = s * 2.0
+    except IndexError:
+        s = -y
+    return s
+
+
+def half_done(w: Any, xs: list[float]) -> Any:
+    stack = [w, 2.0 * w]
+    try:
+        stack.append(stack.pop() + xs[2])
+    except IndexError:
+        pass
+    return sum(stack)
+
+
+def in_itself(w: Any, xs: list[float]) -> Any:
+    def count(v: Any) -> Any:
+        if v > 4.0:
+            raise TooFar(v)
+        return count(v * 1.5 + w) + 1.0
+
+    try:
+        return count(xs[0])
+    except TooFar as error:
+        return error.args[0] * w
+
+
+def looked_at(w: Any, xs: list[float]) -> Any:
+    y = w * xs[0]
+    try:
+        while True:
+            y = y * 1.5 + 0.3
+            if y > 5.0:
+                raise TooFar(y)
+            if y * xs[1] > 6.0:
+                raise Found(y, w)
+    except TooFar as error:
+        (z,) = error.args
+        return z * 2.0
+    except Found as error:
+        return error.value * error.scale
+
+
+def again(w: Any, xs: list[float]) -> Any:
+    def step(v: Any) -> Any:
+        try:
+            if v > 2.0:
+                raise TooFar("too far")
+            return 1.0 / (v - v) if v > 1.5 else v * xs[2]
+        except (TooFar, IndexError) as error:
+            if v > 3.0:
+                raise
+            raise KeyError from error
+
+    y = w * xs[0]
+    try:
+        y = y + step(y)
+    except TooFar:
+        y = y + 10.0
+    except LookupError:
+        y = y - 10.0
+    return y
+
+
+def memo(w: Any, xs: list[float]) -> Any:
+    table, y, k = {0: w}, w * xs[0], 0
+    while y < 4.0:
+        y = y * 1.5 + 0.3
+        k = k + 1
+        table[k % 3] = y
+        try:
+            v = table[(2 * k) % 4]
+        except KeyError as error:
+            v = w * error.args[0]
+        y = y + 0.1 * v
+    return y
+
+
+def changes_a_cell(w: Any, xs: list[float]) -> Any:
+    done = []
+
+    def visit(k: int) -> Any:
+        done.append(w * k)
+        return xs[k] * w
+
+    k, y = 0, w * xs[0]
+    try:
+        while y < 9.0:
+            y = y * 1.5 + visit(k)
+            k += 1
+    except IndexError:
+        y = -y
+    return y + sum(done)
+
+
+def objects(w: Any, xs: list[float]) -> Any:
+    stack = Stack([])
+    y = w * xs[0]
+    while y < 4.0:
+        y = y * 1.5 + 0.3
+        try:
+            a = stack.pop() + stack.pop()
+            stack.push(a * 0.5)
+        except Empty:
+            stack.push(y)
+            stack.push(w)
+    return sum(stack.items)
+
+
+def largest(w: Any, xs: list[float]) -> Any:
+    y, some = w * xs[0], []
+    while y < 3.0:
+        y = y * 1.5 + 0.3
+        if y > 2.0:
+            some.append(y)
+    try:
+        return max(some) * w
+    except ValueError:
+        return w
+
+
 PROGRAMS: tuple[Callable[..., Any], ...] = (
     index,
     keys,
@@ -163,6 +373,19 @@ PROGRAMS: tuple[Callable[..., Any], ...] = (
     stacked,
     found,
     python_floats,
+    in_a_loop,
+    while_left,
+    in_a_function,
+    comprehension,
+    chosen,
+    half_done,
+    in_itself,
+    looked_at,
+    again,
+    memo,
+    changes_a_cell,
+    objects,
+    largest,
 )
 FEW = (keys, nested)
 
@@ -188,47 +411,11 @@ def test_with_derivatives(program: Callable[..., Any], backend: str) -> None:
 # ---- refused
 
 
-def in_a_loop(w: Any, xs: list[float]) -> Any:
-    s = w
-    try:
-        for k in range(3):
-            s = s + xs[k]
-    except IndexError:
-        s = s - 1.0
-    return s
-
-
-def in_a_function(w: Any, xs: list[float]) -> Any:
-    def at(k: int) -> Any:
-        return xs[k] * w
-
-    try:
-        return at(2)
-    except IndexError:
-        return w
-
-
-def half_done(w: Any, xs: list[float]) -> Any:
-    stack = [w, 2.0 * w]
-    try:
-        stack.append(stack.pop() + xs[2])
-    except IndexError:
-        pass
-    return sum(stack)
-
-
 def of_math(w: Any, xs: list[float]) -> Any:
     try:
         return math.log(xs[0]) * w
     except ValueError:
         return w
-
-
-def looked_at(w: Any, xs: list[float]) -> Any:
-    try:
-        return xs[2] * w
-    except IndexError as error:
-        return w * len(error.args)
 
 
 def left_with_finally(w: Any, xs: list[float]) -> Any:
@@ -242,39 +429,8 @@ def left_with_finally(w: Any, xs: list[float]) -> Any:
     return s
 
 
-def in_itself(w: Any, xs: list[float]) -> Any:
-    def count(v: Any) -> Any:
-        if v > 4.0:
-            raise TooFar
-        try:
-            return count(v * 1.5 + w)
-        except TooFar:
-            return v
-
-    return count(xs[0])
-
-
-def two_calls_away(w: Any, xs: list[float]) -> Any:
-    def at(k: int) -> Any:
-        return xs[k] * w
-
-    def after(k: int) -> Any:
-        return at(k + 1)
-
-    try:
-        return after(1)
-    except IndexError:
-        return w
-
-
 REFUSED = {
-    in_itself: "in_itself never returns",
-    two_calls_away: "may fail in two_calls_away.after",
-    in_a_loop: "may fail inside a loop",
-    in_a_function: "may fail in in_a_function.at",
-    half_done: "may fail when it has changed something",
     of_math: "a function of `math`",
-    looked_at: "the exception error is looked at",
     left_with_finally: "with `finally` is left by return",
 }
 
