@@ -10,7 +10,7 @@ from autobatch.ir.core import Instruction
 
 @dataclass
 class Caught:
-    """Instructions whose failure is `handled`, the variables `before` each that may fail, and what the calls of `guarded`
+    """Instructions whose failure is `handled`, the variables `before` each that may fail, and what calls of `guarded`
     functions have raised; instructions by identity, so that they are kept alive here."""
 
     handled: dict[int, Instruction] = field(default_factory=dict)

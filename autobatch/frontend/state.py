@@ -127,8 +127,8 @@ class Memory:
     `asks_numpy`: was an array indexed that is one of NumPy, or would be if it were given as one? `dicts`: the names of
     shared dicts, by identity; for `ordered` and `orders_batched` see `key_order.py`. `heaps`: the classes whose objects
     have memory (`refused`: why), with room for `capacity` of them, and `sites`, the expressions whose lists have some;
-    `read` and `written`: functions and loops, by their text, and the memory that they need. `raised`: the classes of
-    exceptions that are caught, `looked_at` those that handlers look at, with how many arguments they have."""
+    `read` and `written`: functions and loops, by their text, and the memory that they need. `raised`, `looked_at`: see
+    `raising.py`."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
     made: dict[Any, MadeClass] = field(default_factory=dict)
@@ -275,8 +275,7 @@ class Frame:
     constructing    the object whose attributes `__init__` may set
     borrowed        its arguments, which it may not change
     generators      those that the statement at hand is written into
-    trying          what the `try` around the statement at hand catch, outer ones first
-    handling        the variable of the exception that a handler handles, and the numbers that its class may have
+    trying          what the `try` around the statement at hand catch, outer ones first; `handling`: see `raising.py`
     settling        variables that loops carry and that nothing before them has set, with the first place that read one
     """
 
