@@ -201,11 +201,11 @@ class Inspection:
     def with_all_turns(self, kind: Kind, scope: Scope) -> Scope:
         """Where a loop counts, all turns behind those at hand. They go no further than where `watch` would look."""
         self.ahead = None
-        counted = self.spec.counted.get(kind.function.name)
+        counted, waits = self.spec.counted.get(kind.function.name), kind.function.waits
         if counted is None or not self.together:
             return scope
         limits, watch = self.spec.limits, self.watch
-        turns = min(limits.turns, watch.long) - int(join([scope.host.get(TURN, np.zeros(1, np.int64))]).max(initial=0))
+        turns = min(limits.turns, watch.long) - int(scope.host[TURN].max(initial=0)) if waits else limits.rows
         for k in kind.handed_slots:
             kind.handed[k].append(scope.pointer[kind.function.region.args[k]])
         body = self.spec.regions[kind.function.name].arms[len(kind.function.region.body) - 1][0].space.index

@@ -184,6 +184,14 @@ def test_rows_are_those_of_turn_by_turn(function: Any, xss: list[list[int]]) -> 
     np.testing.assert_allclose(np.asarray(got), np.asarray(expected), rtol=1e-5, atol=1e-5)
 
 
+def test_long_lists_are_one_execution_too() -> None:
+    """Turns of `for` loops end, however many there are."""
+    with turn_by_turn(in_order=True) as executed:
+        f = ab.batched(of_list, in_axes=(None, 0), backend="interpret")
+        f.prepare(f.bound((W, [[1, 2, 3] * 2_000]), {}))
+    assert executed == [2, 6_002]
+
+
 @pytest.mark.parametrize("function", COUNTED, ids=lambda f: f.__name__)
 def test_as_many_executions_as_loops(function: Any) -> None:
     """Longer lists are no more executions: of the entry, and of each loop."""
