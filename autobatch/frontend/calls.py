@@ -166,7 +166,7 @@ def activate(
     passed = {n: None if (source, n) in s.context.memory.widened else shared for n in given}
     layouts = {n: layout_of(x, passed[n]) for n, x in given.items()}
     caught_layouts = {n: layout_of(x, shared) for n, x in caught.items()}
-    catching = tuple(x for around in s.frame.trying for x in around)
+    catching = tuple(dict.fromkeys(x for around in s.frame.trying for x in around))  # a `try` in a recursion adds none
     key = (source, tuple(layouts.items()), tuple(caught_layouts.items()), catching)
     known = s.context.specialisations.get(key)
     if known is None:

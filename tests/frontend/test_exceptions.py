@@ -269,6 +269,25 @@ def in_itself(w: Any, xs: list[float]) -> Any:
         return error.args[0] * w
 
 
+def tries_in_itself(w: Any, xs: list[float]) -> Any:
+    def down(v: Any, d: int) -> Any:
+        if d > 3:
+            raise TooFar("deep")
+        if v > 4.0:
+            return v
+        try:
+            return down(v * 1.4 + 0.1, d + 1) * 1.1
+        except TooFar:
+            if d % 2 == 0:
+                raise
+            return v * 7.0
+
+    try:
+        return down(w * xs[0], 0)
+    except TooFar:
+        return w
+
+
 def looked_at(w: Any, xs: list[float]) -> Any:
     y = w * xs[0]
     try:
@@ -380,6 +399,7 @@ PROGRAMS: tuple[Callable[..., Any], ...] = (
     chosen,
     half_done,
     in_itself,
+    tries_in_itself,
     looked_at,
     again,
     memo,
