@@ -16,31 +16,27 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
 from autobatch.frontend.assignment import assign
 from autobatch.frontend.branches import condition, harmless
-from autobatch.frontend.generators import called, yielded
+from autobatch.frontend.generators import expression, yielded
 from autobatch.frontend.joined import flatten
 from autobatch.frontend.joins import arms, as_listing, stored
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
 from autobatch.frontend.list_heap import hold
 from autobatch.frontend.numbers import operand_of, undefined
 from autobatch.frontend.rolled import Body, in_loop
-from autobatch.frontend.sequences import sequence
+from autobatch.frontend.sequences import begin, sequence
 from autobatch.frontend.state import Ended, State, Unknown
 from autobatch.frontend.views import by_nodes_of, viewed
 from autobatch.ir.core import Apply, If, Map, Operand, Region
 from autobatch.ir.types import INT, List
 
-_YIELDED = "<yielded>"
-
 
 def comprehension(s: State, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract:
     """The list that a comprehension makes."""
     before = dict(s.env)
-    first, *rest = node.generators
-    if isinstance(node, ast.ListComp) and called(s, first.iter) is not None:
-        s.bind(_YIELDED, yielded(s, first.iter))
-        source = ast.copy_location(ast.Name(_YIELDED, ast.Load()), first.iter)
-        first = ast.comprehension(first.target, source, first.ifs, first.is_async)
-    result = _generate(s, [first, *rest], node.elt)
+    items = begin(s, s.evaluate(node.generators[0].iter))
+    if isinstance(node, ast.GeneratorExp) and isinstance(items, v.Generator):
+        return expression(s, node, items)
+    result = _generate(s, node.generators, node.elt, items)
     s.restore(before)
     return result
 
@@ -54,13 +50,19 @@ def set_comprehension(s: State, node: ast.SetComp) -> v.Abstract:
 
 
 def _generate(
-    s: State, generators: Sequence[ast.comprehension], element: ast.expr, *, unrolled: bool = False
+    s: State,
+    generators: Sequence[ast.comprehension],
+    element: ast.expr,
+    source: v.Abstract | None = None,
+    *,
+    unrolled: bool = False,
 ) -> v.Abstract:
-    """`unrolled`: one item after the other where their number is known while compiling, as keys of a dict must be."""
+    """`source`: what the first `for` runs over, where that is known. `unrolled`: one item after the other where their
+    number is known while compiling, as keys of a dict must be."""
     first, *rest = generators
     if first.is_async:
         s.refuse("`async for` cannot be compiled", "use `for`")
-    found = sequence(s, s.evaluate(first.iter))
+    found = sequence(s, s.evaluate(first.iter) if source is None else source)
     if unrolled and isinstance(found, v.Lazy) and isinstance(found.length, v.Static):
         items = tuple(found.item(s, v.Static(k)) for k in range(found.length.value))
         found = v.Record("tuple", tuple(range(len(items))), items)
@@ -222,7 +224,9 @@ def _where(t: State, condition: Operand, element: Callable[[State], v.Abstract])
 
 
 def materialise(s: State, value: v.Abstract) -> v.Abstract:
-    """A lazy sequence as a list."""
+    """A lazy sequence, or what a generator yields, as a list."""
+    if isinstance(value, v.Generator):
+        return yielded(s, value)
     if not isinstance(value, v.Lazy):
         return value
     return make_map(s, value, lambda t, x: (True, lambda u: stored(u, x)))

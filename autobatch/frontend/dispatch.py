@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend import row_classes
+from autobatch.frontend import row_classes, stepping
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_bound_method, is_class
@@ -20,6 +20,7 @@ from autobatch.frontend.builtin_functions import BUILTINS, packed
 from autobatch.frontend.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.construct import construct
 from autobatch.frontend.fields import replaced, replaced_tuple
+from autobatch.frontend.generators import begun
 from autobatch.frontend.gradients import gradient, has_gradient, transform_of
 from autobatch.frontend.heap import NeedsMemory
 from autobatch.frontend.joins import conditional, stored
@@ -58,7 +59,8 @@ def call(s: State, function: v.Abstract, args: Arguments, kwargs: Named, span: S
         case v.Static():
             return call_object(s, function, args, kwargs)
         case v.LocalFunction():
-            return call_local(s, function, args, kwargs)
+            generator = begun(s, function, args, kwargs)
+            return call_local(s, function, args, kwargs) if generator is None else generator
         case v.Method(name=v.DEFERRED):
             return library(s, _run_deferred, [function, *args], kwargs)
         case v.Method(function=v.Static(value=None), receiver=v.Leaf() as receiver):
@@ -132,6 +134,8 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
     if is_bound_method(held):
         receiver = _part(s, function, held.__self__, ("attribute", "__self__"))
         return s.call(v.Static(held.__func__), [receiver, *args], kwargs)
+    if (stepped := stepping.called(s, held, args, kwargs)) is not None:
+        return stepped
     if held is iter and len(args) == 1 and s.frame.source.name.endswith("__iter__"):
         return args[0]  # `__iter__` says what a loop runs over; it is not stepped through
     if (message := _refused(held)) is not None and not (held in FOLDED and _all_static(args, kwargs)):
@@ -153,7 +157,8 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
     if isinstance(held, type) and held.__module__.split(".")[0] not in ("jax", "jaxlib", "numpy"):
         return construct(s, held, args, kwargs)
     if is_user_function(held):
-        return user_function(s, held, args, kwargs)
+        generator = begun(s, function, args, kwargs)
+        return generator if generator is not None else user_function(s, held, args, kwargs)
     if inspect.isfunction(held) or inspect.isbuiltin(held) or callable(held):
         return _other(s, function, held, args, kwargs)
     s.refuse(f"{type(held).__name__!r} object is not callable", "call a function, a class, or an object with __call__")

@@ -15,9 +15,8 @@ from autobatch.frontend.attributes import attribute
 from autobatch.frontend.branches import bool_expression, conditional_expression
 from autobatch.frontend.comprehensions import comprehension, dict_comprehension, nested_reduction, set_comprehension
 from autobatch.frontend.functions import define
-from autobatch.frontend.generators import consumed
 from autobatch.frontend.indexing import subscript
-from autobatch.frontend.iterators import refuse_second_reads
+from autobatch.frontend.iterators import refuse_kept, refuse_second_reads
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.list_changes import made_by
 from autobatch.frontend.list_heap import hold
@@ -99,7 +98,10 @@ def _list(s: State, node: ast.List) -> v.Abstract:
 
 
 def _display(s: State, kind: Any, nodes: list[ast.expr]) -> v.Abstract:
-    made = concatenate(s, v.Record(kind, (), ()), *_parts(s, nodes))
+    parts = _parts(s, nodes)
+    if any(isinstance(x, v.Generator) for part in parts if isinstance(part, v.Record) for x in part.items):
+        s.refuse("a generator is kept in a list or tuple here", "make a list of it: list(...)")
+    made = concatenate(s, v.Record(kind, (), ()), *parts)
     return made if isinstance(made, v.Record | v.Listing) else s.context.rules.materialise(s, sequence(s, made))
 
 
@@ -159,8 +161,6 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
         return s.evaluate(nested)
     if (element := first_element(s, node)) is not None:
         return element
-    if (value := consumed(s, node)) is not None:
-        return value
     function = s.evaluate(node.func)
     if function == v.Static(zip) and (columns := _zipped(s, node)) is not None:
         return columns
@@ -206,6 +206,7 @@ def _arguments(s: State, function: v.Abstract, nodes: list[ast.expr]) -> list[v.
 
 def _walrus(s: State, node: ast.NamedExpr) -> v.Abstract:
     value = s.evaluate(node.value)
+    refuse_kept(s, node, value)
     assign(s, node.target, value)
     return value
 

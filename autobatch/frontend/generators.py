@@ -17,47 +17,50 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
+import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
 
 from autobatch.frontend import cells
 from autobatch.frontend import values as v
-from autobatch.frontend.access import enclosing_value, variable, wrap
+from autobatch.frontend.access import variable
 from autobatch.frontend.calls import bind_arguments, defaults_of, lookup
 from autobatch.frontend.scopes import is_cell
-from autobatch.frontend.sources import FunctionSource, Inlined, describe, is_user_function
+from autobatch.frontend.sources import FunctionSource, Inlined, Lent, describe, is_user_function, source_of
 from autobatch.frontend.state import BROKE, Frame, State
 from autobatch.source import Span
 
 Body = Sequence[ast.stmt]
 DONE, BROKEN = "done", "broken"
-TO_THE_END = ("list", "tuple", "sum", "max", "min", "sorted", "set", "dict")
-"""The functions that read all of what they are given."""
 
 
-def is_generator(function: v.Abstract, s: State) -> FunctionSource | None:
-    """The text of a generator function; None for other values."""
+def begun(
+    s: State, function: v.Abstract, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
+) -> v.Generator | None:
+    """What a call of a generator function gives; None for other functions."""
     match function:
-        case v.LocalFunction(source=source):
-            return source if _yields(source.node) else None
+        case v.LocalFunction(source=source, captured=captured) if _yields(source.node):
+            defaults = dict(function.defaults)
         case v.Static(value=held) if is_user_function(held) and held.__code__.co_flags & inspect.CO_GENERATOR:
-            return lookup(s, held)
+            source, captured, defaults = lookup(s, held), None, defaults_of(s, held)
         case _:
             return None
+    bound = bind_arguments(s, source, args, kwargs, defaults)
+    return v.Generator(source, tuple(bound.items()), captured)
 
 
-def called(s: State, node: ast.expr) -> tuple[v.Abstract, FunctionSource] | None:
-    """The generator function that an expression calls; None where it calls none."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        return None
-    name, source = node.func.id, s.frame.source
-    function = enclosing_value(s, name) if name in s.env or name not in source.locals else None
-    if function is None and name not in source.locals and name in source.globals:
-        function = wrap(s.context, source.globals[name], v.Origin(s.frame.owner, name))
-    found = None if function is None else is_generator(function, s)
-    return None if function is None or found is None else (function, found)
+def lent(s: State, function: Callable[..., object], /, **arguments: v.Abstract) -> v.Generator:
+    """A generator function of this package, whose text stands where the user called what it does."""
+    assert isinstance(function, types.FunctionType)
+    cache, key = s.context.memory.sources, (function, s.frame.source, s.span)
+    if key not in cache:
+        source = source_of(function)
+        cache[key] = Lent(**{f.name: getattr(source, f.name) for f in fields(source)}, place=s.span)
+    return v.Generator(cache[key], tuple(arguments.items()))
 
 
+@lru_cache(maxsize=4096)
 def _yields(node: ast.AST) -> bool:
     """Is there a `yield` that is not one of a function inside?"""
     for part in ast.iter_child_nodes(node):
@@ -68,12 +71,12 @@ def _yields(node: ast.AST) -> bool:
     return False
 
 
-def run_over(s: State, node: ast.For, function: v.Abstract, source: FunctionSource) -> None:
+def run_over(s: State, node: ast.For, generator: v.Generator) -> None:
     """A loop over what a generator yields; behind it BROKE says whether the loop was left."""
-    assert isinstance(node.iter, ast.Call)
+    source = generator.source
     made = _inlined(s, node, source)
     block, whole, own = made.block, made.whole, made.own
-    _bind(s, node.iter, function, source, own)
+    _bind(s, generator, own)
     s.bind(own[DONE], v.Static(False))
     s.bind(own[BROKEN], v.Static(False))
     around, s.frame.source = s.frame.source, whole
@@ -83,26 +86,22 @@ def run_over(s: State, node: ast.For, function: v.Abstract, source: FunctionSour
     finally:
         s.frame.source = around
         s.frame.generators.pop()
+    for name, value in generator.arguments:
+        if isinstance(value, v.Generator):
+            s.env.pop(own[name], None)
     if not s.dead:
         s.bind(BROKE, s.env[own[BROKEN]].value)
 
 
-def _bind(s: State, call: ast.Call, function: v.Abstract, source: FunctionSource, own: dict[str, str]) -> None:
+def _bind(s: State, generator: v.Generator, own: dict[str, str]) -> None:
     """Give the parameters of a generator their arguments, and what it reads from elsewhere its value."""
-    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
-        s.refuse("a generator is called with * or **", "write its arguments out")
-    args = [s.evaluate(a) for a in call.args]
-    named = {k.arg: s.evaluate(k.value) for k in call.keywords if k.arg is not None}
-    local = isinstance(function, v.LocalFunction)
-    defaults = dict(function.defaults) if isinstance(function, v.LocalFunction) else defaults_of(s, source.function)
-    for name, value in bind_arguments(s, source, args, named, defaults).items():
+    source, held = generator.source, dict(generator.captured or ())
+    for name, value in generator.arguments:
         s.bind(own[name], value)
-    held = dict(function.captured or ()) if isinstance(function, v.LocalFunction) else {}
     elsewhere = State(Frame(s.context, source, held), s.block, {}, span=s.span)
     for name in source.free:
         if name in own:
             s.bind(own[name], held[name] if name in held else variable(elsewhere, name))
-    assert local or not source.cells_read
     for name in sorted(source.cells_read):
         cells.pass_through(s, name, name in source.cells_changed)
 
@@ -304,77 +303,50 @@ _continues = _finds(ast.Continue)
 
 # ---- generators in expressions
 
-_ITEM, _FOUND = "<item>", "<found>"
 
-
-def consumed(s: State, node: ast.Call) -> v.Abstract | None:
-    """The value of `list(g(...))`, `sum(g(...), start)`, `any(g(...))`, `next(g(...))`; None for other calls."""
-    if not isinstance(node.func, ast.Name) or not node.args or node.func.id in s.env:
-        return None
-    name, first = node.func.id, node.args[0]
-    if name not in (*TO_THE_END, "any", "all", "next") or called(s, first) is None:
-        return None
-    make = _BY_NAME.get(name, _to_the_end)
-    return make(s, node, first)
-
-
-def _run(s: State, call: ast.expr, start: ast.expr | None, body: str) -> v.Abstract:
-    """Run over a generator with a body that sets what is found, from `start` on."""
-    found = f"{_FOUND} {len(s.frame.generators)} {call.lineno} {call.col_offset}"
-    item = f"{_ITEM} {len(s.frame.generators)} {call.lineno} {call.col_offset}"
-    cache = s.context.memory.consumers
-    if call not in cache:
-        loop = ast.parse(f"for item in x:\n    {body}").body[0]
+def run(s: State, generator: v.Generator, start: v.Abstract, body: str) -> v.Abstract:
+    """Run over a generator with a body that sets what is `found`, from `start` on."""
+    cache, key = s.context.memory.consumers, (s.frame.source, s.span, generator.source, body)
+    if key not in cache:
+        loop = ast.parse(f"for item in source:\n    {body}").body[0]
         assert isinstance(loop, ast.For)
         for part in ast.walk(loop):
             if isinstance(part, ast.Name):
-                part.id = {"item": item, "found": found}.get(part.id, part.id)
-            if hasattr(part, "lineno"):
-                ast.copy_location(part, call)
-        loop.iter = call
-        cache[call] = loop
-    s.bind(found, v.Record("list", (), ()) if start is None else s.evaluate(start))
-    s.context.rules.execute(s, [cache[call]])
+                part.id = f"<{part.id} {len(cache)}>"
+            if isinstance(part, ast.stmt | ast.expr):
+                part.lineno = part.end_lineno = s.span.line
+                part.col_offset = part.end_col_offset = s.span.column - 1
+        cache[key] = loop
+    loop = cache[key]
+    names = {n.id.split()[0]: n.id for n in ast.walk(loop) if isinstance(n, ast.Name)}
+    found, source = names["<found"], names["<source"]
+    s.bind(found, start)
+    s.bind(source, generator)
+    s.context.rules.execute(s, [loop])
+    s.env.pop(source, None)
     return s.env.pop(found).value
 
 
-def yielded(s: State, call: ast.expr) -> v.Abstract:
+def yielded(s: State, generator: v.Generator) -> v.Abstract:
     """The list of all that a generator yields."""
-    return _run(s, call, None, "found.append(item)")
+    return run(s, generator, v.Record("list", (), ()), "found.append(item)")
 
 
-def _to_the_end(s: State, node: ast.Call, call: ast.expr) -> v.Abstract:
-    items, function = yielded(s, call), s.evaluate(node.func)
-    args = [items, *(s.evaluate(a) for a in node.args[1:])]
-    return s.call(function, args, {k.arg: s.evaluate(k.value) for k in node.keywords if k.arg is not None})
-
-
-def _any(s: State, node: ast.Call, call: ast.expr) -> v.Abstract:
-    return _run(s, call, ast.Constant(False), "if item:\n        found = True\n        break")
-
-
-def _all(s: State, node: ast.Call, call: ast.expr) -> v.Abstract:
-    return _run(s, call, ast.Constant(True), "if not item:\n        found = False\n        break")
-
-
-def _next(s: State, node: ast.Call, call: ast.expr) -> v.Abstract:
-    items = _run(s, call, None, "found.append(item)\n    break")
-    if len(node.args) > 1:
-        default = s.evaluate(node.args[1])
-        return s.call(wrap(s.context, _first_or), [items, default])
-    return s.call(wrap(s.context, _first), [items])
-
-
-def _first_or(items: list[object], default: object) -> object:
-    """Lowered like a function of the user."""
-    return items[0] if items else default
-
-
-def _first(items: list[object]) -> object:
-    """Lowered like a function of the user."""
-    if not items:
-        raise StopIteration
-    return items[0]
-
-
-_BY_NAME = {"any": _any, "all": _all, "next": _next}
+def expression(s: State, node: ast.GeneratorExp, items: v.Generator) -> v.Generator:
+    """`(e for x in items if c)`, where what is run over is a generator."""
+    cache, outer = s.context.memory.sources, s.frame.source
+    if (outer, node) not in cache:
+        first, *rest = copy.deepcopy(node.generators)
+        first.iter = ast.Name("<items>", ast.Load())
+        block: ast.stmt = ast.Expr(ast.Yield(copy.deepcopy(node.elt)))
+        for part in reversed((first, *rest)):
+            for test in reversed(part.ifs):
+                block = ast.If(test, [block], [])
+            block = ast.For(part.target, part.iter, [block], [])
+        given = ast.arguments([], [ast.arg("<items>")], None, [], [], None, [])
+        made = ast.FunctionDef("generator", given, [block], [])
+        for x in ast.walk(made):
+            if isinstance(x, ast.stmt | ast.expr | ast.arg) and not hasattr(x, "lineno"):
+                ast.copy_location(x, node)
+        cache[outer, node] = describe(made, outer.file, f"{outer.name}.generator", outer.globals, outer.function)
+    return v.Generator(cache[outer, node], (("<items>", items),))

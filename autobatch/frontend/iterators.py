@@ -37,6 +37,20 @@ def refuse_late_reads(s: State, node: ast.Assign) -> None:
                 s.refuse(f"{name} is an iterator, or a view of a dict, {why}", f"make a list of it: {name} = list(...)")
 
 
+def refuse_kept(s: State, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, value: v.Abstract) -> None:
+    """Refuse `g = generator(xs)` where g is not read once, and as what it would be now."""
+    if not isinstance(value, v.Generator):
+        return
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if not isinstance(targets[0], ast.Name) or len(targets) > 1 or isinstance(node, ast.NamedExpr):
+        s.refuse("a generator is kept here", "give it a name of its own, or make a list of it: list(...)")
+    name = targets[0].id
+    function = s.frame.source.node
+    why = _misread(function, node, name, True, value.source.free)
+    if why is not None:
+        s.refuse(f"{name} is a generator {why}", f"make a list of it: {name} = list(...)")
+
+
 def refuse_second_reads(s: State, function: v.Abstract, args: Sequence[ast.expr]) -> None:
     """Refuse an iterator that a function of the user is called with, and reads more than once."""
     if not isinstance(function, v.LocalFunction) or any(isinstance(a, ast.Starred) for a in args):
@@ -62,6 +76,15 @@ def refuse_changes(s: State, node: ast.For) -> None:
                 )
 
 
+def refuse_changed_arguments(s: State, node: ast.For) -> None:
+    """Refuse a loop over a generator that changes a list which the generator was given."""
+    given = {x.id for x in ast.walk(node.iter) if isinstance(x, ast.Name)}
+    for inner in node.body:
+        for changed in ast.walk(inner):
+            if (name := _changed_list(changed, None)) in given and not _leaves(node, changed):
+                s.refuse(f"{name} is changed while a generator runs that was given it", f"give it list({name})")
+
+
 def is_iterator(s: State, node: ast.expr) -> bool:
     """Does an expression make an iterator?"""
     match node:
@@ -84,13 +107,16 @@ def _parents(function: Function) -> dict[ast.AST, ast.AST]:
     return {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
 
 
-def _misread(function: ast.AST, node: ast.Assign, name: str, steps: bool) -> str | None:
-    """Why the reads of a variable are not those of a sequence. `steps`: it is an iterator."""
+def _misread(
+    function: ast.AST, node: ast.stmt | ast.expr, name: str, steps: bool, also: Sequence[str] = ()
+) -> str | None:
+    """Why the reads of a variable are not those of a sequence. `steps`: it is an iterator. `also`: what it depends on
+    but its text here does not name."""
     if not isinstance(function, Function):
         return None
     if steps and (why := _read_again(function, node, name)) is not None:
         return why
-    free = {x.id for x in ast.walk(node.value) if isinstance(x, ast.Name)} - {name}
+    free = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}.union(also) - {name}
     last = max((_place(x) for x in _reads(function, name) if _place(x) > _place(node)), default=_place(node))
     for x in ast.walk(function):
         if _changed_name(x) in free and _end(node) < _place(x) < last and not _is_inside(node, x, function):
@@ -138,6 +164,8 @@ def _changed_name(node: ast.AST) -> str | None:
         case ast.Call() if found := mutated_by(node):
             return found[0]
         case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
+            return name
+        case ast.Attribute(value=ast.Name(id=name), ctx=ast.Store()):
             return name
         case _:
             return None
@@ -201,7 +229,7 @@ def _place(node: ast.AST) -> tuple[int, int]:
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
-def _end(node: ast.stmt) -> tuple[int, int]:
+def _end(node: ast.stmt | ast.expr) -> tuple[int, int]:
     return node.end_lineno or 0, node.end_col_offset or 0
 
 

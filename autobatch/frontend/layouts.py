@@ -176,7 +176,7 @@ def _layout_of(value: v.Abstract, shared: frozenset[Value] | None, seen: dict[in
             return RowLayout(heap, null)
         case v.Unset(name):
             return UnsetLayout(name)
-        case v.Lazy():
+        case v.Lazy() | v.Generator():
             raise NotStored(value)
 
 

@@ -34,13 +34,13 @@ from autobatch.frontend.carrying import (
     settle,
     yields_of,
 )
-from autobatch.frontend.generators import called, run_over
-from autobatch.frontend.iterators import refuse_changes
+from autobatch.frontend.generators import run_over
+from autobatch.frontend.iterators import refuse_changed_arguments, refuse_changes
 from autobatch.frontend.layouts import leaf_types
 from autobatch.frontend.numbers import negate, operand_of, traced
 from autobatch.frontend.protected import in_range
 from autobatch.frontend.scans import scan
-from autobatch.frontend.sequences import length, sequence
+from autobatch.frontend.sequences import begin, length, sequence
 from autobatch.frontend.sources import stores
 from autobatch.frontend.state import BROKE, CONTINUED, FLAGS, RETURNED, Impure, State
 from autobatch.frontend.tables import is_dict
@@ -56,15 +56,17 @@ def _constantly(x: v.Abstract) -> Callable[[State], v.Abstract]:
 
 def for_statement(s: State, node: ast.For) -> None:
     """`for target in sequence: body`"""
-    if (generator := called(s, node.iter)) is not None:
+    held = _run_over(s, node.iter)
+    items = begin(s, s.evaluate(node.iter))
+    if isinstance(items, v.Generator):
+        refuse_changed_arguments(s, node)
         for flag in FLAGS:
             s.bind(flag, v.Static(False))
-        run_over(s, node, *generator)
+        run_over(s, node, items)
         _orelse(s, node)
         return
     refuse_changes(s, node)
-    held = _run_over(s, node.iter)
-    found = sequence(s, s.evaluate(node.iter))
+    found = sequence(s, items)
     for flag in FLAGS:
         s.bind(flag, v.Static(False))
     if isinstance(found, v.Record):

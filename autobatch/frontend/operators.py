@@ -28,7 +28,7 @@ from autobatch.frontend.numbers import (
     traced,
     unary,
 )
-from autobatch.frontend.sequences import arithmetic, sequence
+from autobatch.frontend.sequences import arithmetic, members, sequence
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import container_kind, inputs
 from autobatch.frontend.tags import tag_equal
@@ -484,7 +484,7 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
         return tables.holds(s, table, value)
     if isinstance(table, v.Record) and table.kind == "dict":
         container = v.Record("tuple", tuple(range(len(table.keys))), tuple(map(v.Static, table.keys)))
-    found = sequence(s, container)
+    found = members(s, container)
     if isinstance(found, v.Lazy):
         hits = s.context.rules.materialise(s, v.Lazy(found.length, lambda t, i: equal(t, found.item(t, i), value)))
         assert isinstance(hits, v.Listing)

@@ -6,7 +6,7 @@ import functools
 import itertools
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from autobatch.frontend import values as v
@@ -15,9 +15,8 @@ from autobatch.frontend.comprehensions import collect
 from autobatch.frontend.joined import EMPTY, concatenate, flatten
 from autobatch.frontend.joins import stored
 from autobatch.frontend.sequences import sequence, sliced
-from autobatch.frontend.sources import FunctionSource, source_of
+from autobatch.frontend.sources import Lent, source_of
 from autobatch.frontend.state import State
-from autobatch.source import NOWHERE, Span
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -84,16 +83,6 @@ def _combinations(items: Any, size: Any) -> Any:
     return [(found[i], found[j]) for i in range(len(found)) for j in range(i + 1, len(found))]
 
 
-@dataclass(frozen=True, eq=False)
-class _Lent(FunctionSource):
-    """The text of a function of this module; all of it stands where the user called it."""
-
-    place: Span = NOWHERE
-
-    def at(self, node: Any) -> Span:
-        return self.place
-
-
 def run(s: State, function: Callable[..., Any], args: Arguments, kwargs: Named) -> v.Abstract:
     """A call of a function of this module."""
     assert isinstance(function, types.FunctionType)
@@ -101,7 +90,7 @@ def run(s: State, function: Callable[..., Any], args: Arguments, kwargs: Named) 
     key: Any = (function, s.span)
     if key not in cache:
         source = source_of(function)
-        cache[key] = _Lent(**{f.name: getattr(source, f.name) for f in fields(source)}, place=s.span)
+        cache[key] = Lent(**{f.name: getattr(source, f.name) for f in fields(source)}, place=s.span)
     defaults: Named = {"function": v.Static(_add)}
     return activate(s, cache[key], bind_arguments(s, cache[key], args, kwargs, defaults), {})
 

@@ -92,6 +92,8 @@ def known_length(s: State, operand: Operand) -> v.Abstract | None:
 
 def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     """What a loop runs over: a container whose items are named one by one, or a length with a function."""
+    if isinstance(value, v.Generator):
+        return sequence(s, s.context.rules.materialise(s, value))
     value = heaps.opened(s, viewed(s, present(s, value)))
     if list_heap.is_row(value):
         return list_heap.elements(s, list_heap.there(s, value))
@@ -131,6 +133,24 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     s.refuse(
         "this value cannot be iterated over", "loops run over lists, tuples, ranges, arrays, enumerate, zip, reversed"
     )
+
+
+def members(s: State, value: v.Abstract) -> v.Record | v.Lazy:
+    """What `in` looks at."""
+    if isinstance(value, v.Generator):
+        s.refuse("`in` a generator cannot be compiled", "write any(x == y for x in g(...))")
+    return sequence(s, value)
+
+
+def begin(s: State, value: v.Abstract) -> v.Abstract:
+    """What `iter(value)` is, where a class of the user says so; else the value."""
+    if isinstance(value, v.Generator):
+        return value
+    value = present(s, value)
+    opened = heaps.opened(s, viewed(s, value))
+    if not list_heap.is_row(opened) and nodes_of(s, opened) is None and written(s, opened, "__iter__"):
+        return s.call(attribute(s, opened, "__iter__"), [])
+    return value
 
 
 def _numbered_nodes(s: State, value: v.Abstract) -> v.Lazy | v.Record | None:

@@ -99,6 +99,16 @@ class FunctionSource:
         return name in self.loads if found is None else found
 
 
+@dataclass(frozen=True, eq=False)
+class Lent(FunctionSource):
+    """The text of a function of this package; all of it stands where the user called it."""
+
+    place: Span = NOWHERE
+
+    def at(self, node: ast.AST) -> Span:
+        return self.place
+
+
 @dataclass(frozen=True)
 class Inlined:
     """A loop over a generator (`generators.py`): its statements, the function with them in its place, and the names

@@ -154,7 +154,7 @@ class Memory:
     written: set[tuple[ast.AST, str]] = field(default_factory=set)
     assigned: set[str] = field(default_factory=set)
     inlined: dict[Any, Inlined] = field(default_factory=dict)
-    consumers: dict[ast.expr, ast.For] = field(default_factory=dict)
+    consumers: dict[Any, ast.For] = field(default_factory=dict)
     raised: list[type[BaseException]] = field(default_factory=list)
     looked_at: dict[type[BaseException], int | None] = field(default_factory=dict)
     rewritten: dict[ast.AST, Any] = field(default_factory=dict)

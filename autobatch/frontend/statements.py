@@ -15,7 +15,7 @@ from autobatch.frontend.exceptions import try_statement, with_statement
 from autobatch.frontend.failures import assert_statement, raise_statement
 from autobatch.frontend.flattening import with_test_apart
 from autobatch.frontend.functions import define
-from autobatch.frontend.iterators import refuse_late_reads
+from autobatch.frontend.iterators import refuse_kept, refuse_late_reads
 from autobatch.frontend.joins import stored
 from autobatch.frontend.loops import for_statement, while_statement
 from autobatch.frontend.patterns import match_statement
@@ -93,13 +93,16 @@ def _only_none_left(s: State) -> bool:
 def _assign(s: State, node: ast.Assign) -> None:
     refuse_late_reads(s, node)
     value = s.evaluate(node.value)
+    refuse_kept(s, node, value)
     for target in node.targets:
         assign(s, target, value)
 
 
 def _annotated(s: State, node: ast.AnnAssign) -> None:
     if node.value is not None:
-        assign(s, node.target, s.evaluate(node.value))
+        value = s.evaluate(node.value)
+        refuse_kept(s, node, value)
+        assign(s, node.target, value)
 
 
 def _flag(name: str) -> Callable[[State, Any], None]:

@@ -102,6 +102,16 @@ class Lazy:
     live: Callable[[Any], Abstract] | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Generator:
+    """What a call of a generator function gives: nothing of it has run. A loop over it runs inside its text
+    (`generators.py`). `captured`: as in `LocalFunction`."""
+
+    source: FunctionSource
+    arguments: tuple[tuple[str, Abstract], ...]
+    captured: tuple[tuple[str, Abstract], ...] | None = None
+
+
 @record
 class LocalFunction:
     """A `def` or `lambda` inside a lowered function. `captured` are the enclosing variables it reads (None: not
@@ -147,7 +157,9 @@ class Unset:
     name: str = ""
 
 
-Abstract = Static | Leaf | Optional | Record | Listing | Lazy | LocalFunction | Method | Choice | Row | Unset
+Abstract = (
+    Static | Leaf | Optional | Record | Listing | Lazy | Generator | LocalFunction | Method | Choice | Row | Unset
+)
 
 
 @record

@@ -68,8 +68,12 @@ def test_containers_of_the_user(function: Any) -> None:
         assert ab.unbatch(f(trees)) == f.loop(trees)
 
 
-def test_generators_are_refused() -> None:
-    with pytest.raises(ab.UnsupportedError, match="generators cannot be compiled"):
-        ab.batched(lambda s: sum(s))([Stepped(1.0)])
+def test_an_iter_that_yields() -> None:
+    f = ab.batched(lambda s: sum(s) + sum(k * x for k, x in enumerate(s)))
+    items = [Stepped(1.0), Stepped(2.5)]
+    assert ab.unbatch(f(items)) == f.loop(items)
+
+
+def test_iter_is_refused() -> None:
     with pytest.raises(ab.UnsupportedError, match=r"iter\(\) cannot be compiled"):
         ab.batched(lambda t: sum(iter(t.kids)))(TREES)

@@ -225,5 +225,5 @@ def test_refusals():
             table[x] = table.get(x, 0) + 1
         return len(table)
 
-    refused(generator, DOCS, saying="generators")
+    refused(generator, DOCS, saying="a generator is kept, returned")
     refused(counted, DOCS, saying="such functions are traced")
