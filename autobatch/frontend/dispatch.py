@@ -44,6 +44,7 @@ from autobatch.ir.types import Array, Ref
 from autobatch.source import Span
 
 FOLDED = (hash, vars, dir)
+"""Of a known object they give what is known; without one, `vars()` and `dir()` name variables, of whoever calls."""
 TRANSFORMS = frozenset(
     {jax.vmap, jax.grad, jax.value_and_grad, jax.jit, jax.checkpoint, jax.jacfwd, jax.jacrev, jax.hessian, jax.jacobian}
 )
@@ -138,7 +139,7 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         return stepped
     if held is iter and len(args) == 1 and s.frame.source.name.endswith("__iter__"):
         return args[0]  # `__iter__` says what a loop runs over; it is not stepped through
-    if (message := _refused(held)) is not None and not (held in FOLDED and _all_static(args, kwargs)):
+    if (message := _refused(held)) is not None and not (held in FOLDED and args and _all_static(args, kwargs)):
         raise Impure(message[0], s.span, message[1])
     if (method := method_of(held)) is not None and not _all_static(args, kwargs):
         return _of_string(s, held, method, args, kwargs)

@@ -272,10 +272,17 @@ def test_a_made_object_is_handed_on_and_not_read_inside(read):
     assert "they cannot have memory for that" in str(caught.value) and "ref<Tree>" in str(caught.value)
 
 
-@pytest.mark.parametrize("read", [reads_a_field, asks_for_none])
-def test_made_objects_are_of_one_class_where_they_are_read(read):
+def test_made_objects_are_of_one_class_where_their_fields_are_read():
     with pytest.raises(ab.TypeConflictError, match=r"test_result_objects.py:\d+:\d+: the value has different types"):
-        ab.batched(read)(trees())
+        ab.batched(reads_a_field)(trees())
+
+
+@pytest.mark.parametrize("backend", ["interpret", "xla"])
+def test_whether_there_is_an_object_is_known_of_several_classes(backend):
+    few = [*trees(), Tree(3.0, name="b")]
+    found = ab.unbatch(ab.batched(asks_for_none, backend=backend)(few))
+    assert found == [asks_for_none(t) for t in few]
+    assert len(set(found)) == 2
 
 
 @ab.batched(in_axes=(None, 0))

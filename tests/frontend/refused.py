@@ -204,6 +204,10 @@ def imports_star(n):
     return eval("n")
 
 
+def counts_variables(n):
+    return n + len(vars())
+
+
 def uses_is_on_numbers(n):
     return n is 3  # noqa: F632
 
