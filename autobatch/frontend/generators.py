@@ -26,6 +26,7 @@ from autobatch.frontend import cells
 from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
 from autobatch.frontend.calls import bind_arguments, defaults_of, lookup
+from autobatch.frontend.listed import found_recursive, is_recursive, listed
 from autobatch.frontend.scopes import is_cell
 from autobatch.frontend.sources import FunctionSource, Inlined, Lent, describe, is_user_function, source_of
 from autobatch.frontend.state import BROKE, Frame, State
@@ -47,7 +48,7 @@ def begun(
         case _:
             return None
     bound = bind_arguments(s, source, args, kwargs, defaults)
-    return v.Generator(source, tuple(bound.items()), captured)
+    return v.Generator(source, tuple(bound.items()), captured, isinstance(function, v.LocalFunction))
 
 
 def lent(s: State, function: Callable[..., object], /, **arguments: v.Abstract) -> v.Generator:
@@ -113,9 +114,7 @@ def _inlined(s: State, node: ast.For, source: FunctionSource) -> Inlined:
     if key not in cache:
         number = sum(x is source for x in s.frame.generators)
         if number > 3:
-            s.refuse(
-                f"the generator {source.name} runs over itself", "append to a list that the function is given instead"
-            )
+            found_recursive(s, source)
         local = s.frame.source.function is None or source.function is not s.frame.source.function
         names = [*source.locals, DONE, BROKEN, *(source.free if local else ())]
         own = {n: f"{n} in {source.name}{' ' + str(len(cache))}" for n in names if not is_cell(n)}
@@ -329,6 +328,8 @@ def run(s: State, generator: v.Generator, start: v.Abstract, body: str) -> v.Abs
 
 def yielded(s: State, generator: v.Generator) -> v.Abstract:
     """The list of all that a generator yields."""
+    if is_recursive(s, generator.source):
+        return listed(s, generator)
     return run(s, generator, v.Record("list", (), ()), "found.append(item)")
 
 

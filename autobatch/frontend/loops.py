@@ -37,6 +37,7 @@ from autobatch.frontend.carrying import (
 from autobatch.frontend.generators import run_over
 from autobatch.frontend.iterators import refuse_changed_arguments, refuse_changes
 from autobatch.frontend.layouts import leaf_types
+from autobatch.frontend.listed import is_recursive, listed, refuse_steps
 from autobatch.frontend.numbers import negate, operand_of, traced
 from autobatch.frontend.protected import in_range
 from autobatch.frontend.scans import scan
@@ -58,6 +59,9 @@ def for_statement(s: State, node: ast.For) -> None:
     """`for target in sequence: body`"""
     held = _run_over(s, node.iter)
     items = begin(s, s.evaluate(node.iter))
+    if isinstance(items, v.Generator) and is_recursive(s, items.source):
+        refuse_steps(s, items, node)
+        items = listed(s, items)
     if isinstance(items, v.Generator):
         refuse_changed_arguments(s, node)
         for flag in FLAGS:

@@ -105,11 +105,12 @@ class Lazy:
 @dataclass(frozen=True, slots=True, eq=False)
 class Generator:
     """What a call of a generator function gives: nothing of it has run. A loop over it runs inside its text
-    (`generators.py`). `captured`: as in `LocalFunction`."""
+    (`generators.py`). `captured`: as in `LocalFunction`; `local`: was it one?"""
 
     source: FunctionSource
     arguments: tuple[tuple[str, Abstract], ...]
     captured: tuple[tuple[str, Abstract], ...] | None = None
+    local: bool = False
 
 
 @record

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 import autobatch as ab
-from autobatch.testing import Tree
-from autobatch.testing.programs import typical_tree
-from tests.memory.pairs import W, check
+from tests.memory.pairs import check
 
 
 def halves(v: Any, n: Any) -> Any:
@@ -144,23 +142,6 @@ def test_compiled(program: Callable[..., Any], backend: str) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_with_derivatives(program: Callable[..., Any], backend: str) -> None:
     check(program, backend, grads=True)
-
-
-def walk(t: Any) -> Any:
-    yield t.x
-    for kid in t.kids:
-        yield from walk(kid)
-
-
-def test_one_that_runs_over_itself() -> None:
-    def total(w: Any, t: Tree) -> Any:
-        s = w
-        for x in walk(t):
-            s = s * 0.5 + x
-        return s
-
-    with pytest.raises(ab.UnsupportedError, match="the generator walk runs over itself"):
-        ab.batched(total, in_axes=(None, 0))(W, [typical_tree()])
 
 
 def test_one_that_is_sent_values() -> None:
