@@ -47,8 +47,28 @@ def refuse_kept(s: State, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, valu
     name = targets[0].id
     function = s.frame.source.node
     why = _misread(function, node, name, True, value.source.free)
+    if why is None and _is_changed_behind(function, node, {*_given(node.value), *value.source.free}):
+        why = "that runs while what it was given is changed"
     if why is not None:
         s.refuse(f"{name} is a generator {why}", f"make a list of it: {name} = list(...)")
+
+
+def _is_changed_behind(function: Function, node: ast.stmt | ast.expr, names: set[str]) -> bool:
+    """Is a list changed behind a statement that some variable holds?"""
+    return any(_changed_list(x, None) in names and _place(x) > _place(node) for x in ast.walk(function))
+
+
+def _given(node: ast.AST | None) -> list[str]:
+    """The variables that generators are given: `zip(g(xs), ys)` gives xs and ys."""
+    match node:
+        case ast.Name(id=name):
+            return [name]
+        case ast.Call(args=args, keywords=keywords):
+            return [n for x in (*args, *(k.value for k in keywords)) for n in _given(x)]
+        case ast.Starred(value=value):
+            return _given(value)
+        case _:
+            return []
 
 
 def refuse_second_reads(s: State, function: v.Abstract, args: Sequence[ast.expr]) -> None:
@@ -78,7 +98,7 @@ def refuse_changes(s: State, node: ast.For) -> None:
 
 def refuse_changed_arguments(s: State, node: ast.For) -> None:
     """Refuse a loop over a generator that changes a list which the generator was given."""
-    given = {x.id for x in ast.walk(node.iter) if isinstance(x, ast.Name)}
+    given = _given(node.iter)
     for inner in node.body:
         for changed in ast.walk(inner):
             if (name := _changed_list(changed, None)) in given and not _leaves(node, changed):

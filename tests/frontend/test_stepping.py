@@ -131,7 +131,17 @@ def methods(w: Any, xs: list[float]) -> Any:
     return s + sum(map(lambda v: v * w, filter(lambda v: v < 3.0, t.large(0.5))))
 
 
-PROGRAMS = (positive, zipped, numbered, taken, sliced, answers, held, collected, counted, methods)
+def stacked(w: Any, xs: list[float]) -> Any:
+    stack, s = [w * xs[0]], w
+    while stack and s < 20.0:
+        for v in halves(stack.pop(), 2):
+            s = s + v
+            if v > 0.7:
+                stack.append(v * 0.9)
+    return s
+
+
+PROGRAMS = (positive, zipped, numbered, taken, sliced, answers, held, collected, counted, methods, stacked)
 FEW = (zipped, taken)
 
 
@@ -196,6 +206,20 @@ def changed(w: Any, xs: list[float]) -> Any:
     return s
 
 
+def changed_behind(w: Any, xs: list[float]) -> Any:
+    def each(a: list[Any]) -> Any:
+        yield from a
+
+    ys, s = [x * w for x in xs], w
+    g = each(ys)
+    for k, y in enumerate(g):
+        ys.append(y * 0.5 + w)
+        s = s + y
+        if w * xs[0] + k > 3.0:
+            break
+    return s
+
+
 def depends(w: Any, xs: list[float]) -> Any:
     k = w
 
@@ -230,6 +254,7 @@ def looked_up(w: Any, xs: list[float]) -> Any:
         (unpacked, "a generator is kept here"),
         (looked_up, "`in` a generator"),
         (changed, "changed while a generator runs"),
+        (changed_behind, "what it was given is changed"),
         (depends, "what it depends on has changed"),
     ],
 )
