@@ -6,13 +6,14 @@ repeat until no assumption changes (recursion), or an argument that varies has b
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 from autobatch.analysis.by_floats import decided_by_floats
 from autobatch.errors import Error, UnsupportedError
@@ -33,7 +34,7 @@ from autobatch.frontend.list_changes import made_by
 from autobatch.frontend.needs import Needed
 from autobatch.frontend.results import Outputs, made_classes
 from autobatch.frontend.sets import set_of
-from autobatch.frontend.sources import is_user_function
+from autobatch.frontend.sources import FunctionSource, is_user_function
 from autobatch.frontend.stacking import operate
 from autobatch.frontend.state import (
     Block,
@@ -229,6 +230,13 @@ def _entry_inputs(values: Iterable[Any]) -> list[Input]:
     return [found[k] for k in sorted(found)]
 
 
+def _refuse_generator(s: State, source: FunctionSource) -> NoReturn:
+    """A generator has no results of its own: refuse it where it first yields, if it is written out."""
+    yields = [n for n in ast.walk(source.node) if isinstance(n, ast.Yield | ast.YieldFrom)]
+    place = source.at(min(yields, key=lambda n: (n.lineno, n.col_offset))) if yields else None
+    s.refuse(f"the result of {source.name} is a generator", "return a list of what it yields", place)
+
+
 def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lowered | None:
     parameters: list[Value] = []
     for held in _entry_inputs((*args, *kwargs.values())):
@@ -242,7 +250,10 @@ def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwa
     given = [enter(context, a) for a in args]
     named = {k: enter(context, a) for k, a in kwargs.items()}
     try:
-        result = stored(state, state.call(v.Static(fun), given, named))
+        result = state.call(v.Static(fun), given, named)
+        if isinstance(result, v.Generator):
+            _refuse_generator(state, result.source)
+        result = stored(state, result)
     except Unknown:
         return None
     except Ended:

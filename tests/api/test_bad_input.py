@@ -70,7 +70,7 @@ CONSTRUCTS = {
     "uses_try": "`try`",
     "uses_with": "`with`",
     "uses_global": "`global`",
-    "uses_yield": "generators",
+    "uses_yield": "a generator",
     "uses_async": "coroutine",
     "uses_class": "class cannot be defined",
     "uses_print": "print()",

@@ -54,14 +54,14 @@ class Slots:
         self.b = len(str(type(a)))
 
 
+SOURCELESS = eval("lambda words: words")  # what has no source does not compile
+
+
 def traced(program: Callable[..., Any]) -> Any:
     """A function that nothing but a trace takes."""
 
-    def each(words: Any) -> Any:
-        yield from words
-
     def one(w: Any, words: Any) -> Any:
-        return program(w, [*each(words)])
+        return program(w, SOURCELESS(words))
 
     one.__name__ = program.__name__
     return ab.batched(one, in_axes=(None, 0))
