@@ -146,6 +146,11 @@ def _store(s: State, container: ast.expr, held: v.Abstract, index: v.Abstract, v
         _store_in_row(s, list_heap.there(s, held), index, value)
         return
     if not isinstance(container, ast.Name) or container.id not in s.env:
+        if isinstance(container, ast.Subscript | ast.Attribute) and tables.is_dict(held):
+            refuse_change(
+                s, container, "a dict that lies in a dict, a list or an object is not changed in place",
+                "use one dict, with pairs as keys: d[a, b] = value",
+            )  # fmt: skip
         refuse_change(s, container, "only a list or dict built in this function can be changed", "build a new one")
     old = expand(s, present(s, s.evaluate(container)))
     if isinstance(old, v.Static) and isinstance(old.value, np.ndarray):

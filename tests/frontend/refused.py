@@ -273,3 +273,10 @@ def returns_one_of_several_types(t):
 
 def hands_on_one_of_several_types(t):
     return jnp.sin(UNEVEN[t.name])
+
+
+def changes_inner_dict(n):
+    held = {0: {}, 1: {}}
+    for k in range(n):
+        held[k % 2][k] = k
+    return len(held[0])
