@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.frontend import array_stores, deques, heaps, list_changes, list_heap, sets, tables
+from autobatch.frontend import array_stores, deques, dict_heap, heaps, list_changes, list_heap, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.attributes import attribute, is_stack
@@ -32,6 +32,7 @@ from autobatch.ir.types import Array
 def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
     """Bind a target to a value."""
     with s.at(target):
+        list_heap.refuse_view(s, value)
         if isinstance(target, ast.Attribute):
             hold(s, value)
         match target:
@@ -149,9 +150,10 @@ def _store(s: State, container: ast.expr, held: v.Abstract, index: v.Abstract, v
         if isinstance(container, ast.Subscript | ast.Attribute) and tables.is_dict(held):
             refuse_change(
                 s, container, "a dict that lies in a dict, a list or an object is not changed in place",
-                "use one dict, with pairs as keys: d[a, b] = value",
+                "use one dict, with pairs as keys: d[a, b] = value", held,
             )  # fmt: skip
-        refuse_change(s, container, "only a list or dict built in this function can be changed", "build a new one")
+        words = "only a list or dict built in this function can be changed"
+        refuse_change(s, container, words, "build a new one", held)
     old = expand(s, present(s, s.evaluate(container)))
     if isinstance(old, v.Static) and isinstance(old.value, np.ndarray):
         old = v.Leaf(operand_of(s, old), numpy=True)
@@ -182,7 +184,9 @@ def _store(s: State, container: ast.expr, held: v.Abstract, index: v.Abstract, v
 
 def _store_in_row(s: State, row: v.Row, index: v.Abstract, value: v.Abstract) -> None:
     bounds = _bounds(index)
-    if bounds is None:
+    if row.heap.is_dict:
+        dict_heap.store(s, row, present(s, index), value)
+    elif bounds is None:
         list_changes.store(s, row, index, value)
     else:
         list_changes.assign(s, row, _with_slice(s, list_heap.copied(s, row), bounds, value))
@@ -282,7 +286,9 @@ def augment(s: State, node: ast.AugAssign) -> None:
 
 def _augmented_row(s: State, node: ast.AugAssign, row: v.Row) -> v.Row:
     """`row += more`, `row *= n`: the list, which has changed."""
-    if isinstance(node.op, ast.Add):
+    if row.heap.is_dict:
+        dict_heap.assign(s, row, augmented(s, BINARY[type(node.op)], row, s.evaluate(node.value)))
+    elif isinstance(node.op, ast.Add):
         list_changes.extend(s, row, s.evaluate(node.value))
     else:
         list_changes.assign(s, row, augmented(s, BINARY[type(node.op)], row, s.evaluate(node.value)))
@@ -293,6 +299,8 @@ def _item(s: State, held: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`held[index]`, which is set afterwards, so that nothing is put into a `defaultdict` before."""
     if isinstance(held, v.Record) and tables.has_default(held):
         return tables.get_or_make(s, held, index)
+    if isinstance(held, v.Row) and held.heap.is_dict:
+        return dict_heap.load_old(s, list_heap.there(s, held), present(s, index))
     return subscript(s, held, index)
 
 
@@ -318,12 +326,15 @@ def delete(s: State, node: ast.Delete) -> None:
             case ast.Subscript(value=ast.Name(id=name) as container, slice=index) if name in s.env:
                 _delete_item(s, container, s.evaluate(index))
             case ast.Subscript(value=container):
-                refuse_change(s, container, _NOT_DELETED, _WITHOUT)
+                refuse_change(s, container, _NOT_DELETED, _WITHOUT, s.evaluate(container))
             case _:
                 s.refuse(_NOT_DELETED, _WITHOUT)
 
 
 def _delete_in_row(s: State, row: v.Row, index: v.Abstract) -> None:
+    if row.heap.is_dict:
+        dict_heap.delete(s, row, index)
+        return
     bounds = _bounds(index)
     if bounds is None:
         first = in_range(s, present(s, index), length(s, row))

@@ -46,7 +46,7 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
             return _of_object(s, value, name)
         case v.Row(heap=heap):
             there = heaps.there(s, value, f"'NoneType' object has no attribute {name!r}")
-            return _of_class(s, there, list, name) if heap.is_list else row_classes.read(s, there, name, bind)
+            return _of_class(s, there, heap.cls, name) if heap.in_segments else row_classes.read(s, there, name, bind)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             return field(s, value, name)
         case v.Leaf(operand=operand) if isinstance(operand.type, Tag):

@@ -61,7 +61,7 @@ def truth(s: State, value: v.Abstract) -> bool | Operand:
             return truth(s, present(s, value))
         case v.Leaf() if isinstance(value.type, Ref) and (parts := fields_of(s, value)) is not None and not parts.items:
             return False
-        case v.Row(heap=heap) if heap.is_list:
+        case v.Row(heap=heap) if heap.in_segments:
             some = negate(s, heaps.missing(s, value))
             return truth(s, both(s, some, lambda t: traced(t, _positive, length(t, replace(value, null=False)))))
         case v.Row():

@@ -18,12 +18,12 @@ from autobatch.frontend.functions import define
 from autobatch.frontend.indexing import subscript
 from autobatch.frontend.iterators import refuse_kept, refuse_second_reads
 from autobatch.frontend.joined import concatenate
-from autobatch.frontend.list_changes import made_by
 from autobatch.frontend.list_heap import hold
+from autobatch.frontend.making import made_by
 from autobatch.frontend.mutation import call_method, set_default
 from autobatch.frontend.numbers import present
 from autobatch.frontend.operators import BINARY, apply_binary, apply_unary, comparison
-from autobatch.frontend.rebinding import rebind
+from autobatch.frontend.rebinding import rebind, refuse_change
 from autobatch.frontend.refusals import EXPRESSION_REFUSALS
 from autobatch.frontend.searching import first_element
 from autobatch.frontend.sequences import sequence
@@ -143,7 +143,8 @@ def _subscript(s: State, node: ast.Subscript) -> v.Abstract:
     if not isinstance(value, v.Record) or not tables.has_default(value):
         return subscript(s, value, index)
     if not isinstance(node.value, ast.Name):
-        s.refuse("a defaultdict is read here that no variable holds", "give it a name, or read it with .get()")
+        words = "a defaultdict is read here that no variable holds"
+        refuse_change(s, node.value, words, "give it a name, or read it with .get()", value)
     found = tables.get_or_make(s, value, index)
     rebind(s, node.value.id, tables.store(s, value, index, found))
     return found
@@ -215,8 +216,8 @@ def _string(s: State, node: ast.JoinedStr) -> v.Abstract:
     return formatted(s, node)
 
 
-MAKING = (ast.List, ast.ListComp, ast.BinOp, ast.Call, ast.Subscript)
-"""The expressions that may make a list."""
+MAKING = (ast.List, ast.ListComp, ast.BinOp, ast.Call, ast.Subscript, ast.Dict, ast.DictComp)
+"""The expressions that may make a list or dict."""
 EXPRESSIONS: dict[type[ast.expr], Callable[[State, Any], v.Abstract]] = {
     ast.Constant: _constant,
     ast.Name: _name,

@@ -13,7 +13,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.attributes import class_list, classes_of
 from autobatch.frontend.builtin_functions import is_instance
-from autobatch.frontend.list_changes import made_by
+from autobatch.frontend.making import made_by
 from autobatch.frontend.state import State
 from autobatch.ir.types import Ref
 

@@ -11,7 +11,8 @@ its row, so two names of one object are two equal numbers.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,10 @@ from autobatch.source import Span
 
 if TYPE_CHECKING:
     from autobatch.frontend.layouts import RecordLayout
+    from autobatch.frontend.values import Abstract
 
+DICTS = (dict, Counter, defaultdict)
+"""The classes of dicts that may have memory."""
 PREFIX = "<memory of "
 """How the names of variables begin that hold such memory."""
 
@@ -33,11 +37,11 @@ def is_state(name: str) -> bool:
 
 @dataclass(eq=False)
 class Heap:
-    """The memory of a class, or of lists that may stand in one place. `layout`: what its objects have in common, None
-    while the first one is looked at; of lists, what their elements have. `joined`: the memory that this one is a part
-    of, as objects of both were found in one place. `members`: the classes whose objects have it; of several, each row
-    says its own (`CLASS` of `ir/template.py`), and there is a column for each field of any of them. `forms`: the fields
-    of each class."""
+    """The memory of a class, or of lists or dicts that may stand in one place. `layout`: what its objects have in
+    common, None while the first one is looked at; of lists, what their elements have, of dicts their pairs. `joined`:
+    the memory that this one is a part of, as objects of both were found in one place. `members`: the classes whose
+    objects have it; of several, each row says its own (`CLASS` of `ir/template.py`), and there is a column for each
+    field of any of them. `forms`: the fields of each class. `factory`: what gives a `defaultdict` its values."""
 
     name: str
     cls: type
@@ -45,6 +49,7 @@ class Heap:
     joined: Heap | None = None
     members: list[type] = field(default_factory=list)
     forms: dict[type, tuple[str, ...]] = field(default_factory=dict)
+    factory: Abstract | None = None
 
     @property
     def whole(self) -> Heap:
@@ -56,10 +61,33 @@ class Heap:
         """Are its objects lists (`list_heap.py`)?"""
         return self.cls is list
 
+    @property
+    def is_dict(self) -> bool:
+        """Are its objects dicts (`dict_heap.py`)?"""
+        return self.cls in DICTS
+
+    @property
+    def in_segments(self) -> bool:
+        """Are its objects lists or dicts, which are as long as they grow?"""
+        return self.is_list or self.is_dict
+
+    @property
+    def kind(self) -> str:
+        """What its objects are called: list, dict, Counter."""
+        return self.cls.__name__
+
+    def fits(self, other: Heap) -> bool:
+        """May the two be one memory?"""
+        if self is other or not (self.in_segments or other.in_segments):
+            return True
+        made = [x.factory for x in (self, other) if x.factory is not None]
+        return self.cls is other.cls and all(x == made[0] for x in made)
+
     def join(self, other: Heap) -> None:
         """Take the objects of another memory in. What fields hold is found anew."""
         other.joined = self
-        if not self.is_list:
+        self.factory = other.factory if self.factory is None else self.factory
+        if not self.in_segments:
             self.members += [c for c in other.members if c not in self.members]
             self.name = "|".join(c.__name__ for c in self.members)
             self.layout, self.forms = None, {}
@@ -71,7 +99,7 @@ class Heap:
 
 
 def add_heap(heaps: dict[object, Heap], key: object, cls: type) -> Heap:
-    """Memory for a class, or for the lists that an expression makes; under a name unlike all others."""
+    """Memory for a class, or for the lists or dicts that an expression makes; under a name unlike all others."""
     taken = {h.name for h in heaps.values()}
     names = (f"{cls.__name__}{suffix}" for suffix in ("", *(f"_{k}" for k in range(2, len(taken) + 2))))
     made = heaps[key] = Heap(next(n for n in names if n not in taken), cls, members=[cls])
@@ -87,12 +115,12 @@ class NeedsMemory(UnsupportedError):
 
 
 class ListsNeedMemory(NeedsMemory):
-    """What is refused here is possible where lists that other containers hold have memory. `sites`: the expressions
-    that make them."""
+    """What is refused here is possible where lists or dicts that other containers hold have memory. `sites`: the
+    expressions that make them, and whether it is lists or a class of dicts."""
 
-    def __init__(self, sites: Collection[object], error: UnsupportedError) -> None:
+    def __init__(self, sites: Mapping[object, type], error: UnsupportedError) -> None:
         super().__init__((), error)
-        self.sites = tuple(sites)
+        self.sites = dict(sites)
 
 
 def refused_without_memory(classes: Collection[type], message: str, span: Span, cure: str = "") -> UnsupportedError:

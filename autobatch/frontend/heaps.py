@@ -65,13 +65,13 @@ def enter(s: State) -> None:
     for heap in heaps_of(s):
         if heap.layout is not None and heap.variable not in s.env:
             columns = [traced(s, blank(t, count)) for t, count in _sizes(s, heap)]
-            bind_memory(s, heap, [v.Leaf(s.scalar(0)) for _ in range(1 + heap.is_list)] + columns)
+            bind_memory(s, heap, [v.Leaf(s.scalar(0)) for _ in range(1 + heap.in_segments)] + columns)
 
 
 def _sizes(s: State, heap: Heap) -> list[tuple[Array, int]]:
     """The types of the columns, those of one row, and how many rows they have."""
     room, found = s.context.memory.capacity, _columns(s, heap)
-    if not heap.is_list:
+    if not heap.in_segments:
         return [(t, room) for t in found]
     of_lists = [(INT, room), (INT, room * segments.segments(room))]
     return [*of_lists, *((t, segments.elements(room)) for t in found)]
@@ -84,11 +84,12 @@ def _columns(s: State, heap: Heap) -> list[Array]:
     for key, field in zip(heap.layout.keys, heap.layout.items, strict=True):
         for type in leaf_types(field):
             if not isinstance(type, Array) or type.dtype.startswith("key"):
-                if heap.is_list:
-                    s.refuse(
-                        f"lists that other containers hold are changed, and hold {describe(field)}",
-                        "keep numbers, arrays, and such lists and objects in them",
-                    )
+                if heap.in_segments:
+                    words = f"lists that other containers hold are changed, and hold {describe(field)}"
+                    if isinstance(field, RecordLayout) and heap.is_dict:
+                        key, value = map(describe, field.items)
+                        words = f"dicts that other containers hold are changed, with keys of {key}, values of {value}"
+                    s.refuse(words, "keep numbers, arrays, and such lists, dicts and objects in them")
                 s.refuse(
                     f"objects of {heap.name} are changed or linked under control that numbers decide, and their field "
                     f"{key!r} holds {describe(field)}",
@@ -206,14 +207,14 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
     """Let objects of the classes that an error names have memory; raises it where they have."""
     memory = context.memory
     new = [cls for cls in error.classes if cls not in memory.heaps]
-    asked = error.sites if isinstance(error, ListsNeedMemory) else ()
-    sites = [site for site in asked if site not in memory.sites]
+    asked = error.sites if isinstance(error, ListsNeedMemory) else {}
+    sites = {site: cls for site, cls in asked.items() if site not in memory.sites}
     if not new and not sites:
         raise UnsupportedError(error.message, error.span, error.cure, error.also)
     for cls in new:
         add_heap(memory.heaps, cls, cls)
-    for site in sites:
-        memory.sites[site] = add_heap(memory.heaps, site, list)
+    for site, cls in sites.items():
+        memory.sites[site] = add_heap(memory.heaps, site, cls)
     memory.refused = memory.refused or error
     for known in (memory.assumed, memory.made, memory.grown):
         known.clear()
@@ -280,14 +281,22 @@ def grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> No
         try:
             joined[key] = unify(known[key], layout) if key in known else layout
         except Conflict as conflict:
-            what = "the elements of a list have" if heap.is_list else f"the field {key!r} of {heap.name} has"
-            cure = f"give {'all elements' if heap.is_list else 'the field'} one type"
+            what, cure = _words(heap, key)
             raise TypeConflictError(f"{what} different types: {conflict}", s.span, cure) from None
     layout = RecordLayout("object", tuple(joined), tuple(joined.values()), heap.cls)
     if layout != before:
         heap.layout = layout
         _columns(s, heap)
         raise MemoryChanged
+
+
+def _words(heap: Heap, key: str) -> tuple[str, str]:
+    """What has different types, and what to do."""
+    if heap.is_list:
+        return "the elements of a list have", "give all elements one type"
+    if heap.is_dict:
+        return "the keys or the values of dicts in one place have", "give all keys one type, and all values"
+    return f"the field {key!r} of {heap.name} has", "give the field one type"
 
 
 def _as_column(layout: Layout) -> Layout:

@@ -31,7 +31,7 @@ from autobatch.frontend.layouts import (
     list_types,
     rebuild,
 )
-from autobatch.frontend.list_sites import is_list
+from autobatch.frontend.list_sites import is_dict, is_list
 from autobatch.frontend.numbers import coerce, negate, operand_of, present, traced, undefined
 from autobatch.frontend.scopes import is_cell, shown
 from autobatch.frontend.state import FLAGS, RESULT, RETURNED, Ended, State, Unknown
@@ -224,8 +224,8 @@ def stored(s: State, value: v.Abstract) -> v.Abstract:
 def level(s: State, value: v.Abstract, other: v.Abstract) -> v.Abstract:
     """Containers that are static or of the examples meet containers built in the function: take them apart. A list that
     meets one with memory has memory too, from where it is made."""
-    if isinstance(other, v.Row) and other.heap.is_list and is_list(value):
-        s.context.memory.add_sites(s.context.sites.of([value], s.context.memory.sites))
+    if isinstance(other, v.Row) and (is_list(value) if other.heap.is_list else other.heap.is_dict and is_dict(value)):
+        s.context.memory.add_sites(s.context.sites.of([value], s.context.memory.sites, dicts=True))
     if isinstance(value, v.Record) and isinstance(other, v.Record) and value.kind != "object":
         if value.keys != other.keys:
             return value

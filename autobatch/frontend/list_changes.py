@@ -1,4 +1,4 @@
-"""Lists in memory (`list_heap.py`): where they are made, and the methods and statements that change them.
+"""Lists in memory (`list_heap.py`): new ones, and the methods and statements that change them.
 
 row.append(y), row.pop(), row[k] = y, row.extend(more)     single elements
 row.sort(), row.insert(0, y), row[1:3] = more, ...         what a list as a value becomes, element by element
@@ -6,7 +6,6 @@ row.sort(), row.insert(0, y), row[1:3] = more, ...         what a list as a valu
 
 from __future__ import annotations
 
-import ast
 import operator
 from collections.abc import Callable, Sequence
 
@@ -15,7 +14,6 @@ from autobatch.frontend import values as v
 from autobatch.frontend.carrying import Layouts, Turn, enter_turn, leave, region_of, settle, yields_of
 from autobatch.frontend.heap import Heap
 from autobatch.frontend.joins import attempt
-from autobatch.frontend.list_sites import is_list
 from autobatch.frontend.numbers import operand_of, present, traced
 from autobatch.frontend.sequences import in_range, sequence
 from autobatch.frontend.state import State
@@ -23,19 +21,6 @@ from autobatch.ir.core import For, Operand
 from autobatch.ir.types import INT
 
 NONE = v.Static(None)
-
-
-def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
-    """A list that an expression has made: one with memory, where lists that it makes have that."""
-    if not is_list(value) and not isinstance(value, v.Lazy):
-        return value
-    heap = s.context.memory.sites.get(site)
-    if heap is None:
-        if isinstance(value, v.Lazy) and isinstance(site, ast.Subscript) and s.context.memory.sites:
-            value = s.context.rules.materialise(s, value)  # a slice, which may meet a list that has memory
-        s.context.sites.made(value, site)
-        return value
-    return allocate(s, heap.whole, value)
 
 
 def allocate(s: State, heap: Heap, value: v.Abstract) -> v.Row:

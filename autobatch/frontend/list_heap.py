@@ -19,6 +19,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.heap import Heap
 from autobatch.frontend.joins import convert
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, rebuild
+from autobatch.frontend.list_sites import dicts_have_memory
 from autobatch.frontend.numbers import operand_of, traced
 from autobatch.frontend.state import State
 from autobatch.ir import segments
@@ -58,14 +59,19 @@ def _element(heap: Heap) -> Layout | None:
 
 
 def is_row(value: v.Abstract) -> bool:
-    """Is it a list that has memory?"""
-    return isinstance(value, v.Row) and value.heap.is_list
+    """Is it a list or dict that has memory?"""
+    return isinstance(value, v.Row) and value.heap.in_segments
+
+
+def is_dict_row(value: v.Abstract) -> bool:
+    """Is it a dict that has memory?"""
+    return isinstance(value, v.Row) and value.heap.is_dict
 
 
 def there(s: State, row: v.Abstract) -> v.Row:
     """The list, which is not None."""
     assert isinstance(row, v.Row)
-    return heaps.there(s, row, "None where a list is needed")
+    return heaps.there(s, row, f"None where a {row.heap.kind} is needed")
 
 
 # ---- making
@@ -76,8 +82,16 @@ def hold(s: State, value: v.Abstract) -> v.Abstract:
     held = s.context.sites.hold(value)
     known = s.context.memory.sites
     if held and known:
-        s.context.memory.add_sites(s.context.sites.of(held, known))
+        s.context.memory.add_sites(s.context.sites.of(held, known, dicts_have_memory(known)))
     return value
+
+
+def refuse_view(s: State, value: v.Abstract) -> None:
+    """Refuse to keep a view of a dict in memory, which would have to show what becomes of the dict."""
+    if isinstance(value, v.Lazy) and value.dicts:
+        s.refuse(
+            "a view of a dict that is changed is kept: keys(), values() or items()", "keep a list: list(d.values())"
+        )
 
 
 def new_list(s: State, heap: Heap) -> v.Row:
@@ -86,7 +100,7 @@ def new_list(s: State, heap: Heap) -> v.Row:
     m = _memory(s, heap, write=True)
     capacity = s.context.memory.capacity
     room = traced(s, operator.lt, m.count, v.Static(capacity))
-    s.check(room.operand, NO_ROOM, out_of_room(capacity, "list"))
+    s.check(room.operand, NO_ROOM, out_of_room(capacity, heap.kind))
     _bind(s, heap, replace(m, count=traced(s, operator.add, m.count, v.Static(1))))
     return v.Row(operand_of(s, m.count), heap)
 
@@ -167,17 +181,43 @@ def place(s: State, row: v.Row, index: v.Abstract) -> v.Leaf:
 
 
 def elements(s: State, row: v.Row) -> v.Record | v.Lazy:
-    """The elements, one after the other, as they are when each is read."""
+    """The elements, of a dict its pairs, one after the other, as they are when each is read."""
     if _element(row.heap) is None:
         return v.Record("list", (), ())
-    return v.Lazy(length(s, row), lambda t, i: element(t, row, i), lambda t: length(t, row))
+    dicts = (row,) if row.heap.is_dict else ()
+    return v.Lazy(length(s, row), lambda t, i: element(t, row, i), lambda t: length(t, row), dicts)
+
+
+def column(s: State, row: v.Row, part: int) -> v.Abstract:
+    """The keys of a dict (`part` 0) or its values (1) as a list, which is a value."""
+    return s.context.rules.materialise(s, parts(s, row, part))
+
+
+def parts(s: State, row: v.Row, part: int) -> v.Record | v.Lazy:
+    """The keys of a dict (`part` 0) or its values (1), as they are when each is read."""
+    found = elements(s, row)
+    if isinstance(found, v.Record):
+        return found
+
+    def item(t: State, i: v.Abstract) -> v.Abstract:
+        pair = found.item(t, i)
+        assert isinstance(pair, v.Record)
+        return pair.items[part]
+
+    return replace(found, item=item)
 
 
 def copied(s: State, value: v.Abstract) -> v.Abstract:
-    """A list in memory as a list of its own, which is a value; other values as they are."""
+    """A list or dict in memory as one of its own, which is a value; other values as they are."""
     if not is_row(value):
         return value
-    return s.context.rules.materialise(s, elements(s, there(s, value)))
+    row = there(s, value)
+    if not row.heap.is_dict:
+        return s.context.rules.materialise(s, elements(s, row))
+    items = {"keys": column(s, row, 0), "values": column(s, row, 1)}
+    if row.heap.factory is not None:
+        items["factory"] = row.heap.factory
+    return v.Record("table", tuple(items), tuple(items.values()), row.heap.cls)
 
 
 # ---- changing
@@ -186,23 +226,31 @@ def copied(s: State, value: v.Abstract) -> v.Abstract:
 def append(s: State, row: v.Row, value: v.Abstract) -> None:
     """`row.append(value)`"""
     as_element(s, row.heap, value)
-    m, at, count = _memory(s, row.heap, write=True), v.Leaf(row.operand), length(s, row)
-    slot = traced(s, segments.slot(_width(s)), at, count)
+    count = length(s, row)
+    put_at(s, row, value, count, traced(s, operator.add, count, v.Static(1)))
+
+
+def put_at(s: State, row: v.Row, value: v.Abstract, index: v.Abstract, after: v.Abstract | None = None) -> None:
+    """Set the element at an index, or behind the last one. `after`: how long the list is then, where that is known."""
+    as_element(s, row.heap, value)
+    m, at = _memory(s, row.heap, write=True), v.Leaf(row.operand)
+    after = after or traced(s, segments.length_with, length(s, row), index)
+    slot = traced(s, segments.slot(_width(s)), at, index)
     begin = traced(s, segments.read_weak, m.table, slot)
     full = traced(s, operator.eq, begin, v.Static(0))
     behind = traced(s, operator.add, m.used, v.Static(1))
     begin = traced(s, segments.choose, full, behind, begin)
-    more = traced(s, segments.choose, full, traced(s, segments.size, count), v.Static(0))
+    more = traced(s, segments.choose, full, traced(s, segments.size, index), v.Static(0))
     used = traced(s, operator.add, m.used, more)
     _check_used(s, used)
     grown = replace(
         m,
         used=used,
-        lengths=traced(s, segments.write, m.lengths, traced(s, operator.add, count, v.Static(1)), at),
+        lengths=traced(s, segments.write, m.lengths, after, at),
         table=traced(s, segments.write, m.table, begin, slot),
     )
     _bind(s, row.heap, grown)
-    put(s, row.heap, value, traced(s, segments.place, begin, count))
+    put(s, row.heap, value, traced(s, segments.place, begin, index))
 
 
 def pop(s: State, row: v.Row) -> v.Abstract:

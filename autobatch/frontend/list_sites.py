@@ -1,10 +1,12 @@
-"""Which expressions make the lists that other containers hold.
+"""Which expressions make the lists and dicts that other containers hold.
 
     buckets = [[] for _ in range(3)]      the inner `[]` makes a list that a list holds
     buckets[k % 3].append(y)              which is changed there: all lists that are held have memory from here on
 
 Lists are values as long as they are changed through variables alone. What another container holds is changed under two
 names, so such lists have memory (`list_heap.py`), from where they are made: by the expression, which is their *site*.
+So it is with dicts (`dict_heap.py`). Where dicts have memory, lists that are held have it too; where lists have it,
+dicts stay values until one of them is changed.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend import values as v
-from autobatch.frontend.heap import Heap, ListsNeedMemory
+from autobatch.frontend.heap import DICTS, Heap, ListsNeedMemory
 from autobatch.frontend.identity import Identities, containers
 
 
@@ -41,20 +43,37 @@ class Sites:
         """Note that a function is given a value."""
         self._lent += _lists(value)
 
-    def of(self, values: Iterable[v.Abstract], known: dict[object, Heap]) -> list[object]:
-        """The expressions that may have made some lists, in order; those without memory."""
+    def of(self, values: Iterable[v.Abstract], known: dict[object, Heap], dicts: bool) -> dict[object, type]:
+        """The expressions that may have made some lists, in order, with their classes; those without memory. `dicts`:
+        those of dicts too."""
         roots = {r for x in values for r in (id(x), *self._identities.of(x).roots)}
-        found = dict.fromkeys(site for r, (_, site) in self._made.items() if r in roots)
-        return [site for site in found if site not in known]
+        found = {site: class_of(value) for r, (value, site) in self._made.items() if r in roots}
+        return {site: cls for site, cls in found.items() if site not in known and (dicts or cls is list)}
 
-    def needed(self, known: dict[object, Heap], lent: bool = False) -> list[object]:
-        """The expressions whose lists have no memory and are held. `lent`: or that functions were given."""
-        return self.of([*self._held, *(self._lent if lent else ())], known)
+    def needed(self, known: dict[object, Heap], lent: bool = False, dicts: bool = False) -> dict[object, type]:
+        """The expressions whose lists have no memory and are held. `lent`: or that functions were given; `dicts`: those
+        of dicts too."""
+        return self.of([*self._held, *(self._lent if lent else ())], known, dicts or dicts_have_memory(known))
 
-    def refused(self, known: dict[object, Heap], error: UnsupportedError, lent: bool = False) -> UnsupportedError:
-        """What to raise where a list that is held is changed."""
-        sites = self.needed(known, lent)
+    def refused(
+        self, known: dict[object, Heap], error: UnsupportedError, lent: bool = False, dicts: bool = False
+    ) -> UnsupportedError:
+        """What to raise where a list or dict that is held is changed."""
+        sites = self.needed(known, lent, dicts)
         return ListsNeedMemory(sites, error) if sites else error
+
+
+def dicts_have_memory(known: dict[object, Heap]) -> bool:
+    """Have some dicts memory?"""
+    return any(heap.is_dict for heap in known.values())
+
+
+def class_of(value: v.Abstract) -> type:
+    """The class of a list or dict that may have memory."""
+    if not is_dict(value):
+        return list
+    assert isinstance(value, v.Record)
+    return value.cls or dict
 
 
 def is_list(value: v.Abstract) -> bool:
@@ -62,7 +81,14 @@ def is_list(value: v.Abstract) -> bool:
     return (isinstance(value, v.Listing) and not value.array) or (isinstance(value, v.Record) and value.kind == "list")
 
 
+def is_dict(value: v.Abstract) -> bool:
+    """Is it a dict that the function builds, which is a value, of a class that may have memory?"""
+    if not isinstance(value, v.Record) or (value.cls or dict) not in DICTS:
+        return False
+    return value.kind == "dict" or (value.kind == "table" and "values" in value.keys)
+
+
 def _lists(value: v.Abstract) -> Iterator[v.Abstract]:
     if isinstance(value, v.Lazy):
         yield value
-    yield from (x for x in containers(value) if is_list(x))
+    yield from (x for x in containers(value) if is_list(x) or is_dict(x))

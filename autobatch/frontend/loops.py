@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from autobatch.errors import TypeConflictError, UnsupportedError
@@ -38,7 +39,7 @@ from autobatch.frontend.generators import run_over
 from autobatch.frontend.iterators import refuse_changed_arguments, refuse_changes
 from autobatch.frontend.layouts import leaf_types
 from autobatch.frontend.listed import is_recursive, listed, refuse_steps
-from autobatch.frontend.numbers import negate, operand_of, traced
+from autobatch.frontend.numbers import combine, negate, operand_of, traced
 from autobatch.frontend.protected import in_range
 from autobatch.frontend.scans import scan
 from autobatch.frontend.sequences import begin, length, sequence
@@ -49,6 +50,9 @@ from autobatch.ir.core import For, Operand, Value, While
 from autobatch.ir.types import INT, List
 
 UNROLLED_AT_MOST = 64
+
+
+RESIZED = "dictionary changed size during iteration"
 
 
 def _constantly(x: v.Abstract) -> Callable[[State], v.Abstract]:
@@ -73,6 +77,8 @@ def for_statement(s: State, node: ast.For) -> None:
     found = sequence(s, items)
     for flag in FLAGS:
         s.bind(flag, v.Static(False))
+    sizes = _sizes(s, node, found)
+    found = _of_one_size(found, sizes)
     if isinstance(found, v.Record):
         _unroll(s, node, [_constantly(x) for x in found.items])
     elif (
@@ -80,6 +86,7 @@ def for_statement(s: State, node: ast.For) -> None:
     ):
         _roll(s, node, found)
     _check_size(s, node, held)
+    _check_sizes(s, sizes, left=True)
     _orelse(s, node)
 
 
@@ -103,11 +110,46 @@ def _check_size(s: State, node: ast.For, held: tuple[str, v.Abstract] | None) ->
     if name not in s.env or s.env[name].value is before or name in stores(node.target, *node.body):
         return
     now, then = length(s, s.env[name].value), length(s, before)
-    message = "dictionary changed size during iteration"
     if isinstance(now, v.Static) and isinstance(then, v.Static):
-        s.check(s.scalar(now == then), "RuntimeError", message)
+        s.check(s.scalar(now == then), "RuntimeError", RESIZED)
     else:
-        s.check(traced(s, operator.eq, now, then).operand, "RuntimeError", message)
+        s.check(traced(s, operator.eq, now, then).operand, "RuntimeError", RESIZED)
+
+
+Sizes = Sequence[tuple[v.Row, v.Abstract]]
+
+
+def _sizes(s: State, node: ast.For, found: v.Record | v.Lazy) -> Sizes:
+    """The dicts in memory that a loop runs over and may change, and how long they are."""
+    if isinstance(found, v.Record):
+        return []
+    changed = heaps.carried(s, node)
+    return [(row, length(s, row)) for row in found.dicts if row.heap.variable in changed]
+
+
+def _of_one_size(found: v.Record | v.Lazy, sizes: Sizes) -> v.Record | v.Lazy:
+    """A sequence whose next item is asked for only while these dicts are as long as they were."""
+    if isinstance(found, v.Record) or not sizes:
+        return found
+    each = found.item
+
+    def item(t: State, i: v.Abstract) -> v.Abstract:
+        _check_sizes(t, sizes)
+        return each(t, i)
+
+    return replace(found, item=item)
+
+
+def _check_sizes(s: State, sizes: Sizes, left: bool = False) -> None:
+    """RuntimeError where dicts are not as long as they were. `left`: but for a loop that was left."""
+    if s.dead:
+        return
+    for row, size in sizes:
+        same = traced(s, operator.eq, length(s, row), size).operand
+        for flag in (BROKE, RETURNED) if left else ():
+            known = s.flag(flag)
+            same = combine(s, "or", same, operand_of(s, known)) if known != v.Static(False) else same
+        s.check(same, "RuntimeError", RESIZED)
 
 
 def while_statement(s: State, node: ast.While) -> None:

@@ -30,7 +30,7 @@ from autobatch.frontend.heap import NeedsMemory
 from autobatch.frontend.heaps import give_memory
 from autobatch.frontend.joins import stored
 from autobatch.frontend.key_order import names_of
-from autobatch.frontend.list_changes import made_by
+from autobatch.frontend.making import made_by
 from autobatch.frontend.needs import Needed
 from autobatch.frontend.results import Outputs, made_classes
 from autobatch.frontend.sets import set_of

@@ -9,7 +9,7 @@ from copy import copy
 from functools import partial
 from typing import Any
 
-from autobatch.frontend import sets, tables
+from autobatch.frontend import dict_heap, list_heap, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.branches import truth
@@ -40,6 +40,8 @@ def _call_partial(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named
 
 
 def _items(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    if list_heap.is_dict_row(receiver):
+        return list_heap.elements(s, list_heap.there(s, receiver))
     if isinstance(receiver, v.Record) and receiver.kind == "table":
         return zipped(s, receiver.items[:2], strict=False)
     table = _table(s, receiver)
@@ -48,12 +50,16 @@ def _items(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.
 
 
 def _keys(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    if list_heap.is_dict_row(receiver):
+        return list_heap.parts(s, list_heap.there(s, receiver), 0)
     if isinstance(receiver, v.Record) and receiver.kind == "table":
         return copy(tables.keys_of(receiver))
     return _record([v.Static(k) for k in _table(s, receiver).keys])
 
 
 def _values(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    if list_heap.is_dict_row(receiver):
+        return list_heap.parts(s, list_heap.there(s, receiver), 1)
     if isinstance(receiver, v.Record) and receiver.kind == "table":
         return copy(tables.values_of(receiver))
     return _record(_table(s, receiver).items)
@@ -68,6 +74,8 @@ def _table(s: State, receiver: v.Abstract, ordered: bool = True) -> v.Record:
 
 def _get(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     key, default = constant(args[0]), args[1] if len(args) > 1 else v.Static(None)
+    if list_heap.is_dict_row(receiver):
+        return dict_heap.get(s, list_heap.there(s, receiver), key, default)
     if isinstance(receiver, v.Record) and receiver.kind == "table":
         return tables.get(s, receiver, key, default)
     table = _table(s, receiver, ordered=False)
@@ -81,7 +89,7 @@ def _get(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Ab
 
 
 def _copy(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
-    found = expand(s, receiver)
+    found = expand(s, list_heap.copied(s, receiver))
     if isinstance(found, v.Static):
         return v.Static(found.value.copy())
     return tables.copied(found)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from autobatch.frontend import deques, list_changes, list_heap, sets, tables
+from autobatch.frontend import deques, dict_heap, list_changes, list_heap, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.joined import EMPTY, concatenate
@@ -51,7 +51,7 @@ def call_method(
     holder = node.func.value
     if change is None or (kwargs and method not in (list.sort, dict.update)) or not isinstance(holder, ast.Name):
         message = f"{name}() on this list or dict cannot be compiled"
-        refuse_change(s, holder, message, "build a new one: [*old, x], {**old, key: x}")
+        refuse_change(s, holder, message, "build a new one: [*old, x], {**old, key: x}", function.receiver)
     if node in read_before_change(s.frame.source.node):
         s.refuse(
             f"{holder.id} is read and then changed in one expression, which reads what it is changed to",
@@ -70,7 +70,7 @@ def set_default(s: State, node: ast.Call, function: v.Abstract) -> v.Abstract | 
     match node:
         case ast.Call(
             func=ast.Attribute(value=ast.Name(id=name), attr="setdefault"),
-            args=[asked, ast.List(elts=[]) as default],
+            args=[asked, (ast.List(elts=[]) | ast.Dict(keys=[]) | ast.Call(args=[])) as default],
             keywords=[],
         ) if isinstance(function, v.Method) and default in s.context.memory.sites:
             receiver = function.receiver
@@ -88,7 +88,9 @@ def set_default(s: State, node: ast.Call, function: v.Abstract) -> v.Abstract | 
 
 
 def change_row(s: State, row: v.Row, method: Any, args: Arguments, kwargs: Named) -> v.Abstract:
-    """The result of a method that changes a list in memory."""
+    """The result of a method that changes a list or dict in memory."""
+    if row.heap.is_dict:
+        return _change_dict(s, row, method, args, kwargs)
     match method.__name__, args:
         case "append", [value]:
             list_heap.append(s, row, value)
@@ -103,6 +105,21 @@ def change_row(s: State, row: v.Row, method: Any, args: Arguments, kwargs: Named
             list_changes.assign(s, row, new)
             return result
     return NONE
+
+
+def _change_dict(s: State, row: v.Row, method: Any, args: Arguments, kwargs: Named) -> v.Abstract:
+    match method.__name__, args:
+        case "setdefault", [key]:
+            return dict_heap.set_default(s, row, key, lambda t: NONE)
+        case "setdefault", [key, default]:
+            return dict_heap.set_default(s, row, key, lambda t: default)
+        case "clear", []:
+            list_heap.shorten(s, row, v.Static(0))
+            return NONE
+        case _:
+            result, new = CHANGES[method](s, list_heap.copied(s, row), args, kwargs)
+            dict_heap.assign(s, row, new)
+            return result
 
 
 def changes(function: v.Abstract) -> bool:

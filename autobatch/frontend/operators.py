@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.frontend import deques, heaps, sets, tables
+from autobatch.frontend import deques, dict_heap, heaps, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note_contents, wrap
 from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack, written
@@ -18,16 +18,8 @@ from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.key_order import hand_out
-from autobatch.frontend.list_heap import copied
-from autobatch.frontend.numbers import (
-    binary,
-    combine,
-    is_number,
-    present,
-    refuse_made,
-    traced,
-    unary,
-)
+from autobatch.frontend.list_heap import copied, there
+from autobatch.frontend.numbers import binary, combine, is_number, present, refuse_made, traced, unary
 from autobatch.frontend.sequences import arithmetic, members, sequence
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import container_kind, inputs
@@ -480,6 +472,8 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
     if is_text(container):
         return text(s, "__contains__", container, value)
     table = expand(s, container, ordered=False)
+    if isinstance(table, v.Row) and table.heap.is_dict:
+        return dict_heap.holds(s, there(s, table), value)
     if isinstance(table, v.Record) and table.kind == "table" and not deques.is_deque(table):
         return tables.holds(s, table, value)
     if isinstance(table, v.Record) and table.kind == "dict":

@@ -8,20 +8,21 @@ from typing import NoReturn
 from autobatch.errors import UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.heap import refused_without_memory
-from autobatch.frontend.list_sites import is_list
+from autobatch.frontend.list_sites import is_dict, is_list
 from autobatch.frontend.scopes import shown
 from autobatch.frontend.state import Impure, State
 
 
-def refuse_change(s: State, changed: ast.expr, message: str, cure: str) -> NoReturn:
-    """Refuse to change what an expression stands for. Of what was made outside the function, a trace may not either."""
+def refuse_change(s: State, changed: ast.expr, message: str, cure: str, held: v.Abstract | None = None) -> NoReturn:
+    """Refuse to change what an expression stands for. Of what was made outside the function, a trace may not either.
+    `held`: what the expression is, where that is known."""
     root = changed
     while isinstance(root, ast.Attribute | ast.Subscript):
         root = root.value
     bound = s.env.get(root.id) if isinstance(root, ast.Name) and root.id not in s.frame.enclosing else None
-    known = s.context.memory.sites
-    if s.context.sites.needed(known):
-        raise s.context.sites.refused(known, UnsupportedError(message, s.span, cure))
+    known, dicts = s.context.memory.sites, held is not None and is_dict(held)
+    if s.context.sites.needed(known, dicts=dicts):
+        raise s.context.sites.refused(known, UnsupportedError(message, s.span, cure), dicts=dicts)
     if bound is not None and not any(_holds(x, bound.value) for x in s.frame.borrowed):
         s.refuse(message, cure)
     raise Impure(message, s.span, cure)
@@ -61,11 +62,9 @@ def _refusal(
     if isinstance(value, v.Record) and value.kind == "object" and value.cls in s.context.built:
         return refused_without_memory([value.cls], message, s.span, cure)
     error = kind(message, s.span, cure)
-    return s.context.sites.refused(s.context.memory.sites, error, kind is Impure) if _is_list(value) else error
-
-
-def _is_list(value: v.Abstract | None) -> bool:
-    return value is not None and is_list(value)
+    if value is None or not (is_list(value) or is_dict(value)):
+        return error
+    return s.context.sites.refused(s.context.memory.sites, error, kind is Impure, is_dict(value))
 
 
 def is_own(s: State, value: v.Abstract) -> bool:

@@ -77,6 +77,11 @@ class Outputs:
                 element = self._template(rebuild_value(elem, iter(lists)))
                 known = lists[0] in self.operands
                 return Rows(element, self.operands.index(lists[0]) if known else self._output(lists[0]))
+            case v.Row(heap=heap) if heap.is_dict:
+                self.state.refuse(
+                    "the result holds dicts inside of other containers, changed where computed numbers decide",
+                    "return each as a list of pairs, list(row.items()), or one dict, with pairs as keys",
+                )
             case v.Row(heap=heap, operand=operand):
                 self.heaps.setdefault(heap.whole.name, heap.whole)
                 return Pointer(self._output(operand), heap.whole.name)
@@ -120,7 +125,7 @@ class Outputs:
         assert heap.layout is not None
         count, *columns = (self._output(operand_of(self.state, x)) for x in held.items)
         of_lists: tuple[int, ...] = ()
-        if heap.is_list:
+        if heap.in_segments:
             _, lengths, table, *columns = columns
             of_lists = (lengths, table)
         values = [self.state.context.value(t) for t in leaf_types(heap.layout)]
@@ -189,7 +194,7 @@ def prepared(s: State, value: v.Abstract, inside: bool, objects: Objects | None 
         return objects[id(value)][1]
     original, value = value, expand(s, stored(s, value))
     match value:
-        case v.Row(heap=heap) if heap.is_list and not inside:
+        case v.Row(heap=heap) if heap.in_segments and not inside:
             left_by_entry(s, heap.whole)
             return prepared(s, copied(s, value), inside, objects)
         case v.Static(value=held) if inside and static_type(held) is not None:

@@ -96,7 +96,8 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
         return sequence(s, s.context.rules.materialise(s, value))
     value = heaps.opened(s, viewed(s, present(s, value)))
     if list_heap.is_row(value):
-        return list_heap.elements(s, list_heap.there(s, value))
+        row = list_heap.there(s, value)
+        return list_heap.parts(s, row, 0) if row.heap.is_dict else list_heap.elements(s, row)
     refuse_unordered(s, value)
     if (nodes := _numbered_nodes(s, value)) is not None:
         return nodes
@@ -328,7 +329,12 @@ def enumerated(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
     if isinstance(found, v.Record):
         pairs = [pair(arithmetic(s, operator.add, v.Static(k), start), x) for k, x in enumerate(found.items)]
         return v.Record("tuple", tuple(range(len(pairs))), tuple(pairs))
-    return v.Lazy(found.length, lambda t, i: pair(arithmetic(t, operator.add, i, start), found.item(t, i)), found.live)
+    return v.Lazy(
+        found.length,
+        lambda t, i: pair(arithmetic(t, operator.add, i, start), found.item(t, i)),
+        found.live,
+        found.dicts,
+    )
 
 
 def pair(*items: v.Abstract) -> v.Record:
@@ -353,7 +359,8 @@ def zipped(s: State, values: Sequence[v.Abstract], strict: bool) -> v.Abstract:
     uniform = [x if isinstance(x, v.Lazy) else sequence(s, as_listing(s, x)) for x in found]
     lists = [x for x in uniform if isinstance(x, v.Lazy)]
     live = (lambda t: _shortest(t, lists)) if any(x.live is not None for x in lists) else None
-    return v.Lazy(count, lambda t, i: pair(*(x.item(t, i) for x in lists)), live)
+    dicts = tuple(row for x in lists for row in x.dicts)
+    return v.Lazy(count, lambda t, i: pair(*(x.item(t, i) for x in lists)), live, dicts)
 
 
 def _shortest(s: State, lists: Sequence[v.Lazy]) -> v.Abstract:

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.frontend import tables
+from autobatch.frontend import list_heap, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.joined import EMPTY
 from autobatch.frontend.joins import stored
@@ -165,6 +165,7 @@ NAMED: dict[str, Callable[..., Any]] = {
 
 def operate(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
     """An operator of two sets, or `|` of two dicts; None for other values."""
+    a, b = (list_heap.copied(s, x) if list_heap.is_dict_row(x) else x for x in (a, b))
     if function in OPERATORS and is_set(a) and is_set(b):
         return s.call(v.Static(OPERATORS[function]), [as_table(a), as_table(b)])
     if function is operator.or_ and tables.is_dict(a) and tables.is_dict(b):
@@ -174,6 +175,7 @@ def operate(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract
 
 def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
     """`a == b` where one is a table; None for other values."""
+    a, b = (list_heap.copied(s, x) if list_heap.is_dict_row(x) else x for x in (a, b))
     if not (tables.is_table(a) or tables.is_table(b)):
         return None
     if is_set(a) and is_set(b):
@@ -259,6 +261,7 @@ def make_counter(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 def counted(s: State, counter: v.Record, more: v.Abstract) -> v.Record:
     """A counter behind `counter.update(more)`"""
+    more = list_heap.copied(s, more) if list_heap.is_dict_row(more) else more
     if tables.is_dict(more):
         found = s.call(v.Static(_added_counts), [counter, as_table(more) if tables.is_table(more) else more])
     else:

@@ -159,11 +159,11 @@ class Memory:
     looked_at: dict[type[BaseException], int | None] = field(default_factory=dict)
     rewritten: dict[ast.AST, Any] = field(default_factory=dict)
 
-    def add_sites(self, sites: Iterable[object]) -> None:
-        """Let the lists that these expressions make have memory, if they have none."""
-        new = [site for site in sites if site not in self.sites]
-        for site in new:
-            self.sites[site] = add_heap(self.heaps, site, list)
+    def add_sites(self, sites: Mapping[object, type]) -> None:
+        """Let the lists and dicts that these expressions make have memory, if they have none."""
+        new = {site: cls for site, cls in sites.items() if site not in self.sites}
+        for site, cls in new.items():
+            self.sites[site] = add_heap(self.heaps, site, cls)
         if new:
             raise MemoryChanged
 

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import jax.numpy as jnp
 
 from autobatch.errors import TypeConflictError
+from autobatch.frontend import list_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.attributes import class_list, classes_of
@@ -46,7 +47,7 @@ def is_table(value: v.Abstract) -> bool:
 
 def table_of(s: State, value: v.Abstract) -> v.Record | None:
     """A dict as a table, also one of constant keys; None for other values."""
-    found = expand(s, value)
+    found = expand(s, list_heap.copied(s, value) if list_heap.is_dict_row(value) else value)
     return as_table(found) if is_dict(found) else None
 
 
@@ -98,12 +99,18 @@ def load(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
     if table.cls is Counter:
         return get(s, table, key, v.Static(0))
     found = position(s, table, key)
+    if not check_found(s, found, key):
+        return v.Static(None)
+    assert found is not None
+    return _value_at(s, table, found)
+
+
+def check_found(s: State, found: v.Leaf | None, key: v.Abstract) -> bool:
+    """KeyError where a key is not there. False where that is always so."""
     there = s.scalar(False) if found is None else traced(s, operator.ge, found, v.Static(0)).operand
     s.check(there, "KeyError", *_shown(key))
-    if found is None:
-        s.dead = True
-        return v.Static(None)
-    return _value_at(s, table, found)
+    s.dead = s.dead or found is None
+    return found is not None
 
 
 def get(s: State, table: v.Record, key: v.Abstract, default: v.Abstract) -> v.Abstract:
@@ -126,7 +133,7 @@ def get_or_make(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
     """`table[key]` of a `defaultdict`, without the key in it."""
     factory = table.get("factory")
     assert factory is not None
-    return get_else(s, table, key, lambda t: _made(t, factory))
+    return get_else(s, table, key, lambda t: made(t, factory))
 
 
 def get_else(s: State, table: v.Record, key: v.Abstract, default: Callable[[State], v.Abstract]) -> v.Abstract:
@@ -138,10 +145,11 @@ def get_else(s: State, table: v.Record, key: v.Abstract, default: Callable[[Stat
     return conditional(s, there, lambda t: _value_at(t, table, found), default)
 
 
-def _made(s: State, factory: v.Abstract) -> v.Abstract:
+def made(s: State, factory: v.Abstract) -> v.Abstract:
     """A new value of a `defaultdict`."""
-    value = s.context.rules.made_by(s, s.call(factory, []), "defaultdict")
-    return hold(s, value)
+    value = s.call(factory, [])
+    site = ("defaultdict", value.cls or dict) if is_dict(value) and isinstance(value, v.Record) else "defaultdict"
+    return hold(s, s.context.rules.made_by(s, value, site))
 
 
 def first_of(s: State, items: v.Abstract, count: v.Abstract) -> v.Abstract:
@@ -185,12 +193,13 @@ def of_pairs(s: State, pairs: v.Abstract) -> v.Record:
 
 def updated(s: State, table: v.Record, more: v.Abstract) -> v.Record:
     """The dict with the items of another one, or of a sequence of pairs."""
+    more = list_heap.copied(s, more) if list_heap.is_dict_row(more) else more
     found = expand(s, more)
     if isinstance(found, v.Record) and found.kind == "dict":
         for key, value in zip(found.keys, found.items, strict=True):
             table = with_item(s, table, v.Static(key), value)
         return table
-    pairs = zipped(s, found.items[:2], strict=False) if isinstance(found, v.Record) and is_table(found) else more
+    pairs = pairs_of(s, found) if isinstance(found, v.Record) and is_table(found) else more
     rows = sequence(s, pairs)
     if isinstance(rows, v.Record):
         for pair in rows.items:
@@ -199,6 +208,14 @@ def updated(s: State, table: v.Record, more: v.Abstract) -> v.Record:
     made = s.call(v.Static(_all_stored), [as_table(table), pairs])
     assert isinstance(made, v.Record)
     return made
+
+
+def pairs_of(s: State, table: v.Record) -> v.Abstract:
+    """The pairs of keys and values of a dict."""
+    if table.kind == "dict":
+        items = tuple(v.Record("tuple", (0, 1), (v.Static(k), x)) for k, x in zip(table.keys, table.items, strict=True))
+        return v.Record("list", tuple(range(len(items))), items)
+    return zipped(s, table.items[:2], strict=False)
 
 
 def _all_stored(table: Any, pairs: Any) -> Any:

@@ -164,11 +164,11 @@ def _unify(a: Layout, b: Layout) -> Layout:
             return a
         case _ if _is_table_layout(a) and _is_table_layout(b):
             return _unify_tables(a, b)
-        case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole is y.whole or x.is_list == y.is_list:
+        case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole.fits(y.whole):
             _one_memory(x.whole, y.whole)
             return RowLayout(x.whole, a.null or b.null)
         case (RowLayout(heap=heap), other) | (other, RowLayout(heap=heap)):
-            raise Conflict(f"{describe(a)} and {describe(b)}", None if heap.is_list else _object_class(other))
+            raise Conflict(f"{describe(a)} and {describe(b)}", None if heap.in_segments else _object_class(other))
         case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):
             return _unify_objects(a, b)
         case (RecordLayout(), RecordLayout()):

@@ -95,11 +95,13 @@ class Listing:
 @dataclass(frozen=True, slots=True, eq=False)
 class Lazy:
     """A sequence that is not stored: `range`, `enumerate`, `zip`, `reversed`, slices, rows of arrays. `item` takes an
-    index already known to be in range. `live`: how long it is at another point of the program; None: always so long."""
+    index already known to be in range. `live`: how long it is at another point of the program; None: always so long.
+    `dicts`: those in memory that it runs over, whose keys a loop over it may not change."""
 
     length: Abstract
     item: Callable[[Any, Abstract], Abstract]
     live: Callable[[Any], Abstract] | None = None
+    dicts: tuple[Row, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

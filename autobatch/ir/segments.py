@@ -82,6 +82,11 @@ def laid_out(width: int) -> Callable[[Any, Any, Any, Any], Any]:
     return found
 
 
+def length_with(length: Any, index: Any) -> Any:
+    """How long a list is whose element at an index is set, or which gets one more."""
+    return jax_compat.weakened(jnp.maximum(length, index + 1))
+
+
 def choose(condition: Any, a: Any, b: Any) -> Any:
     """A number of Python's, one of two."""
     return jax_compat.weakened(jnp.where(condition, a, b))

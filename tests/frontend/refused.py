@@ -94,10 +94,10 @@ def assigns_array_item(x):
 
 def changes_argument(xs):
     def g(ys):
-        ys[1] = 2
+        ys.add(2)
         return ys
 
-    return len(g({0: 1})) + len(xs)
+    return len(g({0})) + len(xs)
 
 
 def appends_to_input(xs):
@@ -195,7 +195,7 @@ def sorts(xs):
 
 
 def deletes_item(t):
-    held = [{"a": t.word}]
+    held = [{"a": t.word, "b": t.word}]
     del held[0]["a"]
     return t.word
 
@@ -278,5 +278,5 @@ def hands_on_one_of_several_types(t):
 def changes_inner_dict(n):
     held = {0: {}, 1: {}}
     for k in range(n):
-        held[k % 2][k] = k
+        held[k % 2]["even" if k % 2 == 0 else "odd"] = k
     return len(held[0])

@@ -177,6 +177,9 @@ TABLES = (
     program("counter", "c = collections.Counter()", "c[k % 2] += 1", "w * c[0] + c[1] + y"),
     program("defaultdict", "d = collections.defaultdict(float)", "d[k % 2] += y", "d[0] + 2.0 * d[1] + w"),
     program("dict_order", "d = {}", "d[-k] = y", "sum(v * n for n, v in d.items()) * w"),
+    program("dict_in_dict", "d = {0: {}, 1: {}}", "d[k % 2][k] = y", "sum(d[0].values()) + w * sum(d[1].values())"),
+    program("counters", "d = collections.defaultdict(collections.Counter)", "d[k % 2][k % 3] += 1", "w * d[0][0] + y"),
+    program("records", "d = [{'n': 0, 's': w}]", "d[0]['s'] += y\nd[0]['n'] += 1", "d[0]['s'] * d[0]['n']"),
 )
 OBJECTS = (
     program(

@@ -1,0 +1,55 @@
+"""Where lists and dicts are made: as values, or in memory, where those that the expression makes have some."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from autobatch.frontend import list_changes, tables
+from autobatch.frontend import values as v
+from autobatch.frontend.heap import Heap
+from autobatch.frontend.list_sites import is_dict, is_list
+from autobatch.frontend.state import State
+
+
+def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
+    """A list or dict that an expression has made: one with memory, where those that it makes have that."""
+    if not is_list(value) and not is_dict(value) and not isinstance(value, v.Lazy):
+        return value
+    if isinstance(value, v.Lazy) and value.dicts:
+        return value  # a view, which is no list
+    heap = s.context.memory.sites.get(site)
+    if heap is None:
+        if isinstance(value, v.Lazy) and isinstance(site, ast.Subscript) and s.context.memory.sites:
+            value = s.context.rules.materialise(s, value)  # a slice, which may meet a list that has memory
+        s.context.sites.made(value, site)
+        return value
+    heap = heap.whole
+    if not heap.is_dict:
+        return list_changes.allocate(s, heap, value)
+    assert isinstance(value, v.Record)
+    if heap.cls is defaultdict:
+        _note_factory(s, heap, value.get("factory"))
+    return list_changes.allocate(s, heap, tables.pairs_of(s, value))
+
+
+def _note_factory(s: State, heap: Heap, factory: v.Abstract | None) -> None:
+    """Note what gives the missing values of the dicts in a memory, which they have in common."""
+    if factory is None or not _is_fixed(factory):
+        s.refuse(
+            "a defaultdict that another container holds is changed, and its factory reads variables of a function",
+            "give it a class or a function of the module: defaultdict(float)",
+        )
+    if heap.factory is not None and heap.factory != factory:
+        s.refuse(
+            "defaultdicts of different factories may stand in one place, and are changed there",
+            "give them one factory, or use .setdefault(key, default)",
+        )
+    heap.factory = factory
+
+
+def _is_fixed(factory: v.Abstract) -> bool:
+    """Does it mean the same wherever it is called?"""
+    if isinstance(factory, v.LocalFunction):
+        return not factory.captured and not factory.defaults
+    return isinstance(factory, v.Static)
