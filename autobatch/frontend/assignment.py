@@ -16,6 +16,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.attributes import attribute, is_stack
 from autobatch.frontend.heap import refused_without_memory
+from autobatch.frontend.identity import containers
 from autobatch.frontend.indexing import subscript
 from autobatch.frontend.joined import EMPTY, concatenate
 from autobatch.frontend.joins import as_listing, conditional
@@ -46,6 +47,7 @@ def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
             case ast.Attribute(value=ast.Name(id=name), attr=attr) if name == s.frame.constructing:
                 made = s.evaluate(target.value)
                 assert isinstance(made, v.Record)
+                _refuse_itself(s, made, value)
                 s.bind(name, put(made, attr, value))
             case ast.Attribute(value=ast.Name(id=name), attr=attr) if _is_built(s, name, attr):
                 made = s.env[name].value
@@ -55,6 +57,15 @@ def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
                 _set_attribute(s, holder, s.evaluate(holder), attr, value)
             case _:
                 s.refuse("this cannot be assigned to", "assign to a variable")
+
+
+def _refuse_itself(s: State, made: v.Record, value: v.Abstract) -> None:
+    """`self.parent = self` while an object is made: as a value it cannot be a part of itself, as a row it can."""
+    if any(x is made for x in containers(value)):
+        assert made.cls is not None
+        classes = [made.cls] if made.kind == "object" and heaps.may_be_set(made.cls, "") else []
+        words = f"an object of {made.cls.__name__} holds itself"
+        raise refused_without_memory(classes, words, s.span, "let the field be None, and set it behind the call")
 
 
 def _set_attribute(s: State, holder: ast.expr, held: v.Abstract, name: str, value: v.Abstract) -> None:

@@ -22,6 +22,7 @@ from autobatch.frontend.numbers import (
     integer,
     is_number,
     is_python,
+    negate,
     operand_of,
     own_number,
     present,
@@ -337,8 +338,17 @@ def _hasattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
         return v.Static(there)
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
         return _has_field(s, value, name.value)
-    if isinstance(value, v.Record):
-        return v.Static(name.value in value.keys or hasattr(value.cls, name.value))
+    match value:
+        case v.Optional(value=inner, missing=missing):
+            absent = lambda t: v.Static(hasattr(None, name.value))
+            return conditional(s, missing, absent, lambda t: _hasattr(t, (inner, name), {}))
+        case v.Row(heap=heap) if not heap.is_list:
+            return row_classes.has(s, value, name.value)
+        case v.Record():
+            held = value.get(name.value)
+            if isinstance(held, v.Optional) and held.unset and not hasattr(value.cls, name.value):
+                return v.Leaf(negate(s, held.missing))
+            return v.Static(name.value in value.keys or hasattr(value.cls, name.value))
     return v.Static(False)
 
 

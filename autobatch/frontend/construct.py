@@ -128,15 +128,18 @@ def _by_fields(s: State, cls: type, fields: Sequence[Parameter], args: Arguments
 
 
 def initialise(s: State, made: v.Record, function: types.FunctionType, args: Arguments, kwargs: Named) -> v.Abstract:
-    """Run `__init__` or `__post_init__` here, on an object whose attributes may still be set."""
+    """Run `__init__` or `__post_init__` here, on an object whose attributes may still be set. Where the object has
+    memory, and is more there than what has attributes (`self.parent = self`), it has its row from the beginning."""
     source = lookup(s, function)
-    parameters = inspect.signature(function).parameters.values()
+    parameters = list(inspect.signature(function).parameters.values())
     defaults = {p.name: wrap(s.context, p.default) for p in parameters if p.default is not p.empty}
-    bound = bind_arguments(s, source, [made, *args], kwargs, defaults)
-    first = next(iter(bound))
+    first = next(iter(parameters)).name
+    heap = heaps.heap_of(s, made.cls)
+    itself = heaps.allocate(s, heap, made) if heap is not None and _is_handed_on(source.node, first) else made
+    bound = bind_arguments(s, source, [itself, *args], kwargs, defaults)
     if any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(source.node)):
         s.refuse(f"{source.name} returns a value", "only set attributes in it")
-    frame = Frame(s.context, source, {}, constructing=first, trying=s.frame.trying)
+    frame = Frame(s.context, source, {}, constructing=first if itself is made else "", trying=s.frame.trying)
     inner = State(frame, s.block, {n: s.env[n] for n in heaps.variables(s)}, span=source.span)
     for name, value in bound.items():
         inner.bind(name, value)
@@ -144,8 +147,15 @@ def initialise(s: State, made: v.Record, function: types.FunctionType, args: Arg
     s.dead = inner.dead
     s.block = inner.block
     s.env.update((n, inner.env[n]) for n in heaps.variables(inner))
-    made_now = inner.env[first].value if first in inner.env else made
+    made_now = inner.env[first].value if first in inner.env else itself
     return raising.take_raised(s, raising.with_raised(inner, made_now)) if s.frame.trying else made_now
+
+
+def _is_handed_on(function: ast.AST, name: str) -> bool:
+    """Is a variable read as a whole, and not only for its attributes?"""
+    nodes = list(ast.walk(function))
+    held = {id(n.value) for n in nodes if isinstance(n, ast.Attribute)}
+    return any(isinstance(n, ast.Name) and n.id == name and id(n) not in held for n in nodes)
 
 
 def initialised(s: State, made: v.Record, args: Arguments) -> v.Abstract:

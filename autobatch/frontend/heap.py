@@ -90,7 +90,11 @@ class Heap:
         if not self.in_segments:
             self.members += [c for c in other.members if c not in self.members]
             self.name = "|".join(c.__name__ for c in self.members)
-            self.layout, self.forms = None, {}
+            self.forget()
+
+    def forget(self) -> None:
+        """Let what fields hold be found anew."""
+        self.layout, self.forms = None, {}
 
     @property
     def variable(self) -> str:

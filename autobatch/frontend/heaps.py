@@ -45,7 +45,7 @@ from autobatch.frontend.layouts import (
 from autobatch.frontend.numbers import negate, operand_of, traced
 from autobatch.frontend.state import Context, MemoryChanged, State
 from autobatch.frontend.statics import is_namedtuple
-from autobatch.frontend.unify import Conflict, unify
+from autobatch.frontend.unify import Conflict, holds_any, unify
 from autobatch.ir import jax_compat, segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import Literal, Operand, Value
@@ -211,6 +211,9 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
     sites = {site: cls for site, cls in asked.items() if site not in memory.sites}
     if not new and not sites:
         raise UnsupportedError(error.message, error.span, error.cure, error.also)
+    for heap in memory.heaps.values():
+        if heap.layout is not None and holds_any(heap.layout, new):
+            heap.forget()
     for cls in new:
         add_heap(memory.heaps, cls, cls)
     for site, cls in sites.items():
@@ -236,7 +239,9 @@ def allocate(s: State, heap: Heap, record: v.Record) -> v.Row:
     if len(heap.members) > 1:
         record = replace(record, keys=(*record.keys, CLASS), items=(*record.items, v.Static(member)))
     record = replace(record, items=tuple(as_field(s, x) for x in record.items))
-    grow(s, heap, record.keys, [layout_of(x) for x in record.items])
+    unset = [k for k in heap.forms.get(cls, ()) if k not in record.keys]
+    keys, items = (*record.keys, *unset), (*record.items, *map(v.Unset, unset))
+    grow(s, heap, keys, [layout_of(x) for x in items])
     _note_form(heap, cls, own)
     layout = heap.layout
     assert layout is not None

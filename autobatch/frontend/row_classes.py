@@ -92,7 +92,41 @@ def _read_one(s: State, row: v.Row, name: str, found: Any, bind: Bind) -> v.Abst
         return bind(s, found, row, classes_of(s, row)[0], name)
     held = heaps.field(s, row, name)
     assert held is not None
+    if isinstance(held, v.Optional) and held.unset:
+        return by_class(s, row, lambda t, r, cls: _set_or_of_class(t, r, name, cls, held, bind))
     return held
+
+
+def _set_or_of_class(s: State, row: v.Row, name: str, cls: type, held: v.Optional, bind: Bind) -> v.Abstract:
+    """A field that objects of the class are made without, and that is set later: what the class has of that name where
+    it is not set, and else a failure."""
+    default = inspect.getattr_static(cls, name, _FIELD)
+    if default is _FIELD or _is_slot(cls, name):
+        s.check(negate(s, held.missing), "AttributeError", f"{cls.__name__!r} object has no attribute {name!r}")
+        return held.value
+    return conditional(s, held.missing, lambda t: bind(t, default, row, cls, name), lambda t: held.value)
+
+
+def has(s: State, row: v.Row, name: str) -> v.Abstract:
+    """`hasattr(row, name)`"""
+    there = replace(row, null=False)
+    absent = lambda t: v.Static(hasattr(None, name))
+    return conditional(s, heaps.missing(s, row), absent, lambda t: v.Leaf(_is_set(t, there, name)))
+
+
+def _is_set(s: State, row: v.Row, name: str) -> Operand:
+    members = row.heap.members
+    always = frozenset(k for k, c in enumerate(members) if hasattr(c, name) and not _is_slot(c, name))
+    fields = frozenset(k for k, c in enumerate(members) if name in row.heap.forms.get(c, ())) - always
+    held = heaps.field(s, row, name) if fields else None
+    if not isinstance(held, v.Optional) or not held.unset:
+        return is_class(s, row, always | fields)
+    is_set = combine(s, "and", is_class(s, row, fields), negate(s, held.missing))
+    return combine(s, "or", is_class(s, row, always), is_set)
+
+
+def _is_slot(cls: type, name: str) -> bool:
+    return inspect.ismemberdescriptor(inspect.getattr_static(cls, name, None))
 
 
 def called(s: State, method: v.Method, bind: Bind, args: Iterable[v.Abstract], kwargs: dict[str, Any]) -> v.Abstract:

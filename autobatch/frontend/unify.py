@@ -7,7 +7,7 @@ Node(x)     and  a node of a tree   ->  made<>
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -111,6 +111,14 @@ def _inner(layout: Layout) -> tuple[Layout, ...]:
             return alternatives
         case _:
             return ()
+
+
+def holds_any(layout: Layout, classes: Collection[type]) -> bool:
+    """Is it, or has it a part that is, the layout of an object of one of these classes as a value?"""
+    if isinstance(layout, RecordLayout) and layout.cls in classes:
+        return True
+    parts = (layout.elem,) if isinstance(layout, ListingLayout) else _inner(layout)
+    return any(holds_any(x, classes) for x in parts)
 
 
 def unaliased(layout: Layout) -> Layout:
