@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from autobatch.frontend import list_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.sources import mutated_by
 from autobatch.frontend.state import State
@@ -85,7 +86,8 @@ def refuse_second_reads(s: State, function: v.Abstract, args: Sequence[ast.expr]
 def refuse_changes(s: State, node: ast.For) -> None:
     """Refuse a loop over a list that is changed in its turns, but for the element of the turn: `xs[k] = 2 * x`."""
     names = {x.id for x in _iterated(node.iter) if isinstance(x, ast.Name)}
-    names = {n for n in names if n not in s.env or not is_dict(s.env[n].value)}  # those fail as Python's do
+    dicts = {n for n in names if n in s.env and (is_dict(x := s.env[n].value) or list_heap.is_dict_row(x))}
+    names -= dicts  # those fail as Python's do
     own = _counter(node)
     for inner in node.body:
         for changed in ast.walk(inner):

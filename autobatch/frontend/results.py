@@ -194,7 +194,9 @@ def prepared(s: State, value: v.Abstract, inside: bool, objects: Objects | None 
         return objects[id(value)][1]
     original, value = value, expand(s, stored(s, value))
     match value:
-        case v.Row(heap=heap) if heap.in_segments and not inside:
+        case v.Row(heap=heap) if heap.is_dict or (heap.is_list and not inside):
+            if heap.is_dict and heap.whole in _held_by(heap.whole):
+                s.refuse("the result holds a dict that may hold itself", "return what you need of it")
             left_by_entry(s, heap.whole)
             return prepared(s, copied(s, value), inside, objects)
         case v.Static(value=held) if inside and static_type(held) is not None:
@@ -231,6 +233,24 @@ def prepared(s: State, value: v.Abstract, inside: bool, objects: Objects | None 
             return value
 
 
+def _held_by(heap: Heap) -> set[Heap]:
+    """The memory of what the lists or dicts of a memory hold, directly or not."""
+    found: set[Heap] = set()
+    todo: list[Layout] = list(heap.layout.items if heap.layout is not None else ())
+    while todo:
+        match todo.pop():
+            case RowLayout(heap=inner) if inner.whole not in found:
+                found.add(inner.whole)
+                todo += inner.whole.layout.items if inner.whole.layout is not None else ()
+            case RecordLayout(items=items):
+                todo += items
+            case OptionalLayout(value=value):
+                todo.append(value)
+            case ListingLayout(elem=elem):
+                todo.append(elem)
+    return found
+
+
 def _is_whole_list(s: State, operand: Operand) -> bool:
     """A list of the examples that is never None: it is returned as any other list."""
     return isinstance(operand.type, List) and not may_be_none(s, operand.type)
@@ -247,8 +267,8 @@ def _is_prepared(elem: Layout) -> bool:
             return not unset and _is_prepared(inner)
         case ListingLayout(elem=inner):
             return _is_prepared(inner)
-        case RowLayout():
-            return not _is_list_of_numbers(elem)
+        case RowLayout(heap=heap):
+            return not heap.is_dict and not _is_list_of_numbers(elem)
         case _:
             return True
 
