@@ -35,7 +35,7 @@ def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
 
 def _note_factory(s: State, heap: Heap, factory: v.Abstract | None) -> None:
     """Note what gives the missing values of the dicts in a memory, which they have in common."""
-    if factory is None or not _is_fixed(factory):
+    if factory is None or not _is_fixed(s, factory):
         s.refuse(
             "a defaultdict that another container holds is changed, and its factory reads variables of a function",
             "give it a class or a function of the module: defaultdict(float)",
@@ -48,8 +48,10 @@ def _note_factory(s: State, heap: Heap, factory: v.Abstract | None) -> None:
     heap.factory = factory
 
 
-def _is_fixed(factory: v.Abstract) -> bool:
+def _is_fixed(s: State, factory: v.Abstract) -> bool:
     """Does it mean the same wherever it is called?"""
     if isinstance(factory, v.LocalFunction):
-        return not factory.captured and not factory.defaults
+        names = {n.id for n in ast.walk(factory.source.node) if isinstance(n, ast.Name)}
+        own = {*s.env, *s.frame.enclosing, *s.frame.source.locals}
+        return not factory.captured and not factory.defaults and names.isdisjoint(own)
     return isinstance(factory, v.Static)

@@ -236,3 +236,23 @@ def test_views_that_are_kept_are_refused() -> None:
 
     with pytest.raises(ab.UnsupportedError, match="a view of a dict that is changed is kept"):
         ab.batched(keeps, in_axes=(None, 0))(W, X)
+
+
+def reads_missing(row: Any, k: Any) -> Any:
+    base = 100.0
+    return row[k] + base
+
+
+def test_a_factory_that_reads_variables_is_refused() -> None:
+    """It was called where the dict was read, and read the variables of that function."""
+
+    def defaults(w: Any, x: Any) -> Any:
+        base = 2.0 * w
+        held: Any = defaultdict(lambda: defaultdict(lambda: base))
+        while x < 3.0:
+            x = x * 1.3 + 0.2
+            held[0][int(x)] += x
+        return reads_missing(held[0], 7)
+
+    with pytest.raises(ab.UnsupportedError, match="its factory reads variables of a function"):
+        ab.batched(defaults, in_axes=(None, 0))(W, X)
