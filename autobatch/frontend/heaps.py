@@ -49,8 +49,9 @@ from autobatch.frontend.unify import Conflict, holds_any, unify
 from autobatch.ir import jax_compat, segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import Literal, Operand, Value
+from autobatch.ir.ops import own
 from autobatch.ir.template import CLASS
-from autobatch.ir.types import INT, Array
+from autobatch.ir.types import INT, Array, List, Tag, Type
 
 # ---- the memory of a class as a variable
 
@@ -64,11 +65,18 @@ def enter(s: State) -> None:
     """Begin with memory without objects, for every class that has some and was handed none: this is the entry."""
     for heap in heaps_of(s):
         if heap.layout is not None and heap.variable not in s.env:
-            columns = [traced(s, blank(t, count)) for t, count in _sizes(s, heap)]
+            columns = [_empty(s, t, count) for t, count in _sizes(s, heap)]
             bind_memory(s, heap, [v.Leaf(s.scalar(0)) for _ in range(1 + heap.in_segments)] + columns)
 
 
-def _sizes(s: State, heap: Heap) -> list[tuple[Array, int]]:
+def _empty(s: State, type: Type, count: int) -> v.Leaf:
+    """A column without rows: an array; of strings a list, which grows row by row."""
+    if isinstance(type, Array):
+        return traced(s, blank(type, count))
+    return v.Leaf(s.apply(own("pack_list"), (), List(type)))
+
+
+def _sizes(s: State, heap: Heap) -> list[tuple[Type, int]]:
     """The types of the columns, those of one row, and how many rows they have."""
     room, found = s.context.memory.capacity, _columns(s, heap)
     if not heap.in_segments:
@@ -77,13 +85,14 @@ def _sizes(s: State, heap: Heap) -> list[tuple[Array, int]]:
     return [*of_lists, *((t, segments.elements(room)) for t in found)]
 
 
-def _columns(s: State, heap: Heap) -> list[Array]:
+def _columns(s: State, heap: Heap) -> list[Type]:
     """The types of the columns, those of one row."""
     assert heap.layout is not None
-    found: list[Array] = []
+    found: list[Type] = []
     for key, field in zip(heap.layout.keys, heap.layout.items, strict=True):
         for type in leaf_types(field):
-            if not isinstance(type, Array) or type.dtype.startswith("key"):
+            listed = isinstance(type, Tag) and not heap.in_segments
+            if not listed and (not isinstance(type, Array) or type.dtype.startswith("key")):
                 if heap.in_segments:
                     words = f"lists that other containers hold are changed, and hold {describe(field)}"
                     if isinstance(field, RecordLayout) and heap.is_dict:
@@ -93,8 +102,7 @@ def _columns(s: State, heap: Heap) -> list[Array]:
                 s.refuse(
                     f"objects of {heap.name} are changed or linked under control that numbers decide, and their field "
                     f"{key!r} holds {describe(field)}",
-                    "keep numbers, arrays and other such objects in their fields: of a node of the examples or a "
-                    "string keep a number that stands for it",
+                    "keep numbers, arrays, strings and other such objects in them: of a node of an example its number",
                 )
             found.append(type)
     return found
@@ -157,6 +165,9 @@ def left_by_entry(s: State, heap: Heap) -> v.Record:
     """The memory of a class as the entry leaves it. Notes that the entry returns it."""
     memory = s.context.memory
     assert s.context.entry is not None
+    if not heap.in_segments and heap.layout is not None and any(isinstance(t, Tag) for t in _columns(s, heap)):
+        words = f"objects of {heap.name} with strings as fields are returned, where numbers decide which there are"
+        s.refuse(words, "return the strings and numbers that are wanted of them, each in a list of its own")
     changed = {(s.context.entry.node, heap.variable)}
     if not changed <= memory.written:
         memory.read |= changed
@@ -248,10 +259,9 @@ def allocate(s: State, heap: Heap, record: v.Record) -> v.Row:
     items = tuple(_or_unset(record.get(k), k) for k in layout.keys)
     count, *columns = memory_of(s, heap, write=True)
     capacity = s.context.memory.capacity
-    enough = traced(s, operator.lt, count, v.Static(capacity))
-    s.check(enough.operand, NO_ROOM, out_of_room(capacity, heap.name))
+    s.check(traced(s, operator.lt, count, v.Static(capacity)).operand, NO_ROOM, out_of_room(capacity, heap.name))
     new = [x for item, k in zip(items, layout.items, strict=True) for x in convert(s, item, k)]
-    after = [traced(s, _put, c, v.Leaf(x), count) for c, x in zip(columns, new, strict=True)]
+    after = [_written_to(s, c, x, operand_of(s, count)) for c, x in zip(columns, new, strict=True)]
     bind_memory(s, heap, [traced(s, operator.add, count, v.Static(1)), *after])
     return v.Row(operand_of(s, count), heap, classes=frozenset({member}))
 
@@ -388,7 +398,17 @@ def field(s: State, row: v.Row, name: str) -> v.Abstract | None:
     return None
 
 
-def _read(s: State, column: v.Abstract, row: v.Row, type: Any) -> Operand:
+def _written_to(s: State, column: v.Abstract, x: Operand, row: Operand) -> v.Leaf:
+    """A column with something in a row of it."""
+    assert isinstance(column, v.Leaf)
+    if isinstance(column.type, List):
+        return v.Leaf(s.apply(own("put"), (column.operand, row, x), column.type))
+    return traced(s, _put, column, v.Leaf(x), v.Leaf(row))
+
+
+def _read(s: State, column: v.Abstract, row: v.Row, type: Type) -> Operand:
+    if isinstance(column, v.Leaf) and isinstance(column.type, List):
+        return s.apply(own("item"), (column.operand, row.operand), type)
     weak = isinstance(type, Array) and type.weak
     return traced(s, _get_weak if weak else _get, column, v.Leaf(row.operand)).operand
 
@@ -437,7 +457,7 @@ def set_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
         types = leaf_types(held)
         if key == name:
             for k, x in enumerate(convert(s, value, held)):
-                after[at + k] = traced(s, _put, columns[at + k], v.Leaf(x), v.Leaf(row.operand))
+                after[at + k] = _written_to(s, columns[at + k], x, row.operand)
         at += len(types)
     bind_memory(s, row.heap, [count, *after])
 

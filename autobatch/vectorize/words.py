@@ -56,7 +56,14 @@ def words_as_numbers(module: Module, device: Device) -> Module:
     if entry.name in recursive_functions(module) or not any(_is_word(x.type) for x in region_values(entry.region)):
         return module
     lists, numbers = lists_of_numbers(module, device, alone=False)
-    found = frozenset(x for x in region_values(entry.region) if _is_word(x.type) and (x in numbers or x in lists))
+    read = frozenset(
+        i.results[0]
+        for i in walk(entry.region)
+        if isinstance(i, Apply) and i.op.name == "item" and i.operands[0] in lists and _is_word(i.results[0].type)
+    )
+    behind = device(read)
+    held = (lists, numbers, read, behind)
+    found = frozenset(x for x in region_values(entry.region) if _is_word(x.type) and any(x in known for known in held))
     if not found:
         return module
     rewriter = _Rewriter(Fresh(module), found, entry.region, len(module.constants))

@@ -422,3 +422,25 @@ def never_set(w: Any, xs: Any) -> Any:
         if x > 0.5:
             last.extra = x * w  # type: ignore[attr-defined]
     return last.extra  # type: ignore[union-attr]
+
+
+@dataclass
+class Token:
+    word: Any
+    score: Any
+    next: Any = None
+
+
+@program
+def tokens(w: Any, xs: Any) -> Any:
+    head: Any = None
+    for x in xs:
+        if x * w > 0.4:
+            head = Token("low" if x < 0.8 else "high", x * w, head)
+        elif head is not None:
+            head.word = "changed"
+    s = w * 0.0
+    while head is not None:
+        s = s * 0.5 + head.score * (2.0 if head.word == "low" else 1.0) + (w if head.word == "changed" else 0.0)
+        head = head.next
+    return s

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.testing import check_equivalence
-from tests.memory.linked import PROGRAMS, Link, insert, never_set, pushed, search_tree, set_later, total
+from tests.memory.linked import PROGRAMS, Link, Token, insert, never_set, pushed, search_tree, set_later, tokens, total
 
 W = jnp.float32(1.1)
 XS = [[0.9, 0.4, 1.7, 0.3], [0.5, 1.7, 0.2, 2.1], [1.4, 0.35, 0.7, 0.6], [0.1, 0.2, 0.3, 0.9]]
@@ -28,10 +28,10 @@ def check(program: Callable[..., Any], backend: str, grads: bool, xs: Any = XS) 
 
 @pytest.mark.parametrize("program", [p for p in PROGRAMS if p.__name__ not in SLOW], ids=lambda p: p.__name__)
 def test_interpreted(program: Callable[..., Any]) -> None:
-    check(program, "interpret", grads=program is pushed)
+    check(program, "interpret", grads=program in (pushed, tokens))
 
 
-@pytest.mark.parametrize("program", [pushed, set_later], ids=lambda p: p.__name__)
+@pytest.mark.parametrize("program", [pushed, set_later, tokens], ids=lambda p: p.__name__)
 def test_machine_code(program: Callable[..., Any]) -> None:
     check(program, "llvm", grads=False)
 
@@ -74,3 +74,39 @@ def test_numbers_end_the_loop_that_inserts() -> None:
         return total(root)
 
     check(grown, "interpret", grads=True, xs=jnp.asarray([0.9, 2.2, 3.1, 0.61], jnp.float32))
+
+
+def words_of_the_example(w: Any, words: list[str], x: Any) -> Any:
+    head, k = None, 0
+    while x < 4.0:
+        x = x * 1.4 + 0.3
+        head = Token(words[k % 3], x * w, head)
+        k = k + 1
+    last, s = head, w * 0.0
+    while head is not None:
+        s = s * 0.5 + head.score * (2.0 if head.word == "a" else 1.0)
+        head = head.next
+    return s, last.word if last is not None else ""
+
+
+WORDS, STARTS = [["a", "bc", "d"], ["x", "a", "bc"], ["d", "d", "a"]], [0.9, 2.2, 1.4]
+
+
+@pytest.mark.parametrize("backend", ["interpret", pytest.param("xla", marks=pytest.mark.xla)])
+def test_words_of_the_example_are_fields(backend: str) -> None:
+    f = ab.batched(words_of_the_example, in_axes=(None, 0, 0), backend=backend)  # type: ignore[call-overload]
+    for (s, word), (t, other) in zip(ab.unbatch(f(W, WORDS, STARTS)), f.loop(W, WORDS, STARTS), strict=True):
+        assert float(s) == pytest.approx(float(t), rel=1e-5)
+        assert word == other
+
+
+def test_objects_with_words_as_results_are_refused() -> None:
+    def made(w: Any, words: list[str], x: Any) -> Any:
+        head = None
+        while x < 3.0:
+            x = x * 1.4 + 0.3
+            head = Token(words[0] if x < 2.0 else words[1], x * w, head)
+        return head
+
+    with pytest.raises(ab.UnsupportedError, match="objects of Token with strings as fields are returned"):
+        ab.batched(made, in_axes=(None, 0, 0), backend="interpret")(W, WORDS, STARTS)
