@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autobatch.errors import UnsupportedError
+from autobatch.frontend.layouts import holds_containers
 from autobatch.frontend.scopes import is_cell
 from autobatch.source import Span
 
@@ -103,7 +104,11 @@ class Heap:
 
 
 def add_heap(heaps: dict[object, Heap], key: object, cls: type) -> Heap:
-    """Memory for a class, or for the lists or dicts that an expression makes; under a name unlike all others."""
+    """Memory for a class, or for the lists or dicts that an expression makes; under a name unlike all others. Fields
+    that hold lists or dicts as values may hold those that have memory from now on."""
+    for other in heaps.values():
+        if not isinstance(key, type) and other.layout is not None and holds_containers(other.layout):
+            other.forget()
     taken = {h.name for h in heaps.values()}
     names = (f"{cls.__name__}{suffix}" for suffix in ("", *(f"_{k}" for k in range(2, len(taken) + 2))))
     made = heaps[key] = Heap(next(n for n in names if n not in taken), cls, members=[cls])

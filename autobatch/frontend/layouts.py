@@ -180,6 +180,19 @@ def _layout_of(value: v.Abstract, shared: frozenset[Value] | None, seen: dict[in
             raise NotStored(value)
 
 
+def holds_containers(layout: Layout) -> bool:
+    """Is it, or has it a part that is, a list or a dict as a value?"""
+    match layout:
+        case ListingLayout() | RecordLayout(kind="list" | "dict" | "table"):
+            return True
+        case RecordLayout(items=items):
+            return any(map(holds_containers, items))
+        case OptionalLayout(value=inner):
+            return holds_containers(inner)
+        case _:
+            return False
+
+
 class NotStored(Exception):
     """A lazy sequence has no layout: the caller makes a list of it first."""
 

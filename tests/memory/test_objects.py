@@ -19,7 +19,7 @@ from tests.memory.objects import PROGRAMS, Cell
 W, X = jnp.float32(1.1), jnp.asarray([0.9, 2.2, 3.1, 0.61], jnp.float32)
 BACKENDS = ("interpret", "xla", "llvm")
 FAILING = ("last_fails",)
-COMMON = ("in_two_lists", "pop_aug", "named_unpack", "recursive_make", "same_in_loop", "through_call")
+COMMON = ("in_two_lists", "logs", "pop_aug", "named_unpack", "recursive_make", "same_in_loop", "through_call")
 
 
 def check(f: Callable[..., Any], backend: str, grads: bool) -> None:
