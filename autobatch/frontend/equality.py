@@ -27,9 +27,14 @@ from autobatch.ir.types import BOOL, Ref
 
 def compares_fields(cls: type | None) -> bool:
     """Has `dataclass` made its `__eq__`?"""
+    return _is_generated(cls, "__eq__")
+
+
+def _is_generated(cls: type | None, name: str) -> bool:
+    """Has `dataclass` made this method, which has no text then?"""
     if cls is None or not dataclasses.is_dataclass(cls):
         return False
-    method = inspect.getattr_static(cls, "__eq__", None)
+    method = inspect.getattr_static(cls, name, None)
     return isinstance(method, types.FunctionType) and method.__code__.co_filename == "<string>"
 
 
@@ -68,6 +73,21 @@ def equal_objects(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
         return s.call(v.Static(fields_equal(cls)), [a, b])
     plain = isinstance(a, v.Row) and inspect.getattr_static(cls, "__eq__", None) is object.__eq__
     return heaps.same(s, a, b) if plain else None
+
+
+def ordered(s: State, a: v.Abstract, b: v.Abstract, method: str) -> v.Abstract | None:
+    """`a < b` and its like by the fields, where `dataclass(order=True)` has made this method; None elsewhere."""
+    cls = object_class(a)
+    if isinstance(a, v.Leaf) and isinstance(a.type, Ref) and len(held := classes_of(s, a)) == 1:
+        cls = class_list(s, a.type)[min(held)].cls
+    if method not in _ORDERINGS or cls is None or not _is_generated(cls, method):
+        return None
+    other = object_class(b)
+    if other is not None and other is not cls:
+        s.refuse(
+            f"{_ORDERINGS[method]!r} of {cls.__name__} and {other.__name__}", "compare objects of one class alone"
+        )
+    return s.call(v.Static(fields_ordered(cls, method)), [a, b])
 
 
 def _equal_rows(s: State, a: v.Row, b: v.Abstract, cls: type) -> v.Abstract:
@@ -128,6 +148,17 @@ def _of_class(s: State, a: v.Leaf, b: v.Abstract, cls: type | None) -> v.Abstrac
     )
 
 
+_ORDERINGS = {"__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
+
+
+@lru_cache(maxsize=512)
+def fields_ordered(cls: type, method: str) -> Any:
+    """A function with source, that says what such a method of a dataclass does."""
+    names = [f.name for f in dataclasses.fields(cls) if f.compare]
+    mine, others = (f"({''.join(f'{x}.{n}, ' for n in names)})" for x in ("self", "other"))
+    return _function(cls, method, f"def ordered(self, other):\n    return {mine} {_ORDERINGS[method]} {others}\n")
+
+
 @lru_cache(maxsize=512)
 def fields_equal(cls: type) -> Any:
     """A function with source, that says what the `__eq__` of a dataclass or a NamedTuple does."""
@@ -136,8 +167,13 @@ def fields_equal(cls: type) -> Any:
     )
     parts = " and ".join(f"self.{n} == other.{n}" for n in names) or "True"
     text = f"def equal(self, other):\n    return self is other or (isinstance(other, cls) and {parts})\n"
-    file = f"<{cls.__module__}.{cls.__qualname__}.__eq__ {id(cls)}>"
+    return _function(cls, "__eq__", text)
+
+
+def _function(cls: type, method: str, text: str) -> Any:
+    """The function of this text, in which `cls` is the class."""
+    file = f"<{cls.__module__}.{cls.__qualname__}.{method} {id(cls)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names_of_function: dict[str, Any] = {"cls": cls}
     exec(compile(text, file, "exec"), names_of_function)
-    return names_of_function["equal"]
+    return next(f for f in names_of_function.values() if isinstance(f, types.FunctionType))

@@ -13,7 +13,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note_contents, wrap
 from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack, written
 from autobatch.frontend.branches import not_expression, truth
-from autobatch.frontend.equality import equal_objects
+from autobatch.frontend.equality import equal_objects, ordered
 from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import as_listing, conditional
@@ -166,7 +166,7 @@ def _overloaded(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abst
     mirrored = _MIRRORED.get(function)
     for method, x, y in ((f"__{name}__", a, b), (f"__{mirrored}__" if mirrored else f"__r{name}__", b, a)):
         if written(s, viewed(s, x), method):
-            return s.call(attribute(s, x, method), [y])
+            return ordered(s, x, y, method) or s.call(attribute(s, x, method), [y])
     return None
 
 

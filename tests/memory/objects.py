@@ -493,24 +493,3 @@ def two_classes(w: Any, x: Any) -> Any:
         a.add(cells[a.n % 2].value)
         cells[a.n % 2].value += a.total
     return a.mean + cells[0].value * cells[1].value
-
-
-class Account:
-    """What is paid where there is enough is noted in a list of its own."""
-
-    def __init__(self, money: Any) -> None:
-        self.money = money
-        self.log: list[Any] = []
-
-    def pay(self, x: Any) -> None:
-        if x < self.money:
-            self.money -= x
-            self.log.append(x)
-
-
-@program
-def logs(w: Any, x: Any) -> Any:
-    account = Account(3.0 * w)
-    for k in range(4):
-        account.pay(x * (k % 2) + 0.1)
-    return account.money + 2.0 * len(account.log) + account.log[-1] * account.log[0]
