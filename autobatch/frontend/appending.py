@@ -93,7 +93,11 @@ def appended_list(s: State, node: ast.For, found: v.Lazy) -> bool:
         return False
     if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in shape.before for n in ast.walk(b)):
         return False
-    plain = [*shape.before, *(b for b in shape.inside if appended(b, shape.key) is None)]
+    pairs = [(b, appended(b, shape.key)) for b in shape.inside]
+    plain = [*shape.before, *(b for b, pair in pairs if pair is None)]
+    elements = [pair[1] for _, pair in pairs if pair is not None]
+    if changed(*elements, *([shape.test] if shape.test is not None else [])):
+        return False  # `out.append(h.pop())`
     if any(n in s.env and _read_first(node.body, n) for n in changed(*plain)):
         return False
     if any(s.frame.source.read_after(n, node) for n in changed(node.target, *plain)):

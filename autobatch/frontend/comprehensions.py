@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from autobatch.errors import SourceError
-from autobatch.frontend import graphs, heaps, tables
+from autobatch.frontend import changing, graphs, heaps, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
 from autobatch.frontend.assignment import assign
@@ -32,6 +32,10 @@ from autobatch.ir.types import INT, List
 
 def comprehension(s: State, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract:
     """The list that a comprehension makes."""
+    if isinstance(node, ast.GeneratorExp):
+        changing.refuse(s, node)
+    elif changing.changes(node):
+        return changing.in_turns(s, node, node.elt)
     before = dict(s.env)
     items = begin(s, s.evaluate(node.generators[0].iter))
     if isinstance(node, ast.GeneratorExp) and isinstance(items, v.Generator):
@@ -43,6 +47,8 @@ def comprehension(s: State, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract
 
 def set_comprehension(s: State, node: ast.SetComp) -> v.Abstract:
     """The set that a comprehension makes."""
+    if changing.changes(node):
+        return s.context.rules.make_set(s, changing.in_turns(s, node, node.elt))
     before = dict(s.env)
     found = _generate(s, node.generators, node.elt)
     s.env = before
@@ -237,6 +243,8 @@ def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:
     if (by_node := _by_node(s, node)) is not None:
         return by_node
     pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
+    if changing.changes(node):
+        return tables.of_pairs(s, changing.in_turns(s, node, pair))
     before = dict(s.env)
     found = _generate(s, node.generators, pair, unrolled=True)
     s.restore(before)

@@ -84,9 +84,7 @@ def ordered(s: State, a: v.Abstract, b: v.Abstract, method: str) -> v.Abstract |
         return None
     other = object_class(b)
     if other is not None and other is not cls:
-        s.refuse(
-            f"{_ORDERINGS[method]!r} of {cls.__name__} and {other.__name__}", "compare objects of one class alone"
-        )
+        s.refuse(f"{_ORDERINGS[method]!r} of {cls.__name__} and {other.__name__}", "compare objects of one class alone")
     return s.call(v.Static(fields_ordered(cls, method)), [a, b])
 
 

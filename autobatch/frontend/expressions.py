@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend import priorities, sets, tables
+from autobatch.frontend import changing, priorities, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, variable
 from autobatch.frontend.assignment import assign
@@ -158,6 +158,8 @@ def _slice(s: State, node: ast.Slice) -> v.Abstract:
 
 
 def _call(s: State, node: ast.Call) -> v.Abstract:
+    if (result := changing.reduced(s, node)) is not None:
+        return result
     if (nested := nested_reduction(s, node)) is not None:
         return s.evaluate(nested)
     if (element := first_element(s, node)) is not None:

@@ -208,20 +208,45 @@ class _Flat:
         first = self.expression(node.generators[0].iter)
         if first is None or any(g.is_async for g in node.generators):
             return None
-        targets = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
-        own = {n: f"<{n} {node.lineno} {node.col_offset}>" for n in targets}
+        own = _own_names(node)
         inner = _Flat()
         read = inner.expression(_renamed(node.elt, own))
         if read is None:
             return None
-        body: Body = [*inner.before, *turn(name, read)]
-        for k, g in reversed(list(enumerate(node.generators))):
-            for test in reversed(g.ifs):
-                body = [ast.If(_renamed(test, own), body, [])]
-            source = first if k == 0 else _renamed(g.iter, own)
-            body = [ast.For(_renamed(g.target, own), source, body, [])]
+        body = _loops(node, own, first, [*inner.before, *turn(name, read)])
         self.before += [_placed(x, node) for x in (ast.Assign([ast.Name(name, ast.Store())], start), *body)]
         return ast.copy_location(ast.Name(name, ast.Load()), node)
+
+
+def in_front(node: ast.expr) -> tuple[Body, ast.expr] | None:
+    """An expression as statements and what reads their result; None where it cannot be taken apart."""
+    writer = _Flat()
+    read = writer.expression(node)
+    return None if read is None else (writer.before, read)
+
+
+def appended(node: ast.ListComp) -> tuple[Body, ast.expr]:
+    """A comprehension as loops that append to a variable, and what reads that."""
+    own, name = _own_names(node), _name("part", node)
+    start = ast.Assign([ast.Name(name, ast.Store())], ast.List([], ast.Load()))
+    body = _loops(node, own, node.generators[0].iter, _append(name, _renamed(node.elt, own)))
+    return [_placed(x, node) for x in (start, *body)], ast.copy_location(ast.Name(name, ast.Load()), node)
+
+
+def _own_names(node: ast.ListComp | ast.GeneratorExp) -> dict[str, str]:
+    """Names that no variable has, for those of a comprehension."""
+    targets = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+    return {n: f"<{n} {node.lineno} {node.col_offset}>" for n in targets}
+
+
+def _loops(node: ast.ListComp | ast.GeneratorExp, own: dict[str, str], first: ast.expr, body: Body) -> Body:
+    """The loops of a comprehension around what is done for an element; `first`: what the outer one runs over."""
+    for k, g in reversed(list(enumerate(node.generators))):
+        for test in reversed(g.ifs):
+            body = [ast.If(_renamed(test, own), body, [])]
+        source = first if k == 0 else _renamed(g.iter, own)
+        body = [ast.For(_renamed(g.target, own), source, body, [])]
+    return body
 
 
 def _append(name: str, element: ast.expr) -> Body:

@@ -444,3 +444,24 @@ def tokens(w: Any, xs: Any) -> Any:
         s = s * 0.5 + head.score * (2.0 if head.word == "low" else 1.0) + (w if head.word == "changed" else 0.0)
         head = head.next
     return s
+
+
+class Account:
+    """What is paid where there is enough is noted in a list of its own."""
+
+    def __init__(self, money: Any) -> None:
+        self.money = money
+        self.log: list[Any] = []
+
+    def pay(self, x: Any) -> None:
+        if x < self.money:
+            self.money -= x
+            self.log.append(x)
+
+
+@program
+def logs(w: Any, xs: Any) -> Any:
+    account = Account(3.0 * w)
+    for x in xs:
+        account.pay(x)
+    return account.money + 2.0 * len(account.log) + account.log[-1] * account.log[0]

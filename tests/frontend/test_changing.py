@@ -1,0 +1,132 @@
+"""Comprehensions, and loops that append, whose turns change something that the next one reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+import autobatch as ab
+from autobatch.testing import check_equivalence
+
+PROGRAMS: list[Callable[[Any, list[Any]], Any]] = []
+XS = [[1.0, -2.0, 3.0], [0.5, 2.5], [2.0, 2.0, -1.0, 4.0]]
+
+
+def program(f: Callable[[Any, list[Any]], Any]) -> Callable[[Any, list[Any]], Any]:
+    PROGRAMS.append(f)
+    return f
+
+
+@dataclass(order=True)
+class Item:
+    cost: Any
+    place: int = field(compare=False)
+
+
+@dataclass(order=True, frozen=True)
+class Version:
+    major: int
+    minor: Any
+
+
+@program
+def popped(w: Any, xs: list[Any]) -> Any:
+    rest = [x * w for x in xs]
+    return [rest.pop() for _ in range(len(xs) - 1)], rest
+
+
+@program
+def popped_by_a_loop(w: Any, xs: list[Any]) -> Any:
+    rest, out = [x * w for x in xs], []
+    for _ in range(len(rest)):
+        out.append(rest.pop())
+    return out, len(rest)
+
+
+@program
+def where_a_test_pops(w: Any, xs: list[Any]) -> Any:
+    rest, out = list(xs), []
+    for k in range(len(xs)):
+        if rest.pop() > 0:
+            out.append(k * w)
+    return out, len(rest)
+
+
+@program
+def sorted_by_a_heap(w: Any, xs: list[Any]) -> Any:
+    heap: list[Any] = []
+    for k, x in enumerate(xs):
+        heappush(heap, Item(x * w, k))
+    return [heappop(heap).place for _ in xs]
+
+
+@program
+def latest(w: Any, xs: list[Any]) -> Any:
+    best = Version(-9, w)
+    for x in xs:
+        found = Version(int(x), -x * w)
+        if x > -5.0 and best < found:
+            best = found
+    return best.minor, best <= Version(2, w), best >= best
+
+
+@program
+def running(w: Any, xs: list[Any]) -> Any:
+    total = 0.0 * w
+    return [total := total * w + x for x in xs], total
+
+
+@program
+def reduced(w: Any, xs: list[Any]) -> Any:
+    rest = [x * w for x in xs]
+    found = any(rest.pop() > 2.0 for _ in range(len(xs) - 1))
+    return sum(rest.pop() for _ in range(1)), found
+
+
+@program
+def in_two_loops(w: Any, xs: list[Any]) -> Any:
+    rest = [x * w for x in xs]
+    return [[rest.pop(), k] for k in range(len(xs)) if rest[-1] > -5.0], [rest.pop(0) for _ in xs if len(rest) > 9]
+
+
+@program
+def numbered(w: Any, xs: list[Any]) -> Any:
+    places: dict[int, int] = {}
+    return [places.setdefault(int(x), len(places)) * w for x in xs], len(places)
+
+
+@program
+def without_result(w: Any, xs: list[Any]) -> Any:
+    out: list[Any] = []
+    [out.append(x * w) for x in xs if x > 0]  # type: ignore[func-returns-value]
+    return out
+
+
+@pytest.mark.parametrize("each", PROGRAMS, ids=lambda f: f.__name__)
+def test_turns_follow_one_another(each: Callable[..., Any]) -> None:
+    check_equivalence(
+        ab.batched(each, in_axes=(None, 0)), XS, (jnp.float32(1.1),), grads=False, backends=("interpret",), jit=False
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["interpret", "xla", "llvm"])
+@pytest.mark.parametrize("each", PROGRAMS, ids=lambda f: f.__name__)
+def test_derivatives(each: Callable[..., Any], backend: str) -> None:
+    f = ab.batched(each, in_axes=(None, 0))
+    check_equivalence(f, XS, (jnp.float32(1.1),), backends=(backend,), jit=False, tolerance=2e-5)
+
+
+def test_a_generator_expression_that_is_kept_may_change_nothing() -> None:
+    def kept(xs: list[Any]) -> Any:
+        rest = list(xs)
+        g = (rest.pop() for _ in range(2))
+        return sum(g)
+
+    with pytest.raises(ab.UnsupportedError, match="changes a variable"):
+        ab.batched(kept)(XS)
