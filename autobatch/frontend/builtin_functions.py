@@ -6,8 +6,11 @@ import collections
 import functools
 import math
 import operator
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import jax
 
 from autobatch.frontend import deques, row_classes, sets, tables
 from autobatch.frontend import values as v
@@ -17,6 +20,7 @@ from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.comprehensions import collect
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.key_order import hand_out
+from autobatch.frontend.layouts import describe, layout_of
 from autobatch.frontend.needs import need
 from autobatch.frontend.numbers import (
     integer,
@@ -45,7 +49,7 @@ from autobatch.frontend.state import State
 from autobatch.frontend.statics import MISSING, inputs
 from autobatch.frontend.texts import is_text, text
 from autobatch.frontend.views import packed_field, viewed
-from autobatch.ir.types import BOOL, INT, Array, Ref
+from autobatch.ir.types import BOOL, INT, Array, List, Ref, Type
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -348,8 +352,29 @@ def _hasattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
             held = value.get(name.value)
             if isinstance(held, v.Optional) and held.unset and not hasattr(value.cls, name.value):
                 return v.Leaf(negate(s, held.missing))
-            return v.Static(name.value in value.keys or hasattr(value.cls, name.value))
-    return v.Static(False)
+            cls = value.cls or _CONTAINERS.get(value.kind)
+            return v.Static(name.value in value.keys or hasattr(cls, name.value))
+        case v.Listing(array=False) | v.Row():
+            return v.Static(hasattr(list, name.value))
+        case v.Leaf() if is_text(value):
+            return v.Static(hasattr(str, name.value))
+        case v.Leaf(operand=operand) if isinstance(operand.type, Array | List):
+            return v.Static(hasattr(_class_of(operand.type), name.value))
+        case v.LocalFunction() | v.Method():
+            return v.Static(hasattr(types.FunctionType, name.value))
+    s.refuse(f"hasattr() of {describe(layout_of(stored(s, value)))}", "test with isinstance()")
+
+
+_CONTAINERS = {"list": list, "tuple": tuple, "dict": dict}
+
+
+def _class_of(type: Type) -> type:
+    """The class of a number, an array or a list of the examples."""
+    if not isinstance(type, Array):
+        return list
+    if is_python(type):
+        return bool if type.is_bool else int if type.is_integer else float
+    return jax.Array
 
 
 def _type(s: State, args: Arguments, kwargs: Named) -> v.Abstract:

@@ -10,11 +10,13 @@ import types
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from autobatch.errors import UnsupportedError
 from autobatch.frontend import heaps, raising
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.calls import bind_arguments, lookup
 from autobatch.frontend.fields import Parameter, is_attrs, parameters_of, validate
+from autobatch.frontend.heap import NeedsMemory
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.list_heap import hold
 from autobatch.frontend.sources import is_user_function
@@ -135,11 +137,17 @@ def initialise(s: State, made: v.Record, function: types.FunctionType, args: Arg
     defaults = {p.name: wrap(s.context, p.default) for p in parameters if p.default is not p.empty}
     first = next(iter(parameters)).name
     heap = heaps.heap_of(s, made.cls)
+    if heap is None and made.cls is not None and _is_changed_behind(source.node, first):
+        words = f"{source.name} hands {first} on before its last attribute is set"
+        raise NeedsMemory([made.cls], UnsupportedError(words, source.span, "hand it on behind the last one"))
     itself = heaps.allocate(s, heap, made) if heap is not None and _is_handed_on(source.node, first) else made
     bound = bind_arguments(s, source, [itself, *args], kwargs, defaults)
     if any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(source.node)):
         s.refuse(f"{source.name} returns a value", "only set attributes in it")
     frame = Frame(s.context, source, {}, constructing=first if itself is made else "", trying=s.frame.trying)
+    frame.borrowed = [x for n, x in bound.items() if n != first]
+    for value in frame.borrowed:
+        s.context.sites.lend(value)
     inner = State(frame, s.block, {n: s.env[n] for n in heaps.variables(s)}, span=source.span)
     for name, value in bound.items():
         inner.bind(name, value)
@@ -153,9 +161,22 @@ def initialise(s: State, made: v.Record, function: types.FunctionType, args: Arg
 
 def _is_handed_on(function: ast.AST, name: str) -> bool:
     """Is a variable read as a whole, and not only for its attributes?"""
+    return bool(_whole_reads(function, name))
+
+
+def _is_changed_behind(function: ast.AST, name: str) -> bool:
+    """Is an attribute of a variable set where the whole was read before?"""
+    reads = _whole_reads(function, name)
+    stores = [n for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    mine = [n for n in stores if isinstance(n.value, ast.Name) and n.value.id == name]
+    return any((r.lineno, r.col_offset) < (n.lineno, n.col_offset) for r in reads for n in mine)
+
+
+def _whole_reads(function: ast.AST, name: str) -> list[ast.Name]:
+    """Where a variable is read, and not only an attribute of it."""
     nodes = list(ast.walk(function))
     held = {id(n.value) for n in nodes if isinstance(n, ast.Attribute)}
-    return any(isinstance(n, ast.Name) and n.id == name and id(n) not in held for n in nodes)
+    return [n for n in nodes if isinstance(n, ast.Name) and n.id == name and id(n) not in held]
 
 
 def initialised(s: State, made: v.Record, args: Arguments) -> v.Abstract:

@@ -16,7 +16,7 @@ from autobatch.frontend.branches import bool_expression, conditional_expression
 from autobatch.frontend.comprehensions import comprehension, dict_comprehension, nested_reduction, set_comprehension
 from autobatch.frontend.functions import define
 from autobatch.frontend.indexing import subscript
-from autobatch.frontend.iterators import refuse_kept, refuse_second_reads
+from autobatch.frontend.iterators import refuse_kept, refuse_moving_views, refuse_second_reads
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.list_heap import hold
 from autobatch.frontend.making import made_by
@@ -170,6 +170,7 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
     if (held := set_default(s, node, function)) is not None:
         return held
     refuse_second_reads(s, function, node.args)
+    refuse_moving_views(s, function, node.args)
     items = _arguments(s, function, node.args)
     named: dict[str, v.Abstract] = {}
     for keyword in node.keywords:

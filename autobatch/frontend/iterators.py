@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ast
 import itertools
+import types
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from autobatch.frontend import list_heap
 from autobatch.frontend import values as v
-from autobatch.frontend.sources import mutated_by
+from autobatch.frontend.calls import lookup
+from autobatch.frontend.sources import changed, is_user_function, mutated_by
 from autobatch.frontend.state import State
 from autobatch.frontend.tables import is_dict
 
@@ -83,6 +85,39 @@ def refuse_second_reads(s: State, function: v.Abstract, args: Sequence[ast.expr]
             s.refuse(f"{name} of {function.source.name} is an iterator {why}", "pass a list: list(...)")
 
 
+def refuse_moving_views(s: State, function: v.Abstract, args: Sequence[ast.expr]) -> None:
+    """Refuse `f(d.items(), d)` where f changes what it is given: the view would have to show that."""
+    match function:
+        case v.LocalFunction(source=source):
+            captured = set(source.free)
+        case v.Static(value=types.FunctionType() as held) if is_user_function(held):
+            source, captured = lookup(s, held), set()
+        case _:
+            return
+    views = [k for k, x in enumerate(args) if _shows(x)]
+    given = {a.arg for a in ast.walk(source.node) if isinstance(a, ast.arg)} | captured
+    if not views or given.isdisjoint(changed(*source.body)):
+        return
+    for k in views:
+        others = captured.union(*(_names(x) for n, x in enumerate(args) if n != k))
+        if _names(args[k]) & others:
+            s.refuse(f"{source.name} may change what a view or an iterator that it is given shows", "pass list(...)")
+
+
+def _shows(node: ast.expr) -> bool:
+    """Does an expression give a view or an iterator?"""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name), args=[]):
+            return name in VIEWS
+        case ast.Call(func=ast.Name(id=name)):
+            return name in NAMES
+    return False
+
+
+def _names(node: ast.expr) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
 def refuse_changes(s: State, node: ast.For) -> None:
     """Refuse a loop over a list that is changed in its turns, but for the element of the turn: `xs[k] = 2 * x`."""
     names = {x.id for x in _iterated(node.iter) if isinstance(x, ast.Name)}
@@ -90,8 +125,8 @@ def refuse_changes(s: State, node: ast.For) -> None:
     names -= dicts  # those fail as Python's do
     own = _counter(node)
     for inner in node.body:
-        for changed in ast.walk(inner):
-            if (name := _changed_list(changed, own)) in names and not _leaves(node, changed):
+        for part in ast.walk(inner):
+            if (name := _changed_list(part, own)) in names and not _leaves(node, part):
                 s.refuse(
                     f"{name} is changed while a loop runs over it",
                     f"loop over a copy, list({name}), or over indices with `while`",
@@ -102,8 +137,8 @@ def refuse_changed_arguments(s: State, node: ast.For) -> None:
     """Refuse a loop over a generator that changes a list which the generator was given."""
     given = _given(node.iter)
     for inner in node.body:
-        for changed in ast.walk(inner):
-            if (name := _changed_list(changed, None)) in given and not _leaves(node, changed):
+        for part in ast.walk(inner):
+            if (name := _changed_list(part, None)) in given and not _leaves(node, part):
                 s.refuse(f"{name} is changed while a generator runs that was given it", f"give it list({name})")
 
 

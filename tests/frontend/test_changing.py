@@ -100,6 +100,30 @@ def numbered(w: Any, xs: list[Any]) -> Any:
     return [places.setdefault(int(x), len(places)) * w for x in xs], len(places)
 
 
+class Registered:
+    """Notes itself in a list that it is given, before all of it is there."""
+
+    def __init__(self, others: list[Any], x: Any) -> None:
+        others.append(self)
+        self.x = x
+        self.twice = 2.0 * x
+
+
+@program
+def noted_by_init(w: Any, xs: list[Any]) -> Any:
+    others: list[Any] = []
+    for x in xs:
+        if x > 0:
+            Registered(others, x * w)
+    return sum(r.twice for r in others), len(others)
+
+
+@program
+def attributes_that_are_there(w: Any, xs: list[Any]) -> Any:
+    array = jnp.ones(2) * w
+    return [hasattr(array, "shape"), hasattr(xs, "append"), hasattr(xs, "shape"), hasattr(xs[0], "is_integer")]
+
+
 @program
 def without_result(w: Any, xs: list[Any]) -> Any:
     out: list[Any] = []
@@ -130,3 +154,21 @@ def test_a_generator_expression_that_is_kept_may_change_nothing() -> None:
 
     with pytest.raises(ab.UnsupportedError, match="changes a variable"):
         ab.batched(kept)(XS)
+
+
+def test_a_view_that_a_function_changes_is_not_handed_to_it() -> None:
+    """It would have to show what the function does to the dict."""
+
+    def summed(items: Any, held: Any) -> Any:
+        held[9] = 1.0
+        return sum(x for _, x in items)
+
+    def viewed(xs: list[Any]) -> Any:
+        held = {0: 0.0}
+        for k, x in enumerate(xs):
+            if x > 0:
+                held[k] = x
+        return summed(held.items(), held)
+
+    with pytest.raises(ab.UnsupportedError, match="view or an iterator"):
+        ab.batched(viewed)(XS)
