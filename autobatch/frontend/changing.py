@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections.abc import Callable
 from functools import lru_cache
 
+from autobatch.frontend import heaps
 from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
 from autobatch.frontend.flattening import Body, appended, in_front
@@ -49,6 +51,28 @@ def reduced(s: State, node: ast.Call) -> v.Abstract | None:
     if node not in known:
         known[node] = in_front(node)
     return None if known[node] is None else _behind(s, known[node])
+
+
+def ended(s: State, node: ast.Call, evaluate: Callable[[], list[v.Abstract]]) -> list[v.Abstract] | v.Abstract:
+    """The arguments of a call. Where that is `any` or `all` of a generator expression that changes objects in memory,
+    its result: the element that decides is the last one that is looked at."""
+    match node:
+        case ast.Call(func=ast.Name(id="any" | "all" as name), args=[ast.GeneratorExp()]):
+            if variable(s, name) != v.Static(getattr(builtins, name)):
+                return evaluate()
+        case _:
+            return evaluate()
+    before, take_back = {n: s.env[n].value for n in heaps.variables(s)}, s.mark()
+    found = evaluate()
+    if all(s.env[n].value is x for n, x in before.items()):
+        return found
+    take_back()
+    known = s.context.memory.rewritten
+    if node not in known:
+        known[node] = in_front(node)
+    if known[node] is None:
+        s.refuse(f"{name}() of elements that change objects ends where one decides", "write a loop")
+    return _behind(s, known[node])
 
 
 def refuse(s: State, node: ast.GeneratorExp) -> None:

@@ -26,6 +26,7 @@ from autobatch.frontend.heap import NeedsMemory
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.list_heap import copied
+from autobatch.frontend.list_sites import is_dict, is_list
 from autobatch.frontend.methods import METHODS
 from autobatch.frontend.mutation import changes, refuse_by_another_name
 from autobatch.frontend.numbers import present
@@ -34,7 +35,7 @@ from autobatch.frontend.numpy_names import OUTSIDE, REFUSED, jax_name
 from autobatch.frontend.prelude import LIBRARY, index_of
 from autobatch.frontend.recipes import trace_numbers
 from autobatch.frontend.selection import apply_choice
-from autobatch.frontend.sources import is_user_function
+from autobatch.frontend.sources import is_user_function, mutated
 from autobatch.frontend.stacking import stacking
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import inputs, is_array
@@ -58,6 +59,8 @@ def call(s: State, function: v.Abstract, args: Arguments, kwargs: Named, span: S
     function = present(s, function)
     match function:
         case v.Static():
+            if changes(function):  # `list.append(xs, x)`
+                refuse_by_another_name(s, function)
             return call_object(s, function, args, kwargs)
         case v.LocalFunction():
             generator = begun(s, function, args, kwargs)
@@ -244,13 +247,24 @@ def user_function(s: State, function: types.FunctionType, args: Arguments, kwarg
     except (Impure, NeedsMemory):
         raise
     except UnsupportedError as refusal:
-        if not may_be_traced(lookup(s, function).node):
+        text = lookup(s, function).node
+        if not may_be_traced(text) or (any(map(_is_container, (*args, *kwargs.values()))) and _changes_given(text)):
             raise
         take_back()
         try:
             return trace(s, function, args, kwargs)
         except (Untraceable, UnsupportedError):
             raise refusal from None
+
+
+def _is_container(value: v.Abstract) -> bool:
+    return is_list(value) or is_dict(value) or (isinstance(value, v.Static) and isinstance(value.value, list | dict))
+
+
+def _changes_given(node: ast.AST) -> bool:
+    """May a function change lists and dicts that it is given? A trace would hand it copies."""
+    given = {a.arg for a in ast.walk(node) if isinstance(a, ast.arg)} | {"list", "dict"}
+    return not given.isdisjoint(mutated(node))
 
 
 def may_be_traced(node: ast.AST) -> bool:

@@ -171,7 +171,10 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
         return held
     refuse_second_reads(s, function, node.args)
     refuse_moving_views(s, function, node.args)
-    items = _arguments(s, function, node.args)
+    given = changing.ended(s, node, lambda: _arguments(s, function, node.args))
+    if not isinstance(given, list):
+        return given
+    items = given
     named: dict[str, v.Abstract] = {}
     for keyword in node.keywords:
         value = s.evaluate(keyword.value)

@@ -122,11 +122,14 @@ def _change_dict(s: State, row: v.Row, method: Any, args: Arguments, kwargs: Nam
             return result
 
 
+_OPERATORS = ("__setitem__", "__delitem__", "__iadd__", "__imul__", "__ior__", "__iand__", "__isub__", "__ixor__")
+
+
 def changes(function: v.Abstract) -> bool:
     """Is it a method of lists or dicts that changes them?"""
     method = function.value if isinstance(function, v.Static) else None
     of_container = getattr(method, "__objclass__", None) in (list, dict, set, deque)
-    named = getattr(method, "__name__", "") in MUTATORS
+    named = getattr(method, "__name__", "") in (*MUTATORS, *_OPERATORS)
     return named and (of_container or (inspect.isfunction(method) and method in CHANGES))
 
 

@@ -187,7 +187,7 @@ def _cells(node: FunctionNode) -> Iterator[str]:
 def _cells_changed(node: FunctionNode) -> Iterator[str]:
     """The cells that a function or one inside it assigns, or whose lists, dicts or objects it changes."""
     yield from (n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
-    yield from _mutated(node)
+    yield from mutated(node)
 
 
 def stores(*nodes: ast.AST) -> list[str]:
@@ -239,7 +239,7 @@ ORDERED = frozenset({"heappush", "heappop", "heapify", "heapreplace", "heappushp
 
 def changed(*nodes: ast.AST) -> list[str]:
     """The variables that statements assign, or whose lists and dicts they change."""
-    return list(dict.fromkeys((*stores(*nodes), *(name for node in nodes for name in _mutated(node)))))
+    return list(dict.fromkeys((*stores(*nodes), *(name for node in nodes for name in mutated(node)))))
 
 
 @lru_cache(maxsize=4096)  # a statement is lowered once for each type that its function is called with
@@ -248,7 +248,7 @@ def _stored(node: ast.AST) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _mutated(node: ast.AST) -> tuple[str, ...]:
+def mutated(node: ast.AST) -> tuple[str, ...]:
     """The variables whose lists, dicts and objects a statement changes."""
     found = []
     for n in ast.walk(node):

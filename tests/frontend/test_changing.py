@@ -118,6 +118,23 @@ def noted_by_init(w: Any, xs: list[Any]) -> Any:
     return sum(r.twice for r in others), len(others)
 
 
+class Counting:
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def above(self, x: Any, y: Any) -> Any:
+        self.looks += 1
+        return x > y
+
+
+@program
+def one_decides(w: Any, xs: list[Any]) -> Any:
+    counting = Counting()
+    for _ in xs[:1]:
+        found = any(counting.above(x * w, 2.0) for x in xs) or all(counting.above(x, 0.0) for x in xs)
+    return found, counting.looks
+
+
 @program
 def attributes_that_are_there(w: Any, xs: list[Any]) -> Any:
     array = jnp.ones(2) * w
@@ -172,3 +189,16 @@ def test_a_view_that_a_function_changes_is_not_handed_to_it() -> None:
 
     with pytest.raises(ab.UnsupportedError, match="view or an iterator"):
         ab.batched(viewed)(XS)
+
+
+@pytest.mark.parametrize("change", [lambda h: list.append(h, 1.0), lambda h: h.__setitem__(0, 1.0)])
+def test_methods_that_do_not_name_the_list_are_refused(change: Callable[[list[Any]], None]) -> None:
+    """They changed nothing."""
+
+    def changed(xs: list[Any]) -> Any:
+        held = [0.0, xs[0]]
+        change(held)
+        return held
+
+    with pytest.raises(ab.UnsupportedError, match="by another name|cannot be compiled"):
+        ab.batched(changed)(XS)
