@@ -51,7 +51,7 @@ def set_comprehension(s: State, node: ast.SetComp) -> v.Abstract:
         return s.context.rules.make_set(s, changing.in_turns(s, node, node.elt))
     before = dict(s.env)
     found = _generate(s, node.generators, node.elt)
-    s.env = before
+    s.restore(before)
     return s.context.rules.make_set(s, found)
 
 
@@ -240,11 +240,11 @@ def materialise(s: State, value: v.Abstract) -> v.Abstract:
 
 def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:
     """A dict, whose keys may be known while compiling."""
-    if (by_node := _by_node(s, node)) is not None:
-        return by_node
     pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
     if changing.changes(node):
         return tables.of_pairs(s, changing.in_turns(s, node, pair))
+    if (by_node := _by_node(s, node)) is not None:
+        return by_node
     before = dict(s.env)
     found = _generate(s, node.generators, pair, unrolled=True)
     s.restore(before)

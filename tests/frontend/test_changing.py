@@ -8,10 +8,11 @@ from heapq import heappop, heappush
 from typing import Any
 
 import jax.numpy as jnp
+import networkx
 import pytest
 
 import autobatch as ab
-from autobatch.testing import check_equivalence
+from autobatch.testing import assert_same, check_equivalence
 
 PROGRAMS: list[Callable[[Any, list[Any]], Any]] = []
 XS = [[1.0, -2.0, 3.0], [0.5, 2.5], [2.0, 2.0, -1.0, 4.0]]
@@ -136,6 +137,15 @@ def one_decides(w: Any, xs: list[Any]) -> Any:
 
 
 @program
+def sets_of_what_counts(w: Any, xs: list[Any]) -> Any:
+    counting = Counting()
+    seen: set[Any] = set()
+    for _ in xs[:1]:
+        seen = {1 if counting.above(x * w, 2.0) else 0 for x in xs}
+    return len(seen), counting.looks
+
+
+@program
 def attributes_that_are_there(w: Any, xs: list[Any]) -> Any:
     array = jnp.ones(2) * w
     return [hasattr(array, "shape"), hasattr(xs, "append"), hasattr(xs, "shape"), hasattr(xs[0], "is_integer")]
@@ -202,3 +212,14 @@ def test_methods_that_do_not_name_the_list_are_refused(change: Callable[[list[An
 
     with pytest.raises(ab.UnsupportedError, match="by another name|cannot be compiled"):
         ab.batched(changed)(XS)
+
+
+def test_a_value_for_each_node_of_a_graph_may_change_something() -> None:
+    def given_out(w: Any, graph: Any) -> Any:
+        rest = [w, 2.0 * w, 3.0 * w]
+        found = {v: rest.pop() for v in graph}
+        return [found[v] for v in graph], len(rest)
+
+    graphs, w = [networkx.path_graph(3), networkx.path_graph(2)], jnp.float32(1.1)
+    found = ab.unbatch(ab.batched(given_out, in_axes=(None, 0), backend="llvm")(w, graphs))
+    assert_same(found, [given_out(w, g) for g in graphs])
