@@ -6,37 +6,30 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch import room
-from autobatch.testing import check_equivalence
 from autobatch.testing.programs import load
 from tests.memory.nested import PROGRAMS
+from tests.memory.pairs import W, X, check_numbers
 
-W, X = jnp.float32(1.1), jnp.asarray([0.9, 2.2, 3.1, 0.61], jnp.float32)
 BACKENDS = ("interpret", "xla", "llvm")
 COMMON = ("groups", "shift_reduce", "aliases", "sparse", "tracks")
 
 
-def check(f: Callable[..., Any], backend: str, grads: bool) -> None:
-    with ab.options(max_iterations=3_000):
-        check_equivalence(f, X, (W,), grads=grads, backends=(backend,), jit=False, tolerance=2e-5)
-
-
 @pytest.mark.parametrize("program", [p for p in PROGRAMS if p.__name__ in COMMON], ids=lambda p: p.__name__)
 def test_values(program: Callable[..., Any]) -> None:
-    check(ab.batched(program, in_axes=(None, 0)), "interpret", False)
+    check_numbers(ab.batched(program, in_axes=(None, 0)), "interpret", False)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_gradients(program: Callable[..., Any], backend: str) -> None:
-    check(ab.batched(program, in_axes=(None, 0)), backend, True)
+    check_numbers(ab.batched(program, in_axes=(None, 0)), backend, True)
 
 
 # ---- random programs
@@ -103,7 +96,7 @@ def sources(draw: st.DrawFn) -> str:
 @settings(max_examples=15)
 @given(source=sources(), backend=st.sampled_from(BACKENDS))
 def test_random_lists(source: str, backend: str) -> None:
-    check(load(source), backend, False)
+    check_numbers(load(source), backend, False)
 
 
 # ---- room

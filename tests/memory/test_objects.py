@@ -5,38 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch import room
-from autobatch.testing import check_equivalence
 from autobatch.testing.programs import load
 from tests.memory.objects import PROGRAMS, Cell
+from tests.memory.pairs import W, X, check_numbers
 
-W, X = jnp.float32(1.1), jnp.asarray([0.9, 2.2, 3.1, 0.61], jnp.float32)
 BACKENDS = ("interpret", "xla", "llvm")
 FAILING = ("last_fails",)
 COMMON = ("in_two_lists", "logs", "pop_aug", "named_unpack", "recursive_make", "same_in_loop", "through_call")
 
 
-def check(f: Callable[..., Any], backend: str, grads: bool) -> None:
-    with ab.options(max_iterations=3_000):
-        check_equivalence(f, X, (W,), grads=grads, backends=(backend,), jit=False, tolerance=2e-5)
-
-
 @pytest.mark.parametrize("program", [p for p in PROGRAMS if p.__name__ in COMMON], ids=lambda p: p.__name__)
 def test_values(program: Callable[..., Any]) -> None:
-    check(ab.batched(program, in_axes=(None, 0)), "interpret", False)
+    check_numbers(ab.batched(program, in_axes=(None, 0)), "interpret", False)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_gradients(program: Callable[..., Any], backend: str) -> None:
-    check(ab.batched(program, in_axes=(None, 0)), backend, program.__name__ not in FAILING)
+    check_numbers(ab.batched(program, in_axes=(None, 0)), backend, program.__name__ not in FAILING)
 
 
 # ---- random programs
@@ -104,14 +97,14 @@ def _taken(text: str, name: str) -> str:
 @settings(max_examples=5)
 @given(source=sources())
 def test_random_graphs(source: str) -> None:
-    check(load(source), "interpret", False)
+    check_numbers(load(source), "interpret", False)
 
 
 @pytest.mark.long
 @settings(max_examples=15)
 @given(source=sources(), backend=st.sampled_from(BACKENDS))
 def test_gradients_of_random_graphs(source: str, backend: str) -> None:
-    check(load(source), backend, True)
+    check_numbers(load(source), backend, True)
 
 
 # ---- room
