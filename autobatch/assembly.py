@@ -38,11 +38,15 @@ from autobatch.runtime.schema import UNKNOWN, Class, Field, ListStore, Schema, S
 def _classes(name: str, template: Container, members: Sequence[Container]) -> tuple[Class, ...]:
     """The classes of a store of objects of one class, or of several."""
     if not members:
-        keys = template.keys if template.kind == "dict" else ()
-        return (Class(name, class_kind(template), template.cls, keys, template.given),)
+        return (_class(name, template),)
     named = [m.cls.__name__ if m.cls is not None else m.kind for m in members]
     names = [n if named.count(n) == 1 else f"{n}_{k}" for k, n in enumerate(named)]
-    return tuple(Class(n, class_kind(m), m.cls) for n, m in zip(names, members, strict=True))
+    return tuple(_class(n, m) for n, m in zip(names, members, strict=True))
+
+
+def _class(name: str, template: Container) -> Class:
+    keys = template.keys if template.kind == "dict" else ()
+    return Class(name, class_kind(template), template.cls, keys, template.given)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from autobatch.errors import SourceError
-from autobatch.frontend import changing, graphs, heaps, tables
+from autobatch.frontend import changing, graphs, heaps, record_heap, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
 from autobatch.frontend.assignment import assign
@@ -235,6 +235,8 @@ def materialise(s: State, value: v.Abstract) -> v.Abstract:
         return yielded(s, value)
     if not isinstance(value, v.Lazy):
         return value
+    if record_heap.is_view(value):
+        return record_heap.as_it_is(s, value, "list")
     return make_map(s, value, lambda t, x: (True, lambda u: stored(u, x)))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from autobatch.frontend import list_changes, list_heap, tables
+from autobatch.frontend import list_changes, list_heap, record_heap, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.joins import conditional
 from autobatch.frontend.list_heap import is_dict_row
@@ -44,11 +44,15 @@ def _keys(s: State, row: v.Row) -> v.Record:
 
 def holds(s: State, row: v.Row, key: v.Abstract) -> v.Abstract:
     """`key in row`"""
+    if row.heap.is_record:
+        return record_heap.holds(s, row, key)
     return tables.holds(s, _keys(s, row), key)
 
 
 def load(s: State, row: v.Row, key: v.Abstract) -> v.Abstract:
     """`row[key]`; KeyError where it is not there, and no default is made."""
+    if row.heap.is_record:
+        return record_heap.load(s, row, key)
     if row.heap.cls is Counter:
         return get(s, row, key, v.Static(0))
     found = _position(s, row, key)
@@ -69,6 +73,8 @@ def load_old(s: State, row: v.Row, key: v.Abstract) -> v.Abstract:
 
 def get(s: State, row: v.Row, key: v.Abstract, default: v.Abstract) -> v.Abstract:
     """`row.get(key, default)`"""
+    if row.heap.is_record:
+        return record_heap.get(s, row, key, default)
     found = _position(s, row, key)
     return default if found is None else _either(s, row, found, lambda t: default)
 
@@ -102,6 +108,9 @@ def _value(s: State, row: v.Row, place: v.Abstract) -> v.Abstract:
 
 def store(s: State, row: v.Row, key: v.Abstract, value: v.Abstract) -> None:
     """`row[key] = value`"""
+    if row.heap.is_record:
+        record_heap.store(s, row, key, value)
+        return
     _put(s, row, key, value, _position(s, row, key))
 
 
@@ -117,6 +126,8 @@ def _or_behind(found: Any, count: Any) -> Any:
 
 def set_default(s: State, row: v.Row, key: v.Abstract, default: Callable[[State], v.Abstract]) -> v.Abstract:
     """`row.setdefault(key, default(s))`"""
+    if row.heap.is_record:
+        return record_heap.set_default(s, row, key, default)
     found = _position(s, row, key)
     value = default(s) if found is None else _either(s, row, found, default)
     _put(s, row, key, value, found)
@@ -126,11 +137,16 @@ def set_default(s: State, row: v.Row, key: v.Abstract, default: Callable[[State]
 def assign(s: State, row: v.Row, table: v.Abstract) -> None:
     """Let it hold what another dict holds, and nothing else."""
     assert is_dict(table) and isinstance(table, v.Record)
+    if row.heap.is_record:
+        record_heap.assign(s, row, table)
+        return
     list_changes.assign(s, row, tables.pairs_of(s, table))
 
 
 def delete(s: State, row: v.Row, key: v.Abstract) -> None:
     """`del row[key]`; KeyError where it is not there."""
+    if row.heap.is_record:
+        record_heap.give_up(s, row, "a key is deleted")
     table = list_heap.copied(s, row)
     assert isinstance(table, v.Record)
     left = tables.delete(s, table, present(s, key))

@@ -18,7 +18,7 @@ from autobatch.frontend.functions import define
 from autobatch.frontend.indexing import subscript
 from autobatch.frontend.iterators import refuse_kept, refuse_moving_views, refuse_second_reads
 from autobatch.frontend.joined import concatenate
-from autobatch.frontend.list_heap import hold
+from autobatch.frontend.list_heap import copied, hold
 from autobatch.frontend.making import made_by
 from autobatch.frontend.mutation import call_method, set_default
 from autobatch.frontend.numbers import present
@@ -117,7 +117,7 @@ def _dict(s: State, node: ast.Dict) -> v.Abstract:
     made = v.Record("dict", (), ())
     for key, value in zip(node.keys, node.values, strict=True):
         if key is None:
-            spread = expand(s, s.evaluate(value))
+            spread = expand(s, copied(s, s.evaluate(value)))
             if not isinstance(spread, v.Record) or spread.kind not in ("dict", "table"):
                 s.refuse("`**` spreads only dicts", "write the keys out")
             made = tables.updated(s, made, spread)
@@ -181,7 +181,7 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
         if keyword.arg is not None:
             named[keyword.arg] = value
             continue
-        spread = expand(s, value)
+        spread = expand(s, copied(s, value))
         if not isinstance(spread, v.Record) or spread.kind != "dict":
             s.refuse("`**` spreads only dicts with constant keys", "write the keys out")
         named |= dict(zip(spread.keys, spread.items, strict=True))

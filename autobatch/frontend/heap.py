@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.layouts import holds_containers
@@ -27,6 +28,20 @@ if TYPE_CHECKING:
 
 DICTS = (dict, Counter, defaultdict)
 """The classes of dicts that may have memory."""
+
+
+class DictRecord(dict):  # type: ignore[type-arg]
+    """A dict whose keys are constant strings, as the class of rows: each key is a field (`record_heap.py`)."""
+
+    record_keys: ClassVar[tuple[str, ...]] = ()
+
+
+@cache
+def record_class(keys: tuple[str, ...]) -> type[DictRecord]:
+    """The class of the dicts that have these keys, in this order."""
+    return type("dict", (DictRecord,), {"record_keys": keys, "__module__": "builtins"})
+
+
 PREFIX = "<memory of "
 """How the names of variables begin that hold such memory."""
 
@@ -42,7 +57,8 @@ class Heap:
     common, None while the first one is looked at; of lists, what their elements have, of dicts their pairs. `joined`:
     the memory that this one is a part of, as objects of both were found in one place. `members`: the classes whose
     objects have it; of several, each row says its own (`CLASS` of `ir/template.py`), and there is a column for each
-    field of any of them. `forms`: the fields of each class. `factory`: what gives a `defaultdict` its values."""
+    field of any of them. `forms`: the fields of each class. `factory`: what gives a `defaultdict` its values.
+    `no_record`: why its dicts, of constant keys at first, are no records."""
 
     name: str
     cls: type
@@ -51,6 +67,7 @@ class Heap:
     members: list[type] = field(default_factory=list)
     forms: dict[type, tuple[str, ...]] = field(default_factory=dict)
     factory: Abstract | None = None
+    no_record: str = ""
 
     @property
     def whole(self) -> Heap:
@@ -65,12 +82,17 @@ class Heap:
     @property
     def is_dict(self) -> bool:
         """Are its objects dicts (`dict_heap.py`)?"""
-        return self.cls in DICTS
+        return self.cls in DICTS or self.is_record
+
+    @property
+    def is_record(self) -> bool:
+        """Are its objects dicts whose keys are fields (`record_heap.py`)?"""
+        return issubclass(self.cls, DictRecord)
 
     @property
     def in_segments(self) -> bool:
         """Are its objects lists or dicts, which are as long as they grow?"""
-        return self.is_list or self.is_dict
+        return self.is_list or (self.is_dict and not self.is_record)
 
     @property
     def kind(self) -> str:
@@ -80,17 +102,29 @@ class Heap:
     def fits(self, other: Heap) -> bool:
         """May the two be one memory?"""
         if self is other or not (self.in_segments or other.in_segments):
-            return True
+            return self.is_record == other.is_record
+        if self.is_record or other.is_record:
+            return {self.cls, other.cls} & {dict} != set()
         made = [x.factory for x in (self, other) if x.factory is not None]
         return self.cls is other.cls and all(x == made[0] for x in made)
 
     def join(self, other: Heap) -> None:
         """Take the objects of another memory in. What fields hold is found anew."""
+        if self.is_record != other.is_record:
+            for one in (self, other):
+                one.give_up_record("one of them may be one whose keys are computed")
         other.joined = self
+        self.no_record = self.no_record or other.no_record
         self.factory = other.factory if self.factory is None else self.factory
         if not self.in_segments:
             self.members += [c for c in other.members if c not in self.members]
-            self.name = "|".join(c.__name__ for c in self.members)
+            self.name = self.name if self.is_record else "|".join(c.__name__ for c in self.members)
+            self.forget()
+
+    def give_up_record(self, why: str) -> None:
+        """Let its dicts be lists of pairs."""
+        if self.is_record:
+            self.cls, self.members, self.no_record = dict, [dict], why
             self.forget()
 
     def forget(self) -> None:

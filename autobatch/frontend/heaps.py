@@ -36,13 +36,13 @@ from autobatch.frontend.layouts import (
     OptionalLayout,
     RecordLayout,
     SharedLayout,
-    describe,
     layout_of,
     leaf_types,
     rebuild,
     static_type,
 )
 from autobatch.frontend.numbers import negate, operand_of, traced
+from autobatch.frontend.refusals import refused_field
 from autobatch.frontend.state import Context, MemoryChanged, State
 from autobatch.frontend.statics import is_namedtuple
 from autobatch.frontend.unify import Conflict, holds_any, unify
@@ -93,17 +93,7 @@ def _columns(s: State, heap: Heap) -> list[Type]:
         for type in leaf_types(field):
             listed = isinstance(type, Tag) and not heap.in_segments
             if not listed and (not isinstance(type, Array) or type.dtype.startswith("key")):
-                if heap.in_segments:
-                    words = f"lists that other containers hold are changed, and hold {describe(field)}"
-                    if isinstance(field, RecordLayout) and heap.is_dict:
-                        key, value = map(describe, field.items)
-                        words = f"dicts that other containers hold are changed, with keys of {key}, values of {value}"
-                    s.refuse(words, "keep numbers, arrays, and such lists, dicts and objects in them")
-                s.refuse(
-                    f"objects of {heap.name} are changed or linked under control that numbers decide, and their field "
-                    f"{key!r} holds {describe(field)}",
-                    "keep numbers, arrays, strings and other such objects in them: of a node of an example its number",
-                )
+                s.refuse(*refused_field(heap, key, field))
             found.append(type)
     return found
 
@@ -166,7 +156,8 @@ def left_by_entry(s: State, heap: Heap) -> v.Record:
     memory = s.context.memory
     assert s.context.entry is not None
     if not heap.in_segments and heap.layout is not None and any(isinstance(t, Tag) for t in _columns(s, heap)):
-        words = f"objects of {heap.name} with strings as fields are returned, where numbers decide which there are"
+        what = "dicts" if heap.is_record else f"objects of {heap.name}"
+        words = f"{what} with strings as fields are returned, where numbers decide which there are"
         s.refuse(words, "return the strings and numbers that are wanted of them, each in a list of its own")
     changed = {(s.context.entry.node, heap.variable)}
     if not changed <= memory.written:
@@ -307,6 +298,8 @@ def grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> No
 
 def _words(heap: Heap, key: str) -> tuple[str, str]:
     """What has different types, and what to do."""
+    if heap.is_record:
+        return f"the values of the key {key!r} of dicts in one place have", "give the key one type of values"
     if heap.is_list:
         return "the elements of a list have", "give all elements one type"
     if heap.is_dict:

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.frontend import deques, dict_heap, heaps, list_heap, tables
+from autobatch.frontend import deques, dict_heap, heaps, list_heap, record_heap, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, wrap
 from autobatch.frontend.attributes import At, attribute, fields_of, is_stack, written
@@ -31,6 +31,7 @@ from autobatch.ir.types import INT, Array, Ref, Tag
 def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`value[index]`"""
     value, index = heaps.opened(s, viewed(s, present(s, value))), present(s, index)
+    value = record_heap.for_key(s, value, index)
     if list_heap.is_dict_row(value):
         return dict_heap.load(s, list_heap.there(s, value), index)
     if list_heap.is_row(value) and not _is_slice(index):

@@ -14,7 +14,7 @@ import operator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autobatch.frontend import heaps
+from autobatch.frontend import heaps, record_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.heap import Heap
 from autobatch.frontend.joins import convert
@@ -60,7 +60,7 @@ def _element(heap: Heap) -> Layout | None:
 
 def is_row(value: v.Abstract) -> bool:
     """Is it a list or dict that has memory?"""
-    return isinstance(value, v.Row) and value.heap.in_segments
+    return isinstance(value, v.Row) and (value.heap.in_segments or value.heap.is_record)
 
 
 def is_dict_row(value: v.Abstract) -> bool:
@@ -182,6 +182,8 @@ def place(s: State, row: v.Row, index: v.Abstract) -> v.Leaf:
 
 def elements(s: State, row: v.Row) -> v.Record | v.Lazy:
     """The elements, of a dict its pairs, one after the other, as they are when each is read."""
+    if row.heap.is_record:
+        return record_heap.view(s, row, record_heap.pair)
     if _element(row.heap) is None:
         return v.Record("list", (), ())
     dicts = (row,) if row.heap.is_dict else ()
@@ -195,6 +197,8 @@ def column(s: State, row: v.Row, part: int) -> v.Abstract:
 
 def parts(s: State, row: v.Row, part: int) -> v.Record | v.Lazy:
     """The keys of a dict (`part` 0) or its values (1), as they are when each is read."""
+    if row.heap.is_record:
+        return record_heap.view(s, row, record_heap.value if part else record_heap.key)
     found = elements(s, row)
     if isinstance(found, v.Record):
         return found
@@ -212,6 +216,8 @@ def copied(s: State, value: v.Abstract) -> v.Abstract:
     if not is_row(value):
         return value
     row = there(s, value)
+    if row.heap.is_record:
+        return record_heap.opened(s, row)
     if not row.heap.is_dict:
         return s.context.rules.materialise(s, elements(s, row))
     items = {"keys": column(s, row, 0), "values": column(s, row, 1)}

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend import values as v
-from autobatch.frontend.heap import DICTS, Heap, ListsNeedMemory
+from autobatch.frontend.heap import DICTS, Heap, ListsNeedMemory, record_class
 from autobatch.frontend.identity import Identities, containers
 
 
@@ -73,6 +73,8 @@ def class_of(value: v.Abstract) -> type:
     if not is_dict(value):
         return list
     assert isinstance(value, v.Record)
+    if value.kind == "dict" and value.keys and all(type(k) is str for k in value.keys):
+        return record_class(value.keys)
     return value.cls or dict
 
 

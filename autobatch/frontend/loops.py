@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from autobatch.errors import TypeConflictError, UnsupportedError
-from autobatch.frontend import heaps
+from autobatch.frontend import heaps, record_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.appending import appended_list
 from autobatch.frontend.assignment import assign
@@ -74,6 +74,12 @@ def for_statement(s: State, node: ast.For) -> None:
         _orelse(s, node)
         return
     refuse_changes(s, node)
+    if record_heap.is_view(items):
+        for flag in FLAGS:
+            s.bind(flag, v.Static(False))
+        _unroll(s, node, _items(items))
+        _orelse(s, node)
+        return
     found = sequence(s, items)
     for flag in FLAGS:
         s.bind(flag, v.Static(False))
@@ -124,7 +130,8 @@ def _sizes(s: State, node: ast.For, found: v.Record | v.Lazy) -> Sizes:
     if isinstance(found, v.Record):
         return []
     changed = heaps.carried(s, node)
-    return [(row, length(s, row)) for row in found.dicts if row.heap.variable in changed]
+    dicts = [row for row in found.dicts if not row.heap.is_record]
+    return [(row, length(s, row)) for row in dicts if row.heap.variable in changed]
 
 
 def _of_one_size(found: v.Record | v.Lazy, sizes: Sizes) -> v.Record | v.Lazy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from autobatch.frontend import list_changes, tables
+from autobatch.frontend import list_changes, record_heap, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.heap import Heap
 from autobatch.frontend.list_sites import is_dict, is_list
@@ -28,6 +28,8 @@ def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
     if not heap.is_dict:
         return list_changes.allocate(s, heap, value)
     assert isinstance(value, v.Record)
+    if heap.is_record:
+        return record_heap.allocate(s, heap, value)
     if heap.cls is defaultdict:
         _note_factory(s, heap, value.get("factory"))
     return list_changes.allocate(s, heap, tables.pairs_of(s, value))

@@ -9,7 +9,7 @@ from copy import copy
 from functools import partial
 from typing import Any
 
-from autobatch.frontend import dict_heap, list_heap, sets, tables
+from autobatch.frontend import dict_heap, list_heap, record_heap, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.branches import truth
@@ -74,6 +74,7 @@ def _table(s: State, receiver: v.Abstract, ordered: bool = True) -> v.Record:
 
 def _get(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     key, default = constant(args[0]), args[1] if len(args) > 1 else v.Static(None)
+    receiver = record_heap.for_key(s, receiver, key)
     if list_heap.is_dict_row(receiver):
         return dict_heap.get(s, list_heap.there(s, receiver), key, default)
     if isinstance(receiver, v.Record) and receiver.kind == "table":

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from autobatch.frontend import deques, dict_heap, list_changes, list_heap, sets, tables
+from autobatch.frontend import deques, dict_heap, list_changes, list_heap, record_heap, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.joined import EMPTY, concatenate
@@ -114,6 +114,8 @@ def _change_dict(s: State, row: v.Row, method: Any, args: Arguments, kwargs: Nam
         case "setdefault", [key, default]:
             return dict_heap.set_default(s, row, key, lambda t: default)
         case "clear", []:
+            if row.heap.is_record:
+                record_heap.give_up(s, row, "it is cleared")
             list_heap.shorten(s, row, v.Static(0))
             return NONE
         case _:

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.frontend import deques, dict_heap, heaps, sets, tables
+from autobatch.frontend import deques, dict_heap, heaps, record_heap, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note_contents, wrap
 from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack, written
@@ -471,7 +471,7 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
         container = fields_of(s, container) or container
     if is_text(container):
         return text(s, "__contains__", container, value)
-    table = expand(s, container, ordered=False)
+    table = record_heap.for_key(s, expand(s, container, ordered=False), value)
     if isinstance(table, v.Row) and table.heap.is_dict:
         return dict_heap.holds(s, there(s, table), value)
     if isinstance(table, v.Record) and table.kind == "table" and not deques.is_deque(table):

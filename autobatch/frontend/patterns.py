@@ -7,6 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from autobatch.frontend import record_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.attributes import attribute, fields_of, is_stack
@@ -194,6 +195,8 @@ def _element(s: State, subject: v.Abstract, position: int, size: int, stars: Seq
 
 
 def _fits_mapping(s: State, keys: Sequence[ast.expr], patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
+    if record_heap.is_record_row(subject):
+        return _fits_record(s, keys, patterns, subject)
     table = _mapping(s, subject)
     if table is None:
         return False
@@ -207,8 +210,15 @@ def _fits_mapping(s: State, keys: Sequence[ast.expr], patterns: Sequence[ast.pat
     return truth(s, _all(s, pairs))
 
 
+def _fits_record(s: State, keys: Sequence[ast.expr], patterns: Sequence[ast.pattern], row: v.Row) -> Truth:
+    """A dict in memory, which may be None, or have other keys."""
+    names = [s.evaluate(k) for k in keys]
+    held = [(p, lambda t, k=k: record_heap.load(t, row, k)) for p, k in zip(patterns, names, strict=True)]
+    return _and(s, record_heap.has_keys(s, row, names), lambda t: _all(t, held))
+
+
 def _mapping(s: State, subject: v.Abstract) -> v.Record | None:
-    table = expand(s, subject)
+    table = expand(s, record_heap.as_value(s, subject))
     if isinstance(table, v.Leaf) and isinstance(table.type, Ref):
         table = fields_of(s, table) or table
     if isinstance(table, v.Record) and table.kind == "dict":
@@ -231,8 +241,13 @@ def _bind(s: State, pattern: ast.pattern, subject: v.Abstract) -> None:
         case ast.MatchSequence(patterns=patterns):
             _bind_sequence(s, patterns, subject)
         case ast.MatchMapping(keys=keys, patterns=patterns, rest=rest):
+            if record_heap.is_record_row(subject) and rest is None:
+                for key, part in zip(keys, patterns, strict=True):
+                    _bind(s, part, record_heap.load(s, subject, s.evaluate(key)))
+                return
             table = _mapping(s, subject)
-            assert table is not None
+            if table is None:
+                s.refuse("`**rest` of a dict that may have different keys", "ask for its keys with `in`")
             names = [k.value for k in map(s.evaluate, keys) if isinstance(k, v.Static)]
             for name_, part in zip(names, patterns, strict=True):
                 found = table.get(name_)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from autobatch.frontend.heap import Heap
+from autobatch.frontend.layouts import Layout, RecordLayout, describe
+
 _TRACED = "compute it before packing, or write it with jax.numpy"
 
 STATEMENT_REFUSALS: dict[type[ast.stmt], tuple[str, str]] = {
@@ -37,3 +40,23 @@ EXPRESSION_REFUSALS: dict[type[ast.expr], tuple[str, str]] = {
     ast.FormattedValue: ("a formatted number cannot be compiled", _TRACED),
     ast.Starred: ("`*` is not possible here", "name the elements"),
 }
+
+
+def refused_field(heap: Heap, key: str, field: Layout) -> tuple[str, str]:
+    """What to refuse, and the cure, where memory cannot hold what a field, element, key or value is."""
+    cure = "keep numbers, arrays, and such lists, dicts and objects in them"
+    if heap.is_record:
+        return f"dicts that other containers hold are changed, and their key {key!r} holds {describe(field)}", cure
+    if heap.is_dict and isinstance(field, RecordLayout):
+        found, value = map(describe, field.items)
+        words = f"dicts that other containers hold are changed, with keys of {found}, values of {value}"
+        if not heap.no_record:
+            return words, cure
+        return f"{words}; {heap.no_record}", "make such a dict with all its keys at once, each a constant string"
+    if heap.in_segments:
+        return f"lists that other containers hold are changed, and hold {describe(field)}", cure
+    return (
+        f"objects of {heap.name} are changed or linked under control that numbers decide, and their field {key!r} "
+        f"holds {describe(field)}",
+        "keep numbers, arrays, strings and other such objects in them: of a node of an example its number",
+    )

@@ -11,7 +11,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, take_apart
 from autobatch.frontend.attributes import may_be_none
 from autobatch.frontend.comprehensions import make_map
-from autobatch.frontend.heap import Heap
+from autobatch.frontend.heap import DictRecord, Heap
 from autobatch.frontend.heaps import left_by_entry
 from autobatch.frontend.joins import as_listing, convert, stored
 from autobatch.frontend.layouts import (
@@ -77,7 +77,7 @@ class Outputs:
                 element = self._template(rebuild_value(elem, iter(lists)))
                 known = lists[0] in self.operands
                 return Rows(element, self.operands.index(lists[0]) if known else self._output(lists[0]))
-            case v.Row(heap=heap) if heap.is_dict:
+            case v.Row(heap=heap) if heap.is_dict and not heap.is_record:
                 self.state.refuse(
                     "the result holds dicts inside of other containers, changed where computed numbers decide",
                     "return each as a list of pairs, list(row.items()), or one dict, with pairs as keys",
@@ -133,8 +133,8 @@ class Outputs:
         within.heaps = self.heaps
         form = within._template(rebuild_value(heap.layout, iter(values)))
         assert isinstance(form, Container)
-        kind = "namedtuple" if is_namedtuple(heap.cls) else "object"
-        form, room = replace(form, kind=kind), self.state.context.memory.capacity
+        form = replace(form, kind=_kind(heap.cls), cls=None if heap.is_record else form.cls)
+        room = self.state.context.memory.capacity
         members: tuple[Container, ...] = ()
         if len(heap.members) > 1:
             members, form = tuple(_member(heap, form, cls) for cls in heap.members), replace(form, cls=None)
@@ -154,7 +154,14 @@ def _member(heap: Heap, form: Container, cls: type) -> Container:
     """What the objects of one class are, of several that have one memory."""
     held = dict(zip(form.keys, form.children, strict=True))
     keys = heap.forms.get(cls, ())
-    return Container("namedtuple" if is_namedtuple(cls) else "object", tuple(held[k] for k in keys), keys, cls)
+    return Container(_kind(cls), tuple(held[k] for k in keys), keys, None if heap.is_record else cls)
+
+
+def _kind(cls: type) -> str:
+    """What kind of container the objects of a class in memory are."""
+    if issubclass(cls, DictRecord):
+        return "dict"
+    return "namedtuple" if is_namedtuple(cls) else "object"
 
 
 class _Fields(Outputs):
@@ -194,7 +201,7 @@ def prepared(s: State, value: v.Abstract, inside: bool, objects: Objects | None 
         return objects[id(value)][1]
     original, value = value, expand(s, stored(s, value))
     match value:
-        case v.Row(heap=heap) if heap.is_dict or (heap.is_list and not inside):
+        case v.Row(heap=heap) if heap.in_segments and (heap.is_dict or not inside):
             if heap.is_dict and heap.whole in _held_by(heap.whole):
                 s.refuse("the result holds a dict that may hold itself", "return what you need of it")
             left_by_entry(s, heap.whole)
@@ -268,7 +275,7 @@ def _is_prepared(elem: Layout) -> bool:
         case ListingLayout(elem=inner):
             return _is_prepared(inner)
         case RowLayout(heap=heap):
-            return not heap.is_dict and not _is_list_of_numbers(elem)
+            return heap.is_record or (not heap.is_dict and not _is_list_of_numbers(elem))
         case _:
             return True
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from autobatch.frontend import heaps, list_heap
+from autobatch.frontend import heaps, list_heap, record_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, note, wrap
 from autobatch.frontend.attributes import attribute, field, fields_of, refuse_unordered, written
@@ -35,6 +35,8 @@ from autobatch.runtime.schema import UNKNOWN
 def length(s: State, value: v.Abstract) -> v.Abstract:
     """`len(value)`"""
     value = heaps.opened(s, present(s, value))
+    if record_heap.is_record_row(value):
+        value = list_heap.copied(s, value)
     if list_heap.is_row(value):
         return list_heap.length(s, list_heap.there(s, value))
     match value:
@@ -97,7 +99,9 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     value = heaps.opened(s, viewed(s, present(s, value)))
     if list_heap.is_row(value):
         row = list_heap.there(s, value)
-        return list_heap.parts(s, row, 0) if row.heap.is_dict else list_heap.elements(s, row)
+        value = list_heap.parts(s, row, 0) if row.heap.is_dict else list_heap.elements(s, row)
+    if record_heap.is_view(value):
+        return record_heap.as_it_is(s, value)
     refuse_unordered(s, value)
     if (nodes := _numbered_nodes(s, value)) is not None:
         return nodes
@@ -325,7 +329,7 @@ def reverse(s: State, value: v.Abstract) -> v.Abstract:
 
 
 def enumerated(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
-    found = sequence(s, value)
+    found = _live(s, value)
     if isinstance(found, v.Record):
         pairs = [pair(arithmetic(s, operator.add, v.Static(k), start), x) for k, x in enumerate(found.items)]
         return v.Record("tuple", tuple(range(len(pairs))), tuple(pairs))
@@ -337,12 +341,17 @@ def enumerated(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
     )
 
 
+def _live(s: State, value: v.Abstract) -> v.Record | v.Lazy:
+    """What a loop runs over; of a view of a dict in memory what it shows when each item is read."""
+    return value if record_heap.is_view(value) else sequence(s, value)
+
+
 def pair(*items: v.Abstract) -> v.Record:
     return v.Record("tuple", tuple(range(len(items))), items)
 
 
 def zipped(s: State, values: Sequence[v.Abstract], strict: bool) -> v.Abstract:
-    found = [sequence(s, x) for x in values]
+    found = [_live(s, x) for x in values]
     counts = [length(s, x) for x in found]
     if strict:
         for count in counts[1:]:
@@ -356,11 +365,20 @@ def zipped(s: State, values: Sequence[v.Abstract], strict: bool) -> v.Abstract:
     count = counts[0]
     for other in counts[1:]:
         count = count if other == count else minimum(s, count, other)
+    if all(isinstance(x, v.Static) for x in counts) and any(map(record_heap.is_view, found)):
+        shown = tuple(row for x in found if isinstance(x, v.Lazy) for row in x.dicts)
+        return v.Lazy(count, lambda t, i: pair(*(_item_at(t, x, i) for x in found)), None, shown)
     uniform = [x if isinstance(x, v.Lazy) else sequence(s, as_listing(s, x)) for x in found]
     lists = [x for x in uniform if isinstance(x, v.Lazy)]
     live = (lambda t: _shortest(t, lists)) if any(x.live is not None for x in lists) else None
     dicts = tuple(row for x in lists for row in x.dicts)
     return v.Lazy(count, lambda t, i: pair(*(x.item(t, i) for x in lists)), live, dicts)
+
+
+def _item_at(s: State, found: v.Record | v.Lazy, index: v.Abstract) -> v.Abstract:
+    """An item of a sequence of known length, at a known place."""
+    assert isinstance(index, v.Static)
+    return found.items[index.value] if isinstance(found, v.Record) else found.item(s, index)
 
 
 def _shortest(s: State, lists: Sequence[v.Lazy]) -> v.Abstract:
