@@ -29,6 +29,7 @@ from autobatch.options import WHOLE, Options
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 from autobatch.vectorize.arenas import lists_in_arenas
+from autobatch.vectorize.chosen_rows import objects_as_rows
 from autobatch.vectorize.indices import keep_known_bounds
 from autobatch.vectorize.kinds import loops_to_functions
 from autobatch.vectorize.masks import Masked, Obstacle, mask_numeric_control, take_gradients
@@ -80,7 +81,21 @@ class Asked:
 
 
 def planned(module: Module, asked: Asked) -> Control:
-    """Passes 5 to 10. Where they refuse what numbers decide, the lists that recursions hand on get memory too."""
+    """Passes 5 to 10. Where they refuse what numbers decide, the lists that recursions hand on get memory too, and then
+    objects that numbers choose are numbers of rows."""
+    try:
+        return _with_memory(module, asked)
+    except UnsupportedError as refusal:
+        try:
+            rows = objects_as_rows(module, asked.schema, partial(_device, module, asked))
+            if rows is not None:
+                return _with_memory(asked.passes.after("chosen", rows), asked)
+        except UnsupportedError:
+            pass
+        raise refusal from None
+
+
+def _with_memory(module: Module, asked: Asked) -> Control:
     try:
         return control(with_arenas(module, asked), asked)
     except UnsupportedError as refusal:
@@ -92,14 +107,16 @@ def planned(module: Module, asked: Asked) -> Control:
             raise refusal from None
 
 
+def _device(module: Module, asked: Asked, left: frozenset[Value]) -> frozenset[Value]:
+    """The values that only the device knows, where those given are such."""
+    return device_values(module, asked.on_device, asked.known, left)
+
+
 def with_arenas(module: Module, asked: Asked, handed: bool = False) -> Module:
     """A module with memory for the lists that computed numbers decide. `handed`: as in `lists_of_numbers`."""
-
-    def device(lengths: frozenset[Value]) -> frozenset[Value]:
-        return device_values(module, asked.on_device, asked.known, lengths)
-
     capacity = asked.options.list_capacity
-    module = asked.passes.after("words", words_as_numbers(module, device))
+    module = asked.passes.after("words", words_as_numbers(module, partial(_device, module, asked)))
+    device = partial(_device, module, asked)
     made = lists_in_arenas(module, asked.schema, device, capacity, alone=False, checked=False, handed=handed)
     return asked.passes.after("arenas", made)
 

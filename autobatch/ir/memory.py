@@ -30,6 +30,15 @@ class Memory(Protocol):
 
     def item(self, type: List, row: int, index: int) -> Any: ...
 
+    def place(self, space: str, holder: Ref | List, row: int) -> tuple[int, int]:
+        """The rows of a store, a list store or the elements of its lists (`#values`) that the example has whose object
+        or list `row` is: where they begin and end."""
+        ...
+
+    def list_of(self, store: str, element: int) -> int:
+        """The list that holds an element, by its place among those of all lists."""
+        ...
+
     def tag_value(self, vocabulary: str, tag: int) -> Any:
         """The string or enum member that a tag stands for."""
         ...

@@ -56,6 +56,16 @@ OWN: dict[str, OwnOp] = {
     "same": OwnOp("same(ref, ref): `is` on objects and lists"),
     "length": OwnOp("length(list): int"),
     "item": OwnOp("item(list, int): Python's indexing, negative from the end; IndexError", fails=True),
+    # rows of the examples, by their numbers among those of one example (`vectorize/chosen_rows.py`)
+    "row": OwnOp("row(ref or list): the number of this row; -1 for None"),
+    "rows_of": OwnOp(
+        "rows_of[space](ref or list, ...): how many rows a store, a list store or the elements of all of its lists "
+        "(`#values`) have; the operands are what the example is given"
+    ),
+    "row_at": OwnOp(
+        "row_at[space](int, ref or list, ...): the object or list with this number; of elements the list that holds it"
+    ),
+    "first": OwnOp("first(list): the number of the first of its elements"),
     "pack_list": OwnOp("pack_list(x, ...): a list of as many elements, all of one type"),
     "flatten": OwnOp("flatten(list of lists): the elements of all of them, in order"),
     "make": OwnOp("make[of](x, ...): a new object of the class `of`, whose columns hold these values"),

@@ -60,6 +60,14 @@ class ColumnMemory:
         mask = has_mask(self._lists[type.store])
         return mask and bool(self.columns.arrays[f"{type.store}.#values?"][begin + index])
 
+    def place(self, space: str, holder: Ref | List, row: int) -> tuple[int, int]:
+        """The rows of a space that the example has whose object or list `row` is: where they begin and end."""
+        return place(self.columns, space, holder, row)
+
+    def list_of(self, store: str, element: int) -> int:
+        """The list that holds an element, by its place among those of all lists."""
+        return int(list_of(self.columns, store, np.array([element]))[0])
+
     def tag_value(self, vocabulary: str, tag: int) -> Any:
         """The string or enum member that a tag stands for."""
         return self.columns.vocabularies[vocabulary][tag]
@@ -94,6 +102,20 @@ class ColumnMemory:
                 return wrap_keys(held, dtype) if dtype in _KEYS else held
             case Tag() | Ref() | List():
                 return int(held)
+
+
+def place(columns: Columns, space: str, holder: Ref | List, row: int) -> tuple[int, int]:
+    """As `ColumnMemory.place`. No reference leaves its example, and its rows stand together."""
+    assert holder.store is not None
+    example = int(np.searchsorted(columns.starts[holder.store], row, side="right")) - 1
+    begin, end = columns.starts[space][example : example + 2]
+    return int(begin), int(end)
+
+
+def list_of(columns: Columns, store: str, elements: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The list that holds each of some elements, by their places among those of all lists."""
+    offsets = columns.arrays[f"{store}.#offsets"]
+    return np.searchsorted(offsets, elements, side="right") - 1
 
 
 def wrap_keys(data: np.ndarray[Any, Any], dtype: str) -> jax.Array:

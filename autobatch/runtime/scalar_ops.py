@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from autobatch.ir.host_primitives import host_dtype
 from autobatch.ir.types import Array, List, Ref, Tag, Type
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.items import joined
+from autobatch.runtime.memory import list_of, place
 from autobatch.runtime.schema import field_column
 from autobatch.source import NOWHERE, Span
 
@@ -101,6 +102,15 @@ def _operation(instruction: Apply, columns: Columns) -> Operation:
             return _item(types[0], columns)
         case "length":
             return _length(types[0], columns)
+        case "row":
+            return lambda row: row - place(columns, types[0].store, types[0], row)[0] if row >= 0 else -1
+        case "rows_of":
+            return lambda *roots: operator.sub(*reversed(_rows(columns, op["space"], types, roots)))
+        case "row_at":
+            return _row_at(instruction, columns)
+        case "first":
+            values, offsets = f"{types[0].store}.#values", columns.arrays[f"{types[0].store}.#offsets"]
+            return lambda row: int(offsets[row]) - place(columns, values, types[0], row)[0]
         case "is_none":
             return lambda ref: ref < 0
         case "none":
@@ -165,6 +175,24 @@ def _cell(columns: Columns, column: str, type: Any) -> Operation:
         words = columns.vocabularies.get(type.vocabulary, ())
         return lambda row: words[array[row]]
     return lambda row: _plain(array[row])
+
+
+def _rows(columns: Columns, space: str, types: Sequence[Any], roots: tuple[int, ...]) -> tuple[int, int]:
+    """Where the rows of a space begin and end that belong to the example which is given these objects and lists."""
+    return next((place(columns, space, t, row) for t, row in zip(types, roots, strict=True) if row >= 0), (0, 0))
+
+
+def _row_at(instruction: Apply, columns: Columns) -> Operation:
+    space, result = instruction.op["space"], instruction.results[0].type
+    types = [x.type for x in instruction.operands[1:]]
+    assert isinstance(result, Ref | List) and result.store is not None
+    store, is_element = result.store, result.store != space
+
+    def row_at(number: int, *roots: int) -> int:
+        row = _rows(columns, space, types, roots)[0] + number
+        return int(list_of(columns, store, np.array([row]))[0]) if is_element else row
+
+    return row_at
 
 
 def _load(instruction: Apply, columns: Columns) -> Operation:

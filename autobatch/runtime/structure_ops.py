@@ -18,6 +18,7 @@ from autobatch.ir.bounds import outside
 from autobatch.ir.core import Apply, Operand
 from autobatch.ir.types import BOOL, Array, List, Ref, Tag
 from autobatch.runtime.columns import Columns
+from autobatch.runtime.memory import list_of
 from autobatch.runtime.scalar_ops import nothing
 from autobatch.runtime.schema import field_column
 
@@ -100,6 +101,8 @@ class StructureOps:
                 return [xs[0] == xs[1]]
             case "length":
                 return [self.length(types[0], self.live(xs[0], example))]
+            case "row" | "rows_of" | "row_at" | "first":
+                return [self.numbering(instruction, xs, example)]
             case "tag":
                 result = instruction.results[0].type
                 assert isinstance(result, Tag)
@@ -120,6 +123,27 @@ class StructureOps:
                 return [np.repeat(nothing(op["type"])[None], rows, 0)]
             case _:
                 return self.number(instruction, xs, example)
+
+    def numbering(self, instruction: Apply, xs: list[Values], example: Ints) -> Ints:
+        """Rows by their numbers among those of one example, and the other way round."""
+        starts, type = self.columns.starts, instruction.operands[0].type
+        match instruction.op.name:
+            case "rows_of":
+                held = starts[instruction.op["space"]]
+                return held[example + 1] - held[example]
+            case "row_at":
+                space, result = instruction.op["space"], instruction.results[0].type
+                rows = starts[space][example] + xs[0]
+                is_element = isinstance(result, List) and result.store != space
+                return list_of(self.columns, result.store, rows) if is_element else rows
+            case "row":
+                assert isinstance(type, Ref | List) and type.store is not None
+                return np.where(xs[0] < 0, -1, xs[0] - starts[type.store][example])
+            case _:
+                assert isinstance(type, List) and type.store is not None
+                offsets = self.columns.arrays[f"{type.store}.#offsets"]
+                live = self.live(xs[0], example)
+                return offsets[live].astype(np.int64) - starts[f"{type.store}.#values"][example]
 
     def text(self, instruction: Apply, xs: list[Values], example: Ints) -> Values:
         """A function of strings: once for each combination of operands."""

@@ -68,7 +68,7 @@ def has_structure(module: Module) -> bool:
 
 def structure_as_rows(module: Module, schema: Schema) -> OnRows:
     """The module on numbers of rows. UnsupportedError where it makes objects, or looks into strings."""
-    return _Lowering(module, schema).run()
+    return Lowering(module, schema).run()
 
 
 def _is_structure(type: Type) -> bool:
@@ -83,7 +83,9 @@ def _is_structure(type: Type) -> bool:
             assert_never(type)
 
 
-class _Lowering:
+class Lowering:
+    """Structure as numbers, everywhere; `chosen_rows.py` does so for a part of it."""
+
     def __init__(self, module: Module, schema: Schema) -> None:
         self.module, self.schema, self.fresh = module, schema, Fresh(module)
         self.fallible = fallible_reads(module, schema)
@@ -207,9 +209,7 @@ class _Lowering:
             case "load":
                 self.load(apply)
             case "load_is_none":
-                assert isinstance(xs[0].type, Ref)
-                column = field_column(self.schema, xs[0].type.store, op["field"], op["type"]) + "?"
-                self.take(column, BOOL, self.there(xs[0]), apply.results[0])
+                self.is_missing(apply)
             case "is_none":
                 self.put(apply.results[0], "lt", self.read(xs[0]), Literal(0, INT))
             case "none":
@@ -280,6 +280,12 @@ class _Lowering:
         column = field_column(self.schema, ref.type.store, load.op["field"], result.type)
         self.take(column, result.type, self.there(ref), result)
 
+    def is_missing(self, load: Apply) -> None:
+        (ref,) = load.operands
+        assert isinstance(ref.type, Ref)
+        column = field_column(self.schema, ref.type.store, load.op["field"], load.op["type"]) + "?"
+        self.take(column, BOOL, self.there(ref), load.results[0])
+
     def is_class(self, test: Apply) -> None:
         (ref,), result, names = test.operands, test.results[0], test.op["names"]
         assert isinstance(ref.type, Ref)
@@ -305,6 +311,11 @@ class _Lowering:
             return
         self.put(test.results[0], "and", self.test("lt", x, ZERO), self.test("lt", y, ZERO))
 
+    def begin(self, xs: Operand) -> Value:
+        """The row of the first element of a list."""
+        assert isinstance(xs.type, List)
+        return self.take(f"{xs.type.store}.#offsets", INT, self.there(xs))
+
     def ends(self, xs: Operand) -> tuple[Value, Value]:
         """The row of the first element of a list, and that behind its last one."""
         assert isinstance(xs.type, List)
@@ -321,8 +332,7 @@ class _Lowering:
             at = self.fresh.value(INT)
             self.made.append(Apply((at,), own("int"), (self.read(index),), self.span))
         if item.results[0] not in self.fallible and not isinstance(index, Literal) and self.counts(item):
-            row = self.take(f"{xs.type.store}.#offsets", INT, self.there(xs))
-            place: Operand = self.number("add", row, at)
+            place: Operand = self.number("add", self.begin(xs), at)
         else:
             first, behind = self.ends(xs)
             count = self.number("sub", behind, first)
@@ -330,7 +340,12 @@ class _Lowering:
             forward = self.number("select_n", negative, at, self.number("add", at, count))
             inside = self.test("and", self.test("ge", forward, ZERO), self.test("lt", forward, count))
             place = self.number("select_n", inside, ZERO, self.number("add", first, forward))
-        self.take(f"{xs.type.store}.#values", xs.type.elem, place, item.results[0])
+        self.element(xs, place, item.results[0])
+
+    def element(self, xs: Operand, place: Operand, result: Value) -> None:
+        """An element, by its place among those of all lists of the store."""
+        assert isinstance(xs.type, List)
+        self.take(f"{xs.type.store}.#values", xs.type.elem, place, result)
 
     def counts(self, item: Apply) -> bool:
         """Is the index the turn of a loop, so that it counts from the front?"""

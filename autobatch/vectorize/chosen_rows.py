@@ -1,0 +1,358 @@
+"""Objects that computed numbers choose, as numbers of rows; all others stay what they are.
+
+    %5 = while (%1) do (%2: ref<Node>):             %20 = rows_of[space='Node'](%1)
+      %3 = if %c then: load[left](%2) ...           %21: list<int> = map %20 do (%22):
+                                                      %23 = row_at[space='Node'](%22, %1)
+                                             ->       yield row(load[left](%23))
+                                                    %24 = row(%1)
+                                                    %5 = while (%24) do (%2: int):
+                                                      %3 = if %c then: item(%21, max(%2, 0)) ...
+
+The host still reads the examples: of each field that is read of such an object it makes a list, a number for each row
+that the example has. What the device reads of the object is an element of this list, at a place that only the device
+knows, as of any other list (`arenas.py`), so derivatives reach fields by it. A list of the examples that numbers choose
+is the number of its row too, and a list of objects that they choose one of numbers.
+
+`rows.py` has how each operation reads columns. There everything is a number, here only what the host cannot know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, assert_never
+
+from jax import lax
+
+from autobatch.analysis.fallible import lacking
+from autobatch.errors import UnsupportedError
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    Function,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Value,
+    While,
+    walk,
+)
+from autobatch.ir.ops import Op, own
+from autobatch.ir.rewrite import calls, with_regions
+from autobatch.ir.types import BOOL, INT, List, Ref, Tag, Type
+from autobatch.runtime.schema import Schema
+from autobatch.vectorize.rows import Lowering
+
+Device = Callable[[frozenset[Value]], Collection[Operand]]
+"""The values that only the device knows, where those given are such."""
+
+
+def objects_as_rows(module: Module, schema: Schema, device: Device) -> Module | None:
+    """The module with rows in place of the objects and lists of the examples that computed numbers choose; None where
+    they choose none. UnsupportedError where such an object is a result, or stands beside those that are made."""
+    chosen = _chosen(module, device)
+    if not chosen:
+        return None
+    asked = frozenset[Value]()
+    while True:
+        lowering = _Chosen(module, schema, chosen, asked)
+        made = lowering.whole()
+        if lowering.missing <= asked:
+            return made
+        asked |= lowering.missing
+
+
+def _refers(type: Type) -> bool:
+    """Does it say which object or list of the examples it is, or hold such?"""
+    match type:
+        case Ref() | List(store=str()):
+            return True
+        case List(elem=elem):
+            return _refers(elem)
+        case _:
+            return False
+
+
+def _chosen(module: Module, device: Device) -> frozenset[Value]:
+    """The objects and lists that numbers choose. How long such a list of the examples is, only the device knows; and
+    what a loop carries is chosen in all turns where it is in one."""
+    inside = [i for f in module.functions for i in walk(f.region)]
+    left = frozenset[Value]()
+    while True:
+        found = device(left)
+        more = set[Value]()
+        for i in inside:
+            match i:
+                case Apply(op=op, operands=xs) if op.name == "length" and xs[0] in found and _in_store(xs[0].type):
+                    more.update(i.results)
+                case For(body=body):
+                    pairs = zip(body.args[1:], i.results, strict=True)
+                    more.update(v for pair in pairs if any(x in found for x in pair) for v in pair if _refers(v.type))
+                case _:
+                    pass
+        if more <= left:
+            return frozenset(v for v in found if isinstance(v, Value) and _refers(v.type))
+        left |= more
+
+
+def _in_store(type: Type) -> bool:
+    return isinstance(type, List) and type.store is not None
+
+
+class _Column(NamedTuple):
+    """What is read of each row of a space: of each object of a store, each list of a list store, or each element of all
+    of its lists (`#values`). `holder`: the type of the row; `type`: of what is read of it."""
+
+    space: str
+    read: Op
+    holder: Ref | List
+    type: Type
+
+
+class _Chosen(Lowering):
+    """`chosen`: what becomes a number of a row; `asked`: the objects and lists of the host of which somebody wants
+    this number; `missing`: those that were asked for."""
+
+    def __init__(self, module: Module, schema: Schema, chosen: frozenset[Value], asked: frozenset[Value]) -> None:
+        super().__init__(module, schema)
+        self.chosen, self.asked = chosen, asked
+        self.missing = set[Value]()
+        self.codes: dict[Value, Value] = {}
+        self.columns: dict[_Column, Value] = {}
+        self.functions: Mapping[str, Region] = {f.name: f.region for f in module.functions}
+
+    # ---- the module
+
+    def whole(self) -> Module:
+        """The module, with the columns that each function reads handed to it by the entry."""
+        first, *others = self.module.functions
+        if any(call.callee == first.name for f in self.module.functions for call in calls(f.region)):
+            others = [first, *others]
+            first = self.calling(first)
+        made, own = list[Function](), dict[str, dict[_Column, Value]]()
+        for function in (first, *others):
+            self.columns, self.span = {}, function.span
+            targets = () if function is first else function.region.results
+            region = self.region(function.region, targets)
+            made.append(replace(function, region=region))
+            own[function.name] = self.columns
+        entry, *rest = _handing_on(made, own, self.fresh.like)
+        if any(x in self.chosen for x in first.region.results):
+            raise UnsupportedError("an object that computed numbers choose is a result", first.span)
+        entry = replace(entry, region=self.with_columns(entry.region, own[first.name]))
+        return replace(self.module, functions=(entry, *rest))
+
+    def with_columns(self, region: Region, columns: Mapping[_Column, Value]) -> Region:
+        """The entry, behind the columns."""
+        before, self.made = self.made, []
+        roots = tuple(a for a in region.args if isinstance(a.type, Ref) or _in_store(a.type))
+        for column, result in columns.items():
+            self.column(column, result, roots)
+        body, self.made = (*self.made, *region.body), before
+        return replace(region, body=body)
+
+    def column(self, of: _Column, result: Value, roots: tuple[Value, ...]) -> None:
+        """What is read of each row, as a list."""
+        count, turn, row = self.fresh.value(INT), self.fresh.value(INT), self.fresh.value(of.holder)
+        self.emit(count, own("rows_of", space=of.space), *roots)
+        before, self.made = self.made, []
+        self.emit(row, own("row_at", space=of.space), turn, *roots)
+        found = self.cell(of, row, turn)
+        if _refers(of.type):
+            found = self.emit(self.fresh.value(INT), own("row"), found)
+        body, self.made = Region((turn,), tuple(self.made), (found,)), before
+        self.made.append(Map((result,), count, body, 0, self.span))
+
+    def cell(self, of: _Column, row: Value, turn: Value) -> Value:
+        """What is read of one row, by the number that it has."""
+        result = self.fresh.value(of.type)
+        if of.read.name == "item":
+            first, place = self.fresh.value(INT), self.fresh.value(INT)
+            self.emit(first, own("first"), row)
+            self.emit(place, Op("sub", (), lax.sub_p), turn, first)
+            return self.emit(result, of.read, row, place)
+        read = Apply((result,), of.read, (row,), self.span)
+        if of.read.name not in ("load", "load_is_none") or not (without := lacking(read, self.schema)):
+            self.made.append(read)
+            return result
+        lacks, found, nothing = self.fresh.value(BOOL), self.fresh.value(of.type), self.fresh.value(of.type)
+        self.emit(lacks, own("is_class", names=without), row)
+        none = Region((), (Apply((nothing,), own("undefined", type=of.type), (), self.span),), (nothing,))
+        self.made.append(If((found,), lacks, none, Region((), (read,), (result,)), self.span))
+        return found
+
+    def emit(self, result: Value, op: Op, *xs: Operand) -> Value:
+        self.made.append(Apply((result,), op, xs, self.span))
+        return result
+
+    # ---- types and operands
+
+    def type(self, type: Type) -> Type:
+        return type if isinstance(type, Tag) else super().type(type)
+
+    def value(self, x: Value) -> Value:
+        return super().value(x) if x in self.chosen else x
+
+    def read(self, x: Operand) -> Operand:
+        """An operand of what runs on the device: the number of a row for an object or list of the examples."""
+        if not _refers(x.type):
+            return self.plain(x)
+        if isinstance(x, Value) and x not in self.chosen and x not in self.env:
+            return self.code(x)
+        return super().read(x)
+
+    def plain(self, x: Operand) -> Operand:
+        """An operand as it is."""
+        return self.env.get(x, x) if isinstance(x, Value) and not _refers(x.type) else x
+
+    def given(self, xs: Sequence[Operand], targets: Sequence[Operand]) -> tuple[Operand, ...]:
+        """Operands that become these."""
+        pairs = zip(xs, targets, strict=True)
+        return tuple(self.read(x) if y in self.chosen else self.plain(x) for x, y in pairs)
+
+    # ---- what the host knows, as rows
+
+    def code(self, x: Value) -> Operand:
+        """The row of an object or list that the host knows; a list of rows for one of such."""
+        if x not in self.codes:
+            self.missing.add(x)
+            return Literal(0, INT)
+        return self.codes[x]
+
+    def note(self, defined: Sequence[Value]) -> None:
+        """Number what has just been defined, as far as anybody asks."""
+        for x in defined:
+            if x in self.asked:
+                self.codes[x] = self.numbered(x)
+
+    def numbered(self, x: Value) -> Value:
+        if not isinstance(x.type, List) or x.type.store is not None:
+            return self.emit(self.fresh.value(INT), own("row"), x)
+        count, turn, item = self.fresh.value(INT), self.fresh.value(INT), self.fresh.value(x.type.elem)
+        self.emit(count, own("length"), x)
+        before, self.made = self.made, []
+        found = self.numbered(self.emit(item, own("item"), x, turn))
+        body, self.made = Region((turn,), tuple(self.made), (found,)), before
+        result = self.fresh.value(List(found.type))
+        self.made.append(Map((result,), count, body, 0, self.span))
+        return result
+
+    # ---- instructions
+
+    def region(self, region: Region, targets: Sequence[Operand] = ()) -> Region:
+        """`targets`: what the results become; results are read as they are where there are none."""
+        before, self.made = self.made, []
+        args = self.values(region.args)
+        self.note(region.args)
+        for instruction in region.body:
+            self.span = instruction.span
+            self.instruction(instruction)
+            self.note(instruction.results)
+        results = self.given(region.results, targets) if targets else tuple(map(self.plain, region.results))
+        found = Region(args, tuple(self.made), results)
+        self.made = before
+        return found
+
+    def instruction(self, i: Instruction) -> None:
+        match i:
+            case Apply():
+                if any(x in self.chosen for x in (*i.operands, *i.results)):
+                    self.checked(i)
+                else:
+                    self.made.append(replace(i, operands=tuple(map(self.plain, i.operands))))
+                return
+            case Call(operands=xs, callee=callee):
+                made: Instruction = replace(i, operands=self.given(xs, self.functions[callee].args))
+            case If(condition=condition, then=then, orelse=orelse):
+                arms = self.region(then, i.results), self.region(orelse, i.results)
+                made = replace(i, condition=self.plain(condition), then=arms[0], orelse=arms[1])
+            case For(count=count, init=init, body=body):
+                start, carried = self.given(init, body.args[1:]), body.args[1:]
+                made = replace(i, count=self.plain(count), init=start, body=self.region(body, carried))
+            case While(init=init, condition=test, body=body):
+                start, tested = self.given(init, body.args), self.region(test)
+                made = replace(i, init=start, condition=tested, body=self.region(body, body.args))
+            case Map(count=count, body=body, filtered=filtered):
+                flags = body.results[:filtered]
+                made = replace(i, count=self.plain(count), body=self.region(body, (*flags, *i.results)))
+            case _:
+                assert_never(i)
+        self.made.append(replace(made, results=self.values(i.results)))
+
+    # ---- columns
+
+    def cells(self, column: _Column, row: Operand, result: Value | None = None) -> Value:
+        """What is read of a row that numbers choose."""
+        of = self.type(column.type)
+        if column not in self.columns:
+            self.columns[column] = self.fresh.value(List(of))
+        found = self.fresh.value(of) if result is None else self.value(result)
+        return self.emit(found, own("item"), self.columns[column], row)
+
+    def load(self, load: Apply) -> None:
+        (ref,), result = load.operands, load.results[0]
+        assert isinstance(ref.type, Ref)
+        self.cells(_Column(ref.type.store, load.op, ref.type, result.type), self.there(ref), result)
+
+    def is_missing(self, load: Apply) -> None:
+        (ref,) = load.operands
+        assert isinstance(ref.type, Ref)
+        self.cells(_Column(ref.type.store, load.op, ref.type, BOOL), self.there(ref), load.results[0])
+
+    def is_class(self, test: Apply) -> None:
+        (ref,) = test.operands
+        assert isinstance(ref.type, Ref)
+        found = self.cells(_Column(ref.type.store, test.op, ref.type, BOOL), self.there(ref))
+        self.put(test.results[0], "and", self.test("ge", self.read(ref), Literal(0, INT)), found)
+
+    def begin(self, xs: Operand) -> Value:
+        assert isinstance(xs.type, List) and xs.type.store is not None
+        return self.cells(_Column(xs.type.store, own("first"), xs.type, INT), self.there(xs))
+
+    def ends(self, xs: Operand) -> tuple[Value, Value]:
+        assert isinstance(xs.type, List) and xs.type.store is not None
+        begin = self.begin(xs)
+        count = self.cells(_Column(xs.type.store, own("length"), xs.type, INT), self.there(xs))
+        return begin, self.number("add", begin, count)
+
+    def element(self, xs: Operand, place: Operand, result: Value) -> None:
+        assert isinstance(xs.type, List) and xs.type.store is not None
+        self.cells(_Column(f"{xs.type.store}.#values", own("item"), xs.type, xs.type.elem), place, result)
+
+
+def _handing_on(
+    functions: Sequence[Function],
+    own: Mapping[str, dict[_Column, Value]],
+    like: Callable[[Sequence[Value]], tuple[Value, ...]],
+) -> Iterator[Function]:
+    """The functions, each with the columns that it reads, or hands on, behind its parameters; those of the entry, the
+    first one, are values that it has."""
+    size = -1
+    while size < sum(map(len, own.values())):
+        size = sum(map(len, own.values()))
+        for function in functions:
+            mine = own[function.name]
+            for call in calls(function.region):
+                for column, value in own[call.callee].items():
+                    if column not in mine:
+                        (mine[column],) = like([value])
+    order = {name: list(columns) for name, columns in own.items()}
+
+    def given(region: Region, columns: Mapping[_Column, Value]) -> Region:
+        return replace(region, body=tuple(instruction(i, columns) for i in region.body))
+
+    def instruction(i: Instruction, columns: Mapping[_Column, Value]) -> Instruction:
+        if isinstance(i, Call):
+            return replace(i, operands=(*i.operands, *(columns[c] for c in order[i.callee])))
+        return with_regions(i, lambda r: given(r, columns))
+
+    for k, function in enumerate(functions):
+        columns = own[function.name]
+        region = given(function.region, columns)
+        args = region.args if k == 0 else (*region.args, *(columns[c] for c in order[function.name]))
+        yield replace(function, region=replace(region, args=args))
