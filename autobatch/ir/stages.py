@@ -259,7 +259,9 @@ OWN_RULES: Mapping[str, Rule] = {
     "item": Rule(("a list", "an int"), _element),
     "row": Rule(("a reference or list",), _always(INT)),
     "rows_of": Rule(("a reference or list",), _always(INT), frozenset({"space"}), repeat=True),
-    "row_at": Rule(("an int", "a reference or list"), _one_of("a reference or list"), frozenset({"space"}), repeat=True),
+    "row_at": Rule(
+        ("an int", "a reference or list"), _one_of("a reference or list"), frozenset({"space"}), repeat=True
+    ),
     "first": Rule(("a list",), _always(INT)),
     "pack_list": Rule(("a value",), _packed, repeat=True),
     "flatten": Rule(("a list",), _flat),

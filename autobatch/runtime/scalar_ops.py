@@ -103,14 +103,13 @@ def _operation(instruction: Apply, columns: Columns) -> Operation:
         case "length":
             return _length(types[0], columns)
         case "row":
-            return lambda row: row - place(columns, types[0].store, types[0], row)[0] if row >= 0 else -1
+            return _row(types[0], columns)
         case "rows_of":
             return lambda *roots: operator.sub(*reversed(_rows(columns, op["space"], types, roots)))
         case "row_at":
             return _row_at(instruction, columns)
         case "first":
-            values, offsets = f"{types[0].store}.#values", columns.arrays[f"{types[0].store}.#offsets"]
-            return lambda row: int(offsets[row]) - place(columns, values, types[0], row)[0]
+            return _first(types[0], columns)
         case "is_none":
             return lambda ref: ref < 0
         case "none":
@@ -175,6 +174,18 @@ def _cell(columns: Columns, column: str, type: Any) -> Operation:
         words = columns.vocabularies.get(type.vocabulary, ())
         return lambda row: words[array[row]]
     return lambda row: _plain(array[row])
+
+
+def _row(type: Any, columns: Columns) -> Operation:
+    assert isinstance(type, Ref | List) and type.store is not None
+    store = type.store
+    return lambda row: row - place(columns, store, type, row)[0] if row >= 0 else -1
+
+
+def _first(type: Any, columns: Columns) -> Operation:
+    assert isinstance(type, List)
+    values, offsets = f"{type.store}.#values", columns.arrays[f"{type.store}.#offsets"]
+    return lambda row: int(offsets[row]) - place(columns, values, type, row)[0]
 
 
 def _rows(columns: Columns, space: str, types: Sequence[Any], roots: tuple[int, ...]) -> tuple[int, int]:

@@ -134,8 +134,8 @@ class StructureOps:
             case "row_at":
                 space, result = instruction.op["space"], instruction.results[0].type
                 rows = starts[space][example] + xs[0]
-                is_element = isinstance(result, List) and result.store != space
-                return list_of(self.columns, result.store, rows) if is_element else rows
+                assert isinstance(result, Ref | List) and result.store is not None
+                return rows if result.store == space else list_of(self.columns, result.store, rows)
             case "row":
                 assert isinstance(type, Ref | List) and type.store is not None
                 return np.where(xs[0] < 0, -1, xs[0] - starts[type.store][example])

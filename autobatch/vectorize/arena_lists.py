@@ -78,14 +78,14 @@ def floats_decide(module: Module, device: Device) -> bool:
     values = (v for f in module.functions for v in region_values(f.region))
     unknown = device(frozenset(v for v in values if isinstance(v.type, Array) and _is_float(v.type)))
     keys = (x for i in inside if isinstance(i, Apply) and i.op.name == "find" for x in i.operands)
-    return any(x in unknown for x in keys) or any(x in unknown for i in inside for x in _deciding(i))
+    return any(x in unknown for x in keys) or any(x in unknown for i in inside for x in deciding(i))
 
 
 def _is_float(type: Array) -> bool:
     return not (type.is_integer or type.is_bool)
 
 
-def _deciding(instruction: Instruction) -> Sequence[Operand]:
+def deciding(instruction: Instruction) -> Sequence[Operand]:
     """What decides which parts of an instruction run, and how often."""
     match instruction:
         case Apply() | Call():
@@ -102,7 +102,7 @@ def _deciding(instruction: Instruction) -> Sequence[Operand]:
 
 def decided_by_device(instruction: Instruction, device: Collection[Operand]) -> bool:
     """Do computed numbers decide a branch or loop that calls nothing?"""
-    if not any(x in device for x in _deciding(instruction)):
+    if not any(x in device for x in deciding(instruction)):
         return False
     return not any(isinstance(i, Call) for i in walk(Region((), (instruction,), ())))
 
@@ -138,7 +138,7 @@ def _decided(module: Module, device: Collection[Operand]) -> Iterator[str]:
     graph = call_graph(module)
     for names in nx.strongly_connected_components(graph):
         functions = [f for f in module.functions if f.name in names]
-        control = (i for f in functions for i in walk(f.region) if any(x in device for x in _deciding(i)))
+        control = (i for f in functions for i in walk(f.region) if any(x in device for x in deciding(i)))
         inside = (j for i in control for j in walk(Region((), (i,), ())))
         handed = (x for f in functions for x in (*f.region.args, *f.region.results) if not isinstance(x.type, Array))
         if any(isinstance(j, Call) and j.callee in names for j in inside) and all(

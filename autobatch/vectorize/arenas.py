@@ -87,7 +87,10 @@ def _with_arenas(
     if entry.name in recursive_functions(module) or not any(_has_lists(f.region) for f in module.functions):
         return module
     found, numbers = lists_of_numbers(module, device, alone, handed)
-    wanted = frozenset[Operand]() if alone else frozenset(_read_by_number(entry.region, found, numbers))
+    wanted = frozenset[Operand]()
+    if not alone:
+        handed_on = _handed_on(module, found)
+        wanted = frozenset((*_read_by_number(entry.region, found, numbers), *handed_on))
     if not found and not wanted:
         return module
     inside = [i for f in module.functions for i in walk(f.region)]
@@ -121,6 +124,14 @@ def _read_by_number(region: Region, found: frozenset[Value], device: Collection[
         holds = isinstance(i.results[0].type, Array) or is_inner(i)
         if holds and read not in found and lists.is_storable(lists.made_type(read)):
             yield read
+
+
+def _handed_on(module: Module, found: frozenset[Value]) -> Iterator[Operand]:
+    """The lists of structure that the entry hands to functions in which they have memory."""
+    for call in (i for i in walk(module.functions[0].region) if isinstance(i, Call)):
+        for x, parameter in zip(call.operands, module.function(call.callee).region.args, strict=True):
+            if parameter in found and isinstance(x, Value) and x not in found:
+                yield x
 
 
 class _Arenas(Memory):

@@ -40,12 +40,15 @@ from autobatch.ir.core import (
     Region,
     Value,
     While,
+    regions,
     walk,
 )
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import calls, with_regions
+from autobatch.ir.rewrite import calls, region_values, with_regions
 from autobatch.ir.types import BOOL, INT, List, Ref, Tag, Type
+from autobatch.optimize.inline import recursive_functions
 from autobatch.runtime.schema import Schema
+from autobatch.vectorize.arena_lists import deciding
 from autobatch.vectorize.rows import Lowering
 
 Device = Callable[[frozenset[Value]], Collection[Operand]]
@@ -55,12 +58,12 @@ Device = Callable[[frozenset[Value]], Collection[Operand]]
 def objects_as_rows(module: Module, schema: Schema, device: Device) -> Module | None:
     """The module with rows in place of the objects and lists of the examples that computed numbers choose; None where
     they choose none. UnsupportedError where such an object is a result, or stands beside those that are made."""
-    chosen = _chosen(module, device)
-    if not chosen:
+    found = _find(module, device)
+    if not found.chosen:
         return None
     asked = frozenset[Value]()
     while True:
-        lowering = _Chosen(module, schema, chosen, asked)
+        lowering = _Chosen(module, schema, found, asked)
         made = lowering.whole()
         if lowering.missing <= asked:
             return made
@@ -78,14 +81,23 @@ def _refers(type: Type) -> bool:
             return False
 
 
-def _chosen(module: Module, device: Device) -> frozenset[Value]:
-    """The objects and lists that numbers choose. How long such a list of the examples is, only the device knows; and
-    what a loop carries is chosen in all turns where it is in one."""
+class _Found(NamedTuple):
+    """`chosen`: the objects and lists that numbers choose. `around`: branches and loops that numbers decide around
+    calls of recursions on such (by identity): there everything is on rows, so that it is arithmetic as a whole."""
+
+    chosen: frozenset[Value]
+    around: frozenset[int]
+
+
+def _find(module: Module, device: Device) -> _Found:
+    """What numbers choose. How long such a list of the examples is, only the device knows; and what a loop carries is
+    chosen in all turns where it is in one."""
     inside = [i for f in module.functions for i in walk(f.region)]
+    recursive, functions = recursive_functions(module), {f.name: f.region for f in module.functions}
     left = frozenset[Value]()
     while True:
         found = device(left)
-        more = set[Value]()
+        more, around = set[Value](), set[int]()
         for i in inside:
             match i:
                 case Apply(op=op, operands=xs) if op.name == "length" and xs[0] in found and _in_store(xs[0].type):
@@ -95,8 +107,15 @@ def _chosen(module: Module, device: Device) -> frozenset[Value]:
                     more.update(v for pair in pairs if any(x in found for x in pair) for v in pair if _refers(v.type))
                 case _:
                     pass
+            if any(x in found for x in deciding(i)) and any(
+                j.callee in recursive and any(x in found and _refers(x.type) for x in functions[j.callee].args)
+                for j in calls(Region((), (i,), ()))
+            ):
+                around.add(id(i))
+                more.update(v for r in regions(i) for v in region_values(r) if _refers(v.type))
         if more <= left:
-            return frozenset(v for v in found if isinstance(v, Value) and _refers(v.type))
+            chosen = frozenset(v for v in found if isinstance(v, Value) and _refers(v.type))
+            return _Found(chosen, frozenset(around))
         left |= more
 
 
@@ -118,9 +137,10 @@ class _Chosen(Lowering):
     """`chosen`: what becomes a number of a row; `asked`: the objects and lists of the host of which somebody wants
     this number; `missing`: those that were asked for."""
 
-    def __init__(self, module: Module, schema: Schema, chosen: frozenset[Value], asked: frozenset[Value]) -> None:
+    def __init__(self, module: Module, schema: Schema, found: _Found, asked: frozenset[Value]) -> None:
         super().__init__(module, schema)
-        self.chosen, self.asked = chosen, asked
+        self.chosen, self.around, self.asked = found.chosen, found.around, asked
+        self.within = False  # of what is on rows as a whole
         self.missing = set[Value]()
         self.codes: dict[Value, Value] = {}
         self.columns: dict[_Column, Value] = {}
@@ -166,7 +186,7 @@ class _Chosen(Lowering):
         if _refers(of.type):
             found = self.emit(self.fresh.value(INT), own("row"), found)
         body, self.made = Region((turn,), tuple(self.made), (found,)), before
-        self.made.append(Map((result,), count, body, 0, self.span))
+        self.made.append(Map((result,), count, body, False, self.span))
 
     def cell(self, of: _Column, row: Value, turn: Value) -> Value:
         """What is read of one row, by the number that it has."""
@@ -239,7 +259,7 @@ class _Chosen(Lowering):
         found = self.numbered(self.emit(item, own("item"), x, turn))
         body, self.made = Region((turn,), tuple(self.made), (found,)), before
         result = self.fresh.value(List(found.type))
-        self.made.append(Map((result,), count, body, 0, self.span))
+        self.made.append(Map((result,), count, body, False, self.span))
         return result
 
     # ---- instructions
@@ -259,9 +279,16 @@ class _Chosen(Lowering):
         return found
 
     def instruction(self, i: Instruction) -> None:
+        before = self.within
+        self.within = before or id(i) in self.around
+        self.lowered(i)
+        self.within = before
+
+    def lowered(self, i: Instruction) -> None:
         match i:
             case Apply():
-                if any(x in self.chosen for x in (*i.operands, *i.results)):
+                xs = (*i.operands, *i.results)
+                if any(x in self.chosen for x in xs) or (self.within and any(_refers(x.type) for x in xs)):
                     self.checked(i)
                 else:
                     self.made.append(replace(i, operands=tuple(map(self.plain, i.operands))))
