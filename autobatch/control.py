@@ -24,6 +24,7 @@ from autobatch.ir.masked import Allowed
 from autobatch.ir.printer import print_module
 from autobatch.ir.template import Integers
 from autobatch.ir.verifier import verify
+from autobatch.optimize.cse import eliminate_common
 from autobatch.optimize.inline import recursive_functions
 from autobatch.options import WHOLE, Options
 from autobatch.runtime.schema import Schema
@@ -89,7 +90,7 @@ def planned(module: Module, asked: Asked) -> Control:
         try:
             rows = objects_as_rows(module, asked.schema, partial(_device, module, asked))
             if rows is not None:
-                return _with_memory(asked.passes.after("chosen", rows), asked)
+                return _with_memory(asked.passes.after("chosen", eliminate_common(rows)), asked)
         except UnsupportedError:
             pass
         raise refusal from None

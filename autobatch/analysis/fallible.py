@@ -34,6 +34,11 @@ def fallible_reads(module: Module, schema: Schema) -> frozenset[Value]:
     return frozenset(found.fallible)
 
 
+def is_there(item: Apply) -> bool:
+    """Does an index count from the front, to an element that is there?"""
+    return ("there", True) in item.op.params
+
+
 def lacking(load: Apply, schema: Schema) -> tuple[str, ...]:
     """The classes that an object may be of which have no such field."""
     type = load.operands[0].type
@@ -137,7 +142,7 @@ class _Found:
             case "length":
                 return self.may_be_none(xs[0], known)
             case "item":
-                return self.may_be_none(xs[0], known) or not self.in_range(*xs)
+                return not is_there(read) and (self.may_be_none(xs[0], known) or not self.in_range(*xs))
             case "tag_index":
                 keys = op["keys"]
                 return not (isinstance(keys[0], enum.Enum) and set(type(keys[0])) <= set(keys))

@@ -55,7 +55,11 @@ OWN: dict[str, OwnOp] = {
     "is_class": OwnOp("is_class[names](ref): is it of one of these classes? False for None"),
     "same": OwnOp("same(ref, ref): `is` on objects and lists"),
     "length": OwnOp("length(list): int"),
-    "item": OwnOp("item(list, int): Python's indexing, negative from the end; IndexError", fails=True),
+    "item": OwnOp(
+        "item(list, int): Python's indexing, negative from the end; IndexError; or (`there`) an index from the front "
+        "that is in range wherever the element is read",
+        fails=True,
+    ),
     # rows of the examples, by their numbers among those of one example (`vectorize/chosen_rows.py`)
     "row": OwnOp("row(ref or list): the number of this row; -1 for None"),
     "rows_of": OwnOp(

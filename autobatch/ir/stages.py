@@ -256,7 +256,7 @@ OWN_RULES: Mapping[str, Rule] = {
     "is_class": Rule(("a reference",), _always(BOOL), frozenset({"names"})),
     "same": Rule(("a reference or list", "a reference or list"), _references),
     "length": Rule(("a list",), _always(INT)),
-    "item": Rule(("a list", "an int"), _element),
+    "item": Rule(("a list", "an int"), _element, optional=frozenset({"there"})),
     "row": Rule(("a reference or list",), _always(INT)),
     "rows_of": Rule(("a reference or list",), _always(INT), frozenset({"space"}), repeat=True),
     "row_at": Rule(

@@ -109,7 +109,7 @@ def decided_by_device(instruction: Instruction, device: Collection[Operand]) -> 
 
 def reads_by_number(region: Region, device: Collection[Operand]) -> Iterator[Apply]:
     """The reads of lists where only the device knows the place, or in control of its own at a place that is chosen
-    there."""
+    there; in loops of its own also those of elements that it has computed, which cannot be read in front."""
     for i in walk(region):
         decided = decided_by_device(i, device)
         inside = [j for r in regions(i) for j in walk(r)] if decided else [i]
@@ -117,8 +117,9 @@ def reads_by_number(region: Region, device: Collection[Operand]) -> Iterator[App
         for j in inside:
             if isinstance(j, Apply) and j.op.name == "item":
                 read, index = j.operands
-                chosen = decided and read in free and index not in free and isinstance(index, Value)
-                if chosen or index in device:
+                chosen = index not in free and isinstance(index, Value)
+                computed = not isinstance(i, If) and read in device
+                if index in device or (read in free and (chosen or computed)):
                     yield j
 
 

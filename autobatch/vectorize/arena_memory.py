@@ -16,6 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from autobatch.analysis.fallible import is_there
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.capacity import NO_ROOM, out_of_room
@@ -208,7 +209,7 @@ class Memory:
         if isinstance(index, Literal) and isinstance(index.value, int):
             at = index.value
             index = index if at >= 0 else self.traced(lambda n: (n + at,), parts[:1])[0]
-        elif index not in self.turns:
+        elif index not in self.turns and not is_there(i):
             (index,) = self.traced(lambda k, n: (forward(k, n),), (index, parts[0]))
         loaded = self.loaded(parts, index, i.results[0])
         if i.results[0] in self.lists:

@@ -218,7 +218,7 @@ class _Arenas(Memory):
     def apply(self, i: Apply) -> None:
         xs = i.operands
         of_lists = any(x in self.lists for x in (*xs, *i.results))
-        of_lists = of_lists or (i.op.name in ("item", "reduce") and xs[0] in self.copies)
+        of_lists = of_lists or (i.op.name in ("item", "length", "reduce") and xs[0] in self.copies)
         if i.op.is_jax or not of_lists:
             self.made.append(i)
             if _shows(i):

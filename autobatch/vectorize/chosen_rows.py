@@ -319,7 +319,7 @@ class _Chosen(Lowering):
         if column not in self.columns:
             self.columns[column] = self.fresh.value(List(of))
         found = self.fresh.value(of) if result is None else self.value(result)
-        return self.emit(found, own("item"), self.columns[column], row)
+        return self.emit(found, own("item", there=True), self.columns[column], row)
 
     def load(self, load: Apply) -> None:
         (ref,), result = load.operands, load.results[0]
