@@ -55,9 +55,14 @@ Device = Callable[[frozenset[Value]], Collection[Operand]]
 """The values that only the device knows, where those given are such."""
 
 
+class ChosenResult(UnsupportedError):
+    """Numbers choose which object a function returns."""
+
+
 def objects_as_rows(module: Module, schema: Schema, device: Device) -> Module | None:
     """The module with rows in place of the objects and lists of the examples that computed numbers choose; None where
-    they choose none. UnsupportedError where such an object is a result, or stands beside those that are made."""
+    they choose none. ChosenResult where such an object is a result; UnsupportedError where it stands beside those that
+    are made."""
     found = _find(module, device)
     if not found.chosen:
         return None
@@ -163,7 +168,11 @@ class _Chosen(Lowering):
             own[function.name] = self.columns
         entry, *rest = _handing_on(made, own, self.fresh.like)
         if any(x in self.chosen for x in first.region.results):
-            raise UnsupportedError("an object that computed numbers choose is a result", first.span)
+            raise ChosenResult(
+                "an object that computed numbers choose is a result here",
+                first.span,
+                "return what is read of it (`best.value`, not `best`), or use backend='llvm'",
+            )
         entry = replace(entry, region=self.with_columns(entry.region, own[first.name]))
         return replace(self.module, functions=(entry, *rest))
 
