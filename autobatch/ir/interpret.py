@@ -28,6 +28,7 @@ from autobatch.ir import bounds, host_ops, jax_compat, leaf, texts
 from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Literal, Map, Module, Operand, Region, While
 from autobatch.ir.host_primitives import host_dtype
 from autobatch.ir.memory import MadeObject, Memory
+from autobatch.ir.numbered_rows import NUMBERED
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
 from autobatch.source import NOWHERE, Span
@@ -362,49 +363,6 @@ def _load(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memor
     return apply
 
 
-def _row(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
-    (type,) = operands
-
-    def number(row: int) -> Sequence[Any]:
-        return [np.array([row - memory.place(type.store, type, row)[0] if row >= 0 else -1])]
-
-    return number
-
-
-def _rows(op: Op, types: Sequence[Any], memory: Memory, roots: Sequence[int]) -> tuple[int, int]:
-    """Where the rows of a space begin and end that belong to the example which is given these objects and lists."""
-    pairs = zip(types, roots, strict=True)
-    return next((memory.place(op["space"], t, row) for t, row in pairs if row >= 0), (0, 0))
-
-
-def _rows_of(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
-    def count(*roots: int) -> Sequence[Any]:
-        begin, end = _rows(op, operands, memory, roots)
-        return [np.array([end - begin])]
-
-    return count
-
-
-def _row_at(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
-    (result,) = results
-
-    def row_at(number: Any, *roots: int) -> Sequence[Any]:
-        row = _rows(op, operands[1:], memory, roots)[0] + int(number[0])
-        return [row if result.store == op["space"] else memory.list_of(result.store, row)]
-
-    return row_at
-
-
-def _first(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
-    (type,) = operands
-
-    def first(row: int) -> Sequence[Any]:
-        begin = memory.place(type.store, type, row)[0]
-        return [np.array([sum(memory.length(type, k) for k in range(begin, row))])]
-
-    return first
-
-
 def _load_is_none(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
     return lambda ref: [_bool(_field(memory.is_missing, operands[0], ref, op["field"]))]
 
@@ -496,13 +454,6 @@ def _text(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memor
     return apply
 
 
-def _sort_order(op: Op, *_: Any) -> Operation:
-    def apply(*keys: Any) -> Sequence[Any]:
-        return [[np.array([k]) for k in texts.order(keys, op["reverse"])]]
-
-    return apply
-
-
 def _bool(value: bool) -> Any:
     return np.array([value])
 
@@ -520,15 +471,12 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "same": lambda op, operands, results, memory: lambda a, b: [_bool(_same(a, b))],
     "length": _length,
     "item": _item,
-    "row": _row,
-    "rows_of": _rows_of,
-    "row_at": _row_at,
-    "first": _first,
     "pack_list": lambda op, operands, results, memory: lambda *xs: [list(xs)],
     "flatten": lambda op, operands, results, memory: lambda lists: [[x for items in lists for x in items]],
+    **NUMBERED,
     "make": lambda op, operands, results, memory: lambda *xs: [MadeObject(op["of"], xs)],
     "adopt": lambda op, operands, results, memory: lambda ref: [ref],
-    "sort_order": _sort_order,
+    "sort_order": lambda op, *_: lambda *keys: [[np.array([k]) for k in texts.order(keys, op["reverse"])]],
     "find": lambda *_: lambda *xs: [np.array([texts.find(xs)])],
     "put": lambda *_: lambda items, index, x: [texts.put(items, index, x)],
     "text": _text,

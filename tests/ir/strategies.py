@@ -52,6 +52,13 @@ class FakeMemory:
     def item(self, type, row, index):
         return self.lists[row][index]
 
+    def place(self, space, holder, row):
+        return 0, sum(map(len, self.lists)) if space.endswith("#values") else len(self.nodes)
+
+    def list_of(self, store, element):
+        ends = np.cumsum([len(x) for x in self.lists])
+        return int(np.searchsorted(ends, element, side="right"))
+
     def tag_value(self, vocabulary, tag):
         return self.words[tag]
 
@@ -154,7 +161,7 @@ class Build:
 
     def structure(self, scope, body):
         node = self.ensure(scope, body, NODE)
-        choice = self.draw(st.integers(0, 11))
+        choice = self.draw(st.integers(0, 12))
         match choice:
             case 0 | 1:
                 name = self.draw(st.sampled_from(sorted(FIELDS)))
@@ -192,6 +199,12 @@ class Build:
                 label = self.ensure(scope, body, INT)
                 self.apply(scope, body, own("make", of="Pair"), (label, adopted), MADE)
             case 10:
+                kids = self.ensure(scope, body, KIDS)
+                first = self.apply(scope, body, own("first"), (kids,), INT)
+                found = self.apply(scope, body, own("row_at", space=f"{KIDS.store}.#values"), (first, node, kids), KIDS)
+                self.apply(scope, body, own("row"), (self.draw(st.sampled_from([node, kids, found])),), INT)
+                self.apply(scope, body, own("rows_of", space=NODE.store), (node, kids), INT)
+            case 11:
                 index = self.ensure(scope, body, INT)
                 self.apply(scope, body, own("bounds", axis=0, size=self.draw(st.integers(0, 5))), (index,))
             case _:

@@ -85,8 +85,8 @@ def rnn(p, xs: list[float]):
 @ab.batched(in_axes=(None, 0))
 def refused(p, t: Node):
     y = p["b"][0] * t.x
-    for node in sorted([t, t], key=lambda n: n.x * y):
-        y = y + node.x
+    for node in [t, t]:
+        y = y + node.x * id(node)
     return 2 * y
 
 
