@@ -105,10 +105,10 @@ class Assembler:
                 return self.optional(self.cell(value, level), level.outcome.results[missing])
             case Fixed(value=value):
                 return self.fixed(value, level)
-            case Rows(element=element, length=length):
+            case Rows(element=element, length=length, is_tuple=is_tuple):
                 held = level.outcome.results[length]
                 assert isinstance(held, RaggedResult)
-                return self.list_store(level, held.offsets, self.cell(element, level.inside(held)))
+                return self.list_store(level, held.offsets, self.cell(element, level.inside(held)), is_tuple)
             case Pointer(index=index, of=of):
                 return self.pointer(array_of(level.outcome.results[index]), of, level)
             case Container(kind="list"):
@@ -286,7 +286,8 @@ class Assembler:
         element = Cell(UNKNOWN, jnp.zeros(level.count, bool))
         if heap.fields.children:
             element = self.cell(heap.fields.children[0], level)
-        self.lists[position] = ListStore(name, element.type, False, element.missing is not None, element.has_none)
+        optional, nullable, is_tuple = element.missing is not None, element.has_none, heap.fields.cls is tuple
+        self.lists[position] = ListStore(name, element.type, False, optional, nullable, is_tuple=is_tuple)
         self.add_list_columns(name, element, inside.offsets, rows.offsets)
 
     def record(self, template: Container, level: Level) -> Cell:
@@ -329,10 +330,11 @@ class Assembler:
         woven = Cell(cells[0].type, values.reshape(level.count * length, *values.shape[2:]))
         return self.list_store(level, level.outcome.firsts * length, woven)
 
-    def list_store(self, level: Level, offsets: Any, elements: Cell) -> Cell:
+    def list_store(self, level: Level, offsets: Any, elements: Cell, is_tuple: bool = False) -> Cell:
         """A list of every row."""
         name = self.name("list")
-        self.lists.append(ListStore(name, elements.type, False, elements.missing is not None, elements.has_none))
+        optional, nullable = elements.missing is not None, elements.has_none
+        self.lists.append(ListStore(name, elements.type, False, optional, nullable, is_tuple=is_tuple))
         self.add_list_columns(name, elements, offsets, level.starts)
         return Cell(List(elements.type, name), jnp.arange(level.count, dtype=jnp.int32))
 

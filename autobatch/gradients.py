@@ -166,8 +166,8 @@ def derivative_of(value: Any, derivatives: Iterator[Any], has: Callable[[Any], b
             case Batch():
                 columns = x.parts()[0].columns
                 return derivatives_like(x, {n: next(derivatives) for n, c in sorted(columns.items()) if moves(c)})
-            case Ragged(values=values, offsets=offsets):
-                return Ragged(derivative_of(values, derivatives, has), offsets)
+            case Ragged(values=values):
+                return replace(x, values=derivative_of(values, derivatives, has))
             case _:
                 return next(derivatives) if has(x) else None
 

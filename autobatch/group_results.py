@@ -97,7 +97,9 @@ class Together:
         known = rows if isinstance(rows, jax.core.Tracer) else np.asarray(rows)
         some = [k for k, n in enumerate(capacities) if n] or [0]  # where there are no rows, their type is unknown
         inner = Together(self.function, known, tuple(capacities[k] for k in some))
-        return Ragged(_cleared(inner.value([parts[k].values for k in some]), position < offsets[-1]), offsets)
+        return Ragged(
+            _cleared(inner.value([parts[k].values for k in some]), position < offsets[-1]), offsets, parts[0].is_tuples
+        )
 
     def mixture(self, parts: Sequence[Any]) -> Batch:
         """Results of different kinds: objects, packed again."""

@@ -73,7 +73,8 @@ def _rows(leaf: Any, common: Common) -> list[Any]:
         bounds = np.asarray(leaf.offsets).tolist()
         packed = jax.tree.leaves(leaf.values, is_leaf=lambda x: isinstance(x, PACKED))
         rows = _entries(leaf.values, bounds[-1], common) if packed else [leaf.values] * bounds[-1]
-        return [rows[a:b] for a, b in pairwise(bounds)]
+        lists = [rows[a:b] for a, b in pairwise(bounds)]
+        return list(map(tuple, lists)) if leaf.is_tuples else lists
     if isinstance(leaf, jax.core.Tracer):
         raise BatchError("ab.unbatch needs known values; call it outside jax.jit")
     if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):

@@ -156,11 +156,11 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
         case Container(kind="list"):
             _no_axis(out_axes, outcome.function, "a list")
             return _written_out(template, outcome)
-        case Rows(element=element, length=length):
+        case Rows(element=element, length=length, is_tuple=is_tuple):
             _no_axis(out_axes, outcome.function, "a list")
             held = outcome.results[length]
             assert isinstance(held, RaggedResult)
-            return Ragged(build(element, outcome.inside(held)), held.offsets)
+            return Ragged(build(element, outcome.inside(held)), held.offsets, is_tuple)
         case Fixed(value=value):
             return _fixed(value, outcome, out_axes)
         case Output() | Container() | Maybe() | Pointer():

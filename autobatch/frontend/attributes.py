@@ -65,6 +65,8 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
             return apply_choice(s, value, lambda t, chosen: attribute(t, chosen, name))
         case v.Listing() | v.Leaf() if is_stack(s, value):
             return of_stack(s, value, name)
+        case v.Listing(is_tuple=True) | v.Lazy(is_tuple=True):
+            return _of_class(s, value, tuple, name)
         case v.Listing() | v.Leaf() | v.Lazy():
             return _of_class(s, value, list, name)
         case v.Method(function=v.Static(value=cls), receiver=receiver, name=v.SUPER):

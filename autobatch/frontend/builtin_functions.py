@@ -21,6 +21,7 @@ from autobatch.frontend.comprehensions import collect
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.layouts import describe, layout_of
+from autobatch.frontend.list_heap import tuple_of
 from autobatch.frontend.needs import need
 from autobatch.frontend.numbers import (
     integer,
@@ -135,10 +136,7 @@ def _list(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _tuple(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    made = _list(s, args, kwargs)
-    if isinstance(made, v.Record):
-        return v.Record("tuple", made.keys, made.items)
-    return made
+    return tuple_of(_list(s, args, kwargs))
 
 
 def _dict(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -175,6 +173,8 @@ def is_instance(s: State, value: v.Abstract, classes: Any) -> v.Abstract:
             return v.Static(any(issubclass(made, c) for c in members))
         case v.Listing() | v.Leaf() if is_stack(s, value):
             return v.Static(any(c.__module__.split(".")[0] in _ARRAY_LIBRARIES for c in members))
+        case v.Listing(is_tuple=True) | v.Lazy(is_tuple=True):
+            return v.Static(tuple in members)
         case v.Listing() | v.Lazy():
             return v.Static(list in members)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
@@ -354,8 +354,10 @@ def _hasattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
                 return v.Leaf(negate(s, held.missing))
             cls = value.cls or _CONTAINERS.get(value.kind)
             return v.Static(name.value in value.keys or hasattr(cls, name.value))
-        case v.Listing(array=False) | v.Row():
-            return v.Static(hasattr(list, name.value))
+        case v.Listing(array=False):
+            return v.Static(hasattr(value.cls, name.value))
+        case v.Row(heap=heap):
+            return v.Static(hasattr(heap.cls, name.value))
         case v.Leaf() if is_text(value):
             return v.Static(hasattr(str, name.value))
         case v.Leaf(operand=operand) if isinstance(operand.type, Array | List):
@@ -383,6 +385,8 @@ def _type(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
             return v.Static(type(held))
         case v.Record(kind=kind, cls=cls):
             return v.Static(cls or {"tuple": tuple, "list": list, "dict": dict}[kind])
+        case v.Listing(array=False) as listing:
+            return v.Static(listing.cls)
         case v.Leaf() as leaf if isinstance(leaf.type, Ref) and len(classes_of(s, leaf)) == 1:
             return v.Static(class_list(s, leaf.type)[min(classes_of(s, leaf))].cls)
     s.refuse("type() of this value is known only when the program runs", "test with isinstance()")

@@ -20,7 +20,7 @@ from autobatch.frontend.generators import expression, yielded
 from autobatch.frontend.joined import flatten
 from autobatch.frontend.joins import arms, as_listing, stored
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
-from autobatch.frontend.list_heap import hold
+from autobatch.frontend.list_heap import hold, tuple_of
 from autobatch.frontend.numbers import operand_of, undefined
 from autobatch.frontend.rolled import Body, in_loop
 from autobatch.frontend.sequences import begin, sequence
@@ -237,7 +237,8 @@ def materialise(s: State, value: v.Abstract) -> v.Abstract:
         return value
     if record_heap.is_view(value):
         return record_heap.as_it_is(s, value, "list")
-    return make_map(s, value, lambda t, x: (True, lambda u: stored(u, x)))
+    made = make_map(s, value, lambda t, x: (True, lambda u: stored(u, x)))
+    return tuple_of(made) if value.is_tuple else made
 
 
 def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:

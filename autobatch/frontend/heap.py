@@ -76,8 +76,8 @@ class Heap:
 
     @property
     def is_list(self) -> bool:
-        """Are its objects lists (`list_heap.py`)?"""
-        return self.cls is list
+        """Are its objects lists, or tuples of any length (`list_heap.py`)?"""
+        return self.cls in (list, tuple)
 
     @property
     def is_dict(self) -> bool:

@@ -301,7 +301,7 @@ def _words(heap: Heap, key: str) -> tuple[str, str]:
     if heap.is_record:
         return f"the values of the key {key!r} of dicts in one place have", "give the key one type of values"
     if heap.is_list:
-        return "the elements of a list have", "give all elements one type"
+        return f"the elements of a {heap.kind} have", "give all elements one type"
     if heap.is_dict:
         return "the keys or the values of dicts in one place have", "give all keys one type, and all values"
     return f"the field {key!r} of {heap.name} has", "give the field one type"

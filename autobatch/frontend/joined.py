@@ -15,7 +15,7 @@ from autobatch.errors import TypeConflictError
 from autobatch.frontend import values as v
 from autobatch.frontend.joins import convert
 from autobatch.frontend.layouts import Layout, LeafLayout, ListingLayout, RecordLayout, layout_of
-from autobatch.frontend.sequences import sequence
+from autobatch.frontend.sequences import is_tuple, sequence
 from autobatch.frontend.state import State
 from autobatch.frontend.unify import Conflict, unify
 from autobatch.ir.core import Operand
@@ -30,15 +30,16 @@ def concatenate(s: State, *parts: v.Abstract) -> v.Abstract:
     found = [_stored(s, p) for p in parts]
     if all(isinstance(x, v.Record) for x in found):
         items = tuple(x for p in found if isinstance(p, v.Record) for x in p.items)
-        kind = "tuple" if isinstance(parts[0], v.Record) and parts[0].kind == "tuple" else "list"
-        return v.Record(kind, tuple(range(len(items))), items)  # type: ignore[arg-type]
+        return v.Record("tuple" if is_tuple(parts[0]) else "list", tuple(range(len(items))), items)
     found = [x for x in found if not isinstance(x, v.Record) or x.items]
-    if len(found) == 1:
-        return found[0] if isinstance(found[0], v.Leaf) else replace(found[0])  # a list of its own
+    if len(found) == 1 and isinstance(found[0], v.Listing):
+        return replace(found[0], is_tuple=is_tuple(parts[0]))  # a list of its own
+    if len(found) == 1 and not is_tuple(parts[0]):
+        return found[0] if isinstance(found[0], v.Leaf) else replace(found[0])
     elements = [k for x in found for k in _elements(x)]
     layout = _common(s, elements)
     columns = zip(*(convert(s, x, ListingLayout(layout)) for x in found), strict=True)
-    return v.Listing(tuple(_joined(s, column) for column in columns), layout)
+    return v.Listing(tuple(_joined(s, column) for column in columns), layout, is_tuple=is_tuple(parts[0]))
 
 
 def _stored(s: State, part: v.Abstract) -> v.Record | v.Listing | v.Leaf:

@@ -71,6 +71,7 @@ class RecordLayout:
 class ListingLayout:
     elem: Layout
     array: bool = False
+    is_tuple: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +157,8 @@ def _layout_of(value: v.Abstract, shared: frozenset[Value] | None, seen: dict[in
             if kind == "object":
                 seen[id(value)] = len(seen)
             return found
-        case v.Listing(elem=elem, array=array):
-            return ListingLayout(elem, array)
+        case v.Listing(elem=elem, array=array, is_tuple=is_tuple):
+            return ListingLayout(elem, array, is_tuple)
         case v.LocalFunction(source, defaults, captured):
             names = None if captured is None else tuple(n for n, _ in captured)
             return FunctionLayout(
@@ -300,8 +301,8 @@ def _rebuild(layout: Layout, operands: Iterator[Operand], made: list[v.Abstract]
             if kind == "object":
                 made.append(record)
             return record
-        case ListingLayout(elem=elem, array=array):
-            return v.Listing(tuple(next(operands) for _ in list_types(elem)), elem, array)
+        case ListingLayout(elem=elem, array=array, is_tuple=is_tuple):
+            return v.Listing(tuple(next(operands) for _ in list_types(elem)), elem, array, is_tuple)
         case FunctionLayout(source, default_names, defaults, names, captured):
             given = tuple(zip(default_names, many(defaults), strict=True))
             caught = many(captured)
@@ -373,8 +374,8 @@ def describe(layout: Layout) -> str:
         case RecordLayout(kind, keys, items, cls, _):
             name = cls.__name__ if cls is not None else kind
             return f"{name}({', '.join(f'{k}: {describe(i)}' for k, i in zip(keys, items, strict=True))})"
-        case ListingLayout(elem=elem):
-            return f"list of {describe(elem)}"
+        case ListingLayout(elem=elem, is_tuple=is_tuple):
+            return f"{'tuple' if is_tuple else 'list'} of {describe(elem)}"
         case FunctionLayout(source=source):
             return f"the function {source.name}"
         case MethodLayout(name=name):

@@ -180,6 +180,14 @@ def place(s: State, row: v.Row, index: v.Abstract) -> v.Leaf:
     return traced(s, segments.place, traced(s, segments.read_weak, _memory(s, row.heap).table, slot), index)
 
 
+def tuple_of(made: v.Abstract) -> v.Abstract:
+    """A list that nobody else holds as a tuple."""
+    if isinstance(made, v.Listing):
+        return replace(made, is_tuple=True)
+    assert isinstance(made, v.Record)
+    return replace(made, kind="tuple")
+
+
 def elements(s: State, row: v.Row) -> v.Record | v.Lazy:
     """The elements, of a dict its pairs, one after the other, as they are when each is read."""
     if row.heap.is_record:
@@ -219,7 +227,10 @@ def copied(s: State, value: v.Abstract) -> v.Abstract:
     if row.heap.is_record:
         return record_heap.opened(s, row)
     if not row.heap.is_dict:
-        return s.context.rules.materialise(s, elements(s, row))
+        made = s.context.rules.materialise(s, elements(s, row))
+        if row.heap.cls is tuple:
+            return tuple_of(made)
+        return made
     items = {"keys": column(s, row, 0), "values": column(s, row, 1)}
     if row.heap.factory is not None:
         items["factory"] = row.heap.factory

@@ -48,7 +48,7 @@ class Sites:
         those of dicts too."""
         roots = {r for x in values for r in (id(x), *self._identities.of(x).roots)}
         found = {site: class_of(value) for r, (value, site) in self._made.items() if r in roots}
-        return {site: cls for site, cls in found.items() if site not in known and (dicts or cls is list)}
+        return {site: cls for site, cls in found.items() if site not in known and (dicts or cls in (list, tuple))}
 
     def needed(self, known: dict[object, Heap], lent: bool = False, dicts: bool = False) -> dict[object, type]:
         """The expressions whose lists have no memory and are held. `lent`: or that functions were given; `dicts`: those
@@ -71,7 +71,7 @@ def dicts_have_memory(known: dict[object, Heap]) -> bool:
 def class_of(value: v.Abstract) -> type:
     """The class of a list or dict that may have memory."""
     if not is_dict(value):
-        return list
+        return tuple if isinstance(value, v.Listing) and value.is_tuple else list
     assert isinstance(value, v.Record)
     if value.kind == "dict" and value.keys and all(type(k) is str for k in value.keys):
         return record_class(value.keys)

@@ -20,7 +20,7 @@ from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.list_heap import copied, there
 from autobatch.frontend.numbers import binary, combine, is_number, present, refuse_made, traced, unary
-from autobatch.frontend.sequences import arithmetic, members, sequence
+from autobatch.frontend.sequences import arithmetic, is_tuple, members, sequence
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import container_kind, inputs
 from autobatch.frontend.tags import tag_equal
@@ -132,11 +132,13 @@ def _repeat(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         return found
     turns = v.Static(max(0, times.value)) if isinstance(times, v.Static) else traced(s, _not_negative, times)
     if isinstance(found, v.Record) and len(found.items) == 1:
-        return s.context.rules.materialise(s, v.Lazy(turns, lambda t, i: found.items[0]))
+        return s.context.rules.materialise(s, v.Lazy(turns, lambda t, i: found.items[0], is_tuple=is_tuple(found)))
     whole = sequence(s, as_listing(s, found) if isinstance(found, v.Record) else found)
     assert isinstance(whole, v.Lazy)
     count = arithmetic(s, operator.mul, whole.length, turns)
-    again = v.Lazy(count, lambda t, i: whole.item(t, arithmetic(t, operator.mod, i, whole.length)))
+    again = v.Lazy(
+        count, lambda t, i: whole.item(t, arithmetic(t, operator.mod, i, whole.length)), is_tuple=is_tuple(found)
+    )
     return s.context.rules.materialise(s, again)
 
 
@@ -313,8 +315,8 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         return _same_container(s, left, right)
     if isinstance(a, v.Leaf) and isinstance(b, v.Leaf) and isinstance(a.type, Ref) and a.type == b.type:
         return _equal_objects(s, a, b)
-    if _is_list(a) and _is_list(b):
-        return _equal_lists(s, a, b)
+    if (_is_list(a) or is_tuple(left)) and (_is_list(b) or is_tuple(right)):
+        return _equal_lists(s, a, b) if is_tuple(left) == is_tuple(right) else v.Static(False)
     if type(a) is type(b) and type(left) is type(right):
         s.refuse("these values cannot be compared with `==`", "compare their parts")
     return v.Static(False)
@@ -322,7 +324,9 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
 
 def _is_list(value: v.Abstract) -> bool:
     match value:
-        case v.Listing() | v.Lazy() | v.Record(kind="list"):
+        case v.Listing() | v.Lazy():
+            return not value.is_tuple
+        case v.Record(kind="list"):
             return True
         case v.Leaf():
             return isinstance(value.type, List)

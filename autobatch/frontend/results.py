@@ -29,7 +29,7 @@ from autobatch.frontend.layouts import (
     static_type,
 )
 from autobatch.frontend.layouts import rebuild as rebuild_value
-from autobatch.frontend.list_heap import copied
+from autobatch.frontend.list_heap import copied, tuple_of
 from autobatch.frontend.numbers import is_python, operand_of, present
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import State
@@ -73,10 +73,11 @@ class Outputs:
                     made = Container(kind, tuple(map(self._template, items)), keys, cls, treedef)
                     self.objects[id(value)] = value, made  # held, or another object could get its identity
                 return self.objects[id(value)][1]
-            case v.Listing(lists=lists, elem=elem):
+            case v.Listing(lists=lists, elem=elem, is_tuple=is_tuple):
                 element = self._template(rebuild_value(elem, iter(lists)))
                 known = lists[0] in self.operands
-                return Rows(element, self.operands.index(lists[0]) if known else self._output(lists[0]))
+                length = self.operands.index(lists[0]) if known else self._output(lists[0])
+                return Rows(element, length, is_tuple)
             case v.Row(heap=heap) if heap.is_dict and not heap.is_record:
                 self.state.refuse(
                     "the result holds dicts inside of other containers, changed where computed numbers decide",
@@ -235,7 +236,8 @@ def prepared(s: State, value: v.Abstract, inside: bool, objects: Objects | None 
             found = sequence(s, value)
             assert isinstance(found, v.Lazy)
             nested = _is_list_of_numbers(elem)  # Ragged in Ragged
-            return make_map(s, found, lambda t, x: (True, lambda u: prepared(u, x, inside=not nested)))
+            mapped = make_map(s, found, lambda t, x: (True, lambda u: prepared(u, x, inside=not nested)))
+            return tuple_of(mapped) if value.is_tuple else mapped
         case _:
             return value
 

@@ -420,7 +420,20 @@ def sliced(s: State, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstr
     indices = make_range(s, low, high, v.Static(size))
     assert isinstance(indices, v.Lazy)
     whole = found
-    return v.Lazy(indices.length, lambda t, i: whole.item(t, indices.item(t, i)))
+    return v.Lazy(indices.length, lambda t, i: whole.item(t, indices.item(t, i)), is_tuple=is_tuple(value))
+
+
+def is_tuple(value: v.Abstract) -> bool:
+    """Is it a tuple?"""
+    match value:
+        case v.Listing(is_tuple=found) | v.Lazy(is_tuple=found):
+            return found
+        case v.Row(heap=heap):
+            return heap.cls is tuple
+        case v.Static(value=held):
+            return isinstance(held, tuple)
+        case _:
+            return isinstance(value, v.Record) and value.kind == "tuple"
 
 
 def clipped(s: State, value: v.Abstract, start: v.Abstract, stop: v.Abstract) -> tuple[v.Abstract, v.Abstract]:

@@ -184,11 +184,15 @@ def _unify(a: Layout, b: Layout) -> Layout:
         case (HeldLayout(), RecordLayout()) | (RecordLayout(), HeldLayout()):
             raise Conflict(f"{describe(a)} and {describe(b)}")
         case (ListingLayout(elem=x, array=m), ListingLayout(elem=y, array=n)) if m == n:
-            return ListingLayout(unify(x, y), m)
+            return ListingLayout(unify(x, y), m, a.is_tuple and b.is_tuple)
         case (RecordLayout(kind="list", items=items), ListingLayout(elem=x)):
             return ListingLayout(_unify_all(items, x))
         case (ListingLayout(elem=x), RecordLayout(kind="list", items=items)):
             return ListingLayout(_unify_all(items, x))
+        case (RecordLayout(kind="tuple", items=items), ListingLayout(elem=x, is_tuple=True)):
+            return ListingLayout(_unify_all(items, x), is_tuple=True)
+        case (ListingLayout(elem=x, is_tuple=True), RecordLayout(kind="tuple", items=items)):
+            return ListingLayout(_unify_all(items, x), is_tuple=True)
         case (FunctionLayout(), FunctionLayout()) if (a.source, a.names) == (b.source, b.names):
             pairs = zip(a.captured, b.captured, strict=True)
             defaults = zip(a.defaults, b.defaults, strict=True)
@@ -381,6 +385,8 @@ def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
         b = replace(b, keys=a.keys, items=tuple(position[k] for k in a.keys))
     if a.kind == b.kind == "list" and len(a.items) != len(b.items):
         return ListingLayout(_unify_all((*a.items, *b.items)))
+    if a.kind == b.kind == "tuple" and bool(a.items) != bool(b.items):  # it grows: other lengths are a conflict
+        return ListingLayout(_unify_all((*a.items, *b.items)), is_tuple=True)
     if (a.kind, a.keys, a.cls, a.treedef) != (b.kind, b.keys, b.cls, b.treedef):
         raise Conflict(f"{describe(a)} and {describe(b)}")
     return replace(a, items=tuple(_unify(x, y) for x, y in zip(a.items, b.items, strict=True)))

@@ -85,23 +85,31 @@ class Record:
 @record
 class Listing:
     """A list made by a comprehension: one IR list for each leaf of its elements, all of one length. `array`: it was
-    stacked, and behaves as an array whose first axis is as long as the list."""
+    stacked, and behaves as an array whose first axis is as long as the list. `is_tuple`: it is a tuple, which behaves
+    as a list that nobody changes."""
 
     lists: tuple[Operand, ...]
     elem: Layout
     array: bool = False
+    is_tuple: bool = False
+
+    @property
+    def cls(self) -> type:
+        return tuple if self.is_tuple else list
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lazy:
     """A sequence that is not stored: `range`, `enumerate`, `zip`, `reversed`, slices, rows of arrays. `item` takes an
     index already known to be in range. `live`: how long it is at another point of the program; None: always so long.
-    `dicts`: those in memory that it runs over, whose keys a loop over it may not change."""
+    `dicts`: those in memory that it runs over, whose keys a loop over it may not change. `is_tuple`: it is a part of a
+    tuple, and a tuple where it is stored."""
 
     length: Abstract
     item: Callable[[Any, Abstract], Abstract]
     live: Callable[[Any], Abstract] | None = None
     dicts: tuple[Row, ...] = ()
+    is_tuple: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -81,10 +81,12 @@ class Container:
 @dataclass(frozen=True, slots=True)
 class Rows:
     """A list whose length is known at run time. `element` says what an element is: each output in it is a list, with
-    one entry an element. `length`: a result that is a list of that length, whatever it holds."""
+    one entry an element. `length`: a result that is a list of that length, whatever it holds. `is_tuple`: it is a
+    tuple."""
 
     element: Template
     length: int
+    is_tuple: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +163,8 @@ class _Renumbered:
                 if id(template) not in self.made:  # what stands twice is one object
                     self.made[id(template)] = replace(template, children=tuple(map(self.of, children)))
                 return self.made[id(template)]
-            case Rows(element=element, length=length):
-                return Rows(self.of(element), self.places[length])
+            case Rows(element=element, length=length, is_tuple=is_tuple):
+                return Rows(self.of(element), self.places[length], is_tuple)
             case Maybe(value=value, missing=missing):
                 return Maybe(self.of(value), self.places[missing])
             case Pointer(index=index, of=of):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -25,7 +25,7 @@ class Listed(Protocol):
     def to_list(self) -> list[Any]: ...
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("values", "offsets"), meta_fields=())
+@partial(jax.tree_util.register_dataclass, data_fields=("values", "offsets"), meta_fields=("is_tuples",))
 @dataclass(frozen=True, eq=False)
 class Ragged:
     """A batch of lists: list i holds the rows `offsets[i]:offsets[i + 1]` of `values`.
@@ -34,6 +34,7 @@ class Ragged:
       values: an array with the rows of all lists on axis 0, a `Batch` (lists of strings or objects), a `Ragged` (lists
         of lists), or a pytree of these. Rows past `offsets[-1]` are capacity: zero, and never read.
       offsets: int32[B + 1], from 0, not decreasing.
+      is_tuples: does `ab.unbatch` give a tuple for each list?
 
     A pytree of `values` and `offsets`, so it passes through `jax.jit` and `jax.grad`.
 
@@ -48,6 +49,7 @@ class Ragged:
 
     values: Any
     offsets: Any
+    is_tuples: bool = field(default=False, repr=False)
 
     def __len__(self) -> int:
         """The number of lists."""

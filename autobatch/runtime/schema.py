@@ -62,7 +62,7 @@ class Store:
 class ListStore:
     """Lists of `elem`; `from_array`: they were arrays whose first axis differs between objects; iterating gives rows.
     `optional`: an array or tag that is None in some list. `nullable`: some element is a null reference or list.
-    `numpy`: some element was an array of NumPy."""
+    `numpy`: some element was an array of NumPy. `is_tuple`: they are tuples, of any length."""
 
     name: str
     elem: Type
@@ -70,6 +70,7 @@ class ListStore:
     optional: bool = False
     nullable: bool = True
     numpy: bool = False
+    is_tuple: bool = False
 
 
 @dataclass(frozen=True, slots=True)

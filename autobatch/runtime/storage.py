@@ -120,7 +120,10 @@ def _schema_to_json(schema: Schema) -> dict[str, Any]:
             }
             for s in schema.stores
         ],
-        "lists": [[s.name, _type_to_json(s.elem), s.from_array, s.optional, s.nullable, s.numpy] for s in schema.lists],
+        "lists": [
+            [s.name, _type_to_json(s.elem), s.from_array, s.optional, s.nullable, s.numpy, s.is_tuple]
+            for s in schema.lists
+        ],
         "root_numpy": schema.root_numpy,
     }
 

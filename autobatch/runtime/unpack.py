@@ -69,6 +69,50 @@ class _Form:
         return self.cls.kind in ("tuple", "namedtuple") or (self.cls.cls is not None and is_sparse_class(self.cls.cls))
 
 
+Place = tuple[str, int]
+"""A store, and a row of it."""
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """A tuple of fields, or an object that is made with all it holds."""
+
+    unpacker: _Unpacker
+    form: _Form
+    position: int
+
+    def parts(self) -> list[Place]:
+        """The references among its fields."""
+        k = self.position
+        return [
+            (f.type.store, held[k])
+            for f, held in self.form.fields
+            if isinstance(f.type, (Ref, List)) and f.type.store is not None and held[k] >= 0
+        ]
+
+    def made(self) -> Any:
+        return _made(self.form.cls, self.unpacker.values_of(self.form, self.position))
+
+
+@dataclass(frozen=True)
+class _Tuple:
+    """A tuple of any length."""
+
+    unpacker: _Unpacker
+    items: ListStore
+    elements: list[Any]
+
+    def parts(self) -> list[Place]:
+        elem = self.items.elem
+        if not isinstance(elem, (Ref, List)) or elem.store is None:
+            return []
+        return [(elem.store, row) for row in self.elements if row >= 0]
+
+    def made(self) -> Any:
+        elem = self.items.elem
+        return tuple(map(self.unpacker.finder(elem), self.elements) if isinstance(elem, (Ref, List)) else self.elements)
+
+
 class _Unpacker:
     def __init__(self, columns: Columns, numbers: Numbers, common: Common, tokens: Mapping[str, Token]) -> None:
         self.columns, self.numbers, self.common, self.tokens = columns, numbers, common, tokens
@@ -90,9 +134,9 @@ class _Unpacker:
                 make = _maker(form.cls)
                 for row in form.rows:
                     held[row] = make()
-        self.complete([f for f in forms if f.is_complete_when_made])
+        self.complete([f for f in forms if f.is_complete_when_made], [x for x in lists if x.is_tuple])
         for items in lists:
-            if not items.from_array:
+            if not items.from_array and not items.is_tuple:
                 self.fill_lists(items)
         for form in sorted(forms, key=lambda f: f.cls.kind == "table"):  # what keys hold decides their hashes
             if not form.is_complete_when_made:
@@ -165,6 +209,8 @@ class _Unpacker:
     def empty_lists(self, items: ListStore) -> list[Any]:
         """Lists still empty; arrays whole."""
         offsets = self.columns.arrays[f"{items.name}.#offsets"].tolist()
+        if items.is_tuple:
+            return [None] * (len(offsets) - 1)
         if not items.from_array:
             return [[] for _ in offsets[1:]]
         assert isinstance(items.elem, Array)
@@ -178,24 +224,35 @@ class _Unpacker:
         for held, a, b in zip(self.lists[items.name], offsets[:-1], offsets[1:], strict=True):
             held.extend(values[a:b])
 
-    def complete(self, forms: Sequence[_Form]) -> None:
+    def complete(self, forms: Sequence[_Form], tuples: Sequence[ListStore]) -> None:
         """Make tuples, after the tuples that they hold."""
-        place = {(f.store, row): (f, i) for f in forms for i, row in enumerate(f.rows)}
-        for form in forms:
-            for row in form.rows:
-                stack = [(form.store, row)]
-                while stack:
-                    if self.objects[stack[-1][0]][stack[-1][1]] is not None:
-                        stack.pop()
-                        continue
-                    owner, i = place[stack[-1]]
-                    inner = [(f.type.store, v[i]) for f, v in owner.fields if isinstance(f.type, Ref) and v[i] >= 0]
-                    waiting = [key for key in inner if key in place and self.objects[key[0]][key[1]] is None]
-                    if waiting:
-                        stack.extend(waiting)
-                    else:
-                        store, at = stack.pop()
-                        self.objects[store][at] = _made(owner.cls, self.values_of(owner, i))
+        place: dict[Place, _Whole | _Tuple]
+        place = {(f.store, row): _Whole(self, f, i) for f in forms for i, row in enumerate(f.rows)}
+        for items in tuples:
+            offsets = self.columns.arrays[f"{items.name}.#offsets"].tolist()
+            found = self.elements(items)
+            place |= {(items.name, k): _Tuple(self, items, found[a:b]) for k, (a, b) in enumerate(pairwise(offsets))}
+        made = self.objects | self.lists
+        for first in place:
+            stack = [first]
+            while stack:
+                store, at = stack[-1]
+                if made[store][at] is not None:
+                    stack.pop()
+                    continue
+                waiting = [key for key in place[store, at].parts() if key in place and made[key[0]][key[1]] is None]
+                if waiting:
+                    stack.extend(waiting)
+                else:
+                    made[store][at] = place[stack.pop()].made()
+
+    def elements(self, items: ListStore) -> list[Any]:
+        """The elements of all lists, one after another: rows where they are references, as they are elsewhere."""
+        column = f"{items.name}.#values"
+        if isinstance(items.elem, (Ref, List)):
+            held: list[Any] = self.columns.arrays[column].tolist()
+            return held
+        return self.column(items.elem, column, f"{column}?" if has_mask(items) else None, None)
 
     def values_of(self, form: _Form, i: int) -> dict[str, Any]:
         return {
