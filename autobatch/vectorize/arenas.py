@@ -304,5 +304,5 @@ def _without_unread(region: Region) -> Region:
 
 
 def _shows(i: Apply) -> bool:
-    """Is this a list whose elements are written one by one?"""
-    return i.op.name == "pack_list" and not i.op.is_jax
+    """Is this a list whose elements are written one by one? One that is not set yet has none."""
+    return i.op.name == "pack_list" or (i.op.name == "undefined" and isinstance(i.results[0].type, List))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Optional
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing import check_equivalence
+from autobatch.testing import assert_same, check_equivalence
 
 ONE = jnp.float32(1.1)
 NUMBERS = np.array([0.1, 0.9, 2.2, 7.0], np.float32)
@@ -107,3 +109,31 @@ def test_objects_of_examples_by_identity() -> None:
     below = Node(0.5, [])
     below.out.append(Node(0.5, [below]))
     check(visits, [Node(0.5, [below, Node(0.5, [])]), below], "llvm", grads=False)
+
+
+def last_set(w: Any, xs: list[Any]) -> Any:
+    for x in xs:
+        last = {int(x), 1}
+    return len(last) * w + max(xs)
+
+
+def set_after_its_loop(w: Any, xs: list[Any]) -> Any:
+    total = 0.0
+    for x in xs:
+        seen = set()
+        seen.add(int(x))
+        if x * w > 1.5:
+            seen.add(7)
+        total += len(seen) * x * w
+    return total + len(seen)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "xla", "llvm"])
+@pytest.mark.parametrize("program", [last_set, set_after_its_loop])
+def test_sets_that_a_loop_alone_assigns(program: Callable[..., Any], backend: str) -> None:
+    """Nothing is read of what they were before the first turn."""
+    xs, w = [[1.25, -2.5, 3.5], [0.5], [2.25, 2.5]], jnp.float32(1.1)
+    batched = ab.batched(program, in_axes=(None, 0), backend=backend)
+    assert_same(ab.unbatch(batched(w, xs)), [program(w, x) for x in xs])
+    slope = jax.grad(lambda w: batched(w, xs).sum())(w)
+    assert_same(slope, jax.grad(lambda w: sum(program(w, x) for x in xs))(w))
