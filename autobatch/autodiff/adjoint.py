@@ -39,6 +39,7 @@ from autobatch.ir.leaf import Rule
 from autobatch.ir.masked import is_masked
 from autobatch.ir.ops import Op, of_derivatives
 from autobatch.ir.system import (
+    PLACED,
     Atom,
     Collect,
     Compute,
@@ -58,6 +59,7 @@ from autobatch.ir.system import (
     Space,
     Spread,
     System,
+    Taken,
     Variable,
     results,
 )
@@ -220,6 +222,8 @@ class _Adjoint:
                 self.scatter(equation)
             case Collect():
                 self.collect(equation)
+            case Taken(reader=reader) if reader.cotangent in self.active:
+                self.follow(equation, reader)
             case Follow(source=source, equation=read, member=member, factor=factor):
                 self.read_by(source, Reader(read, member, self.cotangent[equation.result], factor), equation.result)
             case Gather(result=result) if result in self.lookups:
@@ -348,14 +352,17 @@ class _Adjoint:
 
     def collect(self, equation: Collect) -> None:
         """Rows whose cotangents were added up read the cotangent of the sum."""
-        total = self.cotangent[equation.result]
         for reader in equation.readers:
             if reader.cotangent in self.active:
-                like = self.cotangent[reader.cotangent]
-                made = self.fresh(like.type, like.space, self.home.get(like))
-                read, member, factor = reader.equation, reader.member, reader.factor
-                self.equations.append(Follow(made, total, equation.of, read, member, factor, equation.span))
-                self.contributions[reader.cotangent].append(made)
+                self.follow(equation, reader)
+
+    def follow(self, equation: Collect | Taken, reader: Reader) -> None:
+        like, total = self.cotangent[reader.cotangent], self.cotangent[equation.result]
+        made = self.fresh(like.type, like.space, self.home.get(like))
+        read, member, factor = reader.equation, reader.member, reader.factor
+        span = NOWHERE if isinstance(read, Spread) else read.span
+        self.equations.append(Follow(made, total, equation.of, read, member, factor, span))
+        self.contributions[reader.cotangent].append(made)
 
     def gather(self, equation: Gather | Fold | PathSum) -> None:
         factor = None
@@ -363,6 +370,8 @@ class _Adjoint:
             order = next(o for o in self.schedule.orders if o.space == equation.elements)
             factor = self.fresh(jax_compat.cotangent_type(equation.result.type), equation.elements, order)
             self.equations.append(Selected(factor, equation))
+        elif isinstance(equation, Fold) and equation.kind == PLACED:
+            pass  # the cotangent of each element lies in its place
         elif isinstance(equation, Fold) and equation.kind != "sum":
             raise UnsupportedError(
                 f"the derivative of a product of a list ({equation.kind}) is not supported",
@@ -375,6 +384,12 @@ class _Adjoint:
 
     def read_by(self, source: Variable, reader: Reader, result: Variable) -> None:
         """Note a reader: those in the loop that makes the source apart from those behind it."""
+        if isinstance(reader.equation, Fold) and reader.equation.kind == PLACED:
+            cotangent = self.cotangent[source]
+            made = self.fresh(cotangent.type, source.space, self.home.get(source))
+            self.equations.append(Taken(made, source, reader))
+            self.contributions[source].append(made)
+            return
         loop = self.loop_of.get(result)
         self.readers[source].append((loop if loop == self.loop_of.get(source) else None, reader))
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autobatch.ir.system import Collect, Compute, Contract, Equation, Follow, Scatter, Variable
+from autobatch.ir.system import Collect, Compute, Contract, Equation, Follow, Scatter, Taken, Variable
 
 
 def resolve(variable: Variable, same: Mapping[Variable, Variable]) -> Variable:
@@ -33,6 +33,8 @@ def substitute(equation: Equation, same: Mapping[Variable, Variable]) -> Equatio
             return replace(equation, rows=tuple(replace(r, cotangent=put(r.cotangent)) for r in rows), into=put(into))
         case Collect(readers=readers):
             return replace(equation, readers=tuple(replace(r, cotangent=put(r.cotangent)) for r in readers))
+        case Taken(reader=reader):
+            return replace(equation, reader=replace(reader, cotangent=put(reader.cotangent)))
         case Follow(source=source):
             return replace(equation, source=put(source))
         case _:

@@ -333,6 +333,11 @@ def _stack(elem: Type, result: Array) -> Operation:
     return apply
 
 
+def _padded(stack: Operation, result: Array) -> Operation:
+    blank = jnp.zeros(result.shape, result.dtype)
+    return lambda items: [blank.at[: len(items)].set(_device(stack(items)[0], result))]
+
+
 def _message(function: Callable[..., Any], *args: Any) -> str:
     """What Python says when `function(*args)` fails."""
     try:
@@ -364,7 +369,7 @@ def _load(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memor
 
 
 def _load_is_none(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
-    return lambda ref: [_bool(_field(memory.is_missing, operands[0], ref, op["field"]))]
+    return lambda ref: [np.array([_field(memory.is_missing, operands[0], ref, op["field"])])]
 
 
 def _field(read: Callable[[Ref, int, str], Any], type: Ref, ref: int, name: str) -> Any:
@@ -404,7 +409,7 @@ def _item(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memor
 
 
 def _is_class(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
-    return lambda ref: [_bool(ref >= 0 and memory.class_name(operands[0], ref) in op["names"])]
+    return lambda ref: [np.array([ref >= 0 and memory.class_name(operands[0], ref) in op["names"]])]
 
 
 def _tag_index(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
@@ -454,10 +459,6 @@ def _text(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memor
     return apply
 
 
-def _bool(value: bool) -> Any:
-    return np.array([value])
-
-
 def _same(a: Any, b: Any) -> bool:
     return a is b if isinstance(a, list) or isinstance(b, list) else a == b
 
@@ -465,10 +466,10 @@ def _same(a: Any, b: Any) -> bool:
 _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Operation]] = {
     "load": _load,
     "load_is_none": _load_is_none,
-    "is_none": lambda op, operands, results, memory: lambda x: [_bool(not isinstance(x, list) and x < 0)],
+    "is_none": lambda op, operands, results, memory: lambda x: [np.array([not isinstance(x, list) and x < 0])],
     "none": lambda op, operands, results, memory: lambda: [-1],
     "is_class": _is_class,
-    "same": lambda op, operands, results, memory: lambda a, b: [_bool(_same(a, b))],
+    "same": lambda op, operands, results, memory: lambda a, b: [np.array([_same(a, b)])],
     "length": _length,
     "item": _item,
     "pack_list": lambda op, operands, results, memory: lambda *xs: [list(xs)],
@@ -481,7 +482,7 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "put": lambda *_: lambda items, index, x: [texts.put(items, index, x)],
     "text": _text,
     "tag": lambda op, operands, results, memory: lambda: [op["value"]],
-    "tag_equal": lambda op, operands, results, memory: lambda a, b: [_bool(a == b)],
+    "tag_equal": lambda op, operands, results, memory: lambda a, b: [np.array([a == b])],
     "tag_index": _tag_index,
     "word": lambda op, operands, results, memory: lambda tag: [np.array([texts.number(tag)])],
     "check": _check,
@@ -490,6 +491,7 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "reduce": lambda op, operands, results, memory: _reduce(op["kind"], operands[0].elem, results[0]),
     "masked": lambda op, operands, *_: lambda *xs: leaf.masked(op["region"], [*map(_device, xs, operands)]),
     "gradient_of": lambda op, operands, *_: lambda *xs: leaf.gradient_of(op, [*map(_device, xs, operands)]),
+    "padded": lambda op, operands, results, memory: _padded(_stack(operands[0].elem, results[0]), results[0]),
     "stack": lambda op, operands, results, memory: _stack(operands[0].elem, results[0]),
 }
 """Our own operations that are no arithmetic: from the instruction's op and types to a function of values."""

@@ -111,6 +111,11 @@ OWN: dict[str, OwnOp] = {
         host=False,
         fails=True,
     ),
+    "padded": OwnOp(
+        "padded[room](list): an array with room for so many elements, zeros behind those of a list that structure "
+        "decides; it has as many at most",
+        host=False,
+    ),
     "stack": OwnOp("stack(list): an array with a leading axis; not for ragged results", host=False),
     "take_row": OwnOp(
         "take_row(column, int): a row of an array that has as many rows as the examples have; the row is there",
@@ -157,7 +162,7 @@ OF_CONTROL: dict[str, str] = {
 alone. Their last result is a status: 0, or the number of what the example has failed with."""
 
 
-INHERENT = frozenset((*OF_CONTROL, "masked", "seed", "gradient", "gradient_of"))
+INHERENT = frozenset((*OF_CONTROL, "padded", "masked", "seed", "gradient", "gradient_of"))
 """Operations that the device computes, whatever they are computed from."""
 
 

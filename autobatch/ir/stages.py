@@ -175,6 +175,13 @@ def _reduced(apply: Apply) -> tuple[Type, ...]:
     return (INT,) if elem == BOOL and kind in ("sum", "prod") else (elem,)
 
 
+def _padded(apply: Apply) -> tuple[Type, ...]:
+    (elem,) = _element(apply)
+    if not isinstance(elem, Array):
+        raise RuleError(f"only arrays are padded, not {elem}")
+    return (Array(str(jax_compat.device_dtype(elem)), (apply.op["room"], *elem.shape)),)
+
+
 def _stacked(apply: Apply) -> tuple[Type, ...]:
     (elem,) = _element(apply)
     (result,) = _one_of("an array")(apply)
@@ -277,6 +284,7 @@ OWN_RULES: Mapping[str, Rule] = {
     "bounds": Rule(("an array",), _always(), frozenset({"axis", "size"})),
     "undefined": Rule((), lambda apply: (apply.op["type"],), frozenset({"type"})),
     "reduce": Rule(("a list",), _reduced, frozenset({"kind"}), optional=frozenset({"ties"})),
+    "padded": Rule(("a list",), _padded, frozenset({"room"})),
     "stack": Rule(("a list",), _stacked),
     "take_row": Rule(("an array", "an int"), _row),
     "floordiv": _PAIR,

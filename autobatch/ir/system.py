@@ -115,7 +115,8 @@ class Gather:
 @dataclass(frozen=True, slots=True)
 class Fold:
     """Each row reduces a run of rows of the concatenation of `sources`: the elements of its list, in order. `even`: the
-    derivative of a maximum (minimum) belongs to all elements that are equal to it; else to the first of them."""
+    derivative of a maximum (minimum) belongs to all elements that are equal to it; else to the first of them. Of the
+    kind `PLACED` it has them side by side, in an array with room for more."""
 
     result: Variable
     kind: str
@@ -126,6 +127,10 @@ class Fold:
     inside: tuple[Variable, ...] = ()
     span: Span = field(default=NOWHERE, compare=False)
     even: bool = False
+
+
+PLACED = "placed"
+"""The kind of a fold that puts elements side by side (`padded`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +235,15 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """Each row of a variable has the cotangents of the places where a fold of the kind `PLACED` has put it."""
+
+    result: Variable
+    of: Variable
+    reader: Reader
+
+
+@dataclass(frozen=True, slots=True)
 class Reader:
     """Rows that have read a variable as source `member` of `equation`, and their cotangents; those of the elements of a
     fold are multiplied by `factor`, where there is one."""
@@ -287,10 +301,11 @@ Equation = (
     | Contract
     | Scatter
     | Selected
+    | Taken
     | Collect
     | Follow
 )
-"""The closed set of equations. The last six stand in the programs of derivatives alone."""
+"""The closed set of equations. The last seven stand in the programs of derivatives alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +338,8 @@ def reads(equation: Equation) -> Iterable[Variable]:
             return xs if into is None else (*xs, into)
         case Selected(fold=fold):
             return fold.sources
+        case Taken(reader=reader):
+            return (reader.cotangent,)
         case Collect(sources=sources, readers=readers):
             return (*sources, *(r.factor for r in readers if r.factor is not None))
         case Follow(source=source, factor=factor):
@@ -379,6 +396,8 @@ def print_equation(equation: Equation) -> str:
             right = f"scatter({read})" + ("" if into is None else f" into {into}")
         case Selected(fold=fold):
             right = f"selected {fold.kind}[{fold.table}]({', '.join(map(str, fold.sources))})"
+        case Taken(of=read_variable, reader=reader):
+            right = f"taken {read_variable}({reader.cotangent})"
         case Collect(of=read_variable, readers=readers):
             read = ", ".join(f"{r.cotangent}{'' if r.factor is None else f' * {r.factor}'}" for r in readers)
             right = f"collect {read_variable}({read})"

@@ -56,6 +56,7 @@ class Memory:
         capacity: int,
     ) -> None:
         self.fresh, self.lists, self.fallible, self.turns, self.capacity = fresh, lists, fallible, turns, capacity
+        self.in_front = False  # of all branches and loops, where the host lays lists out
         self.env: dict[Value, Held | Packed] = {}
         self.copies: dict[Operand, Held] = {}
         self.names: dict[Value, Operand] = {}
@@ -120,6 +121,11 @@ class Memory:
         self.made.append(Apply((count,), own("length"), (x,), span))
         self.room_for(count)
         _, *buffers = self.blank(x)
+        if self.in_front and isinstance(x.type.elem, Array):
+            (of,) = buffers
+            whole = self.fresh.value(of.type)
+            self.made.append(Apply((whole,), own("padded", room=self.capacity), (x,), span))
+            return count, whole
         turn, before = self.fresh.value(INT), self.made
         carried = tuple(self.fresh.value(b.type) for b in buffers)
         element, self.made = self.fresh.value(x.type.elem), []

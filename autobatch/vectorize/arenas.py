@@ -139,12 +139,14 @@ class _Arenas(Memory):
 
     wanted: frozenset[Operand] = frozenset()
     alone: bool = False
+    outermost: Region | None = None
     functions: Mapping[str, Region] = MappingProxyType({})
 
     # ---- regions
 
     def entry(self, region: Region) -> Region:
         """The entry: a list among its results is its length, and behind it its buffers."""
+        self.outermost = region
         return with_operands(self.region(region, region.results), self.named)
 
     def function(self, function: Function) -> Function:
@@ -159,11 +161,12 @@ class _Arenas(Memory):
     def region(self, region: Region, targets: Sequence[Operand]) -> Region:
         """`targets`: what the results become; none where no list is among them."""
         before, self.made = self.made, []
+        in_front, self.in_front = self.in_front, region is self.outermost and not self.alone
         args = self.values(region.args)
         self.copy_wanted(region.args)
         self.body(region)
         results = self.given(region.results, targets) if targets else region.results
-        made, self.made = Region(args, tuple(self.made), results), before
+        made, self.made, self.in_front = Region(args, tuple(self.made), results), before, in_front
         return made
 
     def body(self, region: Region) -> None:

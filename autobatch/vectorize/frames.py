@@ -30,6 +30,7 @@ from autobatch.ir.core import (
     While,
 )
 from autobatch.ir.system import (
+    PLACED,
     CallSite,
     Column,
     Compute,
@@ -255,7 +256,7 @@ class _Builder:
             return
         if any(r in self.p.uniform for r in instruction.results):
             return
-        if instruction.op.name == "reduce":
+        if instruction.op.name in ("reduce", "padded"):
             self.fold(instruction, region)
             return
         operands = tuple(self.read(x, region, instruction.span) for x in instruction.operands)
@@ -277,7 +278,7 @@ class _Builder:
         assert spec.elements is not None
         if result not in region.variables:
             region.variables[result] = self.variable(result.type, region.space, result.hint)
-        kind = instruction.op["kind"]
+        kind = PLACED if instruction.op.name == "padded" else instruction.op["kind"]
         calls, inside = self.dependencies(made)
         variable, place = region.variables[result], instruction.span
         even = ("ties", "even") in instruction.op.params

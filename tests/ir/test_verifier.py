@@ -197,6 +197,7 @@ CASES = {
     "rows_of": ("%1: bool[] = rows_of[space='N'](%0)", "%0: ref<N>", "return", "rows_of gives (int32*[])"),
     "row_at": ("%1: ref<N> = row_at[space='N'](%0, %0)", "%0: ref<N>", "return", "operand 1 of row_at is an int"),
     "first": ("%1: int32*[] = first(%0)", "%0: ref<N>", "return", "operand 1 of first is a list"),
+    "padded": ("%1: float32[2] = padded[room=4](%0)", "%0: list<float32[]>", "return", "padded gives (float32[4])"),
     "length": ("%1: int32[] = length(%0)", "%0: list<bool[] in x>", "return", "length gives (int32*[])"),
     "item": ("%1: int32*[] = item(%0, 0: int32*[])", "%0: list<bool[] in x>", "return", "item gives (bool[])"),
     "item index": ("%1: bool[] = item(%0, 0.5: float32*[])", "%0: list<bool[] in x>", "return", "is an int"),

@@ -17,6 +17,7 @@ from autobatch.backends.protocol import COMBINE, NEUTRAL, data_column
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Literal
 from autobatch.ir.system import (
+    PLACED,
     Atom,
     Collect,
     Column,
@@ -35,6 +36,7 @@ from autobatch.ir.system import (
     Shared,
     Spread,
     System,
+    Taken,
     Variable,
     results,
 )
@@ -109,7 +111,7 @@ class Evaluation:
                 raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
             case Shared() | Constant() | Column() | Data():
                 return []
-            case Given() | Contract() | Scatter() | Selected() | Collect() | Follow():
+            case Given() | Contract() | Scatter() | Selected() | Taken() | Collect() | Follow():
                 raise AssertionError("derivatives of this back end are JAX's own")
             case _:
                 assert_never(equation)
@@ -153,6 +155,10 @@ class Evaluation:
             case Gather(result=result):
                 value = self.memo[self.needs(equation, row)[0]]
                 return [_cast(value, result.type)]
+            case Fold(result=result, kind=kind) if kind == PLACED:
+                values = [_cast(self.memo[c], result.type) for c in self.elements(equation, row)]
+                blank = jnp.zeros(result.type.shape, jax_compat.device_dtype(result.type))
+                return [blank.at[: len(values)].set(jnp.stack(values)) if values else blank]
             case Fold(result=result, kind=kind, even=even):
                 dtype = jax_compat.device_dtype(result.type)
                 start = jnp.full(result.type.shape, NEUTRAL[kind](dtype), dtype)
@@ -164,7 +170,7 @@ class Evaluation:
                 return [reduce(COMBINE[kind], values, start)]
             case Spread() | PathSum():
                 raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
-            case Given() | Contract() | Scatter() | Selected() | Collect() | Follow():
+            case Given() | Contract() | Scatter() | Selected() | Taken() | Collect() | Follow():
                 raise AssertionError("derivatives of this back end are JAX's own")
             case _:
                 assert_never(equation)

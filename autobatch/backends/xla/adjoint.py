@@ -31,6 +31,7 @@ from autobatch.ir.core import Literal
 from autobatch.ir.elementwise import LINEAR
 from autobatch.ir.masked import is_masked
 from autobatch.ir.system import (
+    PLACED,
     Collect,
     Compute,
     Contract,
@@ -44,6 +45,7 @@ from autobatch.ir.system import (
     Scatter,
     Selected,
     Spread,
+    Taken,
     Variable,
 )
 from autobatch.optimize.contractions import row_product
@@ -238,6 +240,8 @@ class AdjointEmission(Emission):
                 return [self.collect(equation)]
             case Selected():
                 return [self.selected(equation)]
+            case Taken():
+                return [self.taken(equation)]
             case Follow():
                 return [self.follow(equation)]
             case Gather() if id(equation) in self.steps:
@@ -400,11 +404,25 @@ class AdjointEmission(Emission):
             values = scaled(values, as_rows(weight, shape, dtype))
         if isinstance(equation.equation, Gather | Spread):
             return values
+        assert isinstance(equation.equation, Fold | PathSum)
+        if isinstance(equation.equation, Fold) and equation.equation.kind == PLACED:
+            return self.placed(equation.equation, values)
         order = self.schedule.home[equation.result]
         rows = self.capacity(order)
-        assert isinstance(equation.equation, Fold | PathSum)
         live = jnp.arange(values.shape[0]) < self.entry("counts", equation.equation.elements.index)
         return segment_reduce("sum", values, jnp.where(live, source, rows), rows)
+
+    def taken(self, equation: Taken) -> Any:
+        """Of each row the cotangents of the places where it was put."""
+        fold = equation.reader.equation
+        assert isinstance(fold, Fold)
+        row, owner, _ = self.rows_read(equation.reader, equation.of)
+        start = self.table(f"{fold.table}@{self.schedule.home[fold.result].index}.start")
+        held = self.env[equation.reader.cotangent]
+        found = held[owner, jnp.arange(owner.shape[0], dtype=start.dtype) - take(start, owner)]
+        dtype, shape = jax_compat.device_dtype(equation.result.type), equation.result.type.shape
+        total = jnp.zeros((self.rows(equation.of), *shape), dtype).at[row].add(found.astype(dtype), mode="drop")
+        return total if equation.result.space is not None else total[0]
 
     def selected(self, equation: Selected) -> Any:
         """1 at the first element of each run that is its maximum (minimum), or equal parts at all that are."""

@@ -25,6 +25,7 @@ from autobatch.backends.xla.rows import compute, compute_live, segment_reduce, t
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
 from autobatch.ir.system import (
+    PLACED,
     Atom,
     Collect,
     Column,
@@ -42,6 +43,7 @@ from autobatch.ir.system import (
     Selected,
     Shared,
     Spread,
+    Taken,
     Variable,
     reads,
     results,
@@ -263,6 +265,8 @@ class Emission:
                 variables, _ = gather_layout(self.schedule, equation, step)
                 index = self.table(f"{table}@{self.schedule.home[result].index}")
                 return [take(self.joined(variables, jax_compat.device_dtype(result.type)), index)]
+            case Fold(kind=kind) if kind == PLACED:
+                return [self.placed(equation, self.elements(equation, step))]
             case Fold():
                 return [self.segments(equation, equation.kind, equation.table, step)]
             case PathSum():
@@ -285,7 +289,7 @@ class Emission:
                 if product is not None:
                     return [product]
                 return compute_live(equation, [self.operand(x, order) for x in operands], rows, count, loops=self.loops)
-            case Given() | Contract() | Scatter() | Selected() | Collect() | Follow():
+            case Given() | Contract() | Scatter() | Selected() | Taken() | Collect() | Follow():
                 raise AssertionError("an equation of a derivative")
             case _:
                 assert_never(equation)
@@ -306,14 +310,27 @@ class Emission:
         """A fold over all rows: a reduction by sorted segments."""
         order = self.schedule.home[fold.result]
         name, rows = f"{table}@{order.index}", self.capacity(order)
-        variables, _ = gather_layout(self.schedule, fold, step)
-        dtype = jax_compat.device_dtype(fold.result.type)
-        values = take(self.joined(variables, dtype), self.table(f"{name}.index"))
+        values = self.elements(fold, step)
         if isinstance(fold, PathSum):
-            values = values * self.weights(fold, name).reshape(-1, *(1,) * (values.ndim - 1)).astype(dtype)
+            values = values * self.weights(fold, name).reshape(-1, *(1,) * (values.ndim - 1)).astype(values.dtype)
         live = jnp.arange(values.shape[0]) < self.entry("counts", fold.elements.index)
         owner = jnp.where(live, self.table(f"{name}.owner"), rows)
         return segment_reduce(kind, values, owner, rows)
+
+    def elements(self, fold: Fold | PathSum, step: Stage | Recurrence) -> Any:
+        """The elements of the runs of a fold, in their order."""
+        table = fold.name if isinstance(fold, PathSum) else fold.table
+        variables, _ = gather_layout(self.schedule, fold, step)
+        values = self.joined(variables, jax_compat.device_dtype(fold.result.type))
+        return take(values, self.table(f"{table}@{self.schedule.home[fold.result].index}.index"))
+
+    def placed(self, fold: Fold, elements: Any) -> Any:
+        """The elements of each run side by side, and zeros behind them."""
+        bounds = self.table(f"{fold.table}@{self.schedule.home[fold.result].index}.start")
+        at = bounds[:-1, None] + jnp.arange(fold.result.type.shape[0], dtype=bounds.dtype)
+        live = at < bounds[1:, None]
+        values = take(elements, jnp.where(live, at, 0))
+        return jnp.where(live.reshape(*at.shape, *(1,) * (elements.ndim - 1)), values, jnp.zeros_like(values))
 
     def weights(self, equation: PathSum, name: str) -> Any:
         """How many paths lead to each element, from the words that the table holds."""
