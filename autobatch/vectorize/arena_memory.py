@@ -20,7 +20,7 @@ from autobatch.analysis.fallible import is_there
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.capacity import NO_ROOM, out_of_room
-from autobatch.ir.core import Apply, For, Instruction, Literal, Operand, Region, Value
+from autobatch.ir.core import Apply, For, Instruction, Literal, Map, Operand, Region, Value
 from autobatch.ir.ops import own
 from autobatch.ir.rewrite import Fresh
 from autobatch.ir.types import INT, Array, List
@@ -122,9 +122,13 @@ class Memory:
         self.room_for(count)
         _, *buffers = self.blank(x)
         if self.in_front and isinstance(x.type.elem, Array):
-            (of,) = buffers
+            (of,), listed = buffers, x
             whole = self.fresh.value(of.type)
-            self.made.append(Apply((whole,), own("padded", room=self.capacity), (x,), span))
+            if x.type.store is not None:
+                listed, element, turn = (self.fresh.value(t) for t in (List(x.type.elem), x.type.elem, INT))
+                body = Region((turn,), (Apply((element,), own("item"), (x, turn), span),), (element,))
+                self.made.append(Map((listed,), count, body, False, span))
+            self.made.append(Apply((whole,), own("padded", room=self.capacity), (listed,), span))
             return count, whole
         turn, before = self.fresh.value(INT), self.made
         carried = tuple(self.fresh.value(b.type) for b in buffers)

@@ -213,7 +213,7 @@ class Build:
                 self.apply(scope, body, own("check", kind="ValueError", message="it's {}"), (condition, label))
 
     def number(self, scope, body):
-        kinds = ["jax", "jax", "binary", "round", "int", "reduce", "stack", "undefined", "masked", "slope"]
+        kinds = ["jax", "jax", "binary", "round", "int", "reduce", "stack", "padded", "undefined", "masked", "slope"]
         kind = self.draw(st.sampled_from(kinds))
         if kind == "masked":
             x = self.ensure(scope, body, FLOAT)
@@ -252,6 +252,8 @@ class Build:
             listed = self.ensure(scope, body, List(FLOAT))
             if kind == "stack":
                 self.apply(scope, body, own("stack"), (listed,), Array("float32", (1,)))
+            elif kind == "padded":
+                self.apply(scope, body, own("padded", room=64), (listed,), Array("float32", (64,)))
             else:
                 reduction = self.draw(st.sampled_from(["sum", "prod", "max", "min"]))
                 self.apply(scope, body, own("reduce", kind=reduction), (listed,), FLOAT)

@@ -398,7 +398,7 @@ class AdjointEmission(Emission):
         dtype, shape = jax_compat.device_dtype(equation.result.type), equation.result.type.shape
         row, source, weight = self.rows_read(equation, equation.of)
         held = self.joined((equation.source,), dtype)
-        values = take(jnp.concatenate([held, jnp.zeros((1, *shape), dtype)]), row)
+        values = take(jnp.concatenate([held, jnp.zeros_like(held[:1])]), row)
         weight = weight if equation.factor is None else self.env[equation.factor]
         if weight is not None:
             values = scaled(values, as_rows(weight, shape, dtype))
