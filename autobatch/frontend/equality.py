@@ -88,6 +88,26 @@ def ordered(s: State, a: v.Abstract, b: v.Abstract, method: str) -> v.Abstract |
     return s.call(v.Static(fields_ordered(cls, method)), [a, b])
 
 
+def have_no_order(s: State, method: str, a: v.Abstract, b: v.Abstract) -> str | None:
+    """What Python says to the order of two objects whose classes have none; None for other values."""
+    names = [_without(s, x, method) for x in (a, b)]
+    if None in names:
+        return None
+    return f"{_ORDERINGS[method]!r} not supported between instances of {names[0]!r} and {names[1]!r}"
+
+
+def _without(s: State, x: v.Abstract, method: str) -> str | None:
+    """The name of the class of an object that does not have a method."""
+    cls = object_class(x)
+    if isinstance(x, v.Leaf) and isinstance(x.type, Ref):
+        classes = class_list(s, x.type)
+        held = sorted(classes_of(s, x)) or range(len(classes))
+        cls = classes[held[0]].cls if all(classes[k].kind == "object" for k in held) else None
+    if cls is None or getattr(cls, method) is not getattr(object, method):
+        return None
+    return cls.__name__
+
+
 def _equal_rows(s: State, a: v.Row, b: v.Abstract, cls: type) -> v.Abstract:
     """`a == b` of an object in memory, which is of this class."""
     if compares_fields(cls) or is_namedtuple(cls):

@@ -18,6 +18,7 @@ from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.key_order import hand_out
+from autobatch.frontend.lexicographic import Order, lexicographic
 from autobatch.frontend.list_heap import copied, there
 from autobatch.frontend.numbers import binary, combine, is_number, present, refuse_made, traced, unary
 from autobatch.frontend.sequences import arithmetic, is_tuple, members, sequence
@@ -242,7 +243,9 @@ def _ordered(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstrac
         return text(s, f"__{_NAMES[function]}__", a, b)
     x, y = _expanded(s, a), _expanded(s, b)
     if isinstance(x, v.Record) and isinstance(y, v.Record) and x.kind == y.kind and x.kind in ("tuple", "list"):
-        return _lexicographic(s, function, x.items, y.items)
+        return lexicographic(
+            s, Order(function, f"__{_NAMES[function]}__", equal, identical, _ordered), x.items, y.items
+        )
     if (made := sets.operate(s, function, a, b)) is not None:
         return made
     overloaded = _overloaded(s, function, a, b)
@@ -261,20 +264,6 @@ def _expanded(s: State, value: v.Abstract) -> v.Abstract:
 def compare_with(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """An ordering or equality of two values, by its function in `operator`."""
     return equal(s, a, b) if function is operator.eq else _ordered(s, function, a, b)
-
-
-def _lexicographic(
-    s: State, function: Callable[..., Any], xs: Sequence[v.Abstract], ys: Sequence[v.Abstract]
-) -> v.Abstract:
-    """Tuples are ordered by their first elements that differ."""
-    if not xs or not ys:
-        return v.Static(function(len(xs), len(ys)))
-    same = truth(s, equal(s, xs[0], ys[0]))
-    if isinstance(same, bool):
-        return _lexicographic(s, function, xs[1:], ys[1:]) if same else _ordered(s, function, xs[0], ys[0])
-    return conditional(
-        s, same, lambda t: _lexicographic(t, function, xs[1:], ys[1:]), lambda t: _ordered(t, function, xs[0], ys[0])
-    )
 
 
 def not_equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:

@@ -32,7 +32,7 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.rewrite import free_values, region_values
+from autobatch.ir.rewrite import calls, free_values, region_values
 from autobatch.ir.types import Array, List
 from autobatch.optimize.inline import call_graph
 from autobatch.vectorize.arena_operations import is_storable, made_type
@@ -46,13 +46,14 @@ def lists_of_numbers(
 ) -> tuple[frozenset[Value], Collection[Operand]]:
     """The lists of which the device alone knows the length; and all that it alone knows then. `alone`: that is
     everything. Of functions that call themselves those that they hand on where such lists come in, or tables are;
-    `handed`: and all of those of which numbers decide which calls there are."""
+    `handed`: and all of those of which numbers decide which calls there are, or what is read of them."""
     inside = [i for f in module.functions for i in walk(f.region)]
     lengths = frozenset[Value]()
     while True:
         numbers = device(lengths)
         whole = frozenset(_decided(module, numbers) if handed else ())
-        lists = _Lists(numbers, alone, module, whole).of(module)
+        read = _read_below(module, numbers) if handed and not alone else frozenset[Value]()
+        lists = _Lists(numbers, alone, module, whole).of(module, read)
         behind = frozenset(
             i.results[0]
             for i in inside
@@ -148,6 +149,21 @@ def _decided(module: Module, device: Collection[Operand]) -> Iterator[str]:
             yield from names
 
 
+def _read_below(module: Module, device: Collection[Operand]) -> frozenset[Value]:
+    """The lists that are handed to functions which read them where only the device knows the place."""
+    _, *others = module.functions
+    read = {i.operands[0] for f in others for i in reads_by_number(f.region, device)}
+    found = {a for f in others for a in f.region.args if a in read and is_made(a) and is_storable(made_type(a))}
+    size = -1
+    while size < len(found):
+        size = len(found)
+        for f in others:
+            for call in calls(f.region):
+                given = zip(call.operands, module.function(call.callee).region.args, strict=True)
+                found.update(x for x, a in given if a in found and isinstance(x, Value) and x in f.region.args)
+    return frozenset(found)
+
+
 class _Lists:
     """`functions`: by name; `whole`: those that hand on no list without memory; `results`: the lists that each function
     gives back, by position."""
@@ -158,8 +174,10 @@ class _Lists:
         self.functions = {f.name: f.region for f in module.functions}
         self.results: set[tuple[str, int]] = set()
 
-    def of(self, module: Module) -> frozenset[Value]:
+    def of(self, module: Module, read: frozenset[Value]) -> frozenset[Value]:
+        """`read`: lists that functions are handed, and have memory in any case."""
         entry, *others = module.functions
+        self.found.update(read)
         if not self.alone:
             self.found.update(r for i in reads_by_number(entry.region, self.device) if is_inner(i) for r in i.results)
         for function in others:

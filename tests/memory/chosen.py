@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any
 
 import jax.numpy as jnp
@@ -178,7 +179,54 @@ def sums_of_lists(w: Any, place: Any, x: Any) -> Any:
     return total
 
 
-PLACES: list[Callable[..., Any]] = [automaton, best_first, home_or_on, loud_if_lost, far_index, sums_of_lists]
+def best_of_heap(w: Any, place: Any, x: Any) -> Any:
+    """Places have no order: the number in front of them decides."""
+    y, count, total = features(w, x), 1, 0.0
+    heap = [(-place.gives * w, 0, place)]
+    for _ in range(3):
+        score, _, best = heappop(heap)
+        total += score
+        for p in best.next:
+            heappush(heap, (-p.gives * y[0], count, p))
+            count += 1
+    return total
+
+
+def equal_scores(w: Any, place: Any, x: Any) -> Any:
+    """Places have no order: an example fails in which two of them decide."""
+    y, heap = features(w, x), [(0.1, place)]
+    for p in place.next:
+        heappush(heap, (0.1 if y[0] > 0.5 else p.gives * y[1], p))
+    score, best = heappop(heap)
+    return score + best.gives
+
+
+def common_way(w: Any, place: Any, x: Any) -> Any:
+    def way(at: Any, number: Any) -> list[Any]:
+        places = [at]
+        for _ in range(2):
+            at = at.next[0] if number * at.gives < 0.3 else at.next[-1]
+            places.append(at)
+        return places
+
+    y, count = features(w, x), 0
+    for a, b in zip(way(place, y[0]), way(place, y[1]), strict=True):
+        if a is b:
+            count += 1
+    return count * y[0]
+
+
+PLACES: list[Callable[..., Any]] = [
+    automaton,
+    best_first,
+    home_or_on,
+    loud_if_lost,
+    far_index,
+    sums_of_lists,
+    best_of_heap,
+    equal_scores,
+    common_way,
+]
 """Their examples are a place of a graph and two numbers."""
 
 

@@ -21,9 +21,10 @@ from tests.memory.chosen import (
     TREES,
     Leaf,
     Split,
+    best_of_heap,
     by_recursion,
+    common_way,
     decided,
-    far_index,
     loud_if_lost,
     names_on_the_way,
     nodes_on_the_way,
@@ -39,7 +40,11 @@ IN_TREES = list(zip([A, B, Leaf(0.4), B], NUMBERS, strict=True))
 IN_PLACES = list(zip([ring([0.5, 1.2, -0.3]), ring([0.4, 0.9, 1.1, 0.2])] * 2, NUMBERS, strict=True))
 PROGRAMS = [(p, IN_TREES) for p in TREES] + [(p, IN_PLACES) for p in PLACES]
 
-FEW = [(p, e) for p, e in PROGRAMS if p in (by_recursion, same_node, nodes_on_the_way, loud_if_lost, far_index)]
+FEW = [
+    (p, e)
+    for p, e in PROGRAMS
+    if p in (by_recursion, same_node, nodes_on_the_way, loud_if_lost, best_of_heap, common_way)
+]
 
 
 def check(program: Callable[..., Any], examples: Any, backend: str, grads: bool, jit: bool = False) -> None:
