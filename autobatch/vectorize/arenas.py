@@ -50,6 +50,7 @@ from autobatch.vectorize import arena_operations as lists
 from autobatch.vectorize.arena_lists import (
     TABLES,
     Device,
+    deciding,
     floats_decide,
     has_tables,
     is_inner,
@@ -99,6 +100,7 @@ def _with_arenas(
     fallible = frozenset[Value]() if checked else fallible_reads(module, schema)
     made = _Arenas(Fresh(module), found, fallible, turns, max(capacity, longest))
     made.wanted, made.alone = wanted, alone
+    made.on_host = frozenset(_reads_of_host(entry.region, wanted, numbers))
     made.functions = {f.name: f.region for f in module.functions}
     changed = (replace(entry, region=made.entry(entry.region)), *map(made.function, others))
     whole = replace(module, functions=changed)
@@ -126,6 +128,18 @@ def _read_by_number(region: Region, found: frozenset[Value], device: Collection[
             yield read
 
 
+def _reads_of_host(region: Region, wanted: frozenset[Operand], device: Collection[Operand]) -> Iterator[Value]:
+    """Elements of lists which are copied that the host reads all the same, since it may have to know them."""
+    decided = [i for i in walk(region) if any(x in device for x in deciding(i))]
+    inside = {r for i in decided for j in walk(Region((), (i,), ())) for r in j.results}
+    for i in walk(region):
+        if not isinstance(i, Apply) or i.op.name != "item" or i.operands[0] not in wanted:
+            continue
+        (element,) = i.results
+        if i.operands[1] not in device and element not in inside and isinstance(element.type, Array):
+            yield element
+
+
 def _handed_on(module: Module, found: frozenset[Value]) -> Iterator[Operand]:
     """The lists of structure that the entry hands to functions in which they have memory."""
     for call in (i for i in walk(module.functions[0].region) if isinstance(i, Call)):
@@ -135,9 +149,11 @@ def _handed_on(module: Module, found: frozenset[Value]) -> Iterator[Operand]:
 
 
 class _Arenas(Memory):
-    """`wanted`: lists of structure that are copied where they are made; `alone`: as in `lists_in_arenas`."""
+    """`wanted`: lists of structure that are copied where they are made; `on_host`: elements that are read of the lists
+    themselves; `alone`: as in `lists_in_arenas`."""
 
     wanted: frozenset[Operand] = frozenset()
+    on_host: frozenset[Value] = frozenset()
     alone: bool = False
     outermost: Region | None = None
     functions: Mapping[str, Region] = MappingProxyType({})
@@ -221,7 +237,8 @@ class _Arenas(Memory):
     def apply(self, i: Apply) -> None:
         xs = i.operands
         of_lists = any(x in self.lists for x in (*xs, *i.results))
-        of_lists = of_lists or (i.op.name in ("item", "length", "reduce") and xs[0] in self.copies)
+        if self.on_host.isdisjoint(i.results):
+            of_lists = of_lists or (i.op.name in ("item", "length", "reduce") and xs[0] in self.copies)
         if i.op.is_jax or not of_lists:
             self.made.append(i)
             if _shows(i):
