@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import masks, memory, overhead, training
+from benchmarks import masks, memory, overhead, training, walks
 from benchmarks.compare import OURS, ROOT, Competitor, Entry, Workload, report, table
 from benchmarks.competitors import packed, workloads
 from benchmarks.dags.competitors import with_autobatch as dags
@@ -259,6 +259,14 @@ def test_memory_and_what_is_written_by_hand_compute_the_same(tmp_path):
     assert memory.main(["--lanes", "40", "--rounds", "1", "--only", "stack", "--json", str(file)]) == 0
     (case,) = json.loads(file.read_text())["cases"]
     assert case["factor_of_llvm"] == pytest.approx(case["llvm"] / case["by_hand"])
+
+
+def test_walks_and_what_is_written_by_hand_compute_the_same(tmp_path):
+    """As above, derivatives too."""
+    file = tmp_path / "report.json"
+    assert walks.main(["--batch", "6", "--depths", "3", "--rounds", "1", "--json", str(file)]) == 0
+    (found,) = json.loads(file.read_text())["depths"]
+    assert found["factor_of_xla"] == pytest.approx(found["xla"] / found["by_hand"])
 
 
 def test_a_competitor_that_dies_is_left_out(tmp_path):
