@@ -120,16 +120,9 @@ class Memory:
         count, span = self.fresh.value(INT), self.span
         self.made.append(Apply((count,), own("length"), (x,), span))
         self.room_for(count)
-        _, *buffers = self.blank(x)
         if self.in_front and isinstance(x.type.elem, Array):
-            (of,), listed = buffers, x
-            whole = self.fresh.value(of.type)
-            if x.type.store is not None:
-                listed, element, turn = (self.fresh.value(t) for t in (List(x.type.elem), x.type.elem, INT))
-                body = Region((turn,), (Apply((element,), own("item"), (x, turn), span),), (element,))
-                self.made.append(Map((listed,), count, body, False, span))
-            self.made.append(Apply((whole,), own("padded", room=self.capacity), (listed,), span))
-            return count, whole
+            return count, self.laid_out(x, x.type, count)
+        _, *buffers = self.blank(x)
         turn, before = self.fresh.value(INT), self.made
         carried = tuple(self.fresh.value(b.type) for b in buffers)
         element, self.made = self.fresh.value(x.type.elem), []
@@ -140,6 +133,17 @@ class Memory:
         results = self.fresh.like(carried)
         self.made.append(For(results, count, tuple(buffers), body, span))
         return (count, *results)
+
+    def laid_out(self, x: Operand, type: List, count: Operand) -> Value:
+        """The elements of a list of structure in an array, where the host lays them out."""
+        _, array = self.parts_of(x)
+        listed, whole, span = x, self.fresh.value(array), self.span
+        if type.store is not None:
+            listed, element, turn = (self.fresh.value(t) for t in (List(type.elem), type.elem, INT))
+            body = Region((turn,), (Apply((element,), own("item"), (x, turn), span),), (element,))
+            self.made.append(Map((listed,), count, body, False, span))
+        self.made.append(Apply((whole,), own("padded", room=self.capacity), (listed,), span))
+        return whole
 
     def element(self, x: Operand) -> tuple[Operand, ...]:
         return self.held(x) if isinstance(x.type, List) else (x,)
