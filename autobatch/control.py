@@ -82,19 +82,20 @@ class Asked:
 
 
 def planned(module: Module, asked: Asked) -> Control:
-    """Passes 5 to 10. Where they refuse what numbers decide, the lists that recursions hand on get memory too, and then
-    objects that numbers choose are numbers of rows."""
+    """Passes 5 to 10. Where they refuse what numbers decide, the lists that recursions hand on get memory too, then
+    objects that numbers choose are numbers of rows, and then all that stand in what numbers decide."""
     try:
         return _with_memory(module, asked)
     except UnsupportedError as refusal:
-        try:
-            rows = objects_as_rows(module, asked.schema, partial(_device, module, asked))
-            if rows is not None:
-                return _with_memory(asked.passes.after("chosen", eliminate_common(rows)), asked)
-        except ChosenResult:
-            raise
-        except UnsupportedError:
-            pass
+        for wide in (False, True):
+            try:
+                rows = objects_as_rows(module, asked.schema, partial(_device, module, asked), wide)
+                if rows is not None:
+                    return _with_memory(asked.passes.after("chosen", eliminate_common(rows)), asked)
+            except ChosenResult:
+                raise
+            except UnsupportedError:
+                pass
         raise refusal from None
 
 

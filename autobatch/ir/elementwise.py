@@ -18,7 +18,7 @@ ELEMENTWISE = BY_NUMBER | frozenset(MOVING)
 CHEAP = ELEMENTWISE | frozenset((
     "atan2", "clamp", "dynamic_slice", "expand_dims", "floordiv", "gather", "imag", "int", "iota", "mod", "pad",
     "real", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_sum", "rem", "rev", "round",
-    "select_and_scatter_add", "stop_gradient", "transpose", "undefined",
+    "select_and_scatter_add", "stop_gradient", "transpose", "undefined", "unknown",
 ))
 """With reductions within a row, and reads of a few numbers."""
 

@@ -29,7 +29,7 @@ from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Liter
 from autobatch.ir.host_primitives import host_dtype
 from autobatch.ir.memory import MadeObject, Memory
 from autobatch.ir.numbered_rows import NUMBERED
-from autobatch.ir.ops import Op
+from autobatch.ir.ops import INHERENT, Op
 from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
 from autobatch.source import NOWHERE, Span
 
@@ -256,7 +256,7 @@ def _number(op: Op, operands: Sequence[Array], results: tuple[Array, ...]) -> Op
     """A leaf operation on numbers: Python's where all operands are on the host, otherwise JAX's."""
 
     def apply(*xs: Any) -> Sequence[Any]:
-        if op.name == "seed" or any(map(_is_device, xs)) or any(r.dtype.startswith("key") for r in results):
+        if op.name in INHERENT or any(map(_is_device, xs)) or any(r.dtype.startswith("key") for r in results):
             return _on_device(op, results)(*map(_device, xs, operands))
         failed = host_ops.fails(op, *xs)
         if failed is not None and failed.any():

@@ -117,6 +117,7 @@ NUMERIC: dict[str, Callable[..., Any]] = {
     "within": lambda op, x: x,
     "seed": lambda op, x: jnp.asarray(x),
     "take_row": lambda op, column, row: jnp.asarray(column)[row],
+    "unknown": lambda op, x: jnp.asarray(x),
     "undefined": lambda op: jnp.zeros(op["type"].shape, jax_compat.device_dtype(op["type"])),
 }
 """One row for each operation of our own with `host=False` that works on arrays (not on lists)."""

@@ -104,6 +104,7 @@ OWN: dict[str, OwnOp] = {
         effect=True,
     ),
     "undefined": OwnOp("undefined(): a value that is never read, for a variable unset on this path", host=False),
+    "unknown": OwnOp("unknown(x): the same number, which the device alone is told", host=False),
     # reductions of lists that a Map (or pack_list) made; in order, from the first element
     "reduce": OwnOp(
         "reduce[kind](list): kind is sum|prod|max|min|any|all; max and min of [] fail with ValueError; their "
@@ -162,7 +163,7 @@ OF_CONTROL: dict[str, str] = {
 alone. Their last result is a status: 0, or the number of what the example has failed with."""
 
 
-INHERENT = frozenset((*OF_CONTROL, "padded", "masked", "seed", "gradient", "gradient_of"))
+INHERENT = frozenset((*OF_CONTROL, "padded", "masked", "seed", "gradient", "gradient_of", "unknown"))
 """Operations that the device computes, whatever they are computed from."""
 
 

@@ -297,6 +297,7 @@ OWN_RULES: Mapping[str, Rule] = {
         ("an array",), _masked, frozenset({"region", "sites"}), repeat=True, optional=frozenset({"cut", "refill"})
     ),
     "seed": Rule(("an array",), lambda apply: (apply.operands[0].type,)),
+    "unknown": Rule(("an array",), lambda apply: (apply.operands[0].type,)),
     "gradient": Rule(("an array", "an array"), _like_seeds, repeat=True),
     "gradient_of": Rule(("an array",), _gradients, frozenset({"region", "wrt"}), repeat=True),
     "within": Rule(("an int",), lambda apply: (apply.operands[0].type,), frozenset({"site", "states", "turns"})),

@@ -59,11 +59,11 @@ class ChosenResult(UnsupportedError):
     """Numbers choose which object a function returns."""
 
 
-def objects_as_rows(module: Module, schema: Schema, device: Device) -> Module | None:
+def objects_as_rows(module: Module, schema: Schema, device: Device, wide: bool = False) -> Module | None:
     """The module with rows in place of the objects and lists of the examples that computed numbers choose; None where
-    they choose none. ChosenResult where such an object is a result; UnsupportedError where it stands beside those that
-    are made."""
-    found = _find(module, device)
+    they choose none. `wide`: also of those that stand in branches and loops which numbers decide. ChosenResult where
+    such an object is a result; UnsupportedError where it stands beside those that are made."""
+    found = _find(module, device, wide)
     if not found.chosen:
         return None
     asked = frozenset[Value]()
@@ -87,16 +87,17 @@ def _refers(type: Type) -> bool:
 
 
 class _Found(NamedTuple):
-    """`chosen`: the objects and lists that numbers choose. `around`: branches and loops that numbers decide around
-    calls of recursions on such (by identity): there everything is on rows, so that it is arithmetic as a whole."""
+    """`chosen`: the objects and lists that are numbers of rows. `around`: branches and loops that numbers decide (by
+    identity), in which everything is on rows, so that it is arithmetic as a whole."""
 
     chosen: frozenset[Value]
     around: frozenset[int]
 
 
-def _find(module: Module, device: Device) -> _Found:
+def _find(module: Module, device: Device, wide: bool) -> _Found:
     """What numbers choose. How long such a list of the examples is, only the device knows; and what a loop carries is
-    chosen in all turns where it is in one."""
+    chosen in all turns where it is in one. Everything is on rows where numbers decide calls of recursions on such; if
+    `wide`, where they decide anything, and what is called there is given rows."""
     inside = [i for f in module.functions for i in walk(f.region)]
     recursive, functions = recursive_functions(module), {f.name: f.region for f in module.functions}
     left = frozenset[Value]()
@@ -112,12 +113,13 @@ def _find(module: Module, device: Device) -> _Found:
                     more.update(v for pair in pairs if any(x in found for x in pair) for v in pair if _refers(v.type))
                 case _:
                     pass
-            if any(x in found for x in deciding(i)) and any(
-                j.callee in recursive and any(x in found and _refers(x.type) for x in functions[j.callee].args)
-                for j in calls(Region((), (i,), ()))
-            ):
+            if not any(x in found for x in deciding(i)):
+                continue
+            called = [functions[j.callee].args for j in calls(Region((), (i,), ())) if j.callee in recursive]
+            if wide or any(x in found and _refers(x.type) for args in called for x in args):
                 around.add(id(i))
-                more.update(v for r in regions(i) for v in region_values(r) if _refers(v.type))
+                inside_of = (*(region_values(r) for r in regions(i)), *(called if wide else ()))
+                more.update(v for values in inside_of for v in values if _refers(v.type))
         if more <= left:
             chosen = frozenset(v for v in found if isinstance(v, Value) and _refers(v.type))
             return _Found(chosen, frozenset(around))
@@ -228,12 +230,16 @@ class _Chosen(Lowering):
         return super().value(x) if x in self.chosen else x
 
     def read(self, x: Operand) -> Operand:
-        """An operand of what runs on the device: the number of a row for an object or list of the examples."""
+        """An operand of what runs on the device: the number of a row for an object or list of the examples. Where
+        numbers decide everything around it, the host is not told what it knows of the row."""
         if not _refers(x.type):
             return self.plain(x)
-        if isinstance(x, Value) and x not in self.chosen and x not in self.env:
-            return self.code(x)
-        return super().read(x)
+        if not isinstance(x, Value) or x in self.chosen or x in self.env:
+            return super().read(x)
+        row = self.code(x)
+        if self.within and row.type == INT:
+            return self.emit(self.fresh.value(INT), own("unknown"), row)
+        return row
 
     def plain(self, x: Operand) -> Operand:
         """An operand as it is."""

@@ -247,7 +247,8 @@ class Build:
             type = self.draw(st.sampled_from([INT, VECTOR]))
             self.apply(scope, body, own("undefined", type=type), (), type)
         elif kind == "int":
-            self.apply(scope, body, own("int"), (self.ensure(scope, body, FLOAT),), INT)
+            whole = self.apply(scope, body, own("int"), (self.ensure(scope, body, FLOAT),), INT)
+            self.apply(scope, body, own("unknown"), (whole,), INT)
         else:
             listed = self.ensure(scope, body, List(FLOAT))
             if kind == "stack":

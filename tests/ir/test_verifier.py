@@ -248,6 +248,7 @@ CASES = {
         "the region of gradient_of yields one number",
     ),
     "seed": ("%1: float32[] = seed(%0)", "%0: float32*[]", "return", "seed gives (float32*[])"),
+    "unknown": ("%1: float32[] = unknown(%0)", "%0: int32*[]", "return", "unknown gives (int32*[])"),
     "take_row": (
         "%2: int32[] = take_row(%0, %1)",
         "%0: float32[5x2], %1: int32*[]",

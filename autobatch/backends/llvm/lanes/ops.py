@@ -142,6 +142,7 @@ LOWER: Mapping[str, Lower] = {
     "real": COMPLEX_RULES["real"],
     "select_n": select_n,
     "undefined": undefined,
+    "unknown": same,
     "within": within,
 }
 """By the name of the operation. What is none of these brings code of its own (`inner.py`), consists of some of them
@@ -152,7 +153,7 @@ AS_PYTHON = frozenset(("pow", "round"))
 
 MOVED = frozenset(
     {*MOVES, *INDEXING, "bitcast_convert_type", "convert_element_type", "copy", "stop_gradient", "select_n"}
-    | {"device_put", "name", "optimization_barrier", "undefined", "within"}
+    | {"device_put", "name", "optimization_barrier", "undefined", "unknown", "within"}
 ) - {"iota", "scatter-max", "scatter-min", "scatter-mul"}
 """Operations that look at no number: they are the same for elements of any kind. (A sum of complex numbers is that of
 their parts.)"""

@@ -30,7 +30,7 @@ _READS = frozenset({"take_row", "slice", "dynamic_slice", "gather"})
 """Operations that make what their first operand holds, wherever they read it."""
 
 _EXACT = _READS | {
-    *("select_n", "where", "max", "min", "neg", "abs", "sign", "mod", "floordiv", "undefined"),
+    *("select_n", "where", "max", "min", "neg", "abs", "sign", "mod", "floordiv", "undefined", "unknown"),
     *("squeeze", "reshape", "broadcast_in_dim", "concatenate"),
 }
 """Operations whose result is no larger than their operands, of Python's integers."""
