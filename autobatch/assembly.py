@@ -21,7 +21,7 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.batch import Batch
-from autobatch.computed import ArrayResult, Cut, RaggedResult, Segments, StructureResult, array_of
+from autobatch.computed import ArrayResult, Cut, RaggedResult, Segments, StructureResult, array_of, with_chosen
 from autobatch.errors import BatchError
 from autobatch.groups import LIVE, Form, Leaves
 from autobatch.ir import texts
@@ -127,6 +127,8 @@ class Assembler:
         match held:
             case ArrayResult(values=values):
                 kind = element_type(type)
+                if isinstance(kind, Ref | List):  # a column of objects in memory
+                    return self.result(with_chosen(held, kind), kind, level)
                 return self.word(values, kind) if isinstance(kind, Tag) else Cell(kind, values)
             case StructureResult(rows=rows, type=type):
                 if isinstance(type, Tag):
@@ -135,11 +137,18 @@ class Assembler:
                 if self.outcome.made is not None and is_made(type, self.outcome.made.adopted):
                     return self.objects().cell(type, rows)
                 self.reads_input = True
-                return Cell(type, rows, nullable=True)
+                assert isinstance(type, Ref | List)
+                return Cell(type, self.of_batch(rows, type, level) if held.of_example else rows, nullable=True)
             case RaggedResult(values=values, offsets=offsets):
                 return self.list_store(level, offsets, self.result(values, type, level.inside(held)))
             case _:
                 assert_never(held)
+
+    def of_batch(self, rows: Any, type: Ref | List, level: Level) -> Any:
+        """Rows that are numbered in their examples, as those of the batch."""
+        example = level.outcome.examples_of(jnp.arange(level.count, dtype=jnp.int32))
+        starts = jnp.asarray(self.input[transfer.STARTS + str(type.store)])
+        return jnp.where(rows >= 0, starts[example] + rows, -1).astype(jnp.int32)
 
     @cached_property
     def input(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.ir import segments
-from autobatch.ir.types import INT, Array, Tag, Type
+from autobatch.ir.types import INT, Array, List, Ref, Type
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,25 @@ class RaggedResult:
 @dataclass(frozen=True)
 class StructureResult:
     """Rows of the input, one an example or element: references, tags or lists (-1 is null); or rows of the objects that
-    the program has made, and which class they are."""
+    the program has made, and which class they are. `of_example`: they are numbered among those of their example."""
 
     rows: Any
     type: Type
+    of_example: bool = False
 
 
 Result = ArrayResult | RaggedResult | StructureResult
+
+
+def with_chosen(result: Result, type: Type) -> Result:
+    """A result that is numbers of rows in the place of objects or lists of the examples, as such."""
+    match result:
+        case ArrayResult(values=rows) if isinstance(type, Ref | List):
+            return StructureResult(rows, type, of_example=True)
+        case RaggedResult(values=values):
+            return replace(result, values=with_chosen(values, type))
+        case _:
+            return result
 
 
 def offsets(tables: Mapping[str, Any], k: int, depth: int) -> Any:
@@ -68,13 +80,14 @@ class InMemory:
 
 def with_lists(results: Sequence[Result], lists: Sequence[InMemory], numbered: bool) -> Sequence[Result]:
     """The results with lists that the program has left in memory as such. `numbered`: words in them are numbers
-    (`ir.texts.number`), not places in a vocabulary."""
+    (`ir.texts.number`), not places in a vocabulary, and objects those of rows of their example."""
     if not lists:
         return results
     made = list(results)
     for held in lists:
         lengths, *buffers = (array_of(r) for r in results[held.at : held.at + held.depth + 1])
-        made[held.at] = _in_memory(lengths, buffers, INT if numbered and isinstance(held.elem, Tag) else held.elem)
+        found = _in_memory(lengths, buffers, INT if numbered else held.elem)
+        made[held.at] = with_chosen(found, held.elem)
     return made
 
 

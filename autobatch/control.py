@@ -30,7 +30,7 @@ from autobatch.options import WHOLE, Options
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 from autobatch.vectorize.arenas import lists_in_arenas
-from autobatch.vectorize.chosen_rows import ChosenResult, objects_as_rows
+from autobatch.vectorize.chosen_rows import objects_as_rows
 from autobatch.vectorize.indices import keep_known_bounds
 from autobatch.vectorize.kinds import loops_to_functions
 from autobatch.vectorize.masks import Masked, Obstacle, mask_numeric_control, take_gradients
@@ -92,8 +92,6 @@ def planned(module: Module, asked: Asked) -> Control:
                 rows = objects_as_rows(module, asked.schema, partial(_device, module, asked), wide)
                 if rows is not None:
                     return _with_memory(asked.passes.after("chosen", eliminate_common(rows)), asked)
-            except ChosenResult:
-                raise
             except UnsupportedError:
                 pass
         raise refusal from None

@@ -11,6 +11,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import jax
@@ -319,8 +320,8 @@ def _cut(held: Any, live: int) -> Any:
     match held:
         case ArrayResult(values=values):
             return ArrayResult(values[:live])
-        case StructureResult(rows=rows, type=type):
-            return StructureResult(rows[:live], type)
+        case StructureResult(rows=rows):
+            return replace(held, rows=rows[:live])
         case RaggedResult(values=ArrayResult(values=values), offsets=offsets):
             inside = (jnp.arange(values.shape[0]) < offsets[live]).reshape(-1, *(1,) * (values.ndim - 1))
             return RaggedResult(ArrayResult(jnp.where(inside, values, jnp.zeros_like(values))), offsets[: live + 1])

@@ -73,7 +73,7 @@ class Outcome:
         inner = [r.values if isinstance(r, RaggedResult) else r for r in self.results]
         count = capacity(held.values)
         owners = None
-        if self.heaps:
+        if self.heaps or _is_of_example(held):
             rows = jnp.searchsorted(held.offsets, jnp.arange(count, dtype=jnp.int32), side="right") - 1
             owners = self.examples_of(jnp.clip(rows, 0, max(self.count - 1, 0)))
         return replace(self, count=count, results=inner, live=held.offsets[-1], owners=owners)
@@ -87,6 +87,13 @@ class Outcome:
         """int32[count + 1]: the number of entries before each one; capacity adds none."""
         whole = jnp.arange(self.count + 1, dtype=jnp.int32)
         return whole if self.live is None else jnp.minimum(whole, self.live)
+
+
+def _is_of_example(held: Result) -> bool:
+    """Are its innermost elements rows that are numbered in their examples?"""
+    while isinstance(held, RaggedResult):
+        held = held.values
+    return isinstance(held, StructureResult) and held.of_example
 
 
 def capacity(values: Result) -> int:

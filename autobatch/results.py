@@ -67,12 +67,12 @@ def without_failed(outcome: Outcome, failed: Any, template: Template) -> Outcome
 
     def cleared(held: Result, number: int) -> Result:
         match held:
-            case StructureResult(rows=rows, type=type) if number in texts:
-                return StructureResult(jnp.where(failed, -1, rows), type)
+            case StructureResult(rows=rows) if number in texts:
+                return replace(held, rows=jnp.where(failed, -1, rows))
             case ArrayResult(values=values):
                 return ArrayResult(_zeroed(values, failed))
             case StructureResult(rows=rows, type=type):
-                return StructureResult(jnp.where(failed, 0 if isinstance(type, Tag) else -1, rows), type)
+                return replace(held, rows=jnp.where(failed, 0 if isinstance(type, Tag) else -1, rows))
             case RaggedResult():
                 return held  # a failed example has no rows
             case _:

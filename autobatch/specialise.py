@@ -22,7 +22,7 @@ import numpy as np
 from autobatch import pipeline, transfer
 from autobatch.arguments import Order
 from autobatch.cache import Bounded, Key, logger
-from autobatch.computed import ArrayResult, RaggedResult, StructureResult, with_lists, with_none
+from autobatch.computed import ArrayResult, RaggedResult, StructureResult, with_chosen, with_lists, with_none
 from autobatch.data import FAILED, Component, Examples, array_columns, raw, zeros
 from autobatch.differentials import Differentials, mode_of, refusing_forward
 from autobatch.frontend.reread import read
@@ -31,13 +31,14 @@ from autobatch.frontend.statics import MISSING, same_static
 from autobatch.groups import ARGUMENT, Planner, Tables
 from autobatch.ir.core import Apply, Function, Module, Operand, Value, operands, regions, walk
 from autobatch.ir.rewrite import free_values
-from autobatch.ir.template import is_numpy
-from autobatch.ir.types import STR, Array, List, Tag, Type
+from autobatch.ir.template import is_numpy, outputs
+from autobatch.ir.types import STR, Array, List, Ref, Tag, Type
 from autobatch.optimize.footprint import too_large
 from autobatch.outcome import MadeRows
 from autobatch.ready import Ready
 from autobatch.reference import Reference
 from autobatch.runtime.columns import Columns
+from autobatch.runtime.returned import element_type
 from autobatch.runtime.schema import ColumnInput, Schema
 from autobatch.runtime.spec import Number
 from autobatch.runtime.tables import Signature
@@ -47,7 +48,7 @@ from autobatch.targets import Target, made_for
 
 jax.tree_util.register_dataclass(ArrayResult, ("values",), ())
 jax.tree_util.register_dataclass(RaggedResult, ("values", "offsets"), ())
-jax.tree_util.register_dataclass(StructureResult, ("rows",), ("type",))
+jax.tree_util.register_dataclass(StructureResult, ("rows",), ("type", "of_example"))
 
 _numbers = itertools.count()
 
@@ -101,9 +102,12 @@ class Program:
         self._constants = {} if compiled.facts.is_plain else _constant_words(compiled.lowered.module)
         self.kinds = compiled.facts.kinds
         """The types of the results of the function."""
-        outputs = self.kinds if compiled.native is not None else [t.value.type for t in compiled.spec.outputs]
-        held = [x.elem for x in compiled.facts.lists]
-        self.returned_words = tuple(sorted({v for kind in (*outputs, *self.kinds, *held) for v in _vocabularies(kind)}))
+        computed = self.kinds if compiled.native is not None else [t.value.type for t in compiled.spec.outputs]
+        types = {x.index: element_type(x.type) for x in outputs(compiled.facts.result)}
+        self.chosen = {k: type for k, type in types.items() if isinstance(type, Ref | List)}
+        """The objects and lists of the examples among them, which computed numbers may choose."""
+        kinds = (*computed, *self.kinds, *(x.elem for x in compiled.facts.lists))
+        self.returned_words = tuple(sorted({v for kind in kinds for v in _vocabularies(kind)}))
         """The vocabularies of its results."""
         self._array_tables: Bounded[int, Ready] = Bounded(32)
         self._jit: Any = jax.jit(
@@ -161,7 +165,10 @@ class Program:
         facts, found = self.compiled.facts, results[: len(self.kinds)]
         if failed is not None and facts.lengths:
             found = with_none(found, facts.lengths, failed)
-        return with_lists(found, facts.lists, self.compiled.native is None)
+        made = with_lists(found, facts.lists, self.compiled.native is None)
+        if not self.chosen:
+            return made
+        return [with_chosen(r, self.chosen[k]) if k in self.chosen else r for k, r in enumerate(made)]
 
     def status(self, results: Sequence[Any]) -> Any:
         """int32[B] among what the program has computed: 0, or what each example has failed with on the device."""

@@ -6,7 +6,7 @@ Arguments are ordinary Python objects (tuples, dicts, dataclasses, Equinox modul
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
@@ -143,6 +143,20 @@ class MadeTemplate:
 
 
 Template = Output | Container | Rows | Maybe | Fixed | Pointer
+
+
+def outputs(template: Template) -> Iterator[Output]:
+    """The results that a template is made of."""
+    match template:
+        case Output():
+            yield template
+        case Container(children=children):
+            for child in children:
+                yield from outputs(child)
+        case Rows(element=inner) | Maybe(value=inner):
+            yield from outputs(inner)
+        case _:
+            pass
 
 
 def renumbered(template: Template, places: Sequence[int]) -> Template:

@@ -25,7 +25,6 @@ from typing import NamedTuple, assert_never
 from jax import lax
 
 from autobatch.analysis.fallible import lacking
-from autobatch.errors import UnsupportedError
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -55,14 +54,10 @@ Device = Callable[[frozenset[Value]], Collection[Operand]]
 """The values that only the device knows, where those given are such."""
 
 
-class ChosenResult(UnsupportedError):
-    """Numbers choose which object a function returns."""
-
-
 def objects_as_rows(module: Module, schema: Schema, device: Device, wide: bool = False) -> Module | None:
     """The module with rows in place of the objects and lists of the examples that computed numbers choose; None where
-    they choose none. `wide`: also of those that stand in branches and loops which numbers decide. ChosenResult where
-    such an object is a result; UnsupportedError where it stands beside those that are made."""
+    they choose none. `wide`: also of those that stand in branches and loops which numbers decide. Such a
+    result is the number of its row. UnsupportedError where such an object stands beside those that are made."""
     found = _find(module, device, wide)
     if not found.chosen:
         return None
@@ -169,12 +164,6 @@ class _Chosen(Lowering):
             made.append(replace(function, region=region))
             own[function.name] = self.columns
         entry, *rest = _handing_on(made, own, self.fresh.like)
-        if any(x in self.chosen for x in first.region.results):
-            raise ChosenResult(
-                "an object that computed numbers choose is a result here",
-                first.span,
-                "return what is read of it (`best.value`, not `best`), or use backend='llvm'",
-            )
         entry = replace(entry, region=self.with_columns(entry.region, own[first.name]))
         return replace(self.module, functions=(entry, *rest))
 
@@ -288,7 +277,7 @@ class _Chosen(Lowering):
             self.span = instruction.span
             self.instruction(instruction)
             self.note(instruction.results)
-        results = self.given(region.results, targets) if targets else tuple(map(self.plain, region.results))
+        results = self.given(region.results, targets or region.results)
         found = Region(args, tuple(self.made), results)
         self.made = before
         return found

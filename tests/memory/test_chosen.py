@@ -4,7 +4,7 @@ derivatives."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,6 +25,7 @@ from tests.memory.chosen import (
     by_recursion,
     common_way,
     decided,
+    features,
     loud_if_lost,
     names_on_the_way,
     nodes_on_the_way,
@@ -107,7 +108,46 @@ def kept(w: Any, tree: Any, x: Any) -> Any:
     return tree
 
 
-def test_chosen_objects_as_results_are_refused_by_name() -> None:
-    f = partial(ab.batched(kept, in_axes=(None, 0, 0), backend="xla"), W)
-    with pytest.raises(ab.UnsupportedError, match="an object that computed numbers choose is a result"):
-        f([t for t, _ in IN_TREES], [x for _, x in IN_TREES])
+def kept_with_scores(w: Any, tree: Any, x: Any) -> Any:
+    """Objects in lists, beside numbers, and None."""
+    y, way, last = features(w, x), [], None
+    while isinstance(tree, Split):
+        way.append((tree, y[0] * tree.at))
+        last = tree if y[1] > tree.at else last
+        tree = tree.sides[0] if y[tree.feature] < tree.at else tree.sides[1]
+    return {"way": way, "last": last}
+
+
+def kept_unless_large(w: Any, tree: Any, x: Any) -> Any:
+    if x[1] * w > 0.75:
+        raise ValueError("too large")
+    return kept(w, tree, x)
+
+
+@pytest.mark.parametrize(
+    ("program", "backend"), [(kept, "xla"), (kept_with_scores, "interpret"), (kept_with_scores, "llvm")]
+)
+def test_as_results(program: Callable[..., Any], backend: str) -> None:
+    check(program, IN_TREES, backend, grads=False, jit=program is kept)
+
+
+def test_as_results_of_examples_of_which_some_fail() -> None:
+    f = ab.batched(kept_unless_large, in_axes=(None, 0, 0), backend="interpret", on_error="mask")
+    nodes, failures = f(W, [t for t, _ in IN_TREES], [x for _, x in IN_TREES])
+    want = [None if failed else kept(W, *e) for failed, e in zip(failures.failed, IN_TREES, strict=True)]
+    assert [type(n) for n in ab.unbatch(nodes)] == [type(n) for n in want] and sum(map(bool, failures.failed)) == 1
+
+
+def test_as_results_of_minibatches_and_of_exported_programs(tmp_path: Path) -> None:
+    f = ab.batched(kept, in_axes=(None, 0, 0), backend="xla")
+    trees, numbers = [t for t, _ in IN_TREES], [x for _, x in IN_TREES]
+    chosen = f.pack(trees, numbers)[np.array([3, 0, 1])].args
+    want = [kept(W, *IN_TREES[k]) for k in (3, 0, 1)]
+    f.export(tmp_path / "kept.autobatch", W, *chosen)
+    exported = ab.load_exported(tmp_path / "kept.autobatch")
+    for found in (jax.jit(f)(W, *chosen), exported(W, *chosen)):
+        assert [leaf_or_at(n) for n in ab.unbatch(found)] == pytest.approx([leaf_or_at(n) for n in want])
+
+
+def leaf_or_at(node: Any) -> float:
+    return float(node.value if isinstance(node, Leaf) else node.at)
