@@ -33,7 +33,8 @@ from autobatch.vectorize.arenas import lists_in_arenas
 from autobatch.vectorize.chosen_rows import objects_as_rows
 from autobatch.vectorize.indices import keep_known_bounds
 from autobatch.vectorize.kinds import loops_to_functions
-from autobatch.vectorize.masks import Masked, Obstacle, mask_numeric_control, take_gradients
+from autobatch.vectorize.masks import Masked, mask_numeric_control, take_gradients
+from autobatch.vectorize.obstacles import Obstacle
 from autobatch.vectorize.on_device import numbers_of, run_on_device
 from autobatch.vectorize.refuse import (
     refuse_made_strings,

@@ -20,21 +20,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 import jax
 
 from autobatch.analysis.device import depending_on, device_values
-from autobatch.ir import leaf
 from autobatch.ir.blocks import STATUS
 from autobatch.ir.core import (
     Apply,
-    Call,
     For,
     If,
     Instruction,
     Literal,
-    Map,
     Module,
     Operand,
     Region,
@@ -47,7 +44,7 @@ from autobatch.ir.core import (
 from autobatch.ir.masked import Allowed
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.rewrite import Fresh, copy_region, free_values, region_values, with_operands, with_regions
-from autobatch.ir.types import BOOL, INT, Array, List
+from autobatch.ir.types import BOOL, INT
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 from autobatch.vectorize.breaks import run_all_turns
@@ -55,11 +52,13 @@ from autobatch.vectorize.divisors import check_computed_divisors, checks_of, div
 from autobatch.vectorize.failing import Failing, may_be_infinite
 from autobatch.vectorize.float_loops import loops_of_floats
 from autobatch.vectorize.guarded import Guard
+from autobatch.vectorize.implied import Definitions, definitions, implied, with_implied_tests, without_tests
 from autobatch.vectorize.indices import check_computed_indices
 from autobatch.vectorize.inner_gradients import close_gradients, has_gradients
+from autobatch.vectorize.obstacles import Obstacle, obstacle_in, what_stands_in_the_way
 from autobatch.vectorize.on_device import numbers_of
 from autobatch.vectorize.read_checks import ReadChecks
-from autobatch.vectorize.speculate import speculate, without_tests
+from autobatch.vectorize.speculate import speculate
 from autobatch.vectorize.statuses import Statuses
 from autobatch.vectorize.turn_bounds import is_bounds
 
@@ -116,10 +115,10 @@ def mask_numeric_control(
     ):
 
         def stands(branch: If) -> bool:
-            trial = _Masker(fresh, device, reads, turns, schema)
+            trial = _Masker(fresh, makers, device, reads, turns, schema)
             return obstacle_in(trial.hoisted(with_regions(branch, trial.with_checks))[1]) is not None
 
-        fresh, reads = Fresh(module), fallible(without_tests(module, device))
+        fresh, makers, reads = Fresh(module), definitions(module), fallible(without_tests(module, device))
         later = depending_on(module, [module.shared[k] for k in unknown])
         whole, refused, found = speculate(
             module, device, reads, schema, obstacle_in, lambda b: b.condition not in later and stands(b)
@@ -128,7 +127,8 @@ def mask_numeric_control(
             module, device, ahead = whole, on_device(whole), True
             in_front.update(found)
     while True:
-        masker = _Masker(Fresh(module), device, fallible(module), turns, schema)
+        reads = fallible(module if all_numbers else with_implied_tests(module, device))
+        masker = _Masker(Fresh(module), definitions(module), device, reads, turns, schema)
         regions = [masker.guard.region(f.region, {}) if guards else f.region for f in module.functions]
         functions = tuple(replace(f, region=masker.region(r)) for f, r in zip(module.functions, regions, strict=True))
         made = replace(module, functions=functions)
@@ -154,28 +154,16 @@ def _decides_more(module: Module, values: Collection[Value]) -> bool:
 
 def _is_arithmetic(module: Module) -> bool:
     """Is there nothing in any branch or loop that could not stand in an operation?"""
-    return all(_what_stands_in_the_way(i) is None for f in module.functions for i in walk(f.region))
+    return all(what_stands_in_the_way(i) is None for f in module.functions for i in walk(f.region))
 
 
 def _divides(i: Instruction) -> bool:
     return isinstance(i, Apply) and divides_python_numbers(i)
 
 
-READS = frozenset(("load", "load_is_none", "item", "length", "is_none", "is_class", "tag_index", "tag_equal", "word"))
-
-LIST_IN_IT = (
-    "it hands on a list, of which only numbers say how long it is or which it is: write into an array of a fixed size "
-    "(out = out.at[k].set(x)) and count in k"
-)
-OBJECT_IN_IT = "it hands on an object that numbers choose: choose between what is read of each (x = a.x if c else b.x)"
-
 TESTS = frozenset(("and", "eq", "ge", "gt", "le", "lt", "ne", "not", "or"))
 COUNTING = frozenset(("add", "neg", "sub"))
 """Operations on numbers of structure that decide what can be read."""
-
-Obstacle = tuple[str, Span]
-"""Why control is no masked operation, and where that is written."""
-
 
 NOTHING: Mapping[Span, Obstacle] = {}
 
@@ -208,7 +196,8 @@ def take_gradients(
     if not has_gradients(module):
         return module, NOTHING
     device = numbers_of(module) if all_numbers else device_values(module, traced, numbers)
-    masker = _Masker(Fresh(module), device, fallible(module), turns, schema)
+    reads = fallible(module if all_numbers else with_implied_tests(module, device))
+    masker = _Masker(Fresh(module), definitions(module), device, reads, turns, schema)
     return close_gradients(module, masker.closed), masker.obstacles
 
 
@@ -221,10 +210,16 @@ class _Test(NamedTuple):
 
 class _Masker:
     def __init__(
-        self, fresh: Fresh, device: frozenset[Value], fallible: frozenset[Value], turns: Allowed, schema: Schema
+        self,
+        fresh: Fresh,
+        made: Definitions,
+        device: frozenset[Value],
+        fallible: frozenset[Value],
+        turns: Allowed,
+        schema: Schema,
     ) -> None:
         self.device, self.fallible, self.turns = set(device), set(fallible), turns
-        self.fresh, self.schema = fresh, schema
+        self.fresh, self.made, self.schema = fresh, made, schema
         self.statuses = Statuses(self.fresh)
         self.guard = Guard(self.fresh, self.device)
         self.obstacles: dict[Span, Obstacle] = {}
@@ -339,17 +334,30 @@ class _Masker:
                 if self.is_harmless(i) and all(map(is_outside, (*operands(i), *(t.condition for t in tests)))):
                     front.append(self.behind(i, tests))
                     defined.difference_update(i.results)
-                elif isinstance(i, If) and not self.on_device(i.condition):
-                    then = clean(i.then, (*tests, _Test(i.condition, True)))
-                    orelse = clean(i.orelse, (*tests, _Test(i.condition, False)))
-                    body.append(replace(i, then=then, orelse=orelse))
                 else:
-                    body.append(with_regions(i, partial(clean, tests=tests)))
+                    body.append(inner(i, tests))
                     if _is_check(i) and not self.on_device(operands(i)[0]):
                         tests = (*tests, _Test(operands(i)[0], True))
             return replace(region, body=tuple(body))
 
-        return front, with_regions(instruction, lambda r: clean(r, ()))
+        def inner(i: Instruction, tests: tuple[_Test, ...]) -> Instruction:
+            if isinstance(i, If):
+                then, orelse = (
+                    clean(r, (*tests, *says(i.condition, t))) for r, t in ((i.then, True), (i.orelse, False))
+                )
+                return replace(i, then=then, orelse=orelse)
+            if isinstance(i, While):
+                test = clean(i.condition, tests)
+                return replace(i, condition=test, body=clean(i.body, (*tests, *says(test.results[0], True))))
+            return with_regions(i, partial(clean, tests=tests))
+
+        def says(condition: Operand, truth: bool) -> Iterator[_Test]:
+            if isinstance(condition, Value) and not self.on_device(condition):
+                yield _Test(condition, truth)
+            else:
+                yield from (_Test(*t) for t in implied(condition, truth, self.made, self.device))
+
+        return front, inner(instruction, ())
 
     def behind(self, read: Instruction, tests: Sequence[_Test]) -> Instruction:
         """A read in the arms of tests; something else where they do not hold."""
@@ -440,33 +448,6 @@ class _Masker:
         if isinstance(count, int):
             counts[last] = count
         return While((last, *whole.results), (Literal(0, INT), *whole.init), test, body, span)
-
-
-def obstacle_in(instruction: Instruction) -> Obstacle | None:
-    """The first thing inside that is no operation on arrays, no branch and no loop; None where there is none."""
-    for i in [instruction, *(i for r in regions(instruction) for i in walk(r))]:
-        if (what := _what_stands_in_the_way(i)) is not None:
-            return what, i.span
-    return None
-
-
-def _what_stands_in_the_way(instruction: Instruction) -> str | None:
-    match instruction:
-        case Call(callee=callee):
-            return f"{callee} is called in it, which calls itself"
-        case Map():
-            return "a list is made in it"
-        case Apply(op=op) if op.name == "check":
-            return None
-        case Apply(op=op) if not (op.is_jax or op.name in leaf.NUMERIC or op.name in ("masked", "gradient_of")):
-            return "an object or a list is read in it" if op.name in READS else "a list, an object or a string is in it"
-        case Apply() | If() | For() | While():
-            carried = (*instruction.results, *(a for r in regions(instruction) for a in r.args))
-            if any(isinstance(x.type, List) for x in carried):
-                return LIST_IN_IT
-            return None if all(isinstance(x.type, Array) for x in carried) else OBJECT_IN_IT
-        case _:
-            assert_never(instruction)
 
 
 def _control(instruction: If | For | While) -> Operand:

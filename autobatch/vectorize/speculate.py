@@ -65,23 +65,6 @@ def speculate(
     return made.run(), made.obstacles, made.in_front
 
 
-def without_tests(module: Module, device: frozenset[Value]) -> Module:
-    """The module whose branches say nothing of what holds in their arms, where computed numbers decide them: in front
-    of `if t is None or budget < 0` a read of `t` may fail."""
-    fresh = Fresh(module)
-
-    def region(of: Region) -> Region:
-        return replace(of, body=tuple(map(blind, of.body)))
-
-    def blind(i: Instruction) -> Instruction:
-        whole = with_regions(i, region)
-        if isinstance(whole, If) and whole.condition in device:
-            return replace(whole, condition=fresh.value(BOOL))
-        return whole
-
-    return replace(module, functions=tuple(replace(f, region=region(f.region)) for f in module.functions))
-
-
 @dataclass
 class _Codes:
     """The statuses that something can have: its own, and those of the functions that it calls."""
