@@ -37,6 +37,7 @@ from autobatch.vectorize.masks import Masked, mask_numeric_control, take_gradien
 from autobatch.vectorize.obstacles import Obstacle
 from autobatch.vectorize.on_device import numbers_of, run_on_device
 from autobatch.vectorize.refuse import (
+    TracedDecidesError,
     refuse_made_strings,
     refuse_numeric_control,
     refuse_wide_constants,
@@ -87,6 +88,8 @@ def planned(module: Module, asked: Asked) -> Control:
     objects that numbers choose are numbers of rows, and then all that stand in what numbers decide."""
     try:
         return _with_memory(module, asked)
+    except TracedDecidesError:  # that it is known is better than any program for all its values
+        raise
     except UnsupportedError as refusal:
         for wide in (False, True):
             try:

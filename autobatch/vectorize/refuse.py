@@ -129,6 +129,10 @@ def _refuse_wide(xs: Iterable[Operand], span: Span) -> None:
             )
 
 
+class TracedDecidesError(UnsupportedError):
+    """What an argument decides that JAX traces: outside of the transformation the host would know it."""
+
+
 class _Check:
     def __init__(
         self,
@@ -148,7 +152,7 @@ class _Check:
         if self.facts.is_host(x):
             return
         for name, kind, words in self.traced_below(x):
-            raise UnsupportedError(
+            raise TracedDecidesError(
                 f"{what} depends on {name}, {kind} that is traced by JAX here, so its value is not known",
                 span,
                 words.format(name=name),

@@ -336,10 +336,7 @@ def test_integers_have_no_derivative():
     assert float(found) == 2.0 * 3 + 0.5 * 8
 
 
-# ---- what is refused
-
-
-def test_objects_are_refused_at_the_line():
+def test_objects_beside_a_loop_that_numbers_end():
     @ab.batched(in_axes=(None, 0))
     def searched(p, t: recursions.Node):
         y = t.x
@@ -347,5 +344,6 @@ def test_objects_are_refused_at_the_line():
             y = y + 1.0 + searched(p, t.left)
         return y
 
-    with pytest.raises(ab.UnsupportedError, match="depends on numbers that are computed in the batch"):
-        searched(recursions.parameters(), [recursions.Node(1.0, recursions.Node(2.0), recursions.Node(0.5))])
+    trees = [recursions.Node(1.0, recursions.Node(0.25), recursions.Node(0.5)), recursions.Node(-1.0)]
+    p = recursions.parameters()
+    np.testing.assert_allclose(searched(p, trees), searched.loop(p, trees), rtol=1e-6)
