@@ -19,6 +19,7 @@ from autobatch.frontend.heap import NeedsMemory, is_state
 from autobatch.frontend.layouts import (
     ChoiceLayout,
     FunctionLayout,
+    HeldLayout,
     Layout,
     LeafLayout,
     ListingLayout,
@@ -26,6 +27,7 @@ from autobatch.frontend.layouts import (
     OptionalLayout,
     RecordLayout,
     RowLayout,
+    is_object,
     layout_of,
     leaf_types,
     list_types,
@@ -203,6 +205,8 @@ def common_layouts(a: Layout, b: Layout, name: str, first: Span, second: Span, t
             words = f"{what} has another type behind a turn of the loop than before it: {conflict}"
             cure = "begin with the type, dtype and shape that a turn gives, and let each turn keep them"
             other = "before the loop it comes from here"
+        if any(isinstance(x, HeldLayout) and is_object(x.value.value) for x in (a, b)):
+            cure = "give it to each example as its own: in_axes 0 for this argument, and [x] * n in the place of x"
         also = [(other, first)] if first != second else ()
         if conflict.cls is not None:
             raise NeedsMemory([conflict.cls], UnsupportedError(words, second, cure, also)) from None

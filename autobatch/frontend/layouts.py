@@ -360,6 +360,11 @@ def vocabulary_of(value: Any) -> str | None:
     return "str" if isinstance(value, str) else None
 
 
+def is_object(value: Any) -> bool:
+    """Is a static value an object of a class of the user's, with attributes of its own?"""
+    return not isinstance(value, type) and not callable(value) and bool(getattr(value, "__dict__", None))
+
+
 def describe(layout: Layout) -> str:
     """A layout in words, for messages."""
     match layout:
@@ -368,6 +373,8 @@ def describe(layout: Layout) -> str:
         case SharedLayout(operand=operand):
             return str(operand.type)
         case HeldLayout(value=value):
+            if is_object(value.value):
+                return f"an object of {value.value.__class__.__name__} that all examples share"
             return f"the constant {value.value!r:.60}"
         case OptionalLayout(value=inner):
             return f"{describe(inner)} or None"
