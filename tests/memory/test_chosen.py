@@ -155,7 +155,7 @@ def leaf_or_at(node: Any) -> float:
 
 def test_objects_that_all_examples_share_are_refused_with_the_cure() -> None:
     f = ab.batched(decided, in_axes=(None, None, 0), backend="xla")
-    with pytest.raises(ab.UnsupportedError, match=r"an object of Split that all examples share.*[\s\S]*\[x\] \* n"):
+    with pytest.raises(ab.TypeConflictError, match=r"an object of Split that all examples share.*[\s\S]*\[x\] \* n"):
         f(W, A, [x for x in NUMBERS])
     own = ab.batched(decided, in_axes=(None, 0, 0), backend="interpret")
     np.testing.assert_allclose(own(W, [A] * 4, NUMBERS), [float(decided(W, A, x)) for x in NUMBERS], rtol=1e-5)
