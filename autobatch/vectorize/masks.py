@@ -253,11 +253,12 @@ class _Masker:
         if isinstance(instruction, Apply):
             return [self.apply(instruction, alive)]
         if isinstance(instruction, If | For | While) and self.is_decided_by_numbers(instruction):
-            instruction = self.for_alive(instruction, alive)
+            instruction, fallible = self.for_alive(instruction, alive), set(self.fallible)
             front, rest = self.hoisted(with_regions(instruction, self.with_checks))
             obstacle = obstacle_in(rest)
             if obstacle is None:
                 return [*front, self.as_operation(rest)]
+            self.fallible = fallible  # what is inside has no checks yet
             self.obstacles.setdefault(instruction.span, obstacle)
         return [with_regions(instruction, lambda r: self.region(r, alive))]
 

@@ -61,6 +61,16 @@ def while_there(w: Any, node: Any, x: Any) -> Any:
     return total
 
 
+def branch_in_loop(w: Any, node: Any, x: Any) -> Any:
+    """The loop runs all its turns, whose reads are checked where they stand."""
+    total, turn = 0.1, 0
+    while total < 1.0 and turn < 3:
+        turn += 1
+        if x * w > 0.3 and isinstance(node.side, Leaf):
+            total += node.side.value * 2 * w
+    return total
+
+
 def loop_behind_both(w: Any, node: Any, x: Any) -> Any:
     total = 0.0
     if node.next is not None and x * w > 0.3:
@@ -87,7 +97,7 @@ def calls_behind_both(w: Any, node: Any, x: Any) -> Any:
 
 PROGRAMS = [
     *(class_and_number, number_and_class, none_and_number, two_steps),
-    *(while_there, loop_behind_both, by_either_side, calls_behind_both),
+    *(while_there, branch_in_loop, loop_behind_both, by_either_side, calls_behind_both),
 ]
 FIRST = Node(1.0)
 SECOND = Node(0.5, FIRST, 0.3, Leaf(0.2), [1.0, 2.0])
