@@ -130,7 +130,7 @@ def _refuse_wide(xs: Iterable[Operand], span: Span) -> None:
 
 
 class TracedDecidesError(UnsupportedError):
-    """What an argument decides that JAX traces: outside of the transformation the host would know it."""
+    """What an integer decides that JAX traces: as a static argument the host would know it."""
 
 
 class _Check:
@@ -152,7 +152,8 @@ class _Check:
         if self.facts.is_host(x):
             return
         for name, kind, words in self.traced_below(x):
-            raise TracedDecidesError(
+            error = TracedDecidesError if words is _AS_INTEGER else UnsupportedError
+            raise error(
                 f"{what} depends on {name}, {kind} that is traced by JAX here, so its value is not known",
                 span,
                 words.format(name=name),
