@@ -33,6 +33,7 @@ from autobatch.frontend.numbers import present
 from autobatch.frontend.numpy_arrays import is_of_numpy, marked, of_numpy
 from autobatch.frontend.numpy_names import OUTSIDE, REFUSED, jax_name
 from autobatch.frontend.prelude import LIBRARY, index_of
+from autobatch.frontend.raising import refuse_math_in_try
 from autobatch.frontend.recipes import trace_numbers
 from autobatch.frontend.selection import apply_choice
 from autobatch.frontend.sources import is_user_function, mutated
@@ -157,6 +158,7 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
     if is_of_numpy(held) and jax_name(held) is not held:
         made = call_object(s, v.Static(jax_name(held)), args, kwargs)
         return marked(made, of_numpy(held, (*args, *kwargs.values())))
+    refuse_math_in_try(s, held)
     held = jax_name(held)
     if isinstance(held, type) and held.__module__.split(".")[0] not in ("jax", "jaxlib", "numpy"):
         return construct(s, held, args, kwargs)

@@ -39,7 +39,6 @@ Statement = Callable[[State, ast.stmt], None]
 
 def protected(s: State, node: ast.stmt, statement: Statement) -> None:
     """Run a statement of the body of a `try`, or of a function that is called there."""
-    _refuse_floats(s, node)
     if isinstance(node, ast.While):
         node = with_test_inside(s, node)
     t = s.fork()
@@ -67,30 +66,6 @@ def _caught_inside(s: State, body: Sequence[Instruction]) -> Instruction | None:
             if inner is not instruction and _caught(s, inner) is not None:
                 return inner
     return None
-
-
-def _refuse_floats(s: State, node: ast.stmt) -> None:
-    """Refuse functions of `math`, which fail where the compiled ones give nan or inf."""
-    if not is_caught(s, ValueError) and not is_caught(s, OverflowError):
-        return
-    for part in ast.walk(node):
-        match part:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="math" | "cmath"))):
-                pass
-            case ast.Call(func=ast.Name(id=name)) if _is_of_math(s, name):
-                pass
-            case _:
-                continue
-        s.refuse(
-            "a function of `math` in a `try` that catches what it fails with",
-            "test its argument with `if`",
-            s.frame.source.at(part),
-        )
-
-
-def _is_of_math(s: State, name: str) -> bool:
-    held = s.frame.source.globals.get(name)
-    return getattr(held, "__module__", None) in ("math", "cmath")
 
 
 def _refuse_half_done(s: State, t: State, node: ast.stmt) -> None:

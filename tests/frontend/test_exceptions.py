@@ -438,6 +438,15 @@ def of_math(w: Any, xs: list[float]) -> Any:
         return w
 
 
+def of_math_by_another_name(w: Any, xs: list[float]) -> Any:
+    from math import log as logarithm
+
+    try:
+        return logarithm(xs[0]) * w
+    except ValueError:
+        return w
+
+
 def left_with_finally(w: Any, xs: list[float]) -> Any:
     s = w
     try:
@@ -451,6 +460,7 @@ def left_with_finally(w: Any, xs: list[float]) -> Any:
 
 REFUSED = {
     of_math: "a function of `math`",
+    of_math_by_another_name: "a function of `math`",
     left_with_finally: "with `finally` is left by return",
 }
 
