@@ -140,7 +140,12 @@ def initialise(s: State, made: v.Record, function: types.FunctionType, args: Arg
     if heap is None and made.cls is not None and _is_changed_behind(source.node, first):
         words = f"{source.name} hands {first} on before its last attribute is set"
         raise NeedsMemory([made.cls], UnsupportedError(words, source.span, "hand it on behind the last one"))
-    itself = heaps.allocate(s, heap, made) if heap is not None and _is_handed_on(source.node, first) else made
+    sets = made.cls is not None and _sets_by_method(s, made.cls, source.node, first, frozenset())
+    if heap is None and sets and made.cls is not None:
+        words = f"{source.name} calls a method of {first} that sets attributes"
+        raise NeedsMemory([made.cls], UnsupportedError(words, source.span, "set them here"))
+    handed_on = sets or _is_handed_on(source.node, first)
+    itself = heaps.allocate(s, heap, made) if heap is not None and handed_on else made
     bound = bind_arguments(s, source, [itself, *args], kwargs, defaults)
     if any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(source.node)):
         s.refuse(f"{source.name} returns a value", "only set attributes in it")
@@ -164,12 +169,34 @@ def _is_handed_on(function: ast.AST, name: str) -> bool:
     return bool(_whole_reads(function, name))
 
 
+def _sets_by_method(s: State, cls: type, function: ast.AST, name: str, seen: frozenset[str]) -> bool:
+    """Is a method of the object in a variable called that sets attributes of it (`self.reset()`)? `seen`: the methods
+    that this one is called by."""
+    for n in ast.walk(function):
+        match n:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=held), attr=attr)) if held == name and attr not in seen:
+                method = inspect.getattr_static(cls, attr, None)
+                if not isinstance(method, types.FunctionType):
+                    continue
+                body = lookup(s, method).node
+                own = next(iter(inspect.signature(method).parameters), "")
+                if _stores(body, own) or _sets_by_method(s, cls, body, own, seen | {attr}):
+                    return True
+            case _:
+                pass
+    return False
+
+
+def _stores(function: ast.AST, name: str) -> list[ast.Attribute]:
+    """Where attributes of a variable are set."""
+    stores = [n for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    return [n for n in stores if isinstance(n.value, ast.Name) and n.value.id == name]
+
+
 def _is_changed_behind(function: ast.AST, name: str) -> bool:
     """Is an attribute of a variable set where the whole was read before?"""
     reads = _whole_reads(function, name)
-    stores = [n for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
-    mine = [n for n in stores if isinstance(n.value, ast.Name) and n.value.id == name]
-    return any((r.lineno, r.col_offset) < (n.lineno, n.col_offset) for r in reads for n in mine)
+    return any((r.lineno, r.col_offset) < (n.lineno, n.col_offset) for r in reads for n in _stores(function, name))
 
 
 def _whole_reads(function: ast.AST, name: str) -> list[ast.Name]:

@@ -145,6 +145,37 @@ def sets_of_what_counts(w: Any, xs: list[Any]) -> Any:
     return len(seen), counting.looks
 
 
+class Running:
+    """Its attributes are set by methods that its `__init__` calls."""
+
+    def __init__(self, weight: Any) -> None:
+        self.weight = weight
+        self.reset()
+        self.first = self.total + 1.0
+
+    def reset(self) -> None:
+        self.total: Any = 0.0
+        self.start_again()
+
+    def start_again(self) -> None:
+        self.count, self.seen = 0, []
+
+    def add(self, x: Any) -> None:
+        self.total += x * self.weight
+        self.count += 1
+        self.seen.append(x)
+
+
+@program
+def set_by_methods(w: Any, xs: list[Any]) -> Any:
+    running = Running(w)
+    for x in xs:
+        if x * w > 2.0:
+            running.reset()
+        running.add(x)
+    return running.total + running.first, running.count, len(running.seen)
+
+
 @program
 def attributes_that_are_there(w: Any, xs: list[Any]) -> Any:
     array = jnp.ones(2) * w
