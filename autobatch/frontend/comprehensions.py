@@ -15,6 +15,7 @@ from autobatch.frontend import changing, graphs, heaps, record_heap, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
 from autobatch.frontend.assignment import assign
+from autobatch.frontend.beneath import refuse_calls_of_elements
 from autobatch.frontend.branches import condition, harmless
 from autobatch.frontend.generators import expression, yielded
 from autobatch.frontend.joined import flatten
@@ -41,6 +42,7 @@ def comprehension(s: State, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract
     if isinstance(node, ast.GeneratorExp) and isinstance(items, v.Generator):
         return expression(s, node, items)
     result = _generate(s, node.generators, node.elt, items)
+    refuse_calls_of_elements(s, node.generators, node.elt)
     s.restore(before)
     return result
 
@@ -51,6 +53,7 @@ def set_comprehension(s: State, node: ast.SetComp) -> v.Abstract:
         return s.context.rules.make_set(s, changing.in_turns(s, node, node.elt))
     before = dict(s.env)
     found = _generate(s, node.generators, node.elt)
+    refuse_calls_of_elements(s, node.generators, node.elt)
     s.restore(before)
     return s.context.rules.make_set(s, found)
 

@@ -12,6 +12,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, variable
 from autobatch.frontend.assignment import assign
 from autobatch.frontend.attributes import attribute
+from autobatch.frontend.beneath import refuse_given
 from autobatch.frontend.branches import bool_expression, conditional_expression
 from autobatch.frontend.comprehensions import comprehension, dict_comprehension, nested_reduction, set_comprehension
 from autobatch.frontend.functions import define
@@ -189,7 +190,9 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
         raise Ended
     changed = call_method(s, node, function, items, named)
     changed = priorities.call(s, node, function, items, named) if changed is None else changed
-    return changed if changed is not None else s.call(function, items, named)
+    result = changed if changed is not None else s.call(function, items, named)
+    refuse_given(s, node, function)
+    return result
 
 
 def _zipped(s: State, node: ast.Call) -> v.Abstract | None:

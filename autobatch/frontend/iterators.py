@@ -1,5 +1,5 @@
-"""Where Python reads step by step what this front end reads as a whole: iterators in variables, lists that a loop over
-them changes. What would not be the same is refused, from the source alone.
+"""Where Python reads step by step what this front end reads as a whole: iterators in variables (and what changes
+beneath a loop: `beneath.py`). What would not be the same is refused, from the source alone.
 
     g = (x * k for x in xs)         once, before k is another:    a sequence
     sum(g) + sum(g)                 refused: the second sum is 0
@@ -13,12 +13,10 @@ import types
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from autobatch.frontend import list_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.calls import lookup
 from autobatch.frontend.sources import changed, is_user_function, mutated_by
 from autobatch.frontend.state import State
-from autobatch.frontend.tables import is_dict
 
 ITERATORS = (map, filter, zip, enumerate, reversed, *(x for n, x in vars(itertools).items() if not n.startswith("_")))
 """What gives iterators: what is read of one is gone."""
@@ -50,7 +48,7 @@ def refuse_kept(s: State, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, valu
     name = targets[0].id
     function = s.frame.source.node
     why = _misread(function, node, name, True, value.source.free)
-    if why is None and _is_changed_behind(function, node, {*_given(node.value), *value.source.free}):
+    if why is None and _is_changed_behind(function, node, {*given_names(node.value), *value.source.free}):
         why = "that runs while what it was given is changed"
     if why is not None:
         s.refuse(f"{name} is a generator {why}", f"make a list of it: {name} = list(...)")
@@ -58,18 +56,18 @@ def refuse_kept(s: State, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, valu
 
 def _is_changed_behind(function: Function, node: ast.stmt | ast.expr, names: set[str]) -> bool:
     """Is a list changed behind a statement that some variable holds?"""
-    return any(_changed_list(x, None) in names and _place(x) > _place(node) for x in ast.walk(function))
+    return any(changed_list(x, None) in names and _place(x) > _place(node) for x in ast.walk(function))
 
 
-def _given(node: ast.AST | None) -> list[str]:
+def given_names(node: ast.AST | None) -> list[str]:
     """The variables that generators are given: `zip(g(xs), ys)` gives xs and ys."""
     match node:
         case ast.Name(id=name):
             return [name]
         case ast.Call(args=args, keywords=keywords):
-            return [n for x in (*args, *(k.value for k in keywords)) for n in _given(x)]
+            return [n for x in (*args, *(k.value for k in keywords)) for n in given_names(x)]
         case ast.Starred(value=value):
-            return _given(value)
+            return given_names(value)
         case _:
             return []
 
@@ -118,30 +116,6 @@ def _names(node: ast.expr) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
-def refuse_changes(s: State, node: ast.For) -> None:
-    """Refuse a loop over a list that is changed in its turns, but for the element of the turn: `xs[k] = 2 * x`."""
-    names = {x.id for x in _iterated(node.iter) if isinstance(x, ast.Name)}
-    dicts = {n for n in names if n in s.env and (is_dict(x := s.env[n].value) or list_heap.is_dict_row(x))}
-    names -= dicts  # those fail as Python's do
-    own = _counter(node)
-    for inner in node.body:
-        for part in ast.walk(inner):
-            if (name := _changed_list(part, own)) in names and not _leaves(node, part):
-                s.refuse(
-                    f"{name} is changed while a loop runs over it",
-                    f"loop over a copy, list({name}), or over indices with `while`",
-                )
-
-
-def refuse_changed_arguments(s: State, node: ast.For) -> None:
-    """Refuse a loop over a generator that changes a list which the generator was given."""
-    given = _given(node.iter)
-    for inner in node.body:
-        for part in ast.walk(inner):
-            if (name := _changed_list(part, None)) in given and not _leaves(node, part):
-                s.refuse(f"{name} is changed while a generator runs that was given it", f"give it list({name})")
-
-
 def is_iterator(s: State, node: ast.expr) -> bool:
     """Does an expression make an iterator?"""
     match node:
@@ -176,7 +150,7 @@ def _misread(
     free = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}.union(also) - {name}
     last = max((_place(x) for x in _reads(function, name) if _place(x) > _place(node)), default=_place(node))
     for x in ast.walk(function):
-        if _changed_name(x) in free and _end(node) < _place(x) < last and not _is_inside(node, x, function):
+        if changed_name(x) in free and _end(node) < _place(x) < last and not _is_inside(node, x, function):
             return "read after what it depends on has changed"
     return None
 
@@ -213,7 +187,7 @@ def _turns(function: Function, node: ast.AST) -> Iterator[ast.AST]:
             yield node
 
 
-def _changed_name(node: ast.AST) -> str | None:
+def changed_name(node: ast.AST) -> str | None:
     """The variable that a piece of source assigns or changes the value of."""
     match node:
         case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
@@ -228,58 +202,17 @@ def _changed_name(node: ast.AST) -> str | None:
             return None
 
 
-def _changed_list(node: ast.AST, own: str | None) -> str | None:
+def changed_list(node: ast.AST, own: str | None) -> str | None:
     """The variable whose list a piece of source changes, elsewhere than at the index `own`."""
     match node:
         case ast.Subscript(slice=ast.Name(id=index), ctx=ast.Store()) if index == own:
             return None
         case ast.Call() | ast.Subscript():
-            return _changed_name(node)
+            return changed_name(node)
         case ast.AugAssign(target=ast.Name(id=name), value=ast.List()):
             return name
         case _:
             return None
-
-
-def _counter(node: ast.For) -> str | None:
-    """The variable that counts the turns."""
-    match node:
-        case ast.For(
-            target=ast.Tuple(elts=[ast.Name(id=counter), _]),
-            iter=ast.Call(func=ast.Name(id="enumerate"), args=[_], keywords=[]),
-        ):
-            assigned = [x for inner in node.body for x in ast.walk(inner) if _changed_name(x) == counter]
-            return None if assigned else counter
-        case _:
-            return None
-
-
-def _iterated(node: ast.expr) -> list[ast.expr]:
-    """What a loop runs over, also through `enumerate`, `zip` and `reversed`."""
-    match node:
-        case ast.Call(func=ast.Name(id="enumerate" | "zip" | "reversed"), args=args):
-            return args
-        case _:
-            return [node]
-
-
-def _leaves(loop: ast.For, changed: ast.AST) -> bool:
-    """Does the loop end behind a change? `xs.remove(x); break` is what it seems to be."""
-    for block in _blocks(loop.body):
-        if isinstance(block[-1], ast.Break | ast.Return | ast.Raise) and any(
-            x is changed for statement in block for x in ast.walk(statement)
-        ):
-            return True
-    return False
-
-
-def _blocks(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
-    """The blocks of a loop, without those of loops in it."""
-    yield body
-    for node in body:
-        if isinstance(node, ast.If):
-            yield from _blocks(node.body)
-            yield from _blocks(node.orelse) if node.orelse else ()
 
 
 def _place(node: ast.AST) -> tuple[int, int]:

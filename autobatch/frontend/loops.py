@@ -18,6 +18,7 @@ from autobatch.frontend import heaps, record_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.appending import appended_list
 from autobatch.frontend.assignment import assign
+from autobatch.frontend.beneath import refuse_calls, refuse_changed_arguments, refuse_changes, refuse_other_items
 from autobatch.frontend.branches import both, condition, guarded_by, leaving, run
 from autobatch.frontend.carrying import (
     Layouts,
@@ -36,7 +37,6 @@ from autobatch.frontend.carrying import (
     yields_of,
 )
 from autobatch.frontend.generators import run_over
-from autobatch.frontend.iterators import refuse_changed_arguments, refuse_changes
 from autobatch.frontend.layouts import leaf_types
 from autobatch.frontend.listed import is_recursive, listed, refuse_steps
 from autobatch.frontend.numbers import combine, negate, operand_of, traced
@@ -71,6 +71,7 @@ def for_statement(s: State, node: ast.For) -> None:
         for flag in FLAGS:
             s.bind(flag, v.Static(False))
         run_over(s, node, items)
+        refuse_calls(s, node)
         _orelse(s, node)
         return
     refuse_changes(s, node)
@@ -80,6 +81,7 @@ def for_statement(s: State, node: ast.For) -> None:
         _unroll(s, node, _items(items))
         _orelse(s, node)
         return
+    refuse_other_items(s, node)
     found = sequence(s, items)
     for flag in FLAGS:
         s.bind(flag, v.Static(False))
@@ -91,6 +93,7 @@ def for_statement(s: State, node: ast.For) -> None:
         s.frame.trying or read_of_default(s, *node.body) or not (appended_list(s, node, found) or scan(s, node, found))
     ):
         _roll(s, node, found)
+    refuse_calls(s, node)
     _check_size(s, node, held)
     _check_sizes(s, sizes, left=True)
     _orelse(s, node)

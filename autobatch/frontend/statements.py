@@ -122,7 +122,8 @@ def _nothing(s: State, node: ast.stmt) -> None:
 
 def _nonlocal(s: State, node: ast.Nonlocal) -> None:
     """Variables of functions that are compiled are cells; those of others are read, never written."""
-    if not all(map(is_cell, node.names)):
+    names = (n for n in ast.walk(s.frame.source.node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
+    if any(n.id in node.names and not is_cell(n.id) for n in names):
         s.refuse(
             "`nonlocal` of a variable of a function that is not compiled: such variables are read, never written",
             "return the new value",

@@ -19,11 +19,11 @@ class Total:
 
 
 def accumulator(w: Any, xs: list[float]) -> Any:
-    n = w
+    n, k = w, 2
 
     def add(v: Any) -> None:
-        nonlocal n
-        n = n * 0.5 + v
+        nonlocal n, k  # which it only reads
+        n = n * 0.5 + v * k
 
     y = w * xs[0]
     while y < 3.0:
