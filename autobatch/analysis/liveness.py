@@ -44,7 +44,7 @@ def registers(program: BlockProgram) -> tuple[Value, ...]:
 def _live_before(program: BlockProgram, blocks: Sequence[Block]) -> list[Live]:
     """For each block the registers that it or a later one reads before they are set: the least solution."""
     ignored = frozenset(program.captured)
-    reads = [_read_first(b) - ignored for b in blocks]
+    reads = [read_by(b) - ignored for b in blocks]
     made = [_made(b) for b in blocks]
     live: list[Live] = [frozenset() for _ in blocks]
     changed = True
@@ -85,13 +85,18 @@ def live_behind(end: End, live: Sequence[Live]) -> Live:
             assert_never(end)
 
 
+def set_by(block: Block) -> Live:
+    """The values that a block sets."""
+    return _made(block) | frozenset(m.register for m in block.moves)
+
+
 def _made(block: Block) -> Live:
     """What a block sets before its moves."""
     made = [r for i in block.body for r in i.results]
     return frozenset((*(block.restores or ()), *(m.register for m in block.takes), *made))
 
 
-def _read_first(block: Block) -> Live:
+def read_by(block: Block) -> Live:
     """What a block reads before it sets it. Moves come last: what is saved and tested is what was there before them."""
     known = set(block.restores or ())
     found: set[Value] = set()

@@ -13,6 +13,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autobatch.ir.core import Apply, walk
+from autobatch.ir.masked import is_masked
 from autobatch.ir.ops import Op
 from autobatch.ir.system import Compute, Fold, Gather, results
 from autobatch.ir.types import Array
@@ -98,3 +100,29 @@ def window_costs(task: Task, widths: Sequence[int], machine: Machine = TYPICAL) 
         return round(machine.overhead + work.operations * machine.step + rows + products, 3)
 
     return tuple(map(cost, widths))
+
+
+COPIES = 1024
+"""How many operations the windows of a task may be in the executable, those of all widths together. An operation takes
+about a millisecond to compile."""
+OF_CONTROL, OF_BLOCK = 4, 16
+"""Operations that an instruction is under a mask, and a block without its instructions: to find the rows that run it,
+and to leave the others as they are."""
+
+
+def copies_of(task: Task) -> int:
+    """For how many widths a task should be compiled, at the most: for two at least, unless it is huge."""
+    operations = sum(_emitted(e.op) if isinstance(e, Compute) else 1 for e in task.equations)
+    return max(COPIES // max(operations, 1), 2 if operations <= 4 * COPIES else 1)
+
+
+def _emitted(op: Op) -> int:
+    """About how many operations of XLA an operation is."""
+    if not is_masked(op):
+        return 1
+    while op.name == "pullback":
+        op = op["rule"].op
+    if op.name == "blocks":
+        blocks = op["program"].blocks
+        return OF_BLOCK * len(blocks) + OF_CONTROL * sum(_emitted(i.op) for b in blocks for i in b.body)
+    return OF_CONTROL * sum(_emitted(i.op) if isinstance(i, Apply) else 1 for i in walk(op["region"]))

@@ -20,7 +20,7 @@ from autobatch.ir.system import (
     results,
     space_of,
 )
-from autobatch.optimize.costs import TYPICAL, Machine, window_costs
+from autobatch.optimize.costs import TYPICAL, Machine, copies_of, window_costs
 from autobatch.optimize.fission import Recurrence, Schedule, Stage
 from autobatch.optimize.sharing import deciding_columns
 from autobatch.runtime.tables import (
@@ -78,6 +78,7 @@ class _Requests:
         self.paths: list[PathRequest] = []
         self.keys = deciding_columns(schedule.system)
         self.readers: dict[Space, dict[int, None]] = {}
+        self.few: dict[int, int] = {}
 
     def build(self, widths: tuple[int, ...]) -> TableRequest:
         loops: list[LoopRequest] = []
@@ -103,6 +104,7 @@ class _Requests:
             tuple(self.paths),
             tuple(self.data.items()),
             widths,
+            tuple(self.few.items()),
             len(spaces),
             next(s.index for s in spaces if s.kind == "example"),
         )
@@ -178,5 +180,8 @@ class _Requests:
                         for variable in reads(equation):
                             if variable in made and made[variable] != n:
                                 edges.setdefault(Edge(n, made[variable], None))
+        for task in step.tasks:
+            if (copies := copies_of(task)) < len(widths):
+                self.few[task.order.index] = copies
         costs = tuple(window_costs(t, widths, self.machine) for t in step.tasks)
         return LoopRequest(tuple(t.order.index for t in step.tasks), tuple(edges), costs)

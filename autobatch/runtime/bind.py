@@ -244,7 +244,8 @@ class _Binder:
     def windows(self, name: str, task: int, costs: tuple[float, ...], rows: Ints) -> None:
         """The windows of a task, for levels of so many rows."""
         widths = window_widths(self.request, self.signature, task)
-        starts, bounds, firsts = pieces(rows, widths, costs[-len(widths) :])
+        of = dict(zip(self.request.widths, costs, strict=True))
+        starts, bounds, firsts = pieces(rows, widths, tuple(of[w] for w in widths))
         for width, begin, end in zip(widths, bounds[:-1], bounds[1:], strict=True):
             self.put(f"{name}.{width}.start", starts[begin:end])
         first, length = self.places[f"{name}.{widths[0]}.first"]

@@ -106,9 +106,10 @@ class DistinctRequest:
 class TableRequest:
     """Everything that `bind_plan` makes.
 
-    `columns`: (table, order); those of `wide` columns hold 64 bits, under x64, and are arrays of their own.
-    `permutations`: (to, from). `data`: columns of the examples that the device reads, with
-    their space. `spaces` counts the spaces; `example` is the one of examples."""
+    `few`: (order, how many widths) of tasks that are not compiled for all `widths`. `columns`: (table, order); those of
+    `wide` columns hold 64 bits, under x64, and are arrays of their own. `permutations`: (to, from). `data`: columns of
+    the examples that the device reads, with their space. `spaces` counts the spaces; `example` is the one of
+    examples."""
 
     orders: tuple[OrderRequest, ...]
     columns: tuple[tuple[str, int], ...]
@@ -121,6 +122,7 @@ class TableRequest:
     paths: tuple[PathRequest, ...]
     data: tuple[tuple[str, int], ...]
     widths: tuple[int, ...]
+    few: tuple[tuple[int, int], ...]
     spaces: int
     example: int
 
@@ -134,9 +136,11 @@ class Signature:
 
 
 def window_widths(request: TableRequest, signature: Signature, task: int) -> tuple[int, ...]:
-    """The widths of the windows of a task: those that its space has room for."""
+    """The widths of the windows of a task: those that its space has room for, evenly thinned where it has few."""
     room = signature.capacity[request.orders[task].space]
-    return tuple(w for w in request.widths if w <= room)
+    fitting = tuple(w for w in request.widths if w <= room)
+    few = dict(request.few).get(task)
+    return fitting if few is None else fitting[:: -(-len(fitting) // few)]
 
 
 def layout(request: TableRequest, signature: Signature) -> tuple[dict[str, tuple[int, int]], int]:

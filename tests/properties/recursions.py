@@ -223,6 +223,23 @@ def trees(rng: np.random.Generator, count: int) -> list[Node]:
     return [tree(3) for _ in range(count)]
 
 
+@ab.batched(in_axes=(None, 0))
+def of_tuples(p, x):
+    """Two numbers of four are the same in all calls, whose arms make others."""
+
+    def down(xs, k):
+        if xs[0] < p["limit"] * 0.1 or k < 0:
+            return xs[0]
+        if k > 4:
+            return down((jnp.tanh(xs[0]), *xs[1:-1], xs[-1] * 0.5), k - 1) * 0.5
+        if k > 2:
+            return down((jnp.sin(xs[0] + xs[1]), *xs[1:-1], xs[-1] + x), k - 1) + 1
+        first = down((xs[0] * x, *xs[1:]), k - 1)
+        return first * down((first, *xs[1:-1], x), k - 2) if first > 0 else first + sum(xs)
+
+    return down((x, x + 1, x + 2, x + 3), 6)
+
+
 def cases() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """Functions with their batched arguments."""
     rng = np.random.default_rng(7)
@@ -246,4 +263,5 @@ def cases() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "called_in_a_loop_of_nodes": (called_in_a_loop_of_nodes, (trees(rng, 4),)),
         "of_nodes": (of_nodes, (trees(rng, 4),)),
         "of_lists": (of_lists, (lists,)),
+        "of_tuples": (of_tuples, (np.array([1.0, 2.0, 0.5, -0.3]),)),
     }

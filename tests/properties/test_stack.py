@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.backends.xla import stack_adjoint
+from autobatch.backends.xla import stack, stack_adjoint, sweeps
 from autobatch.testing import assert_same
+from tests.memory.linked import search_tree
 from tests.properties import recursions
 
 CASES = recursions.cases()
 SHALLOW = 32
-"""Entries of a stack with which XLA compiles one loop, not three; enough for most tests."""
+"""Entries of a stack with which XLA compiles one loop, not two; enough for most tests."""
 
 
 @pytest.mark.parametrize("backend", ["xla", "interpret"])
@@ -71,9 +74,12 @@ def depth(zero, n):
     return 1 + depth(zero, n - 1) if n > zero else 0
 
 
-def test_stacks_grow():
-    """32 entries, then 1,024, then `max_depth`: rows go on where they stood."""
-    for ns in ([3, 0, 31], [2, 40, 33], [1, 1500, 5]):
+@pytest.mark.parametrize("shortest", [32, 1024])
+def test_stacks_grow(shortest, monkeypatch):
+    """So many entries, then `max_depth`: rows go on where they stood."""
+    monkeypatch.setattr(stack, "FIRST_BYTES", 1)
+    monkeypatch.setattr(stack, "SHORTEST", shortest)
+    for ns in ([3, 0, shortest - 1], [2, shortest, shortest + 1], [1, 1500, 5]):
         assert np.asarray(depth(jnp.asarray(0), np.array(ns))).tolist() == ns
 
 
@@ -218,6 +224,7 @@ GRADIENTS = {
     "minimax": (recursions.minimax, CASES["minimax"][1]),
     "refined": (refined, (np.array([1.0, 5.0, 0.3, 2.0]), np.array([2.0, 3.0, 9.0, 4.0]))),
     "stacked": (recursions.stacked, CASES["stacked"][1]),
+    "of_tuples": (recursions.of_tuples, CASES["of_tuples"][1]),
 }
 
 
@@ -254,7 +261,11 @@ def test_tapes_of_any_length_give_the_same_gradient(monkeypatch):
     assert_same(float(short[0]["shift"]), float(whole[0]["shift"]))
 
 
-def test_gradients_of_deep_stacks():
+@pytest.mark.parametrize("tape", [64, stack_adjoint.LONGEST])
+def test_gradients_of_deep_stacks(tape, monkeypatch):
+    monkeypatch.setattr(stack_adjoint, "SHORTEST", tape)
+    monkeypatch.setattr(stack_adjoint, "LONGEST", tape)
+
     @ab.batched(in_axes=(None, 0))
     def power(x, n):
         return x * power(x, n - 1) if n > 0 else 1.0
@@ -347,3 +358,63 @@ def test_objects_beside_a_loop_that_numbers_end():
     trees = [recursions.Node(1.0, recursions.Node(0.25), recursions.Node(0.5)), recursions.Node(-1.0)]
     p = recursions.parameters()
     np.testing.assert_allclose(searched(p, trees), searched.loop(p, trees), rtol=1e-6)
+
+
+# ---- copies
+
+
+def test_how_often_a_recursion_is_compiled(monkeypatch):
+    """A level of the loop around it has windows of two widths, not of six. In each of them it is there once for each
+    of two sizes of the stack; in reverse once forward and once backward, for each. (The derivative runs the values
+    first. `total` adds up the tree, behind the loop.)"""
+    made = Counter()
+
+    def counted(kind, name):
+        method = getattr(kind, name)
+
+        def run(self, *args, **kwargs):
+            made[kind] += 1
+            return method(self, *args, **kwargs)
+
+        monkeypatch.setattr(kind, name, run)
+
+    counted(sweeps.Sweeping, "step")
+    counted(stack.Machine, "step")
+    counted(stack_adjoint._Reverse, "backward")
+    xs = ab.pack([[0.5, 0.1, 0.3][: 1 + k % 3] for k in range(128)])
+    program = ab.batched(search_tree, in_axes=(None, 0), backend="xla")
+    jax.make_jaxpr(lambda w: program(w, xs)[0])(1.0)
+    assert made == {sweeps.Sweeping: 4}
+    made.clear()
+    jax.make_jaxpr(jax.grad(lambda w: program(w, xs)[0].sum()))(1.0)
+    assert made == {sweeps.Sweeping: 2 * (2 + 2 + 1), stack.Machine: 2 * (2 + 1), stack_adjoint._Reverse: 2 * (2 + 1)}
+
+
+def test_a_block_leaves_cotangents_alone():
+    """The pullback of a block has operations for the registers that it reads or sets, not for all that there are."""
+
+    def operations(registers):
+        """Those of a derivative, less those of the value."""
+
+        @ab.batched(in_axes=(None, 0), backend="xla")
+        def total(least, x):
+            def down(xs, k):
+                if xs[0] < least or k < 0:
+                    return xs[0]
+                if k > 6:
+                    return down((*xs[1:], jnp.tanh(xs[0])), k - 1) * 0.5
+                if k > 3:
+                    return down((*xs[1:], jnp.sin(xs[0])), k - 1) + 1
+                first = down((*xs[1:], xs[0] * x), k - 1)
+                return first * down((*xs[1:], first), k - 2) if first > 0 else first
+
+            if registers == 4:
+                return down((x, x + 1, x + 2, x + 3), 9)
+            return down((x, x + 1, x + 2, x + 3, x, x + 1, x + 2, x + 3, x, x + 1, x + 2, x + 3), 9)
+
+        def of(f):
+            return jax.jit(f).lower(0.1, jnp.ones(4)).as_text().count("stablehlo.")
+
+        return of(jax.grad(lambda n, x: total(n, x).sum(), argnums=1)) - of(total)
+
+    assert operations(12) - operations(4) < 8 * 150

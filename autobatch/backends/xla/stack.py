@@ -37,8 +37,11 @@ from autobatch.ir.types import Array
 from autobatch.optimize.footprint import in_words
 from autobatch.options import OptionError
 
-SIZES = (32, 1024)
-"""Entries of a row's stack in the first loops; in the last one the stack has all that it may have."""
+FIRST_BYTES = 1 << 20
+"""What the stacks of the first loop take. They are filled with zeros, each time; in the last loop they have all that
+they may have."""
+SHORTEST, LONGEST = 32, 1024
+"""Entries of a row's stack in the first loop, at least and at most."""
 
 EARLIEST, MOST, FREE = "earliest", "most", "free"
 """Which block runs: the first one in the order of the program, the one that most rows wait for, or whatever a row waits
@@ -118,9 +121,21 @@ class Machine:
     def run(self, live: Any) -> State:
         if self.rows == 0 or not self.done:
             return self.start(live, 0)
-        sizes = [*(s for s in SIZES if s < self.depth), self.depth] if self.widths else [0]
-        self.check_memory(sizes[-1])
+        sizes = self.sizes()
         return self.onward(self.start(live, sizes[0]), sizes[1:])
+
+    def sizes(self) -> list[int]:
+        """How many entries the stacks have in one loop after another. Each is a copy of the program."""
+        if not self.widths:
+            return [0]
+        self.check_memory(self.depth)
+        first = min(max(FIRST_BYTES // max(self.rows * self.entry_bytes, 1), SHORTEST), LONGEST)
+        return [first, self.depth] if first < self.depth else [self.depth]
+
+    @property
+    def entry_bytes(self) -> int:
+        """What an entry of the stacks of one row takes."""
+        return sum(w * jnp.dtype(d).itemsize for d, w in zip(self.dtypes, self.widths, strict=True))
 
     def onward(self, state: State, larger: Sequence[int]) -> State:
         """Until all rows are done, with `larger` and larger stacks where a row needs them. Nobody reads them then."""
@@ -140,8 +155,7 @@ class Machine:
 
     def check_memory(self, entries: int) -> None:
         """Refuse stacks that no memory holds, before the program is compiled: XLA asks for all of it at once."""
-        each = sum(w * jnp.dtype(d).itemsize for d, w in zip(self.dtypes, self.widths, strict=True))
-        needed, most = entries * self.rows * each, memory.limit()
+        needed, most = entries * self.rows * self.entry_bytes, memory.limit()
         if needed > most:
             where = self.program.forced
             raise OptionError(

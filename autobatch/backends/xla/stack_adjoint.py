@@ -1,14 +1,17 @@
 """The derivative of a program of blocks: its trace of blocks, replayed backward.
 
-    forward again, T blocks at a time       tape[i] = block, the rows that ran it, registers, what was popped
-    for i from the last one back:
-      cotangents = pullback of block i      of the registers before it, and of what it popped
-      cotangents of stacks                  a push reads them, a pop writes them
+    until all blocks have been undone:
+      forward again from the start          tape[i % T] = block, the rows that ran it, registers, what was popped
+      for i from the last one back, while the tape has it:
+        cotangents = pullback of block i    of the registers before it, and of what it popped
+        cotangents of stacks                a push reads them, a pop writes them
 
-An entry of a stack has its cotangent where the entry lay. The tape holds so many blocks as fit into a fixed amount of
-memory; before those the program runs again from its start, so memory does not grow with the number of blocks: n blocks
-on a tape of T cost n * n / (2 * T) blocks more. Rows that do not run a block compute with the numbers of one that does,
-so that zero times infinity does not arise. (Radul et al., MLSys 2020, for the forward pass.)
+An entry of a stack has its cotangent where the entry lay. The tape is a ring and holds so many blocks as fit into a
+fixed amount of memory, T: the last ones that ran. For those before, the program runs again up to there, so memory does
+not grow with the number of blocks: n blocks cost n * n / (2 * T) blocks more. One loop does all this, so the program of
+XLA has each block once forward and once backward: a recursion whose blocks hold recursions grows by that at each step.
+Rows that do not run a block compute with the numbers of one that does, so that zero times infinity does not arise.
+(Radul et al., MLSys 2020, for the forward pass.)
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from autobatch.analysis.liveness import read_by, set_by
 from autobatch.backends.xla.cut import over_rows_that_may_fail
 from autobatch.backends.xla.lanes import is_float, over_rows, select_rows
 from autobatch.backends.xla.stack import (
-    SIZES,
     BlockRun,
     Machine,
     State,
@@ -33,7 +37,7 @@ from autobatch.backends.xla.stack import (
     unpacked,
 )
 from autobatch.backends.xla.sweeps import run
-from autobatch.ir.blocks import Block
+from autobatch.ir.blocks import Block, Enter
 from autobatch.ir.core import Value
 from autobatch.ir.masked import may_have_failed
 from autobatch.ir.ops import Op
@@ -46,8 +50,8 @@ SHORTEST, LONGEST = 256, 1 << 14
 
 
 class Tape(NamedTuple):
-    """Of each block that ran: its number, which rows ran it, entries on their stacks before, registers by dtype, and
-    the entries on top."""
+    """How many blocks have run. Of each of the last ones: its number, which rows ran it, entries on their stacks
+    before, registers by dtype, and the entries on top."""
 
     count: Any
     number: Any
@@ -78,11 +82,12 @@ def differentiable(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: int
         return run(op, whole(moving, still), varying, rows, live)[0]
 
     def forward(moving: list[Any], still: list[Any], live: Any) -> Any:
-        return apply(moving, still, live), (moving, still, live)
+        found = apply(moving, still, live)
+        return found, (moving, still, live & (found[-1] == 0))
 
     def backward(held: Any, cotangents: list[Any]) -> Any:
-        moving, still, live = held
-        found = _Reverse(op, whole(moving, still), varying, rows).run(live, cotangents)
+        moving, still, ended = held
+        found = _Reverse(op, whole(moving, still), varying, rows).run(ended, cotangents)
         return [f for f, m in zip(found, moves, strict=True) if m], None, None
 
     apply.defvjp(forward, backward)
@@ -114,40 +119,33 @@ class _Reverse:
 
     # ---- the whole
 
-    def run(self, live: Any, cotangents: Sequence[Any]) -> list[Any]:
-        """The cotangents of all operands that are floats; None for the others."""
+    def run(self, ended: Any, cotangents: Sequence[Any]) -> list[Any]:
+        """The cotangents of all operands that are floats; None for the others. Only rows that `ended` well count, so no
+        others run again."""
         m = self.machine
         if self.rows == 0:
             return [jnp.zeros_like(x) if is_float(x) else None for x in self.xs]
-        sizes = [s for s in SIZES[1:] if s < m.depth] if m.widths else []
-        if not sizes:
-            moved = self.within(live, cotangents, m.depth if m.widths else 0)
-        else:
-            small = m.loop(m.start(live, sizes[0]), last=False)
-            moved = jax.lax.cond(
-                small.full,
-                lambda: self.within(live, cotangents, m.depth),
-                lambda: self.within(live, cotangents, sizes[0]),
-            )
-        return self.of_operands(moved)
+        return self.of_operands(self.within(ended, cotangents, m.sizes()))
 
-    def within(self, live: Any, cotangents: Sequence[Any], entries: int) -> Moving:
-        """With so many entries of each stack, which suffice; the cotangents before the first block."""
+    def within(self, ended: Any, cotangents: Sequence[Any], sizes: Sequence[int]) -> Moving:
+        """The cotangents before the first block, with as many entries of each stack as are enough."""
         m = self.machine
-        start = m.start(live, entries)
-        final = m.loop(start, last=True)
-        ended = live & (final.status == 0)
-        total = final.ran.sum()
-        segments = (total + self.length - 1) // self.length
+        entries, *larger = sizes
+        start = m.start(ended, entries)
 
-        def segment(carry: tuple[Any, Moving]) -> tuple[Any, Moving]:
-            number, moving = carry
-            state = self.advanced(start, number * self.length)
-            return number - 1, self.backward(self.recorded(state), ended, moving)
+        def segment(carry: tuple[Any, Any, Moving]) -> tuple[Any, Any, Moving]:
+            end, _, moving = carry
+            tape, full = self.recorded(start, end, last=not larger)
+            begin = jnp.where(full, tape.count, jnp.maximum(tape.count - self.length, 0))
+            return begin, full, self.backward(tape, begin, moving)
 
-        first = self.seeds(cotangents, ended, entries)
-        moved: tuple[Any, Moving] = jax.lax.while_loop(lambda c: c[0] >= 0, segment, (segments - 1, first))
-        return moved[1]._replace(stacks=())
+        first = jnp.int32(np.iinfo(np.int32).max), jnp.asarray(False), self.seeds(cotangents, ended, entries)
+        _, full, moving = jax.lax.while_loop(lambda c: (c[0] > 0) & ~c[1], segment, first)
+        moved: Moving = moving._replace(stacks=())
+        if not larger:
+            return moved
+        found: Moving = jax.lax.cond(full, lambda: self.within(ended, cotangents, larger), lambda: moved)
+        return found
 
     def seeds(self, cotangents: Sequence[Any], ended: Any, entries: int) -> Moving:
         m = self.machine
@@ -177,15 +175,8 @@ class _Reverse:
 
     # ---- forward again
 
-    def advanced(self, state: State, blocks: Any) -> State:
-        """After so many blocks."""
-        found: State = jax.lax.while_loop(
-            lambda s: s.ran.sum() < blocks, lambda s: self.machine.step(s, last=True), state
-        )
-        return found
-
-    def recorded(self, state: State) -> Tape:
-        """The tape of the next blocks, as many as it holds."""
+    def recorded(self, state: State, end: Any, *, last: bool) -> tuple[Tape, Any]:
+        """The program up to block `end`, and does it want larger stacks?"""
         m, length = self.machine, self.length
         blank = Tape(
             jnp.int32(0),
@@ -203,31 +194,30 @@ class _Reverse:
             values = dict(zip(m.kept, state.registers, strict=True))
             by_dtype = [jnp.concatenate([packed(values[v], v) for v in vs], axis=1) for vs in self.groups.values()]
             now = Tape(tape.count, number, here, state.depth, tuple(by_dtype), m.top(state))
-            written = jax.tree.map(
-                lambda t, x: jax.lax.dynamic_update_index_in_dim(t, x, tape.count, 0), tape[1:], now[1:]
-            )
-            return m.step(state, last=True), Tape(tape.count + 1, *written)
+            at = tape.count % length
+            written = jax.tree.map(lambda t, x: jax.lax.dynamic_update_index_in_dim(t, x, at, 0), tape[1:], now[1:])
+            return m.step(state, last), Tape(tape.count + 1, *written)
 
         def more(carry: tuple[State, Tape]) -> Any:
             state, tape = carry
-            return (state.block < m.done).any() & (tape.count < length)
+            return (state.block < m.done).any() & (tape.count < end) & ~state.full
 
-        found: tuple[State, Tape] = jax.lax.while_loop(more, turn, (state, blank))
-        return found[1]
+        state, tape = jax.lax.while_loop(more, turn, (state, blank))
+        return tape, state.full
 
     # ---- backward
 
-    def backward(self, tape: Tape, ended: Any, moving: Moving) -> Moving:
-        """The cotangents before the blocks of a tape, from those behind them. Only rows that `ended` well count."""
+    def backward(self, tape: Tape, begin: Any, moving: Moving) -> Moving:
+        """The cotangents before block `begin`, which the tape has, from those behind the last one."""
         m = self.machine
         pushes, pops = m.stack_use()
         branches = [self.branch(b) for b in m.program.blocks]
         lanes = jnp.arange(self.rows)
 
         def turn(carry: tuple[Any, Moving]) -> tuple[Any, Moving]:
-            i, moving = carry
-            number = tape.number[i]
-            here = tape.here[i] & ended
+            left, moving = carry
+            i = (left - 1) % self.length
+            number, here = tape.number[i], tape.here[i]
             does = jnp.asarray(pushes)[number] + jnp.asarray(pops)[number] > 0
             slot = tape.depth[i] - jnp.asarray(pops)[number]
             pushed = tuple(
@@ -244,53 +234,73 @@ class _Reverse:
                 for s, ct in zip(moving.stacks, popped, strict=True)
             )
             added = tuple(a + b for a, b in zip(moving.captured, captured, strict=True))
-            return i - 1, Moving(registers, stacks, added)
+            return left - 1, Moving(registers, stacks, added)
 
-        found: tuple[Any, Moving] = jax.lax.while_loop(lambda c: c[0] >= 0, turn, (tape.count - 1, moving))
+        found: tuple[Any, Moving] = jax.lax.while_loop(lambda c: c[0] > begin, turn, (tape.count, moving))
         return found[1]
 
     def branch(self, block: Block) -> Callable[..., Any]:
-        """The pullback of one block: cotangents of registers, of what was popped, of captured operands."""
+        """The pullback of one block: cotangents of registers, of what was popped, of captured operands.
+
+        Cotangents of registers that the block leaves alone are handed on as they are: it may be one of a hundred
+        blocks, and have one operation, where there are a hundred registers."""
         m = self.machine
+        pops, pushes = block.restores is not None, isinstance(block.end, Enter)
+        read, changed = read_by(block), set_by(block)
+        touched = [v for v in m.kept if v in read or v in changed]
+        floats = [v for v in touched if m.home[v] in self.kept]
+        made = [v for v in touched if v in changed]
+        captured = [v for v in self.captured if v in read]
 
         def body(here: Any, held: Any, top: Any, of_registers: Any, of_pushed: Any) -> Any:
             first = jnp.argmax(here)
-            values = self.registers(held)
+            values = self.registers(held, touched)
 
-            def apply(registers: Any, tops: Any, captured: Any) -> Any:
-                whole = list(values)
-                for k, x in zip(self.kept, registers, strict=True):
-                    whole[k] = x
+            def apply(moved: Any, tops: Any, shared: Any) -> Any:
+                whole = {**values, **dict(zip(floats, moved, strict=True))}
                 entries = list(top)
-                for k, x in zip(self.stacks, tops, strict=True):
+                for k, x in zip(self.stacks, tops, strict=False):
                     entries[k] = x
-                given = {v: (x, m.captured[v][1]) for v, x in zip(self.captured, captured, strict=True)}
-                safe = [_in_place(here, x, first) for x in whole]
-                run = BlockRun(m, here, dict(zip(m.kept, safe, strict=True)), {**m.captured, **given}, self.over_rows)
-                run.restore(block.restores or (), [_in_place(here, x, first) for x in entries])
+                given = {v: (x, m.captured[v][1]) for v, x in zip(captured, shared, strict=True)}
+                safe = {v: _in_place(here, x, first) for v, x in whole.items() if v in read}
+                run = BlockRun(m, here, safe, {**m.captured, **given}, self.over_rows)
+                if block.restores:
+                    run.restore(block.restores, [_in_place(here, x, first) for x in entries])
                 run.move(block.takes)
                 run.compute(block)
-                pushed = run.pushed(block.end)
+                pushed = run.pushed(block.end) if pushes else ()
                 run.move(block.moves)
-                after = run.kept(whole)
-                return [after[k] for k in self.kept], [pushed[k] for k in self.stacks]
+                after = (select_rows(here, m.rows_of(*run.values[v], v), whole[v]) for v in made)
+                return [x for v, x in zip(made, after, strict=True) if v in floats], [
+                    pushed[k] for k in self.stacks if pushes
+                ]
 
-            floats = [values[k] for k in self.kept], [top[k] for k in self.stacks]
-            _, pull = jax.vjp(apply, *floats, [jnp.asarray(m.captured[v][0]) for v in self.captured])
-            registers, popped, captured = pull((list(of_registers), list(of_pushed)))
-            return tuple(registers), tuple(popped), tuple(captured)
+            of = dict(zip((m.kept[k] for k in self.kept), of_registers, strict=True))
+            tops = [top[k] for k in self.stacks if pops]
+            _, pull = jax.vjp(
+                apply, [values[v] for v in floats], tops, [jnp.asarray(m.captured[v][0]) for v in captured]
+            )
+            found, popped, shared = pull(([of[v] for v in made if v in floats], list(of_pushed) if pushes else []))
+            of.update((v, x if v in changed else of[v] + x) for v, x in zip(floats, found, strict=True))
+            by_capture = dict(zip(captured, shared, strict=True))
+            return (
+                tuple(of.values()),
+                tuple(popped) if pops else tuple(jnp.zeros_like(top[k]) for k in self.stacks),
+                tuple(by_capture.get(v, jnp.zeros_like(m.captured[v][0])) for v in self.captured),
+            )
 
         return body
 
-    def registers(self, held: Sequence[Any]) -> list[Any]:
-        """The registers of a place of the tape."""
+    def registers(self, held: Sequence[Any], wanted: Sequence[Value]) -> dict[Value, Any]:
+        """Some registers of a place of the tape."""
         values: dict[Value, Any] = {}
         for rows, vs in zip(held, self.groups.values(), strict=True):
             begin = 0
             for v in vs:
-                values[v] = unpacked(rows[:, begin : begin + size_of(v)], v)
+                if v in wanted:
+                    values[v] = unpacked(rows[:, begin : begin + size_of(v)], v)
                 begin += size_of(v)
-        return [values[v] for v in self.machine.kept]
+        return values
 
 
 def _in_place(here: Any, x: Any, first: Any) -> Any:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from autobatch.analysis.liveness import registers
+from autobatch.analysis.liveness import registers, set_by
 from autobatch.backends.xla.lanes import select_rows
 from autobatch.backends.xla.stack import EARLIEST, FREE, MOST, BlockRun, Machine, Place, State
 from autobatch.ir.blocks import Block, BlockProgram, Enter, Fail, Return
@@ -180,7 +180,7 @@ class Sweeping(Machine):
     def block(self, number: int, some: Any, sweep: Sweep, held: Held, last: bool) -> Sweep:
         """The sweep behind a block, which runs where `some` row does."""
         block = self.program.blocks[number]
-        changed = [v for v in self.kept if v in _set_by(block)]
+        changed = [v for v in self.kept if v in set_by(block)]
         used = self.used(block)
         filled = [k for k, g in enumerate(self.groups) if g.begin < used.get(g.stack, 0)]
 
@@ -234,9 +234,3 @@ class Sweeping(Machine):
             status = jnp.where(here, 1 + block.end.failure, status)
         where = jnp.where(ended, self.done, rows.block)
         return here, rows._replace(block=where, status=status, taken=rows.taken + here, full=full)
-
-
-def _set_by(block: Block) -> frozenset[Value]:
-    """The values that a block sets."""
-    moves = (m.register for m in (*block.takes, *block.moves))
-    return frozenset((*(block.restores or ()), *moves, *(r for i in block.body for r in i.results)))

@@ -44,7 +44,8 @@ from autobatch.ir.types import Array
 
 def melded(functions: Sequence[Function]) -> tuple[Function, ...]:
     """The functions of a recursion with calls of both arms melded."""
-    fresh = Fresh(Module(tuple(functions)))
+    captured = dict.fromkeys(v for f in functions for v in free_values(f.region))
+    fresh = Fresh(Module(tuple(functions), tuple(captured)))
     return tuple(_Melding(f, fresh).function() for f in functions)
 
 
