@@ -10,12 +10,12 @@ of the branch come along; all others say nothing there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 from jax import lax
 
-from autobatch.ir.core import Apply, If, Instruction, Literal, Module, Operand, Region, Value, While, walk
+from autobatch.ir.core import Apply, If, Instruction, Literal, Module, Operand, Region, Value, While, operands, walk
 from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import Fresh, region_values, with_regions
 from autobatch.ir.types import BOOL
@@ -53,8 +53,9 @@ def implied(condition: Operand, truth: bool, made: Definitions, device: Collecti
                 constant = other.results[k]
                 if isinstance(constant, Literal) and constant.value is not truth:
                     yield from implied(c, side, made, device)
-                    if arm.results[k] not in set[Operand](region_values(arm)):
-                        yield from implied(arm.results[k], truth, made, device)
+                    inside = set(region_values(arm))
+                    found = implied(arm.results[k], truth, made, device)
+                    yield from ((test, holds) for test, holds in found if test not in inside)
         case _:
             pass
 
@@ -97,5 +98,32 @@ def _blind(module: Module, device: frozenset[Value], made: Definitions) -> Modul
                 return replace(whole, condition=blinded, body=behind(test.results[0], True, body))
             case _:
                 return whole
+
+    return replace(module, functions=tuple(replace(f, region=region(f.region)) for f in module.functions))
+
+
+def with_tests_in_front(module: Module, device: frozenset[Value], is_test: Callable[[Instruction], bool]) -> Module:
+    """The module whose tests of structure stand in front of branches that computed numbers decide: `k < 0` in front of
+    `x < least or k < 0`. `is_test`: can they not fail, and are they no work?"""
+
+    def region(of: Region) -> Region:
+        body: list[Instruction] = []
+        for i in of.body:
+            whole = with_regions(i, region)
+            if isinstance(whole, If) and whole.condition in device:
+                defined = {r for arm in (whole.then, whole.orelse) for r in region_values(arm)}
+                whole = replace(whole, then=left(whole.then, defined, body), orelse=left(whole.orelse, defined, body))
+            body.append(whole)
+        return replace(of, body=tuple(body))
+
+    def left(arm: Region, defined: set[Value], front: list[Instruction]) -> Region:
+        kept: list[Instruction] = []
+        for i in arm.body:
+            if is_test(i) and defined.isdisjoint(x for x in operands(i) if isinstance(x, Value)):
+                front.append(i)
+                defined.difference_update(i.results)
+            else:
+                kept.append(i)
+        return replace(arm, body=tuple(kept))
 
     return replace(module, functions=tuple(replace(f, region=region(f.region)) for f in module.functions))

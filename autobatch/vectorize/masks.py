@@ -52,7 +52,14 @@ from autobatch.vectorize.divisors import check_computed_divisors, checks_of, div
 from autobatch.vectorize.failing import Failing, may_be_infinite
 from autobatch.vectorize.float_loops import loops_of_floats
 from autobatch.vectorize.guarded import Guard
-from autobatch.vectorize.implied import Definitions, definitions, implied, with_implied_tests, without_tests
+from autobatch.vectorize.implied import (
+    Definitions,
+    definitions,
+    implied,
+    with_implied_tests,
+    with_tests_in_front,
+    without_tests,
+)
 from autobatch.vectorize.indices import check_computed_indices
 from autobatch.vectorize.inner_gradients import close_gradients, has_gradients
 from autobatch.vectorize.obstacles import Obstacle, obstacle_in, what_stands_in_the_way
@@ -118,6 +125,9 @@ def mask_numeric_control(
             trial = _Masker(fresh, makers, device, reads, turns, schema)
             return obstacle_in(trial.hoisted(with_regions(branch, trial.with_checks))[1]) is not None
 
+        module = with_tests_in_front(
+            module, device, lambda i: _is_test(i) and not any(x in device for x in operands(i))
+        )
         fresh, makers, reads = Fresh(module), definitions(module), fallible(without_tests(module, device))
         later = depending_on(module, [module.shared[k] for k in unknown])
         whole, refused, found = speculate(
@@ -159,6 +169,14 @@ def _is_arithmetic(module: Module) -> bool:
 
 def _divides(i: Instruction) -> bool:
     return isinstance(i, Apply) and divides_python_numbers(i)
+
+
+def _is_test(i: Instruction) -> bool:
+    """Is this arithmetic that decides what can be read?"""
+    if not isinstance(i, Apply) or not i.op.is_jax:
+        return False
+    type = i.results[0].type
+    return (type == BOOL and i.op.name in TESTS) or (type == INT and i.op.name in COUNTING)
 
 
 TESTS = frozenset(("and", "eq", "ge", "gt", "le", "lt", "ne", "not", "or"))
@@ -379,8 +397,7 @@ class _Masker:
         if any(map(self.on_device, instruction.operands)) or not self.fallible.isdisjoint(instruction.results):
             return False
         if instruction.op.is_jax:
-            type = instruction.results[0].type
-            return (type == BOOL and instruction.op.name in TESTS) or (type == INT and instruction.op.name in COUNTING)
+            return _is_test(instruction)
         return OWN[instruction.op.name].host and not OWN[instruction.op.name].effect
 
     # ---- the operation

@@ -45,6 +45,8 @@ from autobatch.optimize.inline import call_graph
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 from autobatch.vectorize.divisors import divides_python_numbers
+from autobatch.vectorize.implied import definitions, implied
+from autobatch.vectorize.statuses import FINE
 from autobatch.vectorize.total import HELD, Failed, Status, Total
 
 Obstacle = tuple[str, Span]
@@ -86,7 +88,7 @@ class _Speculation:
         self.module, self.obstacle_in, self.stands = module, obstacle_in, stands
         self.fresh, self.shared = Fresh(module), frozenset(module.shared)
         self.total = Total(self.fresh, schema, set(device), fallible, self.called)
-        self.graph = call_graph(module)
+        self.graph, self.made = call_graph(module), definitions(module)
         self.failing = self.found(self.may_fail)
         self.endless = self.found(self.waits)
         self.obstacles: dict[Span, Obstacle] = {}
@@ -189,7 +191,10 @@ class _Speculation:
                 try:
                     self.refuse(whole)
                     front: list[Instruction] = []
-                    arms = [self.arm(r, front, whole.span) for r in (whole.then, whole.orelse)]
+                    arms = [
+                        self.arm(r, front, whole.span, self.outside(whole.condition, truth, front))
+                        for r, truth in ((whole.then, True), (whole.orelse, False))
+                    ]
                     body += front
                     whole = replace(whole, then=arms[0], orelse=arms[1])
                     self.total.changed = True
@@ -248,11 +253,21 @@ class _Speculation:
                 todo += [maker[x] for x in read if x in maker]
         return sorted(found)
 
-    def arm(self, arm: Region, front: list[Instruction], branch: Span) -> Region:
+    def outside(self, condition: Operand, truth: bool, front: list[Instruction]) -> Operand:
+        """A status: does the host know of a row that it is not in the arm where a condition is `truth`? It may be told
+        by a test of structure that is part of it: `x < least or depth == 0`."""
+        found: Operand = FINE
+        for test, holds in implied(condition, truth, self.made, self.total.device):
+            elsewhere = Literal(1, STATUS)
+            arms = (FINE, elsewhere) if holds else (elsewhere, FINE)
+            found = self.total.first(found, self.total.statuses.chosen(test, *arms, front), front)
+        return found
+
+    def arm(self, arm: Region, front: list[Instruction], branch: Span, outside: Operand) -> Region:
         """What stays of an arm of the branch."""
         lifted = set(self.lifted(arm))
         body: list[Instruction] = []
-        known = Status()
+        known = Status(outside, outside)
         for k, i in enumerate(arm.body):
             if k not in lifted:
                 body.append(i)

@@ -394,7 +394,7 @@ def test_a_block_leaves_cotangents_alone():
     """The pullback of a block has operations for the registers that it reads or sets, not for all that there are."""
 
     def operations(registers):
-        """Those of a derivative, less those of the value."""
+        """Those of a derivative."""
 
         @ab.batched(in_axes=(None, 0), backend="xla")
         def total(least, x):
@@ -403,8 +403,6 @@ def test_a_block_leaves_cotangents_alone():
                     return xs[0]
                 if k > 6:
                     return down((*xs[1:], jnp.tanh(xs[0])), k - 1) * 0.5
-                if k > 3:
-                    return down((*xs[1:], jnp.sin(xs[0])), k - 1) + 1
                 first = down((*xs[1:], xs[0] * x), k - 1)
                 return first * down((*xs[1:], first), k - 2) if first > 0 else first
 
@@ -412,9 +410,7 @@ def test_a_block_leaves_cotangents_alone():
                 return down((x, x + 1, x + 2, x + 3), 9)
             return down((x, x + 1, x + 2, x + 3, x, x + 1, x + 2, x + 3, x, x + 1, x + 2, x + 3), 9)
 
-        def of(f):
-            return jax.jit(f).lower(0.1, jnp.ones(4)).as_text().count("stablehlo.")
-
-        return of(jax.grad(lambda n, x: total(n, x).sum(), argnums=1)) - of(total)
+        derivative = jax.jit(jax.grad(lambda n, x: total(n, x).sum(), argnums=1))
+        return derivative.lower(0.1, jnp.ones(4)).as_text().count("stablehlo.")
 
     assert operations(12) - operations(4) < 8 * 150

@@ -95,9 +95,37 @@ def calls_behind_both(w: Any, node: Any, x: Any) -> Any:
     return total(node)
 
 
+def counted_calls(w: Any, node: Any, x: Any) -> Any:
+    def down(xs: Any, k: Any) -> Any:
+        if xs[0] * w < 0.3 or k < 1:
+            return xs[-1]
+        return down([xs[0] * 0.8, *xs[1:]], k - 1) * x + k
+
+    return down([node.value + 0.5, *node.items], 2)
+
+
+def calls_that_either_ends(w: Any, node: Any, x: Any) -> Any:
+    """The host runs these calls ahead, of lists that numbers are in: what it knows ends them."""
+
+    def structure_first(xs: Any, k: Any) -> Any:
+        if k < 1 or xs[0] * w < 0.3:
+            return xs[0] * x
+        return structure_first([*xs, xs[0] * 0.5], k - 1) + sum(xs)
+
+    def neither(xs: Any, k: Any) -> Any:
+        if xs[0] > 0.1 and k > 0 and xs[-1] < 1.5:
+            return neither([xs[0] * w, *xs], k - 1) * 0.5 + neither(xs[:1], k - 2)
+        return xs[-1] * x
+
+    start = [node.value + 0.5, *node.items]
+    return structure_first(start, 3) * 0.1 + neither(start, 3)
+
+
 PROGRAMS = [
     *(class_and_number, number_and_class, none_and_number, two_steps),
     *(while_there, branch_in_loop, loop_behind_both, by_either_side, calls_behind_both),
+    counted_calls,
+    calls_that_either_ends,
 ]
 FIRST = Node(1.0)
 SECOND = Node(0.5, FIRST, 0.3, Leaf(0.2), [1.0, 2.0])
@@ -117,6 +145,6 @@ def test_reads_behind_both_are_made_where_both_hold(program: Callable[..., Any])
 
 
 @pytest.mark.parametrize("backend", ["xla", "llvm"])
-@pytest.mark.parametrize("program", [class_and_number, none_and_number], ids=lambda p: p.__name__)
+@pytest.mark.parametrize("program", [class_and_number, none_and_number, counted_calls], ids=lambda p: p.__name__)
 def test_derivatives(program: Callable[..., Any], backend: str) -> None:
     check(program, backend, grads=True)
