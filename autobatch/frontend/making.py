@@ -9,6 +9,7 @@ from autobatch.frontend import list_changes, record_heap, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.heap import Heap
 from autobatch.frontend.list_sites import is_dict, is_list
+from autobatch.frontend.own_parts import changed_parts
 from autobatch.frontend.state import State
 
 
@@ -20,8 +21,8 @@ def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
         return value  # a view, which is no list
     heap = s.context.memory.sites.get(site)
     if heap is None:
-        if isinstance(value, v.Lazy) and isinstance(site, ast.Subscript) and s.context.memory.sites:
-            value = s.context.rules.materialise(s, value)  # a slice, which may meet a list that has memory
+        if isinstance(value, v.Lazy) and isinstance(site, ast.Subscript) and _is_own(s, value, site):
+            value = s.context.rules.materialise(s, value)
         s.context.sites.made(value, site)
         return value
     heap = heap.whole
@@ -33,6 +34,11 @@ def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
     if heap.cls is defaultdict:
         _note_factory(s, heap, value.get("factory"))
     return list_changes.allocate(s, heap, tables.pairs_of(s, value))
+
+
+def _is_own(s: State, value: v.Lazy, site: ast.Subscript) -> bool:
+    """Is a slice a list of its own at once: it is changed, or may meet a list that has memory?"""
+    return bool(s.context.memory.sites) or (value.is_list and site in changed_parts(s.frame.source.node))
 
 
 def _note_factory(s: State, heap: Heap, factory: v.Abstract | None) -> None:

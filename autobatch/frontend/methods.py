@@ -13,7 +13,7 @@ from autobatch.frontend import dict_heap, list_heap, record_heap, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.branches import truth
-from autobatch.frontend.builtin_functions import PARTIAL
+from autobatch.frontend.builtin_functions import BUILTINS, PARTIAL
 from autobatch.frontend.comprehensions import collect
 from autobatch.frontend.indexing import lookup
 from autobatch.frontend.joins import conditional
@@ -128,6 +128,7 @@ METHODS: dict[Any, Callable[[State, v.Abstract, Arguments, Named], v.Abstract]] 
     dict.get: _get,
     dict.copy: _copy,
     list.count: _count,
+    list.copy: lambda s, receiver, args, kwargs: BUILTINS[list](s, [list_heap.copied(s, receiver), *args], kwargs),
     deque.count: _count,
     deque.copy: _copy,
     tuple.count: _count,

@@ -420,7 +420,27 @@ def sliced(s: State, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstr
     indices = make_range(s, low, high, v.Static(size))
     assert isinstance(indices, v.Lazy)
     whole = found
-    return v.Lazy(indices.length, lambda t, i: whole.item(t, indices.item(t, i)), is_tuple=is_tuple(value))
+    return v.Lazy(
+        indices.length,
+        lambda t, i: whole.item(t, indices.item(t, i)),
+        is_tuple=is_tuple(value),
+        is_list=_is_list(value),
+    )
+
+
+def _is_list(value: v.Abstract) -> bool:
+    """Is it a list, or a part of one? A range and a view are none."""
+    match value:
+        case v.Listing(is_tuple=is_tuple, array=array):
+            return not is_tuple and not array
+        case v.Lazy(is_list=found):
+            return found
+        case v.Static(value=held):
+            return isinstance(held, list)
+        case v.Record(kind=kind):
+            return kind == "list"
+        case _:
+            return isinstance(value, v.Leaf) and isinstance(value.type, List)
 
 
 def is_tuple(value: v.Abstract) -> bool:

@@ -62,8 +62,9 @@ def stacking(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[s
     if function in _ROWWISE and not kwargs:
         return rowwise(s, function, args)
     name = getattr(function, "array_method", getattr(function, "__name__", "this function"))
+    what = "an array" if any(is_stack(s, a) for a in (*args, *kwargs.values())) else "a list"
     s.refuse(
-        f"{name}() of an array whose length is data cannot be compiled",
+        f"{name}() of {what} whose length is data cannot be compiled",
         "reduce it over its first axis (sum, mean, max, softmax), or work on its rows in a comprehension",
     )
 
