@@ -298,7 +298,7 @@ class Options:
     """How deep a recursion may go whose calls depend on computed numbers, in calls that wait for another one (a call
     that is the last thing a function does waits for none). An example that needs more fails with RecursionError. Each
     example of a batch has a stack of that size once one of them needs more than a short one has: 1,024 entries, fewer
-    where a batch of those takes more than 1 MiB."""
+    where a batch of those takes more than 256 KiB."""
 
     max_steps: int = field(default=100_000_000, metadata=_spec(_count, compiles=True))
     """How many blocks of code an example may run in such a recursion. One that needs more never ends, presumably, and

@@ -37,7 +37,7 @@ from autobatch.ir.types import Array
 from autobatch.optimize.footprint import in_words
 from autobatch.options import OptionError
 
-FIRST_BYTES = 1 << 20
+FIRST_BYTES = 1 << 18
 """What the stacks of the first loop take. They are filled with zeros, each time; in the last loop they have all that
 they may have."""
 SHORTEST, LONGEST = 32, 1024
