@@ -60,7 +60,7 @@ class _Checker:
         if not divides_python_numbers(division) or division.results[0] in self.facts.on_host:
             return False
         y = division.operands[1]
-        return y in self.facts.direct or y in self.told
+        return y in self.facts.host or y in self.told
 
     def check(self, division: Apply) -> list[Instruction]:
         self.made += 1

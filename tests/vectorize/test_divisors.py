@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.testing import check_equivalence
 
 BACKENDS = ["interpret", "xla", "llvm"]
 LEAST = -(2**31)
@@ -66,3 +67,33 @@ def test_integers_of_arrays_divide_as_arrays_do(backend):
     f = ab.batched(lambda x, n: x // n, backend=backend)
     x, n = jnp.int32([10, -7, LEAST]), jnp.int32([0, 3, -1])
     np.testing.assert_array_equal(f(x, n), np.stack(f.loop(x, n)))
+
+
+def by_the_turns_of_a_loop(w, ns):
+    count = 0
+    for n in ns:
+        if n > 0:
+            count += 1
+    return w * (1.0 / count + 6 // count)
+
+
+def by_a_recursion(w, ns):
+    def count(k):
+        return 0 if k >= len(ns) else (ns[k] > 0) + count(k + 1)
+
+    return w * (5 % count(0))
+
+
+def by_a_loop_of_constants(w, ns):
+    k = 0
+    while k < 3:
+        k += 2
+    return w * (1.0 // (k % 2 + len(ns) - 1))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("function", (by_the_turns_of_a_loop, by_a_recursion, by_a_loop_of_constants))
+def test_integers_that_loops_and_calls_of_the_host_give(function, backend):
+    examples = [[1, 0, 2], [0, 0], [0], []]
+    f = ab.batched(function, in_axes=(None, 0), backend=backend)
+    check_equivalence(f, examples, (jnp.float32(0.8),), backends=(backend,), jit=False)
