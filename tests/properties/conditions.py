@@ -101,7 +101,7 @@ class _Writer:
         return [f"    {line}" for _ in range(self.one(1, 1, 2)) for line in self.statement(depth, loop)]
 
     def statement(self, depth: int, loop: bool) -> list[str]:
-        plain = ("add", "if guarded", "guarded", "count", "walk")
+        plain = ("add", "if guarded", "guarded", "count", "walk", "ratio")
         match self.one(*plain, *(("if", "if", "for", "while", "kids", "end") if depth else ())):
             case "add":
                 return [f"t = t + {self.one('a', 'n.v', 'm.v', '0.3', 'c')} * {self.one('w', '0.5', 'a')}"]
@@ -113,6 +113,10 @@ class _Writer:
                 return [f"t = t + ({read} if {condition} else {self.one('a', '0.2')})"]
             case "count":
                 return ["c += 1"]
+            case "ratio":  # of a number that only a loop gives: some examples divide by zero
+                turn = [f"    if {self.one('kid.k > 1', 'kid.items')}:", "        r += 1"]
+                divided = f"t = t + {self.one('1.0 / r', '6 // r')} * w"
+                return ["r = 0", "for kid in n.kids:", *turn, self.one(divided, f"if r: {divided}")]
             case "walk":
                 return [f"m = m.next if m.next is not None and {self.condition(1)} else {self.one('n', 'm')}"]
             case "if":
