@@ -57,6 +57,8 @@ def _constant(s: State, node: ast.Constant) -> v.Abstract:
 def _name(s: State, node: ast.Name) -> v.Abstract:
     value = variable(s, node.id)
     if isinstance(value, v.Optional) and value.unset:
+        if node.id not in s.env:  # a variable of the function around this one
+            return present(s, value, "NameError")
         value = present(s, value)
         s.bind(node.id, value, s.env[node.id].span)
     return value

@@ -73,15 +73,16 @@ def tag(s: State, value: Any, type: Tag) -> Operand:
     return s.apply(own("tag", value=value), (), type)
 
 
-def present(s: State, value: v.Abstract) -> v.Abstract:
-    """The value of an optional one, after a check that it is there."""
+def present(s: State, value: v.Abstract, unset: str = "UnboundLocalError") -> v.Abstract:
+    """The value of an optional one, after a check that it is there. `unset`: what reading a variable that is
+    not set fails with."""
     refuse_made(s, value)
     while isinstance(value, v.Optional):
         if s.block.truth(value.missing) is not False:
             there = s.apply(own_not(), (value.missing,), BOOL)
             s.context.meanings[there] = ("not", value.missing)
             if value.unset:
-                s.check(there, "UnboundLocalError", v.not_set(value.unset))
+                s.check(there, unset, v.not_set(value.unset))
             else:
                 s.check(there, "TypeError", "None where a value is needed")
         value = value.value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import autobatch as ab
+from autobatch.testing import check_equivalence
 from tests.frontend.harness import Lowering, check
 from tests.frontend.programs import Node
 
@@ -288,3 +291,22 @@ class Scaled:
 
 def test_cached_properties_of_parameters():
     check(lambda p, x: p.doubled * x, [1.0, 2.0], Scaled(3.0))
+
+
+def reads_what_a_loop_sets(w: Any, xs: list[float]) -> Any:
+    for x in xs:
+        last = x * w
+
+    def scaled(z: Any) -> Any:
+        return z * last
+
+    by_turns = []
+    for k in range(3):
+        by_turns.append(lambda z: z * k * w)
+    return scaled(2.0), [f(1.0) for f in by_turns]
+
+
+@pytest.mark.parametrize("backend", ["interpret", "xla"])
+def test_an_inner_function_reads_what_a_loop_sets_or_does_not(backend: str) -> None:
+    f = ab.batched(reads_what_a_loop_sets, in_axes=(None, 0))
+    check_equivalence(f, [[0.5, 1.5], [], [2.0]], (jnp.float32(0.8),), backends=(backend,), jit=False)
