@@ -14,7 +14,7 @@ does not take the arm might never leave it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import jax
@@ -205,18 +205,20 @@ class _Speculation:
 
     def refuse(self, branch: If) -> None:
         """Raise Failed where something cannot run in front."""
-        for arm in (branch.then, branch.orelse):
+        for arm, truth in ((branch.then, True), (branch.orelse, False)):
+            tests = [test for test, _ in implied(branch.condition, truth, self.made, self.total.device)]
             for k in self.lifted(arm):
                 i = arm.body[k]
                 for inner in (i, *(j for r in regions(i) for j in walk(r))):
                     if self.waits(inner):
                         raise Failed("a loop that computed numbers end is in it", inner.span)
                     if isinstance(inner, Call):
-                        self.refuse_call(inner)
+                        self.refuse_call(inner, tests)
                     if isinstance(inner, Apply) and not self.can_be_checked(inner):
                         raise Failed("what may fail in it is not known ahead", inner.span)
 
-    def refuse_call(self, call: Call) -> None:
+    def refuse_call(self, call: Call, tests: Sequence[Value]) -> None:
+        """`tests`: what the host knows of rows that come to this call."""
         if call.callee in self.endless:
             raise Failed(f"{call.callee} is called in it, which holds a loop that computed numbers end", call.span)
         callee = self.module.function(call.callee) if call.callee in self.graph else None
@@ -227,6 +229,7 @@ class _Speculation:
             call.callee in self.circles[self.owner.name]
             and self.owner.region.args
             and all(x in self.owner.region.args for x in objects)
+            and not (call.callee == self.owner.name and self.counts(call, tests))
         ):
             raise Failed(f"{call.callee} is called in it with the same objects: numbers alone end that", call.span)
         reached = {call.callee} | (nx.descendants(self.graph, call.callee) if call.callee in self.graph else set())
@@ -234,6 +237,20 @@ class _Speculation:
             for i in walk(self.module.function(name).region):
                 if isinstance(i, Apply) and not self.can_be_checked(i):
                     raise Failed(f"{name} is called in it, and what may fail there is not known ahead", i.span)
+
+    def counts(self, call: Call, tests: Sequence[Value]) -> bool:
+        """Does a function call itself with other values of what tests of structure read? They end it."""
+        pairs = zip(self.owner.region.args, call.operands, strict=True)
+        moving = {a for a, x in pairs if x != a and not self.total.on_device(a)}
+        seen, todo = set[Value](), list(tests)
+        while todo:
+            x = todo.pop()
+            if x in moving:
+                return True
+            if x not in seen and x in self.made:
+                seen.add(x)
+                todo += free_values(Region((), (self.made[x][0],), ()))
+        return False
 
     def can_be_checked(self, i: Apply) -> bool:
         if self.total.fallible.isdisjoint(i.results) or any(map(self.total.on_device, i.operands)):

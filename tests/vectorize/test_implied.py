@@ -121,10 +121,29 @@ def calls_that_either_ends(w: Any, node: Any, x: Any) -> Any:
     return structure_first(start, 3) * 0.1 + neither(start, 3)
 
 
+def search_that_is_cut(w: Any, node: Any, x: Any) -> Any:
+    """The function calls itself with the same objects: how many they are ends it, or a number does."""
+    best, visited = [-9.0], []
+
+    def search(at: Any, total: Any) -> Any:
+        if total > best[0] or at == 0:
+            best[0] = total
+            visited.append(at)
+        if at >= len(node.items) or total > 2 * w:
+            return
+        search(at + 1, total + node.items[at] * w)
+        if node.items[at] > 0.7:
+            search(at + 1, total)
+
+    search(0, x * 0.1)
+    return best[0] + len(visited)
+
+
 PROGRAMS = [
     *(class_and_number, number_and_class, none_and_number, two_steps),
     *(while_there, branch_in_loop, loop_behind_both, by_either_side, calls_behind_both),
     counted_calls,
+    search_that_is_cut,
     calls_that_either_ends,
 ]
 FIRST = Node(1.0)
