@@ -163,7 +163,10 @@ def test_reads_behind_both_are_made_where_both_hold(program: Callable[..., Any])
     check(program, "interpret", grads=False)
 
 
-@pytest.mark.parametrize("backend", ["xla", "llvm"])
-@pytest.mark.parametrize("program", [class_and_number, none_and_number, counted_calls], ids=lambda p: p.__name__)
+@pytest.mark.parametrize(
+    ("program", "backend"),
+    [(p, b) for p in (class_and_number, none_and_number) for b in ("xla", "llvm")] + [(counted_calls, "xla")],
+    ids=lambda p: getattr(p, "__name__", p),
+)
 def test_derivatives(program: Callable[..., Any], backend: str) -> None:
     check(program, backend, grads=True)
