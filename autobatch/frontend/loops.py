@@ -36,6 +36,7 @@ from autobatch.frontend.carrying import (
     settle,
     yields_of,
 )
+from autobatch.frontend.flattening import with_test_inside
 from autobatch.frontend.generators import run_over
 from autobatch.frontend.layouts import leaf_types
 from autobatch.frontend.listed import is_recursive, listed, refuse_steps
@@ -43,7 +44,7 @@ from autobatch.frontend.numbers import combine, negate, operand_of, traced
 from autobatch.frontend.protected import in_range
 from autobatch.frontend.scans import scan
 from autobatch.frontend.sequences import begin, length, sequence
-from autobatch.frontend.sources import stores
+from autobatch.frontend.sources import mutated, stores
 from autobatch.frontend.state import BROKE, CONTINUED, FLAGS, RETURNED, Impure, State
 from autobatch.frontend.tables import is_dict
 from autobatch.ir.core import For, Operand, Value, While
@@ -164,6 +165,8 @@ def _check_sizes(s: State, sizes: Sizes, left: bool = False) -> None:
 
 def while_statement(s: State, node: ast.While) -> None:
     """`while test: body`"""
+    if mutated(node.test):  # a part of each turn: what it changes is handed on
+        node = with_test_inside(s, node)
     for flag in FLAGS:
         s.bind(flag, v.Static(False))
     test = condition(s.fork(), node.test)

@@ -198,10 +198,10 @@ def stores(*nodes: ast.AST) -> list[str]:
 @lru_cache(maxsize=512)
 def read_before_change(function: FunctionNode) -> frozenset[ast.AST]:
     """The calls that change a variable's list or dict where the same expression holds that already: `f(xs, xs.pop())`,
-    `xs + [xs.pop()]`."""
+    `xs + [xs.pop()]`. A choice holds none: what `xs and xs.pop()` and `xs.pop() if xs else y` ask first is not kept."""
     found: set[ast.AST] = set()
     for node in ast.walk(function):
-        if not isinstance(node, ast.expr):
+        if not isinstance(node, ast.expr) or isinstance(node, ast.BoolOp | ast.IfExp):
             continue
         held: set[str] = set()
         for part in ast.iter_child_nodes(node):

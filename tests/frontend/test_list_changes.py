@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import pytest
 
+import autobatch as ab
+from autobatch.testing import check_equivalence
 from tests.frontend.batches import Programs, agree, fails, refused
 from tests.frontend.examples import LISTS
 
@@ -74,9 +77,35 @@ def changed_by_arguments_of_a_change(xs):
     return a, b
 
 
+@programs.over(LISTS)
+def changed_by_tests(xs):
+    a, b, n = list(xs), [3, *xs], 0
+    while a and a.pop() > 1:
+        n += 1
+    while len(b) > 0 and b.pop() > 1:
+        if b and b[-1] > 5:
+            break
+    else:
+        n += 10
+    last = a.pop() if a else -1
+    return a, b, n, last
+
+
 @programs.over(PAIRS)
 def tuples_of_the_examples_sorted(pairs):
     return [a for a, _ in sorted(pairs)], [b for _, b in sorted(pairs, reverse=True)]
+
+
+def popped_by_a_test(w, xs):
+    a, total = [x * w for x in xs], 0.0
+    while a and a.pop() > 0.1:
+        total += sum(a)
+    return total + len(a)
+
+
+def test_a_test_changes_a_list_on_machine_code():
+    f, w = ab.batched(popped_by_a_test, in_axes=(None, 0)), jnp.float32(0.8)
+    check_equivalence(f, [[0.5, -0.2, 1.5], [1.0], [0.3, 0.8]], (w,), backends=("llvm",), jit=False)
 
 
 @pytest.mark.parametrize("program", programs, ids=str)
