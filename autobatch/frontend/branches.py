@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from autobatch.frontend import heaps
@@ -270,9 +270,8 @@ def _short_circuit(s: State, conjunction: bool, nodes: Sequence[ast.expr]) -> v.
     except Unknown:
         s.frame.unknown = True
         return first
-    if is_bool(first) and is_bool(rest) and harmless(live):
+    if is_bool(first) and is_bool(rest) and harmless(live, s.env):
         s.block.body += live.block.body
-        s.env = live.env
         return v.Leaf(combine(s, "and" if conjunction else "or", condition, operand(s, rest)))
     return join(s, condition, a, b, [(rest, first) if conjunction else (first, rest)])[0]
 
@@ -335,20 +334,21 @@ def _connect(s: State, conjunction: bool, first: Operand, rest: Callable[[State]
 
     run(t, run_rest)
     decided = v.Static(not conjunction)
-    if not harmless(t):
+    if not harmless(t, s.env):
         pair = (_as_value(value), decided)
         a, b = (t, other) if conjunction else (other, t)
         return join(s, first, a, b, [pair if conjunction else pair[::-1]])[0]
-    s.env = t.env
     if value is not conjunction and isinstance(value, bool):
         return decided
     s.block.body += t.block.body
     return v.Leaf(first if isinstance(value, bool) else combine(s, "and" if conjunction else "or", first, value))
 
 
-def harmless(s: State) -> bool:
-    """May the code run where Python would not run it? Nothing in it fails, loops or calls."""
-    return not s.dead and all(isinstance(i, Apply) and (i.op.is_jax or not _fails(s, i)) for i in s.block.body)
+def harmless(s: State, before: Mapping[str, v.Bound]) -> bool:
+    """May the code run where Python would not run it? Nothing in it fails, loops or calls, and no variable has become
+    another one, as `xs` would by `xs.append(1)`."""
+    same = len(s.env) == len(before) and all(before.get(name) is bound for name, bound in s.env.items())
+    return same and not s.dead and all(isinstance(i, Apply) and (i.op.is_jax or not _fails(s, i)) for i in s.block.body)
 
 
 def _fails(s: State, instruction: Apply) -> bool:

@@ -222,7 +222,7 @@ def _where(t: State, condition: Operand, element: Callable[[State], v.Abstract])
         raise
     layout = layout_of(value)
     ours = leaves(value)
-    if harmless(a):
+    if harmless(a, a.env):
         t.block.body += a.block.body
         return layout, ours
     others = [undefined(b, x) for x in leaf_types(layout)]

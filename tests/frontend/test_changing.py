@@ -183,6 +183,18 @@ def attributes_that_are_there(w: Any, xs: list[Any]) -> Any:
 
 
 @program
+def changed_by_the_second_operand(w: Any, xs: list[Any]) -> Any:
+    """Nothing in it can fail, and its value is known: it was done where the first operand decides, too."""
+    taken: list[Any] = []
+    for x in xs:
+        if x * w > 0.3 or taken.append(w) is None:  # type: ignore[func-returns-value]
+            taken.append(x * w)
+    seen: list[Any] = []
+    both = xs[0] * w > 0.3 and seen.append(w) is None  # type: ignore[func-returns-value]
+    return taken, len(seen), both
+
+
+@program
 def without_result(w: Any, xs: list[Any]) -> Any:
     out: list[Any] = []
     [out.append(x * w) for x in xs if x > 0]  # type: ignore[func-returns-value]
