@@ -85,6 +85,7 @@ class _Binder:
         self.room = max(1, len(chosen)) if apart else 1
         self.distinct = {space: self.distinct_of(table) for space, table in binding.distinct.items()}
         self.equal = {space: self.distinct_of(table) for space, table in binding.equal.items()}
+        self.read = {f.request.elements: self.elements_read(f) for f in binding.folds if self.space_of(f) in self.equal}
         self.counts = self.counted()
         self.orders = {n: self.order(n) for n in binding.orders}
         self.joined: dict[int, Ints] = {}
@@ -92,11 +93,23 @@ class _Binder:
     def distinct_of(self, table: int) -> tuple[Ints, Ints]:
         return distinct_rows(self.tables[table], self.b.stock.size[table] * self.room)
 
+    def space_of(self, fold: Folded) -> int:
+        """The space whose rows read the runs of a fold."""
+        return self.request.orders[fold.request.order].space
+
+    def elements_read(self, fold: Folded) -> Ints:
+        """The elements of the rows that are kept of equal ones."""
+        space = self.space_of(fold)
+        kept = np.zeros(self.cut.counts[self.b.space[space]], bool)
+        kept[self.equal[space][0]] = True
+        return kept.take(self.tables[fold.owner]).nonzero()[0]
+
     def counted(self) -> dict[int, int]:
         """The rows of each space that are computed."""
         counts = {space: self.cut.counts[number] for space, number in self.b.space.items()}
         for found in (self.equal, self.distinct):
             counts.update((space, len(first)) for space, (first, _) in found.items())
+        counts.update((space, len(elements)) for space, elements in self.read.items())
         for k, spaces in self.plan.lists.items():
             counts.update((space, len(n)) for space, n in zip(spaces, self.plan.lengths[k][1:], strict=True))
         return counts
@@ -209,15 +222,10 @@ class _Binder:
 
     def fold(self, fold: Folded) -> None:
         f = fold.request
-        name, space = f"{f.name}@{f.order}", self.request.orders[f.order].space
-        rows, position = self.orders[f.order]
+        name, space = f"{f.name}@{f.order}", self.space_of(fold)
+        position = self.orders[f.order][1]
         owner = self.tables[fold.owner]
-        chosen: Ints | None = None  # the elements, in the order of the rows that read them
-        if rows is not None and space in self.equal:
-            kept = np.zeros(self.cut.counts[self.b.space[space]], bool)
-            kept[rows] = True
-            chosen = kept.take(owner).nonzero()[0]
-            self.counts[f.elements] = len(chosen)
+        chosen = self.read.get(f.elements)  # the elements, in the order of the rows that read them; None: all
         at = _rows(owner, chosen) if position is None else position.take(_rows(owner, chosen))
         if position is not None or not fold.in_order:
             by_row = stable_order(at)
