@@ -10,6 +10,7 @@ batches of one size class have leaves of equal shapes. Strings are data too: a v
 from __future__ import annotations
 
 import enum
+import functools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -65,9 +66,14 @@ class Profile:
 
     def expected(self, count: int) -> int:
         """Room for as many examples, chosen at random."""
-        rest = max(0.0, 1 - count / max(1, self.examples))  # of all of them, nothing is left to chance
-        rows = count * self.mean + SPREAD * self.spread * math.sqrt(count * rest)
-        return max(_SMALLEST, math.ceil(min(rows, count * self.most)))
+        return _expected(self, count)
+
+
+@functools.lru_cache(maxsize=4096)
+def _expected(profile: Profile, count: int) -> int:
+    rest = max(0.0, 1 - count / max(1, profile.examples))  # of all of them, nothing is left to chance
+    rows = count * profile.mean + SPREAD * profile.spread * math.sqrt(count * rest)
+    return max(_SMALLEST, math.ceil(min(rows, count * profile.most)))
 
 
 def capacities(columns: Columns, profile: Mapping[str, Profile] | None) -> dict[str, int]:
@@ -113,7 +119,7 @@ def to_leaves(columns: Columns, capacity: Mapping[str, int]) -> dict[str, Values
 
 def canonical(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array in the dtype that JAX holds it in."""
-    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    return array if array.dtype == np.int32 else array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
 def padded(array: np.ndarray[Any, Any], rows: int, fill: int) -> np.ndarray[Any, Any]:

@@ -14,6 +14,7 @@ reference leaves its example: a minibatch is cut by copying ranges and shifting 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from autobatch.ir.types import FLOAT, INT, Array, List, Made, Ref, Tag, Type
 from autobatch.runtime.schema import Field, ListStore, Schema
 
 Ints = npt.NDArray[np.int64]
+Values = npt.NDArray[Any]
 ROOT, ROOT_MISSING = "#root", "#root?"
 
 
@@ -57,35 +59,40 @@ class Columns:
         """Bytes of all columns and starts."""
         return sum(a.nbytes for a in self.arrays.values()) + sum(a.nbytes for a in self.starts.values())
 
+    @functools.cached_property
+    def _like(self) -> dict[str, str]:
+        """Of the spaces whose rows lie alike in all examples, as those of fields that hold one list each, the first."""
+        first: dict[bytes, str] = {}
+        return {name: first.setdefault(starts.tobytes(), name) for name, starts in self.starts.items()}
+
     def take(self, indices: Any) -> Columns:
         """The examples at `indices`: integers (negative ones count from the end, repeats are copies), a bool mask of
         `count` entries, or a slice. Takes time in proportion to the rows taken."""
         chosen = positions(indices, self.count)
+        cuts: dict[str, tuple[Ints, Ints, Ints]] = {}
         starts: dict[str, Ints] = {}
         rows: dict[str | None, Ints] = {None: chosen}
-        begins: dict[str | None, Ints] = {}
-        cuts: dict[tuple[bytes, bytes], str] = {}
-        like: dict[str | None, str | None] = {None: None}  # of the spaces whose rows are cut alike, the first
+        begins: dict[str, Ints] = {}
+        like = self._like
         for name, old in self.starts.items():
-            begin = old.take(chosen)
-            lengths = old.take(chosen + 1) - begin
-            first = like[name] = cuts.setdefault((begin.tobytes(), lengths.tobytes()), name)
-            if first == name:
-                starts[name], rows[name] = offsets_of(lengths), ranges(begin, lengths)
-                begins[name] = starts[name][:-1] - begin
-            else:
-                starts[name], rows[name] = starts[first], rows[first]
+            first = like[name]
+            if first not in cuts:
+                begin = old.take(chosen)
+                offsets = offsets_of(old.take(chosen + 1) - begin)
+                shift = offsets[:-1] - begin
+                cuts[first] = offsets, np.arange(offsets[-1]) - shift.repeat(np.diff(offsets)), shift
+            starts[name], rows[name], begins[name] = cuts[first]
         arrays: dict[str, np.ndarray[Any, Any]] = {}
-        shifts: dict[tuple[str | None, str | None], Ints] = {}
+        shifts: dict[tuple[str, str | None], Values] = {}
         for column in columns_of(self.schema):
             array, space = self.arrays[column.name], column.space
             held = array.take(rows[space], 0)
             if column.target is not None:
-                key = like[column.target], like[space]
+                key = like[column.target], None if space is None else like[space]
                 if key not in shifts:
-                    shift = begins[key[0]]
+                    shift = begins[column.target].astype(array.dtype)
                     shifts[key] = shift if space is None else shift.repeat(np.diff(starts[space]))
-                held = np.where(held >= 0, held + shifts[key].astype(array.dtype), held)
+                held = np.where(held >= 0, held + shifts[key], held)
             arrays[column.name] = held
         for store in self.schema.lists:
             offsets = self.arrays[f"{store.name}.#offsets"]
@@ -114,8 +121,13 @@ class Column:
                 return None
 
 
-def columns_of(schema: Schema) -> Iterator[Column]:
+@functools.lru_cache(maxsize=256)
+def columns_of(schema: Schema) -> tuple[Column, ...]:
     """Every array that columns of this schema hold, except the `#offsets` of lists."""
+    return tuple(_columns_of(schema))
+
+
+def _columns_of(schema: Schema) -> Iterator[Column]:
     yield Column(ROOT, None, schema.root)
     if schema.root_optional:
         yield Column(ROOT_MISSING, None)
@@ -165,7 +177,7 @@ def positions(indices: Any, count: int) -> Ints:
 def offsets_of(lengths: npt.NDArray[Any]) -> Ints:
     """[0, l0, l0+l1, ...]."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    lengths.cumsum(out=offsets[1:])
     return offsets
 
 
