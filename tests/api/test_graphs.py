@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from tests.frames.programs import prepared
 
 
 def line(n: int, cls: Any = nx.Graph, names: str = "") -> Any:
@@ -154,6 +155,27 @@ def test_rounds_are_maps_over_nodes() -> None:
     found = f.explain(w, GRAPHS).data
     assert [p for p in found["products"] if p["place"]["kind"] == "level"] == []
     assert len(found["products"]) == 3 and found["recurrences"] == []
+
+
+def test_rounds_have_room_for_the_neighbours_of_nodes_that_differ() -> None:
+    """In 40 equal rings all nodes compute the same: one row a round, and two neighbours of it."""
+    rings = [nx.cycle_graph(12) for _ in range(40)]
+    for g in rings:
+        nx.set_node_attributes(g, 1, "kind")
+    table = np.array([[0.5, -1.0], [0.25, 0.75]], np.float32)
+
+    def by_kind(table: Any, g: Any) -> Any:
+        h = {v: table[g.nodes[v]["kind"]] for v in g.nodes}
+        for _ in range(2):
+            h = {v: jnp.tanh(sum((h[u] for u in g.neighbors(v)), jnp.zeros(2))) for v in g.nodes}
+        return sum(h.values())
+
+    f = ab.batched(by_kind, in_axes=(None, 0), backend="xla")
+    np.testing.assert_allclose(f(table, rings), f.loop(table, rings), rtol=1e-5)
+    held = prepared(f, table, rings)
+    capacity = held.ready.signature.capacity
+    room = [capacity[fold.elements] for fold in held.program.compiled.request.folds]
+    assert room == [16, 16, 16], "two neighbours, twice, and the nodes of one ring in the last sum"
 
 
 def test_items_of_some_nodes_are_not_those_of_all() -> None:
