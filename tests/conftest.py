@@ -38,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """A test draws the same in each run, alone or with others. `--hypothesis-seed=N` draws anew."""
+    gc.set_threshold(20_000, 20, 20)  # tracing and compiling make many objects and few cycles
     profile = os.environ.get("HYPOTHESIS_PROFILE", "default")
     if profile == "default":
         fixed = config.getoption("hypothesis_seed", None) is None

@@ -2,7 +2,9 @@
 results.
 
 `make test` runs the suite this way: the code generator that XLA had before the present one, in one piece for each
-program, few optimisations of LLVM. Tests marked `xla` read what XLA makes of a program, or check results as users get
+program, few optimisations of LLVM. What each program costs beside that, however small it is, is left out too, for most
+programs of the suite are one operation of plain Python: no MLIR context for each, no lines of Python in it, no name for
+a cache that nobody asks. Tests marked `xla` read what XLA makes of a program, or check results as users get
 them: they run in processes of their own, and so does everything where nobody asks for this (`pytest`, `make
 test-long`).
 """
@@ -12,8 +14,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from typing import Any
 
 import jax
+from jax._src.interpreters import mlir
+from jax._src.lib.mlir import ir
 
 ASKED = os.environ.get("AUTOBATCH_TESTS_XLA") == "quick"
 FLAGS = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1")
@@ -30,3 +36,31 @@ def switch_on() -> None:
             os.environ["XLA_FLAGS"] = flags
         os.environ[TRIED] = "1"
     jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_enable_compilation_cache", False)
+    if hasattr(jax.config, "jax_traceback_in_locations_limit"):
+        jax.config.update("jax_traceback_in_locations_limit", 0)
+    _keep_contexts()
+
+
+PROGRAMS = 100
+"""How many programs share an MLIR context: it keeps the types and constants of them all until it ends."""
+
+
+def _keep_contexts() -> None:
+    """JAX makes an MLIR context for each program, and loads all dialects into it: a third of what it takes until XLA
+    has a small program. A program that is made while another one is gets its own."""
+    make = getattr(mlir, "make_ir_context", None)
+    if make is None:  # another JAX
+        return
+    kept = threading.local()
+
+    def kept_context() -> Any:
+        if ir.Context.current is not None:
+            return make()
+        left = getattr(kept, "left", 0)
+        if left == 0:
+            kept.context, left = make(), PROGRAMS
+        kept.left = left - 1
+        return kept.context
+
+    mlir.make_ir_context = kept_context
