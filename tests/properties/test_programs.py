@@ -80,7 +80,7 @@ def test_row_by_row():
     for function, batch in SELDOM:
         counts.update(reached(function.lower(f.params(), [batch])._program.compiled))
 
-    @settings(max_examples=48)
+    @settings(max_examples=24)
     @given(program=programs(), batch=batches())
     def run(program, batch):
         counts.update(check(program, batch, "interpret", grads=True))
