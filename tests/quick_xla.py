@@ -18,8 +18,6 @@ import threading
 from typing import Any
 
 import jax
-from jax._src.interpreters import mlir
-from jax._src.lib.mlir import ir
 
 ASKED = os.environ.get("AUTOBATCH_TESTS_XLA") == "quick"
 FLAGS = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1")
@@ -49,18 +47,20 @@ PROGRAMS = 100
 def _keep_contexts() -> None:
     """JAX makes an MLIR context for each program, and loads all dialects into it: a third of what it takes until XLA
     has a small program. A program that is made while another one is gets its own."""
-    make = getattr(mlir, "make_ir_context", None)
-    if make is None:  # another JAX
+    from autobatch.ir.jax_compat import mlir  # asks XLA things, which has its flags by now
+
+    if not hasattr(mlir, "ModuleContext") or not hasattr(mlir, "make_ir_context"):  # another JAX
         return
-    kept = threading.local()
+    kept, begin = threading.local(), mlir.ModuleContext.__init__
 
     def kept_context() -> Any:
-        if ir.Context.current is not None:
-            return make()
         left = getattr(kept, "left", 0)
         if left == 0:
-            kept.context, left = make(), PROGRAMS
+            kept.context, left = mlir.make_ir_context(), PROGRAMS
         kept.left = left - 1
-        return kept.context
+        return None if kept.context.current else kept.context
 
-    mlir.make_ir_context = kept_context
+    def begin_in_it(self: Any, *args: Any, context: Any = None, **kwargs: Any) -> None:
+        begin(self, *args, context=context or kept_context(), **kwargs)
+
+    mlir.ModuleContext.__init__ = begin_in_it
