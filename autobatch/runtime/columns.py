@@ -121,10 +121,19 @@ class Column:
                 return None
 
 
-@functools.lru_cache(maxsize=256)
+_known: dict[int, tuple[Schema, tuple[Column, ...]]] = {}
+"""By identity: to hash a schema takes as long as to list its columns."""
+MOST_KNOWN = 256
+
+
 def columns_of(schema: Schema) -> tuple[Column, ...]:
     """Every array that columns of this schema hold, except the `#offsets` of lists."""
-    return tuple(_columns_of(schema))
+    held = _known.get(id(schema))
+    if held is None:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        held = _known[id(schema)] = schema, tuple(_columns_of(schema))
+    return held[1]
 
 
 def _columns_of(schema: Schema) -> Iterator[Column]:
