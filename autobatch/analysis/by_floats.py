@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autobatch.ir.core import Apply, Call, For, If, Instruction, Map, Module, Operand, Region, Value, While, walk
-from autobatch.ir.types import Array
+from autobatch.ir.types import Array, List
 
 
 def decided_by_floats(module: Module) -> bool:
@@ -48,8 +48,10 @@ class _ByFloats:
 
     def instruction(self, i: Instruction) -> None:
         match i:
-            case Apply(results=results, operands=xs):
-                if self.by_floats(xs):
+            case Apply(results=results, op=op, operands=xs):
+                compared = op.name in _COMPARING and any(_holds_floats(x) or x in self.values for x in xs)
+                self.decides |= compared
+                if compared or self.by_floats(xs):
                     self.values.update(r for r in results if not _is_float(r))
             case If(results=results, condition=condition, then=then, orelse=orelse):
                 self.flow(then.results, results)
@@ -78,5 +80,17 @@ class _ByFloats:
             self.flow(sources, results)
 
 
+_COMPARING = ("sort_order", "find")
+"""What tells positions by comparing elements: of floats, as no trace can. (Their length, no float decides.)"""
+
+
+def _holds_floats(x: Operand) -> bool:
+    return isinstance(x.type, List) and isinstance(x.type.elem, Array) and _floats(x.type.elem)
+
+
 def _is_float(x: Operand) -> bool:
-    return isinstance(x.type, Array) and not (x.type.is_integer or x.type.is_bool)
+    return isinstance(x.type, Array) and _floats(x.type)
+
+
+def _floats(type: Array) -> bool:
+    return not (type.is_integer or type.is_bool)
