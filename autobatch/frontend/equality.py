@@ -77,15 +77,28 @@ def equal_objects(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
 
 def ordered(s: State, a: v.Abstract, b: v.Abstract, method: str) -> v.Abstract | None:
     """`a < b` and its like by the fields, where `dataclass(order=True)` has made this method; None elsewhere."""
-    cls = object_class(a)
-    if isinstance(a, v.Leaf) and isinstance(a.type, Ref) and len(held := classes_of(s, a)) == 1:
-        cls = class_list(s, a.type)[min(held)].cls
+    cls = _class(s, a)
     if method not in _ORDERINGS or cls is None or not _is_generated(cls, method):
         return None
     other = object_class(b)
     if other is not None and other is not cls:
         s.refuse(f"{_ORDERINGS[method]!r} of {cls.__name__} and {other.__name__}", "compare objects of one class alone")
     return s.call(v.Static(fields_ordered(cls, method)), [a, b])
+
+
+def _class(s: State, a: v.Abstract) -> type | None:
+    """The class of an object, where it is known."""
+    if isinstance(a, v.Leaf) and isinstance(a.type, Ref) and len(held := classes_of(s, a)) == 1:
+        return class_list(s, a.type)[min(held)].cls
+    return object_class(a)
+
+
+def key(s: State, a: v.Abstract) -> v.Abstract | None:
+    """What objects are sorted by whose class has its order from `dataclass(order=True)`; None for others."""
+    cls = _class(s, a)
+    if cls is None or not _is_generated(cls, "__lt__"):
+        return None
+    return s.call(v.Static(fields_as_key(cls)), [a])
 
 
 def have_no_order(s: State, method: str, a: v.Abstract, b: v.Abstract) -> str | None:
@@ -175,6 +188,13 @@ def fields_ordered(cls: type, method: str) -> Any:
     names = [f.name for f in dataclasses.fields(cls) if f.compare]
     mine, others = (f"({''.join(f'{x}.{n}, ' for n in names)})" for x in ("self", "other"))
     return _function(cls, method, f"def ordered(self, other):\n    return {mine} {_ORDERINGS[method]} {others}\n")
+
+
+@lru_cache(maxsize=512)
+def fields_as_key(cls: type) -> Any:
+    """A function with source, that gives the fields which the order of a dataclass compares."""
+    names = "".join(f"self.{f.name}, " for f in dataclasses.fields(cls) if f.compare)
+    return _function(cls, "key", f"def key(self):\n    return ({names})\n")
 
 
 @lru_cache(maxsize=512)

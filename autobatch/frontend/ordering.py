@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from autobatch.frontend import equality
 from autobatch.frontend import values as v
 from autobatch.frontend.attributes import fields_of
 from autobatch.frontend.comprehensions import collect
@@ -68,6 +69,8 @@ def order_of(s: State, keys: v.Listing, *, reverse: bool) -> v.Listing:
 
 def _key(s: State, value: v.Abstract) -> v.Abstract:
     value = present(s, value)
+    if (found := equality.key(s, value)) is not None:
+        value = found
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
         value = fields_of(s, value) or value
     if isinstance(value, v.Record):
