@@ -28,7 +28,7 @@ from autobatch.frontend.rebinding import rebind
 from autobatch.frontend.sequences import length
 from autobatch.frontend.sources import changed, stores
 from autobatch.frontend.state import Ended, State
-from autobatch.frontend.views import by_nodes_of, graph_of_nodes, is_set_whole
+from autobatch.frontend.views import by_nodes_of, graph_of_nodes, is_plain, is_set_whole
 from autobatch.ir.core import Operand
 
 
@@ -108,7 +108,7 @@ def appended_list(s: State, node: ast.For, found: v.Lazy) -> bool:
 def _over_nodes(s: State, node: ast.For, shape: _Shape) -> _Shape:
     """The shape of a loop over the nodes of a graph that sets items by node in every turn; others as they are."""
     key = node.target.elts[0] if isinstance(node.target, ast.Tuple) and node.target.elts else node.target
-    if shape.test is not None or not isinstance(key, ast.Name) or key.id in changed(*shape.inside):
+    if is_plain(s, node) or shape.test is not None or not isinstance(key, ast.Name) or key.id in changed(*shape.inside):
         return shape
     by_node = replace(shape, key=key.id)
     if not by_node.set_by_node() or (graph := graph_of_nodes(s, node.iter)) is None:
@@ -141,7 +141,7 @@ def _lower(s: State, node: ast.For, found: v.Lazy, lists: Sequence[str], shape: 
     for name, old, column in zip(lists, before, columns(s, listing, len(lists)), strict=True):
         assert old is not None
         if name in by_node and shape.graph is not None:
-            rebind(s, name, by_nodes_of(shape.graph, column))
+            rebind(s, name, by_nodes_of(s, shape.graph, column, node))
         else:
             rebind(s, name, concatenate(s, old, column))
     return True
@@ -177,7 +177,9 @@ def _column(s: State, rows: v.Listing, layout: Layout, rest: Iterator[Operand]) 
     """One position of all rows; what is the same constant in all of them has no list there."""
     lists = tuple(next(rest) for _ in leaf_types(layout))
     if lists:
-        return v.Listing(lists, layout)
+        made = v.Listing(lists, layout)
+        s.context.identities.joined(made, rows)
+        return made
     constant = rebuild(layout, iter(()))
     return s.context.rules.materialise(s, v.Lazy(length(s, rows), lambda t, i: constant))
 

@@ -27,6 +27,7 @@ from autobatch.frontend.rebinding import is_own, rebind, refuse_change
 from autobatch.frontend.sequences import arithmetic, clipped, in_range, length, sequence, sliced
 from autobatch.frontend.state import State
 from autobatch.frontend.unify import as_table, constant
+from autobatch.frontend.views import make_plain
 from autobatch.ir.types import Array
 
 
@@ -175,15 +176,16 @@ def _store(s: State, container: ast.expr, held: v.Abstract, index: v.Abstract, v
         items = deques.items_of(old)
         written_out = isinstance(items, v.Record) and isinstance(index, v.Static)
         changed = _put_static(s, items, index, value) if written_out else _with_item(s, items, index, value)
-        rebind(s, container.id, deques.with_items(s, old, changed))
+        _become(s, container.id, deques.with_items(s, old, changed), old, value)
         return
     if _is_list(old) and (bounds := _bounds(index)) is not None:
-        rebind(s, container.id, _with_slice(s, old, bounds, value))
+        _become(s, container.id, _with_slice(s, old, bounds, value), old, value)
         return
     if _is_list(old) and not (isinstance(old, v.Record) and isinstance(index, v.Static)):
-        rebind(s, container.id, _with_item(s, old, index, value))
+        _become(s, container.id, _with_item(s, old, index, value), old, value)
         return
     if not isinstance(old, v.Record) or old.kind not in ("list", "dict", "table"):
+        make_plain(s, old)
         refuse_change(
             s, container, "an item can be assigned only in a list or dict built in this function", "build a new one"
         )
@@ -191,6 +193,12 @@ def _store(s: State, container: ast.expr, held: v.Abstract, index: v.Abstract, v
         rebind(s, container.id, tables.with_item(s, old, index, value))
         return
     rebind(s, container.id, _put_static(s, old, index, value))
+
+
+def _become(s: State, name: str, new: v.Abstract, old: v.Abstract, added: v.Abstract) -> None:
+    """Let a list be another one, that has `added` in it."""
+    s.context.identities.changed(new, old, [added])
+    rebind(s, name, new)
 
 
 def _store_in_row(s: State, row: v.Row, index: v.Abstract, value: v.Abstract) -> None:
@@ -368,6 +376,7 @@ def _delete_item(s: State, container: ast.Name, index: v.Abstract) -> None:
         rebind(s, name, deques.with_items(s, old, left_over) if deques.is_deque(old) else left_over)
         return
     if not isinstance(old, v.Record) or old.kind not in ("dict", "table"):
+        make_plain(s, old)
         refuse_change(s, container, "this item cannot be deleted", "build a new list or dict without the item")
     index = constant(index)
     if old.kind == "table" or not isinstance(index, v.Static):

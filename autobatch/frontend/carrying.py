@@ -29,7 +29,8 @@ from autobatch.source import Span
 ROUNDS = 12
 
 Loop = ast.For | ast.While
-Sharing = frozenset[tuple[str, str, bool]]
+Sharing = frozenset[tuple[str, str, int]]
+SAME, PARTS, HELD, IN_COMMON = range(4)
 
 
 class Layouts(dict[str, Layout]):
@@ -172,9 +173,10 @@ def enter_turn(
 def _relate(s: State, layouts: Layouts) -> None:
     """Note which variables may hold one object, and which lists may hold what a variable holds."""
     identities = s.context.identities
-    for name, other, held in sorted(layouts.sharing):
+    notes = (identities.relate, identities.relate_parts, identities.hold, identities.have_same)
+    for name, other, kind in sorted(layouts.sharing):
         if name in s.env and other in s.env:
-            (identities.hold if held else identities.relate)(s.env[name].value, s.env[other].value)
+            notes[kind](s.env[name].value, s.env[other].value)
 
 
 def _sharing(s: State, t: State, layouts: Layouts, aliases: Aliases) -> Sharing:
@@ -188,9 +190,11 @@ def _sharing(s: State, t: State, layouts: Layouts, aliases: Aliases) -> Sharing:
             if other == name or frozenset((name, other)) in same:
                 continue
             if not (other in layouts and other < name) and identities.may_share(value, bound.value):
-                found.add((name, other, False))
+                found.add((name, other, SAME if identities.may_be_one(value, bound.value) else PARTS))
+            elif identities.may_have_same(value, bound.value):
+                found.add((name, other, IN_COMMON))
             if identities.may_be_in(value, bound.value):
-                found.add((name, other, True))
+                found.add((name, other, HELD))
     return frozenset(found)
 
 

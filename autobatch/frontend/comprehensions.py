@@ -26,7 +26,7 @@ from autobatch.frontend.numbers import operand_of, undefined
 from autobatch.frontend.rolled import Body, in_loop
 from autobatch.frontend.sequences import begin, sequence
 from autobatch.frontend.state import Ended, State, Unknown
-from autobatch.frontend.views import by_nodes_of, viewed
+from autobatch.frontend.views import by_nodes_of, is_plain, viewed
 from autobatch.ir.core import Apply, If, Map, Operand, Region
 from autobatch.ir.types import INT, List
 
@@ -148,7 +148,7 @@ def make_map(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
         elif kept is False:
             return in_loop(s, found, body) if heaps.is_changed(s, t) else v.Record("list", (), ())
         else:
-            layout, yields = _where(t, kept, element)
+            value, layout, yields = _where(t, kept, element)
     except _Rolled:
         return in_loop(s, found, body)
     except Unknown:
@@ -166,18 +166,25 @@ def make_map(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
         return in_loop(s, found, body)
     filtered = kept is not True
     if not filtered and (copied := _copied(s, t, turn, found.length, yields)) is not None:
-        return v.Listing(copied, layout)
+        return _listing(s, copied, layout, value)
     if not leaf_types(layout):
         yields = [*yields, t.scalar(0)]
     results = tuple(s.context.value(List(x)) for x in list_types(layout))
     flags = [kept] if not isinstance(kept, bool) else []
     region = Region((turn,), tuple(t.block.body), (*flags, *yields))
     s.emit(Map(results, operand_of(s, found.length), region, filtered, s.span))
-    listing = v.Listing(results, layout)
+    listing = _listing(s, results, layout, value)
     if not filtered and isinstance(found.length, v.Leaf):
         for result in results:
             s.block.memo["length", result] = found.length
     return listing
+
+
+def _listing(s: State, lists: tuple[Operand, ...], layout: Layout, item: v.Abstract) -> v.Listing:
+    """A new list, whose items are like this one."""
+    made = v.Listing(lists, layout)
+    s.context.identities.collected(made, [item], [b.value for b in s.env.values()])
+    return made
 
 
 def _checked(element: Callable[[State], v.Abstract], s: State, t: State) -> v.Abstract:
@@ -210,7 +217,9 @@ class _Rolled(Exception):
     """The turns make or change objects where the filter holds."""
 
 
-def _where(t: State, condition: Operand, element: Callable[[State], v.Abstract]) -> tuple[Layout, list[Operand]]:
+def _where(
+    t: State, condition: Operand, element: Callable[[State], v.Abstract]
+) -> tuple[v.Abstract, Layout, list[Operand]]:
     """The element of a filtered comprehension: computed only where the filter holds."""
     a, b = arms(t, condition)
     try:
@@ -224,12 +233,12 @@ def _where(t: State, condition: Operand, element: Callable[[State], v.Abstract])
     ours = leaves(value)
     if harmless(a, a.env):
         t.block.body += a.block.body
-        return layout, ours
+        return value, layout, ours
     others = [undefined(b, x) for x in leaf_types(layout)]
     results = tuple(t.context.value(x) for x in leaf_types(layout))
     then, orelse = (Region((), tuple(x.block.body), tuple(ys)) for x, ys in ((a, ours), (b, others)))
     t.emit(If(results, condition, then, orelse, t.span))
-    return layout, list(results)
+    return value, layout, list(results)
 
 
 def materialise(s: State, value: v.Abstract) -> v.Abstract:
@@ -262,7 +271,7 @@ def _by_node(s: State, node: ast.DictComp) -> v.Abstract | None:
     match node:
         case ast.DictComp(
             key=ast.Name(id=key), generators=[ast.comprehension(target=ast.Name(id=target), iter=source, ifs=[])]
-        ) if key == target:
+        ) if key == target and not is_plain(s, node):
             found = viewed(s, s.evaluate(source))
         case _:
             return None
@@ -271,7 +280,7 @@ def _by_node(s: State, node: ast.DictComp) -> v.Abstract | None:
     before = dict(s.env)
     values = stored(s, _generate(s, node.generators, node.value))
     s.restore(before)
-    return by_nodes_of(found.items[0], values)
+    return by_nodes_of(s, found.items[0], values, node)
 
 
 def nested_reduction(s: State, node: ast.Call) -> ast.expr | None:

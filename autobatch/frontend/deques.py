@@ -16,6 +16,7 @@ from autobatch.frontend import tables
 from autobatch.frontend import values as v
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.numbers import traced
+from autobatch.frontend.rebinding import take_out
 from autobatch.frontend.sequences import arithmetic, item, length, maximum, reverse, sequence, sliced
 from autobatch.frontend.state import State
 
@@ -114,7 +115,7 @@ def _taken(s: State, whole: v.Abstract, place: v.Static, rest: Sequence[v.Abstra
     if s.dead:
         return NONE, whole
     found = item(s, items, place)
-    s.context.identities.taken_out(found)
+    take_out(s, found, whole, items)
     return found, with_items(s, whole, s.context.rules.materialise(s, sliced(s, items, rest)))
 
 

@@ -4,14 +4,19 @@
     c = a if test else b; c.n += 1    a or b would have to change too
 
 Every container has *roots*: the objects that it may be. A changed one keeps those of what it was, one behind a branch
-has those of both arms. An item of a list that a comprehension made has, beside, the roots of its *holders*. What may be
-held by something else that is still there is not changed (`rebinding.py`).
+has those of both arms. What is read of a list whose items are columns has, beside, the roots of its *holders*: that
+list, and those that have items in common with it, which it has *kept*. What is put into such a list is noted by its
+roots, under all its names. What may be held by something else that is still there is not changed (`rebinding.py`).
+
+    x = C(); q = [C(k) for k in ks]; q.append(x)      q holds what x is
+    r = [c for c in q if c.n > 0]; y = r[0]           r has kept items of q, so y is held by r and by q
+    z = q.pop()                                       z is held by r still, and may be y
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autobatch.frontend import values as v
 
@@ -19,13 +24,24 @@ MEMORY = 0
 """The holder that memory is, which is there to the end."""
 
 
+Roots = frozenset[int]
+NONE: Roots = frozenset()
+
+
 @dataclass(frozen=True)
 class Kin:
-    """What a container may be, and lists that may hold it. `value` keeps its identity from being given again."""
+    """What a container may be, and lists that it is an item of. `kept`: of a list, other lists whose items it may have.
+    `value` keeps its identity from being given again."""
 
     value: v.Abstract
-    roots: frozenset[int]
-    holders: frozenset[int]
+    roots: Roots
+    holders: Roots = NONE
+    kept: Roots = NONE
+
+    @property
+    def lists(self) -> Roots:
+        """All lists whose items this one may have."""
+        return self.roots | self.kept
 
 
 class Identities:
@@ -33,13 +49,62 @@ class Identities:
 
     def __init__(self) -> None:
         self._kin: dict[int, Kin] = {}
+        self._held: dict[int, Roots] = {}
         self._views: dict[int, tuple[v.Abstract, v.Abstract]] = {}
 
     def of(self, value: v.Abstract) -> Kin:
         found = self._kin.get(id(value))
         if found is None:
-            found = self._kin[id(value)] = Kin(value, frozenset({id(value)}), frozenset())
+            found = self._kin[id(value)] = Kin(value, frozenset({id(value)}))
         return found
+
+    def holders(self, value: v.Abstract) -> Roots:
+        """The lists that may hold a container."""
+        kin = self.of(value)
+        return kin.holders.union(*(self._held.get(r, NONE) for r in kin.roots))
+
+    def collected(self, made: v.Listing, items: Iterable[v.Abstract], others: Iterable[v.Abstract] = ()) -> None:
+        """Note that a list has been made of these items, or of values like them. What `others` are, or lists hold, it
+        may hold twice."""
+        mine, kept = self.of(made).roots, NONE
+        outer = NONE.union(*(self.of(x).roots for other in others for x in containers(other)))
+        for part in (x for item in items for x in containers(item)):
+            roots, holders = self.of(part).roots, self.holders(part)
+            kept |= holders
+            if holders or roots & outer:
+                kept |= mine
+            for root in roots:
+                self._held[root] = self._held.get(root, NONE) | mine
+        self._keep(made, kept)
+
+    def joined(self, made: v.Listing, *parts: v.Abstract) -> None:
+        """Note that a list has been made of the items of other lists."""
+        kept = NONE
+        for part in parts:
+            if isinstance(part, v.Record):
+                self.collected(made, part.items)
+                lists = NONE.union(*(self.holders(x) for item in part.items for x in containers(item)))
+            else:
+                lists = self.of(part).lists if isinstance(part, v.Listing) else NONE
+            if kept & lists:
+                kept |= self.of(made).roots
+            kept |= lists - self.of(made).roots
+        self._keep(made, kept)
+
+    def _keep(self, made: v.Abstract, kept: Roots) -> None:
+        kin = self.of(made)
+        self._kin[id(made)] = replace(kin, kept=kin.kept | kept)
+
+    def changed(self, new: v.Abstract, old: v.Abstract, added: Sequence[v.Abstract]) -> None:
+        """Note that a list has become another one, of its own items and of these: each stands there once, unless it is
+        added again."""
+        for part, before in ((new, old), *_columns_of(new, old)):
+            if isinstance(part, v.Listing):
+                kin, known = self.of(part), self.of(before)
+                seen = [self.holders(x) | self.of(x).lists for item in added for x in containers(item)]
+                again = any(known.lists & x for x in seen)
+                kept = kin.kept if again else kin.kept - known.roots | known.kept
+                self._kin[id(part)] = replace(kin, kept=kept)
 
     def view(self, value: v.Abstract, whole: v.Abstract) -> v.Abstract:
         """Note that a value shows what a dict holds, also what it will hold; the value."""
@@ -58,21 +123,41 @@ class Identities:
 
     def item(self, holder: v.Abstract, value: v.Abstract) -> None:
         """Note that a value is an item of a list, or a part of one."""
-        held = self.of(holder).roots
+        held = self.of(holder).lists
         for part in containers(value):
             kin = self.of(part)
-            self._kin[id(part)] = Kin(part, kin.roots, kin.holders | held)
+            self._kin[id(part)] = replace(kin, holders=kin.holders | held)
 
-    def taken_out(self, value: v.Abstract) -> None:
-        """Note that no list holds a value any more."""
+    def taken_out(self, value: v.Abstract, lists: Sequence[v.Abstract], others: Iterable[v.Abstract]) -> None:
+        """Note that a value is an item no more, of what was all of these. `others`, of which some were read as items of
+        that too, may be the same."""
+        were, kept = NONE.union(*(self.of(x).roots for x in lists)), NONE.union(*(self.of(x).kept for x in lists))
+        beside = [x for other in others for x in containers(other)]
+        left = were if were & kept else NONE  # it may stand there twice
+        for x in beside:
+            kin = self.of(x)
+            if _form(x) == "list" and not kin.roots & were and kin.lists & (were | kept):
+                left |= kin.roots
         for part in containers(value):
-            self._kin[id(part)] = Kin(part, self.of(part).roots, frozenset())
+            kin = self.of(part)
+            self._kin[id(part)] = replace(kin, roots=kin.roots - were or frozenset({id(part)}), holders=left)
+            for x in beside:
+                if x is not part and _form(x) == _form(part) and were & self.holders(x):
+                    self._relate(part, x)
+
+    def renewed(self, new: v.Abstract, old: v.Abstract, added: Sequence[v.Abstract]) -> None:
+        """Note that a function of ours has made a list, which nothing else is or holds, of the items of another one and
+        of these."""
+        self._kin[id(new)] = Kin(new, frozenset({id(new)}), kept=self.of(old).lists)
+        if isinstance(new, v.Listing):
+            self.collected(new, [*(old.items if isinstance(old, v.Record) else ()), *added])
+            self.changed(new, old, added)
 
     def stored(self, value: v.Abstract) -> None:
         """Note that memory of objects or lists holds a value, or has held it (`heap.py`)."""
         for part in containers(value):
-            kin = self.of(part)
-            self._kin[id(part)] = Kin(part, kin.roots, kin.holders | {MEMORY})
+            for root in self.of(part).roots:
+                self._held[root] = self._held.get(root, NONE) | {MEMORY}
 
     def same(self, new: v.Abstract, *olds: v.Abstract) -> None:
         """Note that a value is one of others, at another point of the program, and so are its parts."""
@@ -82,6 +167,7 @@ class Identities:
                 self.same(inner, *olds)
             case v.Listing():
                 self._join(new, [x for x in olds if _is_container(x)])
+                self.joined(new, *(x for x in olds if isinstance(x, v.Record) and x.kind in ("list", "tuple")))
             case v.Record(keys=keys, items=items):
                 if _is_container(new):
                     self._join(new, [x for x in olds if _is_container(x)])
@@ -92,59 +178,108 @@ class Identities:
     def successor(self, new: v.Abstract, old: v.Abstract) -> None:
         """Note that a container has been changed."""
         self._join(new, [old])
+        for part, before in _columns_of(new, old):
+            self._join(part, [before])
 
     def _join(self, new: v.Abstract, olds: Sequence[v.Abstract]) -> None:
-        kins = [self.of(x) for x in (new, *olds)]
-        roots = frozenset().union(*(k.roots for k in kins))
-        self._kin[id(new)] = Kin(new, roots, frozenset().union(*(k.holders for k in kins)))
+        self._kin[id(new)] = _together(new, [self.of(x) for x in (new, *olds)])
 
     def roots_in(self, values: Iterable[v.Abstract]) -> frozenset[int]:
-        """What the containers in some values may be."""
-        return frozenset().union(*(self.of(x).roots for value in values for x in containers(value)))
+        """What the containers in some values may be, and the lists whose items they may have."""
+        return NONE.union(*(self.of(x).lists for value in values for x in containers(value)))
 
     def is_of(self, value: v.Abstract, roots: frozenset[int]) -> bool:
         """May it be, or hold, or be held by, one of these?"""
-        return any(not roots.isdisjoint(k.roots | k.holders) for k in map(self.of, containers(value)))
+        return any(roots & (self.of(x).roots | self.holders(x)) for x in containers(value))
 
     def may_share(self, a: v.Abstract, b: v.Abstract) -> bool:
         """May the two hold one object?"""
-        pairs = ((self.of(x), self.of(y)) for x in _seen(a) for y in _seen(b) if _kind(x) == _kind(y))
-        return any(x.roots & y.roots or x.holders & y.holders for x, y in pairs)
+        return any(self._may_be_one(x, y) for x in _seen(a) for y in _seen(b))
+
+    def may_be_one(self, a: v.Abstract, b: v.Abstract) -> bool:
+        """May the two be one object, where they are containers?"""
+        return not (_is_container(a) and _is_container(b)) or self._may_be_one(a, b)
+
+    def _may_be_one(self, x: v.Abstract, y: v.Abstract) -> bool:
+        if _kind(x) != _kind(y):
+            return False
+        ours, theirs = self.of(x), self.of(y)
+        return bool(ours.roots & theirs.roots or ours.holders & self.holders(y) or theirs.holders & self.holders(x))
+
+    def may_have_same(self, a: v.Abstract, b: v.Abstract) -> bool:
+        """May lists in the two have items in common?"""
+        ours, theirs = ([self.of(x).lists for x in _seen(y) if _form(x) == "list"] for y in (a, b))
+        return any(x & y for x in ours for y in theirs)
+
+    def have_same(self, a: v.Abstract, b: v.Abstract) -> None:
+        """Note that lists in the two may have items in common."""
+        ours, theirs = ([x for x in _seen(y) if _form(x) == "list"] for y in (a, b))
+        kept = NONE.union(*(self.of(x).lists for x in (*ours, *theirs)))
+        for x in (*ours, *theirs):
+            kin = self.of(x)
+            self._kin[id(x)] = replace(kin, kept=kin.kept | (kept - kin.roots))
 
     def may_be_in(self, a: v.Abstract, b: v.Abstract) -> bool:
         """May a list in the second hold something that the first holds?"""
-        roots = self._roots(b)
-        return any(not roots.isdisjoint(self.of(x).holders) for x in _seen(a))
+        lists = NONE.union(*(self.of(x).lists for x in _seen(b)))
+        return any(lists & self.holders(x) for x in _seen(a))
 
     def relate(self, a: v.Abstract, b: v.Abstract) -> None:
         """Note that two values may hold one object."""
         for x in _seen(a):
             for y in _seen(b):
-                if x is not y and _kind(x) == _kind(y):
-                    kins = self.of(x), self.of(y)
-                    for part in (x, y):
-                        roots, holders = kins[0].roots | kins[1].roots, kins[0].holders | kins[1].holders
-                        self._kin[id(part)] = Kin(part, roots, holders)
+                self._relate(x, y)
+
+    def relate_parts(self, a: v.Abstract, b: v.Abstract) -> None:
+        """The same of two that are not one themselves."""
+        for x in _seen(a):
+            for y in _seen(b):
+                if x is not a or y is not b:
+                    self._relate(x, y)
+
+    def _relate(self, x: v.Abstract, y: v.Abstract) -> None:
+        if x is not y and _kind(x) == _kind(y):
+            kins = self.of(x), self.of(y)
+            for part in (x, y):
+                self._kin[id(part)] = _together(part, kins)
 
     def hold(self, a: v.Abstract, b: v.Abstract) -> None:
         """Note that lists in the second may hold what the first holds."""
         for part in _seen(a):
             kin = self.of(part)
-            self._kin[id(part)] = Kin(part, kin.roots, kin.holders | self._roots(b))
+            self._kin[id(part)] = replace(kin, holders=kin.holders | self._roots(b))
 
     def _roots(self, value: v.Abstract) -> frozenset[int]:
-        return frozenset().union(*(self.of(x).roots for x in _seen(value)))
+        return NONE.union(*(self.of(x).roots for x in _seen(value)))
 
     def may_be_held(self, value: v.Abstract, others: Iterable[v.Abstract]) -> bool:
-        """May a container be one of these values or a part of them, or may a list among them hold it?"""
-        kin = self.of(value)
-        return MEMORY in kin.holders or not self.roots_in(others).isdisjoint(kin.roots | kin.holders)
+        """May a container be one of these values or a part of them, or may a list among them hold it? (An object that
+        was taken out of a list may be what that list held, but not the list itself.)"""
+        roots, holders, form = self.of(value).roots, self.holders(value), _form(value)
+        if MEMORY in holders:
+            return True
+        seen = [(x, self.of(x)) for other in others for x in containers(other)]
+        return any(kin.lists & holders or (kin.roots & roots and _form(x) == form) for x, kin in seen)
 
     def from_call(self, result: v.Abstract, roots: frozenset[int]) -> None:
         """Note that a function returns its arguments, or what it found in them."""
         for part in containers(result):
             kin = self.of(part)
-            self._kin[id(part)] = Kin(part, kin.roots | roots, kin.holders | roots)
+            self._kin[id(part)] = Kin(part, kin.roots | roots, kin.holders | roots, kin.kept | roots)
+
+
+def _columns_of(new: v.Abstract, old: v.Abstract) -> list[tuple[v.Abstract, v.Abstract]]:
+    """The lists that a dict or deque has, beside what they were."""
+    if not (isinstance(new, v.Record) and isinstance(old, v.Record) and new.kind == old.kind == "table"):
+        return []
+    pairs = ((x, old.get(k)) for k, x in zip(new.keys, new.items, strict=True))
+    return [(x, y) for x, y in pairs if isinstance(x, v.Listing) and y is not None and x is not y]
+
+
+def _together(value: v.Abstract, kins: Sequence[Kin]) -> Kin:
+    """What is known of a container that may be what several others are."""
+    parts = ((k.roots, k.holders, k.kept) for k in kins)
+    return Kin(value, *(NONE.union(*x) for x in zip(*parts, strict=True)))
 
 
 def _seen(value: v.Abstract) -> Iterator[v.Abstract]:
@@ -167,6 +302,13 @@ def _columns(value: v.Abstract) -> set[int]:
 def _kind(value: v.Abstract) -> object:
     """What kind of container it is: those of two kinds are never one."""
     return (value.kind, value.cls) if isinstance(value, v.Record) and value.kind != "list" else "list"
+
+
+def _form(value: v.Abstract) -> str:
+    """What a container is: a list, an object, or one of those that are found by keys. It stays that."""
+    if not isinstance(value, v.Record):
+        return "list"
+    return value.kind if value.kind in ("list", "object") else "table"
 
 
 def _is_container(value: v.Abstract) -> bool:

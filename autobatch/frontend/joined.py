@@ -33,13 +33,17 @@ def concatenate(s: State, *parts: v.Abstract) -> v.Abstract:
         return v.Record("tuple" if is_tuple(parts[0]) else "list", tuple(range(len(items))), items)
     found = [x for x in found if not isinstance(x, v.Record) or x.items]
     if len(found) == 1 and isinstance(found[0], v.Listing):
-        return replace(found[0], is_tuple=is_tuple(parts[0]))  # a list of its own
+        own_list = replace(found[0], is_tuple=is_tuple(parts[0]))
+        s.context.identities.joined(own_list, found[0])
+        return own_list
     if len(found) == 1 and not is_tuple(parts[0]):
         return found[0] if isinstance(found[0], v.Leaf) else replace(found[0])
     elements = [k for x in found for k in _elements(x)]
     layout = _common(s, elements)
     columns = zip(*(convert(s, x, ListingLayout(layout)) for x in found), strict=True)
-    return v.Listing(tuple(_joined(s, column) for column in columns), layout, is_tuple=is_tuple(parts[0]))
+    made = v.Listing(tuple(_joined(s, column) for column in columns), layout, is_tuple=is_tuple(parts[0]))
+    s.context.identities.joined(made, *found)
+    return made
 
 
 def _stored(s: State, part: v.Abstract) -> v.Record | v.Listing | v.Leaf:

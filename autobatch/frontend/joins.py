@@ -394,7 +394,9 @@ def as_listing(s: State, value: v.Record) -> v.Listing:
     layout = layout_of(value.items[0])
     for item in value.items[1:]:
         layout = common_layout(layout, item, s.span)
-    return v.Listing(tuple(_convert_list(s, value, layout)), layout)
+    made = v.Listing(tuple(_convert_list(s, value, layout)), layout)
+    s.context.identities.collected(made, value.items)
+    return made
 
 
 def common_layout(layout: Layout, value: v.Abstract, span: Span) -> Layout:

@@ -33,6 +33,13 @@ class Sites:
         """Note that an expression has made a list; one that is known stays its own."""
         self._made.setdefault(id(value), (value, site))
 
+    def makers(self, value: v.Record) -> set[object]:
+        """The expressions that may have made an object: of an argument, of which nothing is known, all that make such
+        ones."""
+        roots = self._identities.of(value).roots
+        found = {site for r, (_, site) in self._made.items() if r in roots}
+        return found or {site for x, site in self._made.values() if isinstance(x, v.Record) and x.cls is value.cls}
+
     def hold(self, value: v.Abstract) -> list[v.Abstract]:
         """Note that a container holds a value; the lists in it."""
         found = list(_lists(value))

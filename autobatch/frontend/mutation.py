@@ -21,7 +21,7 @@ from autobatch.frontend.joins import stored
 from autobatch.frontend.list_heap import hold
 from autobatch.frontend.ordering import ordered
 from autobatch.frontend.prelude import index_of
-from autobatch.frontend.rebinding import rebind, refuse_change
+from autobatch.frontend.rebinding import rebind, refuse_change, take_out
 from autobatch.frontend.sequences import arithmetic, in_range, item, length, reverse, sequence, sliced
 from autobatch.frontend.sources import MUTATORS, read_before_change
 from autobatch.frontend.state import State
@@ -60,6 +60,7 @@ def call_method(
     # the arguments may have changed the list: `stack.append(stack.pop() + stack.pop())`
     receiver = s.env[holder.id].value if holder.id in s.env else function.receiver
     result, new = change(s, receiver, args, kwargs)
+    s.context.identities.changed(new, receiver, args)
     rebind(s, holder.id, new)
     return result
 
@@ -176,7 +177,7 @@ def _insert(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tu
 def _pop(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     items, position = _list(s, receiver), args[0] if args else v.Static(-1)
     result = item(s, items, position)
-    s.context.identities.taken_out(result)
+    take_out(s, result, receiver, items)
     if position == v.Static(-1):
         return result, s.context.rules.materialise(s, _part(s, items, NONE, position))
     first = in_range(s, position, length(s, items))

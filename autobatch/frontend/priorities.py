@@ -16,10 +16,11 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from autobatch.frontend import list_changes, list_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.prelude import run
-from autobatch.frontend.rebinding import rebind, refuse_change
+from autobatch.frontend.rebinding import rebind, refuse_change, take_out
 from autobatch.frontend.sources import ORDERED, read_before_change
 from autobatch.frontend.state import State
 
@@ -167,6 +168,8 @@ def call(s: State, node: ast.Call, function: v.Abstract, args: Arguments, kwargs
         return None
     if kwargs:
         s.refuse(f"{name}() takes no named arguments here", "pass the list and the element by position")
+    if args and list_heap.is_row(args[0]):
+        return _in_memory(s, held, meaning, list_heap.there(s, args[0]), args[1:])
     holder = node.args[0] if node.args else node
     if not isinstance(holder, ast.Name) or _called(node.func) not in ORDERED:
         words = f"{name}() changes a list that no variable holds, or is called by another name"
@@ -182,13 +185,30 @@ def call(s: State, node: ast.Call, function: v.Abstract, args: Arguments, kwargs
         s.refuse("only a list built in this function can be changed", "build a new one: list(xs)")
     found = run(s, meaning, [items, *args[1:]], {})
     if held in CHANGING:
+        s.context.identities.renewed(found, items, args[1:])
         rebind(s, holder.id, found)
         return v.Static(None)
     if s.dead:
         return found
     assert isinstance(found, v.Record)
-    s.context.identities.taken_out(found.items[0])
+    take_out(s, found.items[0], items)
+    s.context.identities.renewed(found.items[1], items, args[1:])
     rebind(s, holder.id, found.items[1])
+    return found.items[0]
+
+
+def _in_memory(s: State, function: Any, meaning: Callable[..., Any], row: v.Row, args: Arguments) -> v.Abstract:
+    """The same of a list that has memory."""
+    for x in args:
+        s.context.identities.stored(x)
+    found = run(s, meaning, [list_heap.copied(s, row), *args], {})
+    if s.dead:
+        return found
+    if function in CHANGING:
+        list_changes.assign(s, row, found)
+        return v.Static(None)
+    assert isinstance(found, v.Record)
+    list_changes.assign(s, row, found.items[1])
     return found.items[0]
 
 

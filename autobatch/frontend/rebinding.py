@@ -55,6 +55,12 @@ def rebind(s: State, name: str, new: v.Abstract) -> None:
         s.bind(other, new)
 
 
+def take_out(s: State, value: v.Abstract, *lists: v.Abstract) -> None:
+    """Note that an item has been taken out of a list, which is all of these."""
+    others = [b.value for b in s.env.values()]
+    s.context.identities.taken_out(value, lists, [*others, *s.frame.enclosing.values(), *s.frame.borrowed])
+
+
 def _refusal(
     s: State, value: v.Abstract | None, message: str, cure: str, kind: type[UnsupportedError] = UnsupportedError
 ) -> UnsupportedError:

@@ -23,7 +23,7 @@ from autobatch.frontend.branches import run
 from autobatch.frontend.carrying import Layouts, Turn, aliases_of, carried_names, enter_turn, leave, settle, yields_of
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import stored
-from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
+from autobatch.frontend.layouts import layout_of, leaf_types, leaves, list_types
 from autobatch.frontend.numbers import operand_of, traced, undefined
 from autobatch.frontend.rebinding import rebind
 from autobatch.frontend.state import Block, Frame, State
@@ -52,6 +52,8 @@ def scan(s: State, node: ast.For, found: v.Lazy) -> bool:
     if last.end.dead or heaps.is_changed(s, last.end):
         return False
     items = [stored(last.end, made[n]) for n in lists]
+    if any(s.context.identities.may_share(x, last.end.env[n].value) for x in items for n in names):
+        return False  # what is behind the loop may be in a list, too
     elements = [layout_of(x) for x in items]
     yields = [*yields_of(last.end, layouts), *(o for x in items for o in leaves(x))]
     types = [*(a.type for a in last.args), *(t for k in elements for t in leaf_types(k))]
@@ -63,7 +65,7 @@ def scan(s: State, node: ast.For, found: v.Lazy) -> bool:
         return results
 
     count = operand_of(s, found.length)
-    _lists(s, lists, elements, count, len(last.args), state_after)
+    _lists(s, lists, items, count, len(last.args), state_after)
     leave(s, layouts, state_after(s, count)[: len(last.args)])
     return True
 
@@ -122,12 +124,13 @@ def _free(body: Region, s: State) -> tuple[Value, ...]:
 def _lists(
     s: State,
     names: Sequence[str],
-    elements: Sequence[Layout],
+    items: Sequence[v.Abstract],
     count: Operand,
     skipped: int,
     state_after: Callable[[State, Operand], tuple[Value, ...]],
 ) -> None:
-    """The lists of what the turns appended."""
+    """The lists of what the turns appended, which is like `items`."""
+    elements = list(map(layout_of, items))
     t = s.fork()
     turn = s.context.value(INT, "turn")
     turns = traced(t, jnp.add, v.Leaf(turn), v.Static(1)).operand
@@ -138,8 +141,9 @@ def _lists(
     results = tuple(s.context.value(List(x.type)) for x in yields)
     s.emit(Map(results, count, Region((turn,), tuple(t.block.body), tuple(yields)), False, s.span))
     columns = iter(results)
-    for name, layout in zip(names, elements, strict=True):
+    for name, layout, item in zip(names, elements, items, strict=True):
         column = v.Listing(tuple(next(columns) for _ in list_types(layout)), layout)
+        s.context.identities.collected(column, [item])
         for x in column.lists:
             s.block.memo["length", x] = v.Leaf(count) if isinstance(count, Value) else v.Static(count.value)
         old = s.env[name].value

@@ -124,11 +124,10 @@ class Memory:
     """What rounds of one lowering remember: assumed results, the classes of objects that are made, how often the
     result of a recursion has nested deeper, arguments made dynamic, traced functions. `needed`: shared integers whose
     values were used; `numpy`: parameters of functions that are arrays of NumPy in some of the calls;
-    `asks_numpy`: was an array indexed that is one of NumPy, or would be if it were given as one? `dicts`: the names of
-    shared dicts, by identity; for `ordered` and `orders_batched` see `key_order.py`. `heaps`: the classes whose objects
-    have memory (`refused`: why), with room for `capacity` of them, and `sites`, the expressions whose lists have some;
-    `read` and `written`: functions and loops, by their text, and the memory that they need. `raised`, `looked_at`: see
-    `raising.py`."""
+    `asks_numpy`: was an array indexed that is one of NumPy, or could be given as one? `dicts`: the names of shared
+    dicts, by identity; for `ordered` and `orders_batched` see `key_order.py`. `heaps`: the classes whose objects have
+    memory (`refused`: why), with room for `capacity` of them, and `sites`, the expressions whose lists have some;
+    `read` and `written`: functions and loops, by their text, and what memory they need. For `plain` see `views.py`."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
     made: dict[Any, MadeClass] = field(default_factory=dict)
@@ -156,7 +155,8 @@ class Memory:
     inlined: dict[Any, Inlined] = field(default_factory=dict)
     consumers: dict[Any, ast.For] = field(default_factory=dict)
     raised: list[type[BaseException]] = field(default_factory=list)
-    looked_at: dict[type[BaseException], int | None] = field(default_factory=dict)
+    looked_at: dict[type[BaseException], int | None] = field(default_factory=dict)  # these two: `raising.py`
+    plain: set[ast.AST] = field(default_factory=set)
     rewritten: dict[ast.AST, Any] = field(default_factory=dict)
 
     def add_sites(self, sites: Mapping[object, type]) -> None:

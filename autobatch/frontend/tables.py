@@ -266,7 +266,10 @@ def put(s: State, items: v.Abstract, place: v.Abstract, element: v.Abstract, wha
     lists, parts = convert(s, known, ListingLayout(layout)), convert(s, element, layout) or [s.scalar(0)]
     index = operand_of(s, place)
     made = tuple(s.apply(own("put"), (x, index, y), x.type) for x, y in zip(lists, parts, strict=True))
-    return v.Listing(made, layout)
+    result = v.Listing(made, layout)
+    s.context.identities.joined(result, known)
+    s.context.identities.collected(result, [element])
+    return result
 
 
 def without(s: State, table: v.Record, place: v.Abstract) -> v.Record:

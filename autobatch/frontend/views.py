@@ -9,7 +9,7 @@ from typing import Any
 from autobatch.frontend import graphs, sparse
 from autobatch.frontend import values as v
 from autobatch.frontend.sources import COMPILED
-from autobatch.frontend.state import State
+from autobatch.frontend.state import MemoryChanged, State
 from autobatch.ir.types import Ref
 from autobatch.runtime.libraries import is_graph_class, is_row_matrix, is_sparse_class
 
@@ -57,9 +57,26 @@ def graph_of_nodes(s: State, source: ast.expr) -> v.Abstract | None:
     return value.items[0]
 
 
-def by_nodes_of(graph: v.Abstract, values: v.Abstract) -> v.Record:
-    """A dict that has a value for each node of a graph."""
-    return v.Record("object", ("raw", "each"), (graph, values), graphs.ByNode)
+def by_nodes_of(s: State, graph: v.Abstract, values: v.Abstract, site: ast.AST) -> v.Record:
+    """A dict that has a value for each node of a graph, and that `site` has made: a comprehension or a loop."""
+    made = v.Record("object", ("raw", "each"), (graph, values), graphs.ByNode)
+    s.context.sites.made(made, site)
+    return made
+
+
+def is_plain(s: State, site: ast.AST) -> bool:
+    """Is what an expression or loop makes, or may make, for each node of a graph a dict like others?"""
+    return site in s.context.memory.plain
+
+
+def make_plain(s: State, value: v.Abstract) -> None:
+    """Where a dict by nodes is used as only other dicts can be: let it be one, from where it is made."""
+    if not isinstance(value, v.Record) or value.cls is not graphs.ByNode:
+        return
+    sites = {x for x in s.context.sites.makers(value) if isinstance(x, ast.AST)}
+    if not sites <= s.context.memory.plain:
+        s.context.memory.plain |= sites
+        raise MemoryChanged
 
 
 def is_set_whole(value: v.Abstract | None, graph: v.Abstract | None) -> bool:
@@ -74,6 +91,7 @@ def is_set_whole(value: v.Abstract | None, graph: v.Abstract | None) -> bool:
 def refuse_view(s: State, value: v.Record) -> None:
     """Refuse to return what stands for a view."""
     if value.cls is graphs.ByNode:
+        make_plain(s, value)
         s.refuse("a dict by nodes cannot be returned", "return the list of its values: [h[v] for v in g]")
     if value.cls is not None and value.cls.__module__.startswith(COMPILED):
         s.refuse("a view of a graph cannot be returned", "return numbers, or lists of them")
@@ -81,6 +99,8 @@ def refuse_view(s: State, value: v.Record) -> None:
 
 def refuse_unknown(s: State, value: v.Record, name: str) -> None:
     """Refuse what networkx or scipy has, and this compiler does not."""
+    if value.cls is graphs.ByNode and not hasattr(value.cls, name) and name not in value.keys:
+        make_plain(s, value)
     if value.cls in (graphs.Graph, sparse.Sparse) and not hasattr(value.cls, name) and name not in value.keys:
         if value.cls is graphs.Graph:
             s.refuse(f"{name!r} of a networkx graph cannot be compiled", graphs.PRECOMPUTE)

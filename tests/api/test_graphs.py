@@ -192,6 +192,77 @@ def test_items_of_some_nodes_are_not_those_of_all() -> None:
         agrees(some, GRAPHS)
 
 
+def spanning(w: Any, g: Any) -> Any:
+    """Kruskal's tree, by sets of nodes that find each other through a dict."""
+
+    def find(parent: Any, a: Any) -> Any:
+        while parent[a] != a:
+            parent[a] = parent[parent[a]]
+            a = parent[a]
+        return a
+
+    parent = {a: a for a in g.nodes}
+    total = 0.0 * w
+    for a, b in sorted(g.edges, key=lambda e: -w * g.edges[e]["w"]):
+        first, second = find(parent, a), find(parent, b)
+        if first != second:
+            parent[first] = second
+            total = total * 0.5 + g.edges[a, b]["w"] * w
+    return total
+
+
+def relaxed(w: Any, g: Any) -> Any:
+    """The distances of Bellman and Ford."""
+    distance = {}
+    for a in g:
+        distance[a] = 1000.0 + 0 * w
+    distance[0] = w * 0.0
+    for _ in range(len(g) - 1):
+        for a, b, edge in g.edges(data=True):
+            if distance[a] + edge["w"] * w < distance[b]:
+                distance[b] = distance[a] + edge["w"] * w
+    return sum(x for x in distance.values() if x < 500)
+
+
+def emptied(w: Any, g: Any) -> Any:
+    left = {a: w * g.nodes[a]["x"] for a in g}
+    other = left.copy()
+    total = w * 0
+    while len(left) > 1:
+        a = min(left, key=lambda b: left[b])
+        total = total * 0.5 + left.pop(a) + other[a]
+        if total > 100:
+            del left[a]
+    return total
+
+
+def mapped_and_changed(w: Any, g: Any) -> Any:
+    """`h` stays a map over nodes; `best` is a dict like others."""
+    h = {a: g.nodes[a]["x"] * w for a in g}
+    for _ in range(2):
+        h = {a: jnp.tanh(sum((h[b] for b in g[a]), 0.0)) for a in g}
+    best = {a: 0 for a in g}
+    for a in g:
+        if h[a] > 0.5:
+            best[a] += 1
+    return sum(h[a] * best[a] for a in g)
+
+
+@pytest.mark.parametrize("function", [spanning, relaxed, emptied, mapped_and_changed])
+def test_dicts_by_nodes_that_are_changed(function: Any) -> None:
+    """Where numbers decide: dicts by nodes are such ones no more."""
+    for backend in ("interpret", "llvm"):
+        f = ab.batched(function, in_axes=(None, 0), backend=backend)
+        np.testing.assert_allclose(f(jnp.float32(0.7), GRAPHS), f.loop(jnp.float32(0.7), GRAPHS), rtol=1e-5)
+
+
+def test_the_derivative_of_a_dict_by_nodes_that_is_changed() -> None:
+    f = ab.batched(mapped_and_changed, in_axes=(None, 0), backend="interpret")
+    step = 1e-2
+    up, down = (np.sum(f(jnp.float32(0.7 + x), GRAPHS)) for x in (step, -step))
+    np.testing.assert_allclose(ab.grad(f)(jnp.float32(0.7), GRAPHS), (up - down) / (2 * step), rtol=1e-2, atol=1e-2)
+
+
 def test_numbers_that_are_nodes() -> None:
     agrees(lambda g: sum(v * g.nodes[v]["x"] for v in g), GRAPHS)
     agrees(lambda g: (3 in g) + 2 * g.has_node(1) + 4 * g.has_edge(0, 1) + 8 * g.has_edge(1, 2), GRAPHS)
