@@ -24,6 +24,7 @@ from autobatch.frontend.comprehensions import make_map
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import stored
 from autobatch.frontend.layouts import Layout, RecordLayout, leaf_types, rebuild
+from autobatch.frontend.list_heap import hold
 from autobatch.frontend.rebinding import rebind
 from autobatch.frontend.sequences import length
 from autobatch.frontend.sources import changed, stores
@@ -157,7 +158,7 @@ def run_turn(s: State, body: Sequence[ast.stmt], key: str | None = None) -> dict
             s.context.rules.execute(s, [statement])
         else:
             with s.at(statement):
-                made[pair[0]] = stored(s, s.evaluate(pair[1]))
+                made[pair[0]] = hold(s, stored(s, s.evaluate(pair[1])))
     if s.dead:
         raise Ended
     return made
@@ -177,11 +178,13 @@ def _column(s: State, rows: v.Listing, layout: Layout, rest: Iterator[Operand]) 
     """One position of all rows; what is the same constant in all of them has no list there."""
     lists = tuple(next(rest) for _ in leaf_types(layout))
     if lists:
-        made = v.Listing(lists, layout)
+        made: v.Abstract = v.Listing(lists, layout)
+    else:
+        constant = rebuild(layout, iter(()))
+        made = s.context.rules.materialise(s, v.Lazy(length(s, rows), lambda t, i: constant))
+    if isinstance(made, v.Listing):
         s.context.identities.joined(made, rows)
-        return made
-    constant = rebuild(layout, iter(()))
-    return s.context.rules.materialise(s, v.Lazy(length(s, rows), lambda t, i: constant))
+    return made
 
 
 def appended(node: ast.stmt, key: str | None = None) -> tuple[str, ast.expr] | None:

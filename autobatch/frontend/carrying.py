@@ -193,8 +193,9 @@ def _sharing(s: State, t: State, layouts: Layouts, aliases: Aliases) -> Sharing:
                 found.add((name, other, SAME if identities.may_be_one(value, bound.value) else PARTS))
             elif identities.may_have_same(value, bound.value):
                 found.add((name, other, IN_COMMON))
-            if identities.may_be_in(value, bound.value):
-                found.add((name, other, HELD))
+            for held, holder, list_of in ((name, other, bound.value), (other, name, value)):
+                if identities.may_be_in(t.env[held].value, list_of):
+                    found.add((held, holder, HELD))
     return frozenset(found)
 
 

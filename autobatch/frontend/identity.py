@@ -174,6 +174,8 @@ class Identities:
                 records = [x for x in olds if isinstance(x, v.Record)]
                 for key, item in zip(keys, items, strict=True):
                     self.same(item, *(part for x in records if (part := x.get(key)) is not None))
+                    if new.kind == "table" and isinstance(item, v.Listing):
+                        self.collected(item, (part for x in records if x.kind == "dict" for part in x.items))
 
     def successor(self, new: v.Abstract, old: v.Abstract) -> None:
         """Note that a container has been changed."""
@@ -221,7 +223,7 @@ class Identities:
 
     def may_be_in(self, a: v.Abstract, b: v.Abstract) -> bool:
         """May a list in the second hold something that the first holds?"""
-        lists = NONE.union(*(self.of(x).lists for x in _seen(b)))
+        lists = NONE.union(*(self.of(x).lists for x in containers(b)))
         return any(lists & self.holders(x) for x in _seen(a))
 
     def relate(self, a: v.Abstract, b: v.Abstract) -> None:

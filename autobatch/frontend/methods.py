@@ -53,7 +53,7 @@ def _keys(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.A
     if list_heap.is_dict_row(receiver):
         return list_heap.parts(s, list_heap.there(s, receiver), 0)
     if isinstance(receiver, v.Record) and receiver.kind == "table":
-        return copy(tables.keys_of(receiver))
+        return _column(s, tables.keys_of(receiver))
     return _record([v.Static(k) for k in _table(s, receiver).keys])
 
 
@@ -61,8 +61,16 @@ def _values(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v
     if list_heap.is_dict_row(receiver):
         return list_heap.parts(s, list_heap.there(s, receiver), 1)
     if isinstance(receiver, v.Record) and receiver.kind == "table":
-        return copy(tables.values_of(receiver))
+        return _column(s, tables.values_of(receiver))
     return _record(_table(s, receiver).items)
+
+
+def _column(s: State, column: v.Abstract) -> v.Abstract:
+    """What a dict has in one of its columns, as a list of its own."""
+    made = copy(column)
+    if isinstance(made, v.Listing):
+        s.context.identities.joined(made, column)
+    return made
 
 
 def _table(s: State, receiver: v.Abstract, ordered: bool = True) -> v.Record:

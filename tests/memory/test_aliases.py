@@ -232,6 +232,52 @@ def moved_from_list_to_list(w: Any, xs: list[float]) -> Any:
     return sum(e.more * (k + 1) for k, e in enumerate(seen))
 
 
+@program
+def a_list_in_each_turn(w: Any, xs: list[float]) -> Any:
+    """The same empty one."""
+    held: list[Any] = []
+    rows: list[list[Any]] = []
+    for _ in xs:
+        rows.append(held)
+    if w[0] * xs[0] > 0.5:
+        held.append(w[0])
+    return sum(sum(r) for r in rows)
+
+
+@program
+def put_in_each_turn(w: Any, xs: list[float]) -> Any:
+    q, x = tasks(w, xs), Task(w[1])
+    for y in xs:
+        if y * w[0] > 0.3:
+            q[-1] = x
+    x.more = w[2]
+    return sum(e.more for e in q)
+
+
+# ---- values of dicts
+
+
+@program
+def in_some_examples(w: Any, xs: list[float]) -> Any:
+    """A dict that has a key in some examples, and objects there that its values are read of."""
+    d, x = {}, Task(w[0])
+    if len(xs) > 1:
+        d[1] = x
+    for e in d.values():
+        e.more += w[1]
+    return x.more + sum(e.more for e in d.values())
+
+
+@program
+def set_in_each_turn(w: Any, xs: list[float]) -> Any:
+    d, x = {}, Task(w[1])
+    for y in xs:
+        if y * w[0] > 0.3:
+            d[1] = x
+    x.more = w[2]
+    return sum(e.more for e in d.values())
+
+
 # ---- objects in an order
 
 
