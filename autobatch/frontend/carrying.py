@@ -263,7 +263,12 @@ def _turned(s: State, turn: Callable[[Layouts], Turn], layouts: Layouts) -> tupl
     around = s.frame.settling
     s.frame.settling = {**around, **{n: None for n, k in layouts.items() if isinstance(k, UnsetLayout)}}
     try:
-        return turn(layouts), s.frame.settling
+        made = turn(layouts)
+        for name in () if made.end.dead else layouts:
+            if name in made.end.env:
+                held = made.end.env[name]
+                made.end.bind(name, stored(made.end, held.value), held.span)
+        return made, s.frame.settling
     finally:
         s.frame.settling = around
 
@@ -277,7 +282,7 @@ def _wider(s: State, t: State, layouts: Layouts, initial: dict[str, v.Abstract])
     """The layouts of the variables before the turn joined with those at its end."""
     wider = Layouts()
     for name, layout in layouts.items():
-        after, before = stored(t, _current(t, name)), initial[name]
+        after, before = _current(t, name), initial[name]
         places = [x.env[name].span if name in x.env else s.span for x in (s, t)]
         after, before = level(t, after, before), level(s, before, after)
         joined = common(before, after, name, places[0], places[1], turns=True)
@@ -291,4 +296,4 @@ def _levelled(s: State, value: v.Abstract, layout: Layout) -> v.Abstract:
 
 def yields_of(t: State, layouts: Layouts) -> list[Operand]:
     """What a turn hands to the next one."""
-    return [o for n, k in layouts.items() for o in convert(t, _levelled(t, stored(t, _current(t, n)), k), k)]
+    return [o for n, k in layouts.items() for o in convert(t, _levelled(t, _current(t, n), k), k)]

@@ -63,7 +63,9 @@ class Identities:
         kin = self.of(value)
         return kin.holders.union(*(self._held.get(r, NONE) for r in kin.roots))
 
-    def collected(self, made: v.Listing, items: Iterable[v.Abstract], others: Iterable[v.Abstract] = ()) -> None:
+    def collected(
+        self, made: v.Listing | v.Lazy, items: Iterable[v.Abstract], others: Iterable[v.Abstract] = ()
+    ) -> None:
         """Note that a list has been made of these items, or of values like them. What `others` are, or lists hold, it
         may hold twice."""
         mine, kept = self.of(made).roots, NONE
@@ -77,7 +79,7 @@ class Identities:
                 self._held[root] = self._held.get(root, NONE) | mine
         self._keep(made, kept)
 
-    def joined(self, made: v.Listing, *parts: v.Abstract) -> None:
+    def joined(self, made: v.Listing | v.Lazy, *parts: v.Abstract) -> None:
         """Note that a list has been made of the items of other lists."""
         kept = NONE
         for part in parts:
@@ -85,7 +87,7 @@ class Identities:
                 self.collected(made, part.items)
                 lists = NONE.union(*(self.holders(x) for item in part.items for x in containers(item)))
             else:
-                lists = self.of(part).lists if isinstance(part, v.Listing) else NONE
+                lists = self.of(part).lists if _is_container(part) else NONE
             if kept & lists:
                 kept |= self.of(made).roots
             kept |= lists - self.of(made).roots
@@ -314,7 +316,13 @@ def _form(value: v.Abstract) -> str:
 
 
 def _is_container(value: v.Abstract) -> bool:
-    return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind in _MUTABLE)
+    match value:
+        case v.Listing() | v.Lazy(is_list=True) | v.Lazy(is_tuple=True):
+            return True
+        case v.Record(kind=kind):
+            return kind in _MUTABLE
+        case _:
+            return False
 
 
 _MUTABLE = ("list", "dict", "table", "object")
@@ -328,7 +336,7 @@ def containers(value: v.Abstract) -> Iterator[v.Abstract]:
                 yield value
             for item in items:
                 yield from containers(item)
-        case v.Listing():
+        case v.Listing() | v.Lazy(is_list=True) | v.Lazy(is_tuple=True):
             yield value
         case v.Optional(value=inner):
             yield from containers(inner)

@@ -408,9 +408,9 @@ def sliced(s: State, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstr
         kind = "tuple" if isinstance(value, v.Record) and value.kind != "list" else "list"
         kind = "tuple" if isinstance(value, v.Static) and isinstance(value.value, tuple) else kind
         return v.Record("tuple" if kind == "tuple" else "list", tuple(range(len(items))), items)
-    if isinstance(found, v.Record):
-        found = sequence(s, as_listing(s, found))
-        assert isinstance(found, v.Lazy)
+    whole = value if isinstance(found, v.Lazy) else as_listing(s, found)
+    found = sequence(s, whole)
+    assert isinstance(found, v.Lazy)
     if not isinstance(step, v.Static):
         s.refuse("the step of a slice must be a constant", "use a comprehension over range(...)")
     size = 1 if step.value is None else step.value
@@ -419,13 +419,14 @@ def sliced(s: State, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstr
     high = _bound(s, stop, count, count if size > 0 else v.Static(-1), size)
     indices = make_range(s, low, high, v.Static(size))
     assert isinstance(indices, v.Lazy)
-    whole = found
-    return v.Lazy(
+    made = v.Lazy(
         indices.length,
-        lambda t, i: whole.item(t, indices.item(t, i)),
+        lambda t, i: found.item(t, indices.item(t, i)),
         is_tuple=is_tuple(value),
         is_list=_is_list(value),
     )
+    s.context.identities.joined(made, whole)
+    return made
 
 
 def _is_list(value: v.Abstract) -> bool:

@@ -254,6 +254,50 @@ def put_in_each_turn(w: Any, xs: list[float]) -> Any:
     return sum(e.more for e in q)
 
 
+# ---- slices, which are lists of their own with the items of others
+
+
+@program
+def two_slices(w: Any, xs: list[float]) -> Any:
+    """The list itself is gone."""
+    q = tasks(w, xs)
+    r, t = q[1:], q[1:]
+    q = []
+    for e in t:
+        e.more += w[1]
+    return sum(e.more for e in r) + len(q)
+
+
+@program
+def item_of_a_slice(w: Any, xs: list[float]) -> Any:
+    q = tasks(w, xs)
+    x, r = q[0], q[:2]
+    q = []
+    x.more += w[1]
+    return sum(e.more for e in r) + len(q)
+
+
+@program
+def slice_of_a_slice(w: Any, xs: list[float]) -> Any:
+    q = tasks(w, xs)
+    r, t = (q[:2][:1], w[0]), q[:]
+    q = []
+    for e in t:
+        e.more += w[1]
+    return sum(e.more for e in r[0]) + len(q)
+
+
+@program
+def slice_left_by_turns(w: Any, xs: list[float]) -> Any:
+    """A loop leaves in one variable what another one holds."""
+    q, r = tasks(w, xs), tasks(w, xs)
+    for _ in xs:
+        for e in q:
+            q = r[1:]
+            e.more = e.more + w[1]
+    return sum(e.more * (k + 1) for k, e in enumerate(q))
+
+
 # ---- values of dicts
 
 
