@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
@@ -18,6 +18,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import enclosing_value, wrap
 from autobatch.frontend.growth import settled
 from autobatch.frontend.heap import NeedsMemory
+from autobatch.frontend.identity import NOTHING
 from autobatch.frontend.joins import convert, stored
 from autobatch.frontend.layouts import HeldLayout, Layout, layout_of, leaf_types, leaves, rebuild
 from autobatch.frontend.numbers import is_python
@@ -192,9 +193,8 @@ def activate(
         return v.Static(None)
     made = cells.take_written(s, source, heaps.take_written(s, source.node, rebuild(result, iter(values))))
     made = raising.take_raised(s, made) if catching else made
-    if known.returns_given:
-        identities = s.context.identities
-        identities.from_call(made, identities.roots_in((*given.values(), *caught.values())))
+    returned = s.context.memory.returned.get(key, NOTHING)
+    s.context.identities.from_call(made, returned, (*given.values(), *caught.values()))
     return made
 
 
@@ -327,17 +327,25 @@ def specialise(
         raise
     finally:
         context.active.pop()
-    if RESULT in state.env:
-        identities = context.identities
-        made.returns_given = identities.is_of(
-            state.env[RESULT].value, identities.roots_in((*arguments.values(), *frame.borrowed))
-        )
+    _keep_returned(state, key, (*arguments.values(), *frame.borrowed))
     results = _results(state, made, key)
     region = Region(tuple(parameters), tuple(block.body), tuple(results))
     context.functions[made.name] = Function(made.name, region, source.span)
     made.can_fail, made.guessed = bool(block.body), block.guessed
     made.done = True
     return made
+
+
+def _keep_returned(s: State, key: Any, given: Iterable[v.Abstract]) -> None:
+    """Remember what the result of a function may be. Calls in a recursion were lowered for what is known of it before:
+    there is another round where that is less."""
+    if RESULT not in s.env:
+        return
+    known = s.context.memory.returned
+    before = known.get(key, NOTHING)
+    known[key] = before | s.context.identities.returned(s.env[RESULT].value, given)
+    if known[key] != before and key in s.context.recursive:
+        s.context.changed = True
 
 
 def run(state: State, source: FunctionSource) -> Layout | None:

@@ -30,13 +30,13 @@ ROUNDS = 12
 
 Loop = ast.For | ast.While
 Sharing = frozenset[tuple[str, str, int]]
-SAME, PARTS, HELD, IN_COMMON = range(4)
+SAME, PARTS, HELD, IN_COMMON, STORED = range(5)
 
 
 class Layouts(dict[str, Layout]):
     """The layouts of carried variables. `sharing`: pairs of variables that may hold one object when a turn begins,
     because an earlier turn may have left it in both; or, where the third is true, the second holds a list that may hold
-    what the first does. The second may be one that the loop does not carry."""
+    what the first does, or memory does. The second may be one that the loop does not carry."""
 
     sharing: Sharing = frozenset()
 
@@ -173,7 +173,13 @@ def enter_turn(
 def _relate(s: State, layouts: Layouts) -> None:
     """Note which variables may hold one object, and which lists may hold what a variable holds."""
     identities = s.context.identities
-    notes = (identities.relate, identities.relate_parts, identities.hold, identities.have_same)
+    notes = (
+        identities.relate,
+        identities.relate_parts,
+        identities.hold,
+        identities.have_same,
+        lambda value, _: identities.stored(value),
+    )
     for name, other, kind in sorted(layouts.sharing):
         if name in s.env and other in s.env:
             notes[kind](s.env[name].value, s.env[other].value)
@@ -186,6 +192,8 @@ def _sharing(s: State, t: State, layouts: Layouts, aliases: Aliases) -> Sharing:
     ours = [n for n in layouts if n in t.env and any(True for _ in containers(t.env[n].value))]
     for name in ours:
         value = t.env[name].value
+        if identities.is_stored(value):
+            found.add((name, name, STORED))
         for other, bound in t.env.items():
             if other == name or frozenset((name, other)) in same:
                 continue

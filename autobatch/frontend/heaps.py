@@ -57,14 +57,16 @@ from autobatch.ir.types import INT, Array, List, Tag, Type
 
 
 def heaps_of(s: State) -> list[Heap]:
-    """All memory that there is."""
-    return list(dict.fromkeys(h.whole for h in s.context.memory.heaps.values()))
+    """All memory that there is; none of what is yet to be found: nothing is in it, and where something is made, all is
+    lowered again."""
+    found = dict.fromkeys(h.whole for h in s.context.memory.heaps.values())
+    return [heap for heap in found if heap.layout is not None]
 
 
 def enter(s: State) -> None:
     """Begin with memory without objects, for every class that has some and was handed none: this is the entry."""
     for heap in heaps_of(s):
-        if heap.layout is not None and heap.variable not in s.env:
+        if heap.variable not in s.env:
             columns = [_empty(s, t, count) for t, count in _sizes(s, heap)]
             bind_memory(s, heap, [v.Leaf(s.scalar(0)) for _ in range(1 + heap.in_segments)] + columns)
 

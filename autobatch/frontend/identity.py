@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from autobatch.frontend import values as v
 
@@ -42,6 +43,22 @@ class Kin:
     def lists(self) -> Roots:
         """All lists whose items this one may have."""
         return self.roots | self.kept
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What the result of a function may be or hold: containers that it was `given`, some memory has (`stored`), one
+    at two places (`shared`)."""
+
+    given: bool = False
+    stored: bool = False
+    shared: bool = False
+
+    def __or__(self, other: Returned) -> Returned:
+        return Returned(self.given or other.given, self.stored or other.stored, self.shared or other.shared)
+
+
+NOTHING = Returned()
 
 
 class Identities:
@@ -161,6 +178,10 @@ class Identities:
             for root in self.of(part).roots:
                 self._held[root] = self._held.get(root, NONE) | {MEMORY}
 
+    def is_stored(self, value: v.Abstract) -> bool:
+        """May memory hold a value, or a part of it?"""
+        return any(MEMORY in self.holders(x) for x in containers(value))
+
     def same(self, new: v.Abstract, *olds: v.Abstract) -> None:
         """Note that a value is one of others, at another point of the program, and so are its parts."""
         olds = tuple(x.value if isinstance(x, v.Optional) else x for x in olds)
@@ -187,14 +208,6 @@ class Identities:
 
     def _join(self, new: v.Abstract, olds: Sequence[v.Abstract]) -> None:
         self._kin[id(new)] = _together(new, [self.of(x) for x in (new, *olds)])
-
-    def roots_in(self, values: Iterable[v.Abstract]) -> frozenset[int]:
-        """What the containers in some values may be, and the lists whose items they may have."""
-        return NONE.union(*(self.of(x).lists for value in values for x in containers(value)))
-
-    def is_of(self, value: v.Abstract, roots: frozenset[int]) -> bool:
-        """May it be, or hold, or be held by, one of these?"""
-        return any(roots & (self.of(x).roots | self.holders(x)) for x in containers(value))
 
     def may_share(self, a: v.Abstract, b: v.Abstract) -> bool:
         """May the two hold one object?"""
@@ -265,11 +278,39 @@ class Identities:
         seen = [(x, self.of(x)) for other in others for x in containers(other)]
         return any(kin.lists & holders or (kin.roots & roots and _form(x) == form) for x, kin in seen)
 
-    def from_call(self, result: v.Abstract, roots: frozenset[int]) -> None:
-        """Note that a function returns its arguments, or what it found in them."""
-        for part in containers(result):
+    def returned(self, result: v.Abstract, given: Iterable[v.Abstract]) -> Returned:
+        """What the result of a function may be, which was given some values."""
+        roots = self._roots_in(given)
+        parts = list(containers(result))
+        return Returned(
+            any(roots & (self.of(x).roots | self.holders(x)) for x in parts),
+            self.is_stored(result),
+            any(self._are_kin(x, y) for x, y in combinations(parts, 2)),
+        )
+
+    def _are_kin(self, x: v.Abstract, y: v.Abstract) -> bool:
+        """May two containers be one, hold one another, or hold the same?"""
+        ours, theirs = self.of(x), self.of(y)
+        held = self.holders(x), self.holders(y)
+        return bool(
+            self._may_be_one(x, y) or ours.lists & held[1] or theirs.lists & held[0] or ours.lists & theirs.lists
+        )
+
+    def from_call(self, result: v.Abstract, returned: Returned, given: Iterable[v.Abstract]) -> None:
+        """Note what the result of a call may be, and its parts."""
+        parts = list(containers(result))
+        roots = self._roots_in(given) if returned.given else NONE
+        if returned.shared:
+            roots |= NONE.union(*(self.of(x).roots for x in parts))
+        for part in parts if roots else ():
             kin = self.of(part)
             self._kin[id(part)] = Kin(part, kin.roots | roots, kin.holders | roots, kin.kept | roots)
+        if returned.stored:
+            self.stored(result)
+
+    def _roots_in(self, values: Iterable[v.Abstract]) -> Roots:
+        """What the containers in some values may be, and the lists whose items they may have."""
+        return NONE.union(*(self.of(x).lists for value in values for x in containers(value)))
 
 
 def _columns_of(new: v.Abstract, old: v.Abstract) -> list[tuple[v.Abstract, v.Abstract]]:

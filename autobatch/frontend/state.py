@@ -19,7 +19,7 @@ from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.caught import Caught
 from autobatch.frontend.heap import Heap, add_heap, is_state
-from autobatch.frontend.identity import Identities
+from autobatch.frontend.identity import Identities, Returned
 from autobatch.frontend.layouts import Layout
 from autobatch.frontend.list_sites import Sites
 from autobatch.frontend.scopes import shown
@@ -100,14 +100,13 @@ class Rules:
 @dataclass
 class Specialisation:
     """A function of the module, for one key. `result` is None until some path is known to return. `guessed`: as in
-    `Block`; `returns_given`: containers that it was given, or parts of them."""
+    `Block`."""
 
     name: str
     result: Layout | None = None
     done: bool = False
     can_fail: bool = True
     guessed: bool = False
-    returns_given: bool = False
 
 
 @dataclass
@@ -121,15 +120,16 @@ class MadeClass:
 
 @dataclass
 class Memory:
-    """What rounds of one lowering remember: assumed results, the classes of objects that are made, how often the
-    result of a recursion has nested deeper, arguments made dynamic, traced functions. `needed`: shared integers whose
-    values were used; `numpy`: parameters of functions that are arrays of NumPy in some of the calls;
+    """What rounds of one lowering remember: assumed results and what they may be, the classes of objects that are made,
+    how often the result of a recursion has nested deeper, arguments made dynamic, traced functions. `needed`: shared
+    integers whose values were used; `numpy`: parameters of functions that are arrays of NumPy in some of the calls;
     `asks_numpy`: was an array indexed that is one of NumPy, or could be given as one? `dicts`: the names of shared
     dicts, by identity; for `ordered` and `orders_batched` see `key_order.py`. `heaps`: the classes whose objects have
     memory (`refused`: why), with room for `capacity` of them, and `sites`, the expressions whose lists have some;
     `read` and `written`: functions and loops, by their text, and what memory they need. For `plain` see `views.py`."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
+    returned: dict[Any, Returned] = field(default_factory=dict)
     made: dict[Any, MadeClass] = field(default_factory=dict)
     grown: dict[Any, int] = field(default_factory=dict)
     widened: set[tuple[Any, Any]] = field(default_factory=set)
