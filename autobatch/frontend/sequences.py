@@ -360,7 +360,7 @@ def zipped(s: State, values: Sequence[v.Abstract], strict: bool) -> v.Abstract:
         columns = [x.items for x in found if isinstance(x, v.Record)]
         rows = tuple(pair(*row) for row in zip(*columns, strict=False))
         return v.Record("tuple", tuple(range(len(rows))), rows)
-    if not found:
+    if not found or any(isinstance(x, v.Record) and not x.items for x in found):
         return pair()
     count = counts[0]
     for other in counts[1:]:
