@@ -97,7 +97,7 @@ def test_differences_count_shapes_and_infinities():
 def test_programs_with_tables(program, capsys):
     """Their dicts are traced. What their gradients mean is checked by them."""
     with ab.options(trace=True):
-        assert program.main(6) == 0
+        assert program.main(3) == 0
     assert "in truth" in capsys.readouterr().out
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
@@ -155,6 +155,7 @@ BATCHED = {fun: ab.batched(fun, in_axes=(None, 0), on_error="mask") for fun in P
 
 
 @pytest.mark.parametrize("fun", PROGRAMS, ids=lambda f: f.__name__)
+@settings(max_examples=settings().max_examples * 2 // 5)
 @given(st.data())
 def test_an_index_is_what_plain_python_says(fun, data):
     """Also which examples fail, and with which words; their neighbours are as they are alone."""

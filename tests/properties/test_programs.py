@@ -100,7 +100,7 @@ def test_control_on_computed_numbers():
     compiled: list[str] = []
     refused: list[ab.UnsupportedError] = []
 
-    @settings(max_examples=24)
+    @settings(max_examples=14)
     @given(program=programs(numeric=True), batch=batches())
     def run(program, batch):
         try:

@@ -143,15 +143,18 @@ def close(a, b):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_and_gradients(name):
+    """Machine code alone, and with what the derivative keeps; XLA takes long for its loops, and once is enough."""
     fun, p, x = PROGRAMS[name]
     batched = ab.batched(fun, in_axes=(None, 0))
-    close(*both(batched, p, x))
 
     def loss(p, x):
-        parts = [jnp.sum(y * 0.1) for y in jax.tree.leaves(batched(p, x)) if jnp.issubdtype(y.dtype, jnp.floating)]
-        return sum(parts)
+        found = batched(p, x)
+        return sum(jnp.sum(y * 0.1) for y in jax.tree.leaves(found) if jnp.issubdtype(y.dtype, jnp.floating)), found
 
-    close(*both(jax.grad(loss, argnums=(0, 1)), p, x))
+    native, by_xla = both(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True), p, x)
+    close(native, by_xla)
+    with ab.options(loops="native"):
+        close(jax.jit(lambda p, x: batched(p, x))(p, x), by_xla[0][1])
 
 
 def many_functions(p, x):
