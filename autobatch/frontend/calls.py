@@ -18,7 +18,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import enclosing_value, wrap
 from autobatch.frontend.growth import settled
 from autobatch.frontend.heap import NeedsMemory
-from autobatch.frontend.identity import NOTHING
+from autobatch.frontend.identity import Returned
 from autobatch.frontend.joins import convert, stored
 from autobatch.frontend.layouts import HeldLayout, Layout, layout_of, leaf_types, leaves, rebuild
 from autobatch.frontend.numbers import is_python
@@ -193,7 +193,7 @@ def activate(
         return v.Static(None)
     made = cells.take_written(s, source, heaps.take_written(s, source.node, rebuild(result, iter(values))))
     made = raising.take_raised(s, made) if catching else made
-    returned = s.context.memory.returned.get(key, NOTHING)
+    returned = s.context.memory.returned.get(key, Returned())
     s.context.identities.from_call(made, returned, (*given.values(), *caught.values()))
     return made
 
@@ -342,8 +342,8 @@ def _keep_returned(s: State, key: Any, given: Iterable[v.Abstract]) -> None:
     if RESULT not in s.env:
         return
     known = s.context.memory.returned
-    before = known.get(key, NOTHING)
-    known[key] = before | s.context.identities.returned(s.env[RESULT].value, given)
+    before = known.get(key, Returned())
+    known[key] = before.joined(s.context.identities.returned(s.env[RESULT].value, given))
     if known[key] != before and key in s.context.recursive:
         s.context.changed = True
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 from autobatch.frontend import values as v
 
@@ -45,20 +44,21 @@ class Kin:
         return self.roots | self.kept
 
 
+IS, IN, HAS, WITH = range(4)
+"""How a container may be kin to another: it is that one, an item of it, holds it, or has items that it has too."""
+
+
 @dataclass(frozen=True)
 class Returned:
-    """What the result of a function may be or hold: containers that it was `given`, some memory has (`stored`), one
-    at two places (`shared`)."""
+    """What the result of a function may be and hold. `forms`: those of its containers. `kinships`: the number of such a
+    one, of what kind it is kin to another, and the number of that one, counted through all that the function was given
+    and then the result; memory is -1. A result that comes to other forms has all of these kinships everywhere."""
 
-    given: bool = False
-    stored: bool = False
-    shared: bool = False
+    forms: tuple[str, ...] = ()
+    kinships: frozenset[tuple[int, int, int]] = frozenset()
 
-    def __or__(self, other: Returned) -> Returned:
-        return Returned(self.given or other.given, self.stored or other.stored, self.shared or other.shared)
-
-
-NOTHING = Returned()
+    def joined(self, other: Returned) -> Returned:
+        return Returned(other.forms, self.kinships | other.kinships)
 
 
 class Identities:
@@ -280,37 +280,48 @@ class Identities:
 
     def returned(self, result: v.Abstract, given: Iterable[v.Abstract]) -> Returned:
         """What the result of a function may be, which was given some values."""
-        roots = self._roots_in(given)
-        parts = list(containers(result))
-        return Returned(
-            any(roots & (self.of(x).roots | self.holders(x)) for x in parts),
-            self.is_stored(result),
-            any(self._are_kin(x, y) for x, y in combinations(parts, 2)),
-        )
+        parts, others = list(containers(result)), [x for value in given for x in containers(value)]
+        found = {(k, IN, -1) for k, x in enumerate(parts) if MEMORY in self.holders(x)}
+        for k, x in enumerate(parts):
+            for n, y in enumerate((*others, *parts)):
+                if n != k + len(others):
+                    found |= {(k, kind, n) for kind in self._kinships(x, y)}
+        return Returned(tuple(map(_form, parts)), frozenset(found))
 
-    def _are_kin(self, x: v.Abstract, y: v.Abstract) -> bool:
-        """May two containers be one, hold one another, or hold the same?"""
-        ours, theirs = self.of(x), self.of(y)
-        held = self.holders(x), self.holders(y)
-        return bool(
-            self._may_be_one(x, y) or ours.lists & held[1] or theirs.lists & held[0] or ours.lists & theirs.lists
-        )
+    def _kinships(self, x: v.Abstract, y: v.Abstract) -> Iterator[int]:
+        if self._may_be_one(x, y):
+            yield IS
+        if self.of(y).lists & self.holders(x):
+            yield IN
+        if self.of(x).lists & self.holders(y):
+            yield HAS
+        if _form(x) == _form(y) == "list" and self.of(x).lists & self.of(y).lists:
+            yield WITH
 
     def from_call(self, result: v.Abstract, returned: Returned, given: Iterable[v.Abstract]) -> None:
         """Note what the result of a call may be, and its parts."""
-        parts = list(containers(result))
-        roots = self._roots_in(given) if returned.given else NONE
-        if returned.shared:
-            roots |= NONE.union(*(self.of(x).roots for x in parts))
-        for part in parts if roots else ():
-            kin = self.of(part)
-            self._kin[id(part)] = Kin(part, kin.roots | roots, kin.holders | roots, kin.kept | roots)
-        if returned.stored:
-            self.stored(result)
+        parts, others = list(containers(result)), [x for value in given for x in containers(value)]
+        exact = returned.forms == tuple(map(_form, parts))
+        for k, kind, n in sorted(returned.kinships):
+            kin = [*others, *parts][n : n + 1] if exact or n < len(others) else parts
+            for x in parts[k : k + 1] if exact else parts:
+                if n < 0:
+                    self.stored(x)
+                else:
+                    for y in kin:
+                        self._note_kin(x, kind, y)
 
-    def _roots_in(self, values: Iterable[v.Abstract]) -> Roots:
-        """What the containers in some values may be, and the lists whose items they may have."""
-        return NONE.union(*(self.of(x).lists for value in values for x in containers(value)))
+    def _note_kin(self, x: v.Abstract, kind: int, y: v.Abstract) -> None:
+        ours, theirs = self.of(x), self.of(y)
+        if kind == IS:
+            self._relate(x, y)
+        elif kind == IN:
+            self._kin[id(x)] = replace(ours, holders=ours.holders | theirs.lists)
+        elif kind == HAS:
+            for root in theirs.roots:
+                self._held[root] = self._held.get(root, NONE) | ours.roots
+        else:
+            self._kin[id(x)] = replace(ours, kept=ours.kept | theirs.lists - ours.roots)
 
 
 def _columns_of(new: v.Abstract, old: v.Abstract) -> list[tuple[v.Abstract, v.Abstract]]:

@@ -11,6 +11,7 @@ Names in braces are drawn where a row is used (`memory.py`):
     {t}          a node of the data
     {e} {f} {g}  new names
     {numbers}    a container of that kind: one that there is, or a new one
+    {its_cell}   a variable that holds a container of that kind, to be assigned; a new name where there is none
 """
 
 from __future__ import annotations
@@ -251,6 +252,9 @@ GROWN = Kind(
         "if {v}[-1]:\n    {n} = jnp.tanh({n} + {v}[-1].pop())",
         "{v}[-1].extend([{x}, {y}])",
         "{v}[0] = {v}[-1]",
+        "{v}.append({numbers})",
+        "{its_numbers} = {v}[0]",
+        "{v}[-1] = {numbers}",
         "for {e} in {v}:\n    {e}.append({x})",
     ),
     numbers=ROWS.numbers,
@@ -399,6 +403,14 @@ CELLS = Kind(
         "{v} = {v} + {w}[:2]",
         "{v} = [{e} for {e} in {v} if {e}.n < 2]",
         "{v} = [Cell({e}.value * 0.5, {e}.n, {e}) for {e} in {v}]",
+        "if {v}:\n    {its_cell} = {v}[{k} % len({v})]",
+        "if {v}:\n    {its_cell} = {v}.pop(0)",
+        "if {v}:\n    {v}[-1] = {cell}",
+        "{v}.insert(0, {cell})",
+        "{v} = [{cell} for {e} in {t}.kids]",
+        "{v} = {w}[1:]",
+        "{v} = {v}[:3] * 2",
+        "{v} = {w}",
     ),
     computed=("if {B}:\n    {v}.append(Cell({x}))", "if {v} and {B}:\n    {v}[0] = {v}[-1]"),
     numbers=(

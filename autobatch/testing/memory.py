@@ -209,6 +209,8 @@ class MemoryWriter(Writer):
         return self.pick(rows).format_map(_Names(partial(self.drawn, s, name, depth), v=name))
 
     def drawn(self, s: Scope, name: str, depth: int, field: str) -> str:
+        if field.startswith("its_"):
+            return self.pick(s.of(field.removeprefix("its_")) or [self.fresh(field)])
         if field in KINDS:
             there = s.of(field)
             return self.pick(there) if there and not self.chance(3) else self.row(KINDS[field].made, s, depth=0)

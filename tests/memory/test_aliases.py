@@ -351,6 +351,22 @@ def changed_list(w: Any, xs: list[float]) -> Any:
     return sum(e.at for e in q) + sum(e.at for e in r) + len(q)
 
 
+def path(e: Any, k: int) -> list[Any]:
+    if k == 0:
+        return []
+    found = path(e, k - 1)
+    found.append(e)
+    return found
+
+
+@program
+def put_into_what_returns(w: Any, xs: list[float]) -> Any:
+    x = Task(w[0])
+    q = path(x, len(xs))
+    x.more += w[1]
+    return sum(e.more for e in q)
+
+
 @program
 def one_at_two_places(w: Any, xs: list[float]) -> Any:
     one, other = the_same_twice(w[0], len(xs))
