@@ -1,7 +1,7 @@
-"""Python's garbage collection, put off while a program is compiled.
+"""Python's garbage collection, put off while a program is compiled, and while examples are traced.
 
-A compiler makes a great many small objects, nearly all of which are in no cycle: Python looks through them again and
-again, and through everything that JAX has in memory, for a fifth of the time that a compilation takes.
+Both make a great many small objects, nearly all of which are in no cycle: Python looks through them again and again,
+and through everything that JAX has in memory, for a fifth of the time that a compilation takes.
 """
 
 from __future__ import annotations

@@ -23,8 +23,13 @@ def longest_paths(rows: int, source: Ints, target: Ints, weight: Ints) -> tuple[
     waiting = np.bincount(target, minlength=rows)
     level = np.zeros(rows, np.int64)
     once = np.zeros(rows, np.int64)
+    alike = bool(np.all(weight == 1))  # the level of a row is then the front that it is in
+    fronts = 0
     front = np.flatnonzero(waiting == 0)
     while len(front):
+        if alike:
+            level[front] = fronts
+            fronts += 1
         front = front[count[front] > 0]
         lengths = count[front]
         ends = lengths.cumsum()
@@ -33,7 +38,8 @@ def longest_paths(rows: int, source: Ints, target: Ints, weight: Ints) -> tuple[
         edge = (first[front] - ends + lengths).repeat(lengths)
         edge += np.arange(ends[-1])
         reached = target[edge]
-        np.maximum.at(level, reached, level[front].repeat(lengths) + weight[edge])
+        if not alike:
+            np.maximum.at(level, reached, level[front].repeat(lengths) + weight[edge])
         np.subtract.at(waiting, reached, 1)
         front = reached[waiting[reached] == 0]
         if len(front) > 1:  # each once: the last of equal ones

@@ -23,6 +23,7 @@ from autobatch.arguments import Bound
 from autobatch.backends.xla import memory
 from autobatch.batch import Batch
 from autobatch.cache import Bounded
+from autobatch.collecting import collecting_later
 from autobatch.data import Examples
 from autobatch.errors import BatchError, Error, Failure, PlanError, SourceError, StructureWarning, UnsupportedError
 from autobatch.groups import TOKEN, Group, living_group
@@ -183,6 +184,7 @@ class _Call:
         """What the program over traces shares: shared values, then arrays that are free variables."""
         return (*self.leaves, *self.free.arrays.values())
 
+    @collecting_later
     def prepared(self, function: Any, rows: Any, failures: Sequence[Failure]) -> Prepared:
         """The call of the program over traces."""
         assert self.asked is not None

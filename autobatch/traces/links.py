@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.collecting import collecting_later
 from autobatch.ir.types import Array
 from autobatch.runtime.columns import Columns, columns_of, host_dtype
 from autobatch.runtime.libraries import is_sparse_class
@@ -67,6 +68,7 @@ class Origins:
     def all(self) -> list[Origin]:
         return [*self.columns, *self.arrays.values()]
 
+    @collecting_later
     def unpacked(self, columns: Columns) -> list[Any]:
         """The examples, with `Given` in the place of their numbers."""
         return unpack(columns, _References({c.name: k for k, c in enumerate(self.columns)}))

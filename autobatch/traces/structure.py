@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from autobatch.batch import Batch
+from autobatch.collecting import collecting_later
 from autobatch.errors import ExampleError, Failure, PlanError, UnsupportedError
 from autobatch.groups import Group
 from autobatch.packing import pack_fresh
@@ -27,6 +28,9 @@ from autobatch.traces.rows import OtherTypesError, columns, examples
 from autobatch.traces.source import Row, Source, Writer
 
 Make = Callable[[Callable[..., Any]], Any]
+TOGETHER = 1024
+"""Examples that are run before Python may look for garbage again: what the user's function leaves in cycles is the
+garbage of so many runs at most."""
 
 
 class Structure:
@@ -53,6 +57,7 @@ class Structure:
             self._function.learn(self._schema)
         return self._function
 
+    @collecting_later
     def rows(self, runs: Sequence[Run | None]) -> Columns:
         """Runs as rows of the program, which is made again where they show more than was known."""
         known = [r for r in runs if r is not None]
@@ -119,15 +124,28 @@ class Tracing:
             return self._runs(examples, free)
 
     def _runs(self, examples: Sequence[Sequence[Any]], free: Free) -> tuple[list[Run | None], tuple[Failure, ...]]:
+        found = _Found()
+        for begin in range(0, len(examples), TOGETHER):
+            self._run(examples[begin : begin + TOGETHER], begin, free, found)
+        runs, failures, refused = found.runs, found.failures, self.refused
+        if failures and len(failures) == len(runs) and refused is not None:
+            refused.add_note(f"As plain Python, {failures[0]}")
+            raise refused from found.first
+        if failures and (not self.masks or len(failures) == len(runs)):
+            raise ExampleError(failures) from found.first
+        return runs, tuple(failures)
+
+    @collecting_later
+    def _run(self, examples: Sequence[Sequence[Any]], begin: int, free: Free, found: _Found) -> None:
+        """Run some examples, the first of which is example `begin`."""
         name, refused = self.outline.name, self.refused
-        runs, failures, first = list[Run | None](), list[Failure](), None
-        for k, values in enumerate(examples):
+        for k, values in enumerate(examples, begin):
             try:
                 made = self.outline.run(values, free, self.structure.kinds, self.most)
                 if k == 0 and self.structure.source is None:
                     again = partial(self.outline.run, values, free, self.structure.kinds, self.most)
                     check(name, made, again, self.structure.returned)
-                runs.append(made)
+                found.runs.append(made)
             except TooLongError as error:
                 raise _too_long(name, k, self.most, error) from None
             except (*ASKED, AskedError) as error:
@@ -138,15 +156,18 @@ class Tracing:
                 refused.add_note(f"Its structure cannot be traced either: {error}")
                 raise refused from error
             except Exception as error:
-                failures.append(Failure(k, type(error).__name__, str(error), span_of(error)))
-                runs.append(None)
-                first = first or error
-        if failures and len(failures) == len(runs) and refused is not None:
-            refused.add_note(f"As plain Python, {failures[0]}")
-            raise refused from first
-        if failures and (not self.masks or len(failures) == len(runs)):
-            raise ExampleError(failures) from first
-        return runs, tuple(failures)
+                found.failures.append(Failure(k, type(error).__name__, str(error), span_of(error)))
+                found.runs.append(None)
+                found.first = found.first or error
+
+
+@dataclass
+class _Found:
+    """What runs have given so far. `first`: the error of the first example that failed."""
+
+    runs: list[Run | None] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    first: Exception | None = None
 
 
 def _too_long(name: str, example: int, most: int, error: TooLongError) -> PlanError:
