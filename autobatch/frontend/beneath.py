@@ -5,6 +5,7 @@ and sees the change; this front end reads it as a whole. So it is refused, but f
     for x in (k * y for y in ys): k = x      refused: k is
     [f(x) for x in xs]                       refused where f appends to xs, as a variable of the function around it
     for k, x in enumerate(xs): xs[k] = 2 * x
+    for x in xs: xs.append(2 * x)            a loop over indices (`by_index.py`)
 """
 
 from __future__ import annotations
@@ -39,8 +40,15 @@ class Read:
         return Read(self.lists | other.lists, self.named | other.named)
 
 
+def changes_own_list(s: State, node: ast.For, name: str) -> bool:
+    """Do the turns of a loop change the list of a variable, elsewhere than at the element of the turn?"""
+    names, own = _with_aliases(s, {name}), _counter(node)
+    parts = (x for inner in node.body for x in ast.walk(inner))
+    return any(changed_list(x, own) in names and not _leaves(node, x) for x in parts)
+
+
 def refuse_changes(s: State, node: ast.For) -> None:
-    """Refuse a loop over a list that is changed in its turns, but for the element of the turn: `xs[k] = 2 * x`."""
+    """Refuse a loop over lists that are changed in its turns, but for the element of the turn: `xs[k] = 2 * x`."""
     read = _read(s, node.iter)
     lists, named = _with_aliases(s, read.lists), _with_aliases(s, read.named)
     lists -= {n for n in lists if n in s.env and _is_dict(s.env[n].value)}  # those fail as Python's do
@@ -90,12 +98,19 @@ def refuse_changed_arguments(s: State, node: ast.For) -> None:
             _refuse(s, name, "a generator runs that was given it", f"give it list({shown(name)})")
 
 
-def refuse_calls(s: State, node: ast.For) -> None:
-    """Refuse a loop whose turns call functions that change what it runs over. What these change is known behind it."""
+def changed_by_calls(s: State, node: ast.For) -> str | None:
+    """What a loop runs over that functions change which its turns call. What these change is known behind it."""
     read = _read(s, node.iter)
     for part in (x for inner in node.body for x in ast.walk(inner)):
         if (name := _changed_by_call(s, part, read)) is not None and not _leaves(node, part):
-            _refuse(s, name, "a loop runs over it, by a function that it calls", "loop over a copy: list(...)")
+            return name
+    return None
+
+
+def refuse_calls(s: State, node: ast.For) -> None:
+    """Refuse a loop whose turns call functions that change what it runs over."""
+    if (name := changed_by_calls(s, node)) is not None:
+        _refuse(s, name, "a loop runs over it, by a function that it calls", "loop over a copy: list(...)")
 
 
 def refuse_calls_of_elements(s: State, generators: Sequence[ast.comprehension], *elements: ast.expr) -> None:

@@ -55,7 +55,7 @@ def with_test_inside(s: State, node: ast.While) -> ast.While:
     if node not in known:
         test = ast.UnaryOp(ast.Not(), node.test)
         leave = ast.If(test, [*node.orelse, ast.Break()], [])
-        known[node] = _placed(ast.While(ast.Constant(True), [leave, *node.body], []), node)
+        known[node] = placed(ast.While(ast.Constant(True), [leave, *node.body], []), node)
     found: ast.While = known[node]
     return found
 
@@ -104,10 +104,11 @@ def _name(what: str, node: ast.expr) -> str:
 def _kept(value: ast.expr, name: str) -> tuple[ast.stmt, ast.expr]:
     """A statement that keeps a value in a variable, and what reads that."""
     assign = ast.Assign([ast.Name(name, ast.Store())], value)
-    return _placed(assign, value), ast.copy_location(ast.Name(name, ast.Load()), value)
+    return placed(assign, value), ast.copy_location(ast.Name(name, ast.Load()), value)
 
 
-def _placed(made: Node, node: ast.AST) -> Node:
+def placed(made: Node, node: ast.AST) -> Node:
+    """A statement that was made, at the place of another."""
     for part in ast.walk(made):
         if not hasattr(part, "lineno"):
             ast.copy_location(part, node)
@@ -176,7 +177,7 @@ class _Flat:
         arms = [self.arm(x, name) for x in (node.body, node.orelse)]
         if test is None or arms[0] is None or arms[1] is None:
             return None
-        self.before.append(_placed(ast.If(test, arms[0], arms[1]), node))
+        self.before.append(placed(ast.If(test, arms[0], arms[1]), node))
         return ast.copy_location(ast.Name(name, ast.Load()), node)
 
     def both(self, node: ast.BoolOp, name: str) -> ast.expr | None:
@@ -192,7 +193,7 @@ class _Flat:
             if arm is None:
                 return None
             asked = test if isinstance(node.op, ast.And) else ast.UnaryOp(ast.Not(), test)
-            self.before.append(_placed(ast.If(asked, arm, []), node))
+            self.before.append(placed(ast.If(asked, arm, []), node))
         return ast.copy_location(ast.Name(name, ast.Load()), node)
 
     def arm(self, node: ast.expr, name: str) -> Body | None:
@@ -214,7 +215,7 @@ class _Flat:
         if read is None:
             return None
         body = _loops(node, own, first, [*inner.before, *turn(name, read)])
-        self.before += [_placed(x, node) for x in (ast.Assign([ast.Name(name, ast.Store())], start), *body)]
+        self.before += [placed(x, node) for x in (ast.Assign([ast.Name(name, ast.Store())], start), *body)]
         return ast.copy_location(ast.Name(name, ast.Load()), node)
 
 
@@ -230,7 +231,7 @@ def appended(node: ast.ListComp) -> tuple[Body, ast.expr]:
     own, name = _own_names(node), _name("part", node)
     start = ast.Assign([ast.Name(name, ast.Store())], ast.List([], ast.Load()))
     body = _loops(node, own, node.generators[0].iter, _append(name, _renamed(node.elt, own)))
-    return [_placed(x, node) for x in (start, *body)], ast.copy_location(ast.Name(name, ast.Load()), node)
+    return [placed(x, node) for x in (start, *body)], ast.copy_location(ast.Name(name, ast.Load()), node)
 
 
 def _own_names(node: ast.ListComp | ast.GeneratorExp) -> dict[str, str]:

@@ -18,8 +18,16 @@ from autobatch.frontend import heaps, record_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.appending import appended_list
 from autobatch.frontend.assignment import assign
-from autobatch.frontend.beneath import refuse_calls, refuse_changed_arguments, refuse_changes, refuse_other_items
+from autobatch.frontend.beneath import (
+    changed_by_calls,
+    changes_own_list,
+    refuse_calls,
+    refuse_changed_arguments,
+    refuse_changes,
+    refuse_other_items,
+)
 from autobatch.frontend.branches import both, condition, guarded_by, leaving, run
+from autobatch.frontend.by_index import list_of, run_by_index
 from autobatch.frontend.carrying import (
     Layouts,
     Loop,
@@ -62,6 +70,24 @@ def _constantly(x: v.Abstract) -> Callable[[State], v.Abstract]:
 
 def for_statement(s: State, node: ast.For) -> None:
     """`for target in sequence: body`"""
+    own, take_back = list_of(s, node), s.mark()
+    if own is None:
+        _run(s, node)
+        refuse_calls(s, node)
+    elif changes_own_list(s, node, own.id):
+        run_by_index(s, node, own)
+        return
+    else:
+        _run(s, node)
+        if changed_by_calls(s, node) is not None:
+            take_back()
+            run_by_index(s, node, own)
+            return
+    _orelse(s, node)
+
+
+def _run(s: State, node: ast.For) -> None:
+    """The turns of a loop over what it runs over as a whole."""
     held = _run_over(s, node.iter)
     items = begin(s, s.evaluate(node.iter))
     if isinstance(items, v.Generator) and is_recursive(s, items.source):
@@ -72,15 +98,12 @@ def for_statement(s: State, node: ast.For) -> None:
         for flag in FLAGS:
             s.bind(flag, v.Static(False))
         run_over(s, node, items)
-        refuse_calls(s, node)
-        _orelse(s, node)
         return
     refuse_changes(s, node)
     if record_heap.is_view(items):
         for flag in FLAGS:
             s.bind(flag, v.Static(False))
         _unroll(s, node, _items(items))
-        _orelse(s, node)
         return
     refuse_other_items(s, node)
     found = sequence(s, items)
@@ -94,10 +117,8 @@ def for_statement(s: State, node: ast.For) -> None:
         s.frame.trying or read_of_default(s, *node.body) or not (appended_list(s, node, found) or scan(s, node, found))
     ):
         _roll(s, node, found)
-    refuse_calls(s, node)
     _check_size(s, node, held)
     _check_sizes(s, sizes, left=True)
-    _orelse(s, node)
 
 
 def _run_over(s: State, node: ast.expr) -> tuple[str, v.Abstract] | None:
