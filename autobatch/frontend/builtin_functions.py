@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from autobatch.frontend import deques, row_classes, sets, tables
+from autobatch.frontend import deques, list_heap, row_classes, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import note
 from autobatch.frontend.attributes import attribute, class_list, classes_of, field, is_class, is_stack, written
@@ -415,8 +415,11 @@ def _elements(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _alike(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    assert isinstance(args[0], v.Record)
-    return v.Record("table", ("keys",), (stored(s, args[1]),), args[0].cls)
+    like, items = args
+    assert isinstance(like, v.Record)
+    if list_heap.is_row(items):  # made where the lists of the user have memory
+        items = s.context.rules.materialise(s, sequence(s, items))
+    return v.Record("table", ("keys",), (stored(s, items),), like.cls)
 
 
 def _of_members(builtin: Builtin) -> Builtin:

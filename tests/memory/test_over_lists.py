@@ -52,3 +52,30 @@ def test_derivatives_of_a_beam():
     found = jax.grad(lambda w: jnp.sum(f(w, XS)))(0.9)
     wanted = jax.grad(lambda w: sum(beam(w, xs)[0] for xs in XS))(0.9)
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def push(out, x):
+    out.append(x * 0.5)
+    return x + len(out)
+
+
+def sets_beside_memory(w, xs):
+    """A set that a loop assigns, where lists have memory: it is none of those."""
+    x = xs[0] * w if xs else w
+    seen = {len(xs) % 4, 2}
+    for e in sorted(seen):
+        if not x * e > 0.5:
+            continue
+        q = list(xs)
+        if len(xs) % 2 in seen:
+            seen = seen - {1}
+        else:
+            x = jnp.tanh(x + push(q, x))
+    return x + len(seen)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "llvm"])
+def test_sets_beside_memory(backend):
+    with ab.options(trace=False):
+        f = ab.batched(sets_beside_memory, in_axes=(None, 0), backend=backend)
+        assert_same(ab.unbatch(f(0.9, XS)), [sets_beside_memory(0.9, xs) for xs in XS])
