@@ -111,9 +111,10 @@ def conform(value: Any, type: Type) -> Any:
 
 
 def weakened(x: Any) -> Any:
-    """A number as a Python number: of its dtype, which is the default one, and weak."""
+    """A number as a Python number: weak, and of JAX's default width, though it was computed with fewer bits."""
     x = jnp.asarray(x)
-    return jax.lax.convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
+    dtype = jax.dtypes.canonicalize_dtype(_DOUBLE_WIDTH.get(x.dtype.name, x.dtype))
+    return jax.lax.convert_element_type_p.bind(x, new_dtype=dtype, weak_type=True, sharding=None)
 
 
 def is_literal(x: Any) -> bool:

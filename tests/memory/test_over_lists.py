@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing import assert_same
+from autobatch.testing import assert_same, check_equivalence
 
 XS = [[0.5, 1.25, -0.5, 2.0], [1.0], [-1.5, 0.75], []]
 
@@ -79,3 +79,21 @@ def test_sets_beside_memory(backend):
     with ab.options(trace=False):
         f = ab.batched(sets_beside_memory, in_axes=(None, 0), backend=backend)
         assert_same(ab.unbatch(f(0.9, XS)), [sets_beside_memory(0.9, xs) for xs in XS])
+
+
+def counted(w, xs):
+    """Lengths are integers of 32 bits, among numbers of 64."""
+    q = list(xs)
+    x = jnp.tanh(w + q.pop(0)) if q else w
+    q = [jnp.tanh(x), x * len(q)]
+    if q:
+        del q[0]
+    for _ in range(int(abs(q[-1] if q else x) * 2.9) % 4):
+        x = jnp.tanh(x + push(q, jnp.tanh(sum(q))))
+    return x, len(q) % 13
+
+
+def test_lengths_among_numbers_of_64_bits():
+    with ab.options(trace=False), jax.enable_x64(True):
+        f = ab.batched(counted, in_axes=(None, 0))
+        check_equivalence(f, XS, (jnp.asarray(0.7),), backends=("interpret", "llvm"), grads=False, jit=False)
