@@ -174,6 +174,23 @@ def masked_load(f: Function, kernel: Kernel, address: str, mask: str) -> str:
     return f.let(f"call {kernel.vector} @llvm.masked.load.{kernel.suffix}.p0({operands})")
 
 
+def transposed(f: Function, kernel: Kernel, rows: list[str]) -> list[str]:
+    """As many vectors as each has elements, transposed in registers: element j of all is one vector, after as many
+    rounds as it takes to have interleaved the first half with the second until each is next to all others."""
+    lanes = kernel.lanes
+    for _ in range(lanes.bit_length() - 1):
+        pairs = zip(rows[: lanes // 2], rows[lanes // 2 :], strict=True)
+        rows = [_interleaved(f, kernel, a, b, half) for a, b in pairs for half in range(2)]
+    return rows
+
+
+def _interleaved(f: Function, kernel: Kernel, a: str, b: str, half: int) -> str:
+    """a0, b0, a1, b1, ... of the first or the second half of two vectors."""
+    lanes, start = kernel.lanes, half * kernel.lanes // 2
+    numbers = ", ".join(f"i32 {at}" for n in range(start, start + lanes // 2) for at in (n, n + lanes))
+    return f.let(f"shufflevector {kernel.vector} {a}, {kernel.vector} {b}, <{lanes} x i32> <{numbers}>")
+
+
 def gather(kernel: Kernel) -> Function:
     """Copy `rows` rows of one source into a block of scratch memory, its columns from column `offset` on.
 

@@ -4,14 +4,15 @@
 
 It is a product whose contracted axis are the rows, so the micro kernels of `kernel.py` compute it: what they take for
 rows are columns of x, what they take for a matrix is g. Some hundred rows at a time, x is transposed into scratch
-memory, in blocks of up to `Vectors.rows` columns, `[rows / chunk][columns][chunk]`, and of g one panel after another is
-copied, `[rows][panel]`; later rows are added to what the earlier ones gave. Rows from `count` on are not read.
+memory, squares of rows in registers, in blocks of up to `Vectors.rows` columns, `[rows / chunk][columns][chunk]`, and
+of g one panel after another is copied, `[rows][panel]`; later rows are added to what the earlier ones gave. Rows from
+`count` on are not read.
 """
 
 from __future__ import annotations
 
 from autobatch.backends.llvm.text import Function, lanes_below
-from autobatch.backends.xla.products.kernel import CHUNK, Kernel, masked_load, source_row
+from autobatch.backends.xla.products.kernel import CHUNK, Kernel, masked_load, source_row, transposed
 
 
 def text(kernel: Kernel) -> str:
@@ -28,10 +29,14 @@ def transpose(kernel: Kernel) -> Function:
         "internal void @transpose(ptr %x, ptr %index, i64 %first, i64 %rows, i64 %k, i64 %offset, i64 %all, "
         "i64 %room, ptr %scratch) noinline nounwind"
     )
-    most = kernel.vectors.rows
-    with f.loop(0, "%rows", 1) as row:
-        source = source_row(f, kernel, row)
-        chunk, lane = f.let(f"udiv i64 {row}, {kernel.chunk}"), f.let(f"urem i64 {row}, {kernel.chunk}")
+    most, lanes = kernel.vectors.rows, kernel.lanes
+    sources = f.array_slot("ptr", lanes)
+    with f.loop(0, "%rows", lanes) as top:
+        last = f.sub(f.sub("%rows", top), 1)
+        with f.loop(0, lanes, 1) as j:  # the last row in the place of those past it: nobody reads what comes of them
+            source = source_row(f, kernel, f.add(top, f.least(j, last)))
+            f.do(f"store ptr {source}, ptr {f.at(sources, f.mul(j, 8))}, align 8")
+        chunk, lane = f.let(f"udiv i64 {top}, {kernel.chunk}"), f.let(f"urem i64 {top}, {kernel.chunk}")
         column = f.slot(0)
         with f.whilst(lambda: f.below(f.get(column), "%k")):
             done = f.get(column)
@@ -39,17 +44,24 @@ def transpose(kernel: Kernel) -> Function:
             inside = f.let(f"urem i64 {at}, {most}")
             start = f.sub(at, inside)
             wide = f.least(f.sub("%all", start), most)  # columns of this block
-            run = f.least(f.sub(wide, inside), f.sub("%k", done))
+            run = f.least(f.least(f.sub(wide, inside), f.sub("%k", done)), lanes)
             block = f.at("%scratch", f.mul(f.mul(start, "%room"), kernel.bytes))
             to = f.at(block, f.mul(f.add(f.mul(chunk, wide), inside), CHUNK))
             corner = f.at(to, f.mul(lane, kernel.bytes))
-            origin = f.at(source, f.mul(done, kernel.bytes))
-            with f.loop(0, run, 1) as k:
-                value = f.load(kernel.scalar, f.at(origin, f.mul(k, kernel.bytes)), align=kernel.bytes)
-                f.do(f"store {kernel.scalar} {value}, ptr {f.at(corner, f.mul(k, CHUNK))}, align {kernel.bytes}")
+            _square(f, kernel, sources, f.mul(done, kernel.bytes), run, corner)
             f.set(column, f.add(done, run))
     f.do("ret void")
     return f
+
+
+def _square(f: Function, kernel: Kernel, sources: str, bytes: str, columns: str, to: str) -> None:
+    """So many columns, at most as many as a vector has elements, of as many rows, `bytes` behind their addresses: each
+    is a vector in a chunk of its own."""
+    mask = lanes_below(f, kernel.lanes, columns)
+    rows = [masked_load(f, kernel, f.at(f.load("ptr", sources, 8 * j), bytes), mask) for j in range(kernel.lanes)]
+    for j, value in enumerate(transposed(f, kernel, rows)):
+        with f.when(f.let(f"icmp ugt i64 {columns}, {j}")):
+            f.do(f"store {kernel.vector} {value}, ptr {f.at(to, j * CHUNK)}, align {kernel.bytes}")
 
 
 def panel(kernel: Kernel) -> Function:

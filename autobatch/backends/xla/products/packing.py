@@ -11,7 +11,7 @@ written where it belongs, squares of rows transposed in registers. The last pane
 from __future__ import annotations
 
 from autobatch.backends.llvm.text import Function, lanes_below
-from autobatch.backends.xla.products.kernel import Kernel, masked_load
+from autobatch.backends.xla.products.kernel import Kernel, masked_load, transposed
 
 ROWS = 16
 """Rows that are copied to one panel before the next panel is written: as many pages as the processor keeps at hand."""
@@ -84,27 +84,16 @@ def _elements(f: Function, kernel: Kernel, row: str, first: str) -> None:
 
 
 def _square(f: Function, kernel: Kernel, row: str, column: str, top: str) -> None:
-    """As many rows as elements of each: element j of all rows is one vector, after as many rounds as it takes to have
-    interleaved the first half of the rows with the second until each is next to all others."""
+    """As many rows as a vector has elements, of as many columns."""
     lanes, v = kernel.lanes, kernel.vector
     rows = []
     for j in range(lanes):
         origin = f.at("%w", f.mul(f.add(f.mul(f.add(row, j), "%k"), top), kernel.bytes))
         rows.append(f.load(v, origin, align=kernel.bytes))
-    for _ in range(lanes.bit_length() - 1):
-        pairs = zip(rows[: lanes // 2], rows[lanes // 2 :], strict=True)
-        rows = [_interleaved(f, kernel, a, b, half) for a, b in pairs for half in range(2)]
     target = _place(f, kernel, column, top)
-    for j, value in enumerate(rows):
+    for j, value in enumerate(transposed(f, kernel, rows)):
         to = f.at(target, j * kernel.panel * kernel.bytes)
         f.do(f"store {v} {value}, ptr {to}, align {kernel.bytes}")
-
-
-def _interleaved(f: Function, kernel: Kernel, a: str, b: str, half: int) -> str:
-    """a0, b0, a1, b1, ... of the first or the second half of two vectors."""
-    lanes, start = kernel.lanes, half * kernel.lanes // 2
-    numbers = ", ".join(f"i32 {at}" for n in range(start, start + lanes // 2) for at in (n, n + lanes))
-    return f.let(f"shufflevector {kernel.vector} {a}, {kernel.vector} {b}, <{lanes} x i32> <{numbers}>")
 
 
 def fill(kernel: Kernel) -> Function:
