@@ -33,7 +33,7 @@ from autobatch.runtime.codec import Names, Reader, UnwritableError, Writer
 from autobatch.runtime.stand_ins import Look, class_of, name_of
 from autobatch.source import Span
 
-FORMAT = "autobatch program 1"
+FORMAT = "autobatch program 2"
 AnyArray = np.ndarray[Any, Any]
 
 

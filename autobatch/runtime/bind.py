@@ -23,7 +23,7 @@ from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import relative
 from autobatch.runtime.size_classes import STEP, Usual
 from autobatch.runtime.tables import UNIFORM, LoopRequest, Signature, window_widths
-from autobatch.runtime.windows import pieces
+from autobatch.runtime.windows import windows
 
 Ints = NDArray[np.int64]
 Values = NDArray[Any]
@@ -253,12 +253,9 @@ class _Binder:
         """The windows of a task, for levels of so many rows."""
         widths = window_widths(self.request, self.signature, task)
         of = dict(zip(self.request.widths, costs, strict=True))
-        starts, bounds, firsts = pieces(rows, widths, tuple(of[w] for w in widths))
-        for width, begin, end in zip(widths, bounds[:-1], bounds[1:], strict=True):
-            self.put(f"{name}.{width}.start", starts[begin:end])
-        first, length = self.places[f"{name}.{widths[0]}.first"]
-        table = self.out[first : first + len(widths) * length].reshape(len(widths), length)
-        table[:, : firsts.shape[1]] = firsts
+        words, firsts = windows(rows, widths, tuple(of[w] for w in widths))
+        self.put(f"{name}.windows", words)
+        self.put(f"{name}.firsts", firsts)
 
     # ---- arrays of their own
 

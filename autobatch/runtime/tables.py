@@ -180,9 +180,6 @@ def layout(request: TableRequest, signature: Signature) -> tuple[dict[str, tuple
         deepest = sum(rows(task) for task in loop.tasks)
         for task in loop.tasks:
             put(f"loop{n}.{task}.end", deepest)
-            widths = window_widths(request, signature, task)
-            for width in widths:
-                put(f"loop{n}.{task}.{width}.start", rows(task))
-            for width in widths:  # behind one another, so that those of all widths are written at once
-                put(f"loop{n}.{task}.{width}.first", deepest + 1)
+            put(f"loop{n}.{task}.windows", rows(task))  # each holds a row at least that no other one does
+            put(f"loop{n}.{task}.firsts", deepest + 1)
     return places, at

@@ -7,7 +7,7 @@ space has enough rows before it.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,49 +38,52 @@ def _covers(most: int, widths: tuple[int, ...], costs: tuple[float, ...]) -> lis
 
 
 @lru_cache(maxsize=1024)
-def _numbers(widths: tuple[int, ...], costs: tuple[float, ...]) -> tuple[int, Ints, Ints]:
-    """The widest width, all as a column, and how many windows of each cover each number of rows up to twice the widest:
-    [width, rows]."""
+def _numbers(widths: tuple[int, ...], costs: tuple[float, ...]) -> tuple[Ints, Ints]:
+    """All widths, and how many windows of each cover each number of rows up to twice the widest: [rows, width]."""
     covers = [cover(n, widths, costs) for n in range(2 * widths[0] + 1)]
-    number = np.array([[windows.count(w) for windows in covers] for w in widths], np.int64)
-    return widths[0], np.array(widths, np.int64)[:, None], number
+    return np.array(widths, np.int64), np.array([[windows.count(w) for w in widths] for windows in covers], np.int64)
 
 
-class Pieces(NamedTuple):
-    """The windows of the levels of one task, those of one width behind those of the wider ones. `starts`: the first row
-    of each. `bounds[k]`: where those of width k begin among them, and how many there are. `firsts[k]`: where, among
-    those of width k, the windows of each level begin: [width, level + 1]."""
+class Windows(NamedTuple):
+    """The windows of the levels of one task, level by level, the widest of a level first. `words`: the first row of
+    each, and which width it has (`of_word`). `firsts`: where those of each level begin, and how many there are."""
 
-    starts: Ints
-    bounds: list[int]
+    words: Ints
     firsts: Ints
 
 
-def pieces(rows: Ints, widths: tuple[int, ...], costs: tuple[float, ...]) -> Pieces:
+def bits(widths: int) -> int:
+    """How many bits say which of so many widths a window has."""
+    return (widths - 1).bit_length()
+
+
+def of_word(words: Any, widths: int) -> tuple[Any, Any]:
+    """The first row and the width, as a position, that words say, of NumPy or of JAX."""
+    shift = bits(widths)
+    return words >> shift, words & ((1 << shift) - 1)
+
+
+def windows(rows: Ints, widths: tuple[int, ...], costs: tuple[float, ...]) -> Windows:
     """The windows of levels of so many rows, which lie one behind the other. `costs` are those of a window of each
     width."""
-    widest, width, table = _numbers(widths, costs)
-    few = rows
+    width, table = _numbers(widths, costs)
+    few, widest = rows, widths[0]
     if np.maximum.reduce(rows, initial=0) > 2 * widest:
         few = np.where(rows > 2 * widest, rows % widest + widest, rows)
-    number = table.take(few, 1)  # [width, level]
+    number = table.take(few, 0)  # [level, width]
     if few is not rows:
-        number[0] += (rows - few) // widest
-    end, covered = rows.cumsum(), number * width
-    begin = covered.cumsum(0)
-    begin += end - rows - covered  # behind the wider windows of the level
-    firsts = np.zeros((len(widths), len(rows) + 1), np.int64)
-    number.cumsum(1, out=firsts[:, 1:])
-    flat, each = number.ravel(), firsts[:, -1]
-    bounds = [0, *each.cumsum().tolist()]
-    begin -= width * (flat.cumsum() - flat).reshape(number.shape)  # so that windows count from the first of all
+        number[:, 0] += (rows - few) // widest
+    end, covered, flat = rows.cumsum()[:, None], number * width, number.ravel()
+    before = flat.cumsum()
+    firsts = np.zeros(len(rows) + 1, np.int64)
+    firsts[1:] = before[len(widths) - 1 :: len(widths)]
+    before -= flat
+    begin = covered.cumsum(1)
+    begin += (end - rows[:, None]) - covered  # behind the wider windows of the level
+    begin -= width * before.reshape(number.shape)  # so that windows count from the first of all
     of = np.arange(flat.size).repeat(flat)
-    starts = np.arange(bounds[-1]) * width.ravel().repeat(each) + begin.ravel().take(of)
+    kind = of % len(widths)
+    starts = np.arange(len(of)) * width.take(kind) + begin.ravel().take(of)
     np.minimum(starts, (end - width).ravel().take(of), out=starts)
-    return Pieces(np.maximum(starts, 0, out=starts), bounds, firsts)
-
-
-def cut(rows: Ints, widths: tuple[int, ...], costs: tuple[float, ...]) -> dict[int, tuple[Ints, Ints]]:
-    """`pieces` by width: the first row of each window, and where the windows of each level begin."""
-    starts, bounds, firsts = pieces(rows, widths, costs)
-    return {w: (starts[bounds[k] : bounds[k + 1]], firsts[k]) for k, w in enumerate(widths)}
+    np.maximum(starts, 0, out=starts)
+    return Windows((starts << bits(len(widths))) | kind, firsts)

@@ -15,7 +15,7 @@ import autobatch as ab
 from autobatch.optimize.costs import window_costs, work_of
 from autobatch.runtime import numbering
 from autobatch.runtime.levels import longest_paths
-from autobatch.runtime.windows import cover, cut
+from autobatch.runtime.windows import cover, of_word, windows
 from tests.frames.programs import child_sum, parameters, prepared, random_many, random_tree, tree_lstm
 from tests.properties import functions
 from tests.properties import strategies as draws
@@ -161,15 +161,16 @@ def costs_of(widths, fixed):
 )
 def test_windows_cover_each_level(sizes, widths, fixed):
     """Every row is computed in its level; a window reaches back over finished rows only, and forward over none."""
-    tables = cut(np.array(sizes, np.int64), widths, costs_of(widths, fixed))
+    words, firsts = windows(np.array(sizes, np.int64), widths, costs_of(widths, fixed))
+    starts, kind = of_word(words, len(widths))
     ends = np.cumsum([0, *sizes])
     for k, size in enumerate(sizes):
         seen = np.zeros(ends[-1] + max(widths), int)
-        for width, (starts, firsts) in tables.items():
-            for start in starts[firsts[k] : firsts[k + 1]]:
-                assert 0 <= start
-                assert start + width <= max(ends[k + 1], width), "past the level only where there are too few rows"
-                seen[start : start + width] += 1
+        for n in range(firsts[k], firsts[k + 1]):
+            start, width = starts[n], widths[kind[n]]
+            assert 0 <= start
+            assert start + width <= max(ends[k + 1], width), "past the level only where there are too few rows"
+            seen[start : start + width] += 1
         assert (seen[ends[k] : ends[k + 1]] >= 1).all()
         assert size or not seen.any(), "an empty level has no window"
 

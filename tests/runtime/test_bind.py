@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from autobatch.runtime.levels import longest_paths
 from autobatch.runtime.ordering import distinct_rows, stable_order
 from autobatch.runtime.size_classes import SizeClasses
 from autobatch.runtime.stock import Stock
-from autobatch.runtime.windows import cover, cut
+from autobatch.runtime.windows import cover, of_word, windows
 
 small = arrays.arrays(np.int64, st.integers(0, 40), elements=st.integers(0, 30))
 large = arrays.arrays(np.int64, st.integers(0, 40), elements=st.integers(0, 2**40))
@@ -34,32 +36,34 @@ def test_stable_order_is_a_stable_argsort(keys):
 
 @given(st.integers(0, 700), st.sampled_from([(8,), (16, 4), (128, 64, 16, 8)]))
 def test_a_cover_holds_every_row_and_wastes_less_than_its_narrowest_window_needs(rows, widths):
-    windows = cover(rows, widths, tuple(8.0 + w for w in widths))
-    assert sum(windows) >= rows
-    assert not windows or sum(windows) - windows[-1] < rows
-    assert list(windows) == sorted(windows, reverse=True)
+    found = cover(rows, widths, tuple(8.0 + w for w in widths))
+    assert sum(found) >= rows
+    assert not found or sum(found) - found[-1] < rows
+    assert list(found) == sorted(found, reverse=True)
 
 
 @given(st.lists(st.integers(0, 90), max_size=12), st.sampled_from([(8,), (16, 4), (32, 16, 8)]))
 def test_the_windows_of_a_level_are_those_of_its_cover(counts, widths):
     costs = tuple(8.0 + w for w in widths)
-    windows = cut(np.array(counts, np.int64), widths, costs)
-    for width, (starts, firsts) in windows.items():
-        assert len(starts) == firsts[-1]
-        assert np.diff(firsts).tolist() == [cover(n, widths, costs).count(width) for n in counts]
+    words, firsts = windows(np.array(counts, np.int64), widths, costs)
+    assert len(words) == firsts[-1] <= sum(counts), "the table of windows has room for as many as there are rows"
+    _, kind = of_word(words, len(widths))
+    found = [kind[a:b].tolist() for a, b in pairwise(firsts)]
+    assert [[widths[k] for k in level] for level in found] == [list(cover(n, widths, costs)) for n in counts]
 
 
 @given(st.lists(st.integers(1, 70), min_size=1, max_size=12))
 def test_windows_of_a_level_write_it_whole_and_nothing_behind_it_where_rows_allow(counts):
     widths = (16, 4)
-    windows = cut(np.array(counts), widths, (24.0, 12.0))
+    words, firsts = windows(np.array(counts), widths, (24.0, 12.0))
+    starts, kind = of_word(words, len(widths))
     ends = np.cumsum(counts)
     for k, end in enumerate(ends):
         written: set[int] = set()
-        for width, (starts, firsts) in windows.items():
-            for start in starts[firsts[k] : firsts[k + 1]].tolist():
-                written.update(range(start, start + width))
-                assert start + width <= max(end, width)
+        for n in range(firsts[k], firsts[k + 1]):
+            width = widths[kind[n]]
+            written.update(range(starts[n], starts[n] + width))
+            assert starts[n] + width <= max(end, width)
         assert written >= set(range(end - counts[k], end))
 
 

@@ -29,13 +29,14 @@ from autobatch.ir.system import (
 )
 from autobatch.optimize.fission import Order, Recurrence, Task
 from autobatch.runtime.tables import window_widths
+from autobatch.runtime.windows import of_word
 
 if TYPE_CHECKING:
     from autobatch.backends.xla.emit import Emission
 
 
 Carry = tuple[Any, list[Any], list[Any]]
-"""Of a loop over levels: the level, how many windows of each task and width are done, the buffers."""
+"""Of a loop over levels: the level, how many windows of each task are done, the buffers."""
 
 
 @dataclass
@@ -156,43 +157,50 @@ class LevelLoop:
         assert not self.before
         index = self.recurrence.index
         levels = self.e.entry("levels", index)
-        kinds = [
-            (task, width)
-            for task in self.recurrence.tasks
-            for width in window_widths(self.e.request, self.e.signature, task.order.index)
-        ]
-
-        reverse = self.recurrence.reverse
+        reverse, tasks = self.recurrence.reverse, self.recurrence.tasks
 
         def level(carry: Carry) -> Carry:
             turn, done, buffers = carry
             at = levels - 1 - turn if reverse else turn
             done = list(done)
-            for k, (task, width) in enumerate(kinds):
-                done[k], buffers = self.windows(task, width, at, done[k], buffers)
+            for k, task in enumerate(tasks):
+                done[k], buffers = self.windows(task, at, done[k], buffers)
             return turn + 1, done, buffers
 
-        done = [self.e.entry(self.windows_of(t, w, "first"), levels) if reverse else jnp.int32(0) for t, w in kinds]
+        done = [self.e.entry(self.table_of(t, "firsts"), levels) if reverse else jnp.int32(0) for t in tasks]
         initial = [self.e.buffers.beginning(b.parts, b.rows, b.shape, b.dtype) for b in self.buffers]
         start: Carry = (jnp.int32(0), done, initial)
         _, _, final = jax.lax.while_loop(lambda c: c[0] < levels, level, start)
         return final
 
-    def windows_of(self, task: Task, width: int, table: str) -> str:
-        """The name of a table of the windows of a task."""
-        return f"loop{self.recurrence.index}.{task.order.index}.{width}.{table}"
+    def table_of(self, task: Task, table: str) -> str:
+        """The name of a table of the loop of a task."""
+        return f"loop{self.recurrence.index}.{task.order.index}.{table}"
 
-    def windows(self, task: Task, width: int, level: Any, done: Any, buffers: list[Any]) -> tuple[Any, list[Any]]:
-        """The windows of one width of a level; `done` counts those of the levels before (in reverse: those that are
-        left). The bounds are read where they are compared and used: a scalar that the level computed for its loops
-        would be a kernel of its own."""
-        starts, firsts = self.windows_of(task, width, "start"), self.windows_of(task, width, "first")
-        ends = f"loop{self.recurrence.index}.{task.order.index}.end"
+    def windows(self, task: Task, level: Any, done: Any, buffers: list[Any]) -> tuple[Any, list[Any]]:
+        """The windows of a level, width by width; `done` counts those of the levels before (in reverse: those that are
+        left)."""
+        widths = list(enumerate(window_widths(self.e.request, self.e.signature, task.order.index)))
+        for kind, width in reversed(widths) if self.recurrence.reverse else widths:
+            done, buffers = self.windows_of(task, (kind, width, len(widths)), level, done, buffers)
+        return done, buffers
+
+    def windows_of(
+        self, task: Task, of: tuple[int, int, int], level: Any, done: Any, buffers: list[Any]
+    ) -> tuple[Any, list[Any]]:
+        """The windows of one width of a level. `of`: which of the widths, the width, how many there are. The bounds are
+        read where they are compared and used: a scalar that the level computed for its loops would be a kernel of its
+        own."""
+        kind, width, widths = of
+        words, firsts, ends = (self.table_of(task, name) for name in ("windows", "firsts", "end"))
         reverse = self.recurrence.reverse
+
+        def at_place(at: Any) -> tuple[Any, Any]:
+            return of_word(self.e.entry(words, at - 1 if reverse else at), widths)
 
         def step(carry: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
             at, held = carry
-            start = self.e.entry(starts, at - 1 if reverse else at)
+            start, _ = at_place(at)
             if reverse:  # rows behind those of the level are finished and are computed again, to the same values
                 begin = jnp.where(level > 0, self.e.entry(ends, jnp.maximum(level - 1, 0)), 0)
                 live = jnp.maximum(begin - start, 0), self.e.entry("counts", task.order.space.index) - start
@@ -200,9 +208,9 @@ class LevelLoop:
             return at + 1, self.window(task, width, start, (0, self.e.entry(ends, level) - start), held)
 
         def more(carry: tuple[Any, list[Any]]) -> Any:
-            if reverse:
-                return carry[0] > self.e.entry(firsts, level)
-            return carry[0] < self.e.entry(firsts, level + 1)
+            at = carry[0]
+            inside = at > self.e.entry(firsts, level) if reverse else at < self.e.entry(firsts, level + 1)
+            return inside if widths == 1 else inside & (at_place(at)[1] == kind)
 
         found: tuple[Any, list[Any]] = jax.lax.while_loop(more, step, (done, buffers))
         return found

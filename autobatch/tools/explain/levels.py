@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from autobatch.optimize import fission, footprint
 from autobatch.optimize.fission import Schedule
 from autobatch.runtime.tables import Signature, TableRequest, layout, window_widths
+from autobatch.runtime.windows import of_word
 from autobatch.tools.explain.facts import Level, Recurrence, Task, Windows
 
 Ints = NDArray[np.int64]
@@ -46,8 +47,7 @@ def _recurrence(schedule: Schedule, recurrence: fission.Recurrence, bound: Bound
         name = f"loop{n}.{task.order.index}"
         widths = window_widths(bound.request, bound.signature, task.order.index)
         mine = np.diff(bound.table(f"{name}.end")[:deepest], prepend=0)
-        windows = {w: np.diff(bound.table(f"{name}.{w}.first")[: deepest + 1]) for w in widths}
-        windows = {} if native else windows
+        windows = {} if native else _windows(bound, name, widths, deepest)
         done = mine if native else sum((w * count for w, count in windows.items()), np.zeros(deepest, np.int64))
         rows, computed = rows + mine, computed + done
         used = tuple(Windows(w, int(count.sum())) for w, count in windows.items() if count.any())
@@ -56,3 +56,11 @@ def _recurrence(schedule: Schedule, recurrence: fission.Recurrence, bound: Bound
     levels = tuple(Level(r, c) for r, c in zip(rows.tolist(), computed.tolist(), strict=True))
     size = sum(footprint.size(v, bound.signature.capacity) for v in footprint.carried(schedule, recurrence))
     return Recurrence(n, total, all_, total / all_ if all_ else None, tuple(tasks), levels, size, native)
+
+
+def _windows(bound: Bound, loop: str, widths: tuple[int, ...], levels: int) -> dict[int, Ints]:
+    """By width, how many windows each level has."""
+    firsts = bound.table(f"{loop}.firsts")[: levels + 1]
+    _, kind = of_word(bound.table(f"{loop}.windows")[: firsts[-1]], len(widths))
+    level = np.arange(levels).repeat(np.diff(firsts))
+    return {w: np.bincount(level[kind == k], minlength=levels) for k, w in enumerate(widths)}
