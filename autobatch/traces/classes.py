@@ -23,9 +23,11 @@ from autobatch.traces.copying import rebuilt
 from autobatch.traces.log import (
     FIXED,
     GIVEN,
+    MOST,
     NO_PLACE,
     NUMBERS,
     OUTS,
+    SMALL,
     Fixed,
     Items,
     Kind,
@@ -41,10 +43,10 @@ from autobatch.traces.log import (
 from autobatch.traces.returned import Free, Prints
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
-MANY, SMALL = 4, 16
-"""An operation at one place that reads more than so many shared values, of so few numbers each, is one class, and rows
-say which of them each reads."""
-RESULT = "result"
+MANY = 4
+"""An operation at one place that reads more than so many shared values, all of them small, is one class, and rows say
+which of them each reads."""
+RESULT, _AS_IT_IS = "result", "shared"
 WORD: tuple[tuple[int, ...], Any] = ((), "word")
 """The type of a string in a result."""
 
@@ -389,15 +391,21 @@ class Classes:
         return found.slot[read] << 31 | result
 
     def _find_uniform(self) -> None:
-        """Mark classes that compute the same for all examples."""
+        """Mark classes that compute the same for all examples; where results are small, as many as `Kinds.uniform` has,
+        and all that are shared values as they are."""
         for c in self.all:
             c.uniform = False
-        changed = True
+        changed, small = True, 0
         while changed:
             changed = False
             for c in self.all:
-                if not c.uniform and c.kind is not None and all(map(self._is_uniform, c.slots)):
-                    c.uniform = changed = True
+                if c.uniform or c.kind is None or not all(map(self._is_uniform, c.slots)):
+                    continue
+                if c.name != _AS_IT_IS and c.kind.size <= SMALL:
+                    if small >= MOST:
+                        continue
+                    small += 1
+                c.uniform = changed = True
 
     def _is_uniform(self, slot: Slot) -> bool:
         if slot.fixed is not None or slot.is_constant:
@@ -462,7 +470,7 @@ def _is_small(site: Site) -> bool:
 @cache
 def _same(type: Any) -> Kind:
     """What gives a value of this type as it is."""
-    return Kind(("shared", type), lambda x: (x,), (jax.ShapeDtypeStruct(*type),))
+    return Kind((_AS_IT_IS, type), lambda x: (x,), (jax.ShapeDtypeStruct(*type),))
 
 
 def is_given(word: int) -> bool:

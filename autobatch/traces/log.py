@@ -18,7 +18,7 @@ import itertools
 import math
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType
 from typing import Any
@@ -74,14 +74,13 @@ class Given:
         return cls(np.shape(value), jax.dtypes.result_type(value), _is_weak(value), value=value)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Uniform:
-    """What an operation gives that reads shared values alone. `key` tells it from others."""
+    """What an operation gives that reads shared values alone: there is one of each for a function (`Kinds.uniform`)."""
 
-    key: Hashable
-    make: Callable[..., Sequence[Any]] = field(compare=False)
-    operands: tuple[Shared | Uniform, ...] = field(compare=False)
-    number: int = 0
+    make: Callable[..., Sequence[Any]]
+    operands: tuple[Shared | Uniform, ...]
+    number: int
 
 
 Fixed = Shared | Uniform
@@ -125,6 +124,9 @@ GIVEN = -(1 << 62)
 ROWS = 40
 NUMBERS = 1 << 20
 """So many numbers are known by words of their own, -2 - k, in all runs of a function."""
+
+SMALL, MOST = 16, 16
+"""Of operations on shared values whose results are of so few numbers, so many are done once for all examples."""
 
 _SCALARS = (float, int, bool, complex)
 
@@ -249,6 +251,8 @@ class Kinds:
         """What symbols have met: the site of an operation, and what its result is; see `symbols.py`. In its keys places
         in the user's code are the `id` of the code, which is kept, and the instruction."""
         self.fixed: dict[Hashable, Any] = {}
+        self._uniform: dict[Hashable, tuple[Uniform, ...]] = {}
+        self._small = 0
         self.numbers: list[Any] = []
         self.numbered: dict[Hashable, int] = {}
         self.shared: dict[Hashable, Sequence[Any]] = {}
@@ -276,6 +280,20 @@ class Kinds:
         if found is None:
             found = self._sites[key] = Site(len(self.sites), kind, place, types, fixed)
             self.sites.append(found)
+        return found
+
+    def uniform(self, kind: Kind, operands: tuple[Fixed, ...]) -> Sequence[Uniform] | None:
+        """What an operation on shared values gives, which is computed once. None where there are many of those by now
+        and their results are small: where structure decides which numbers meet, as in an interpreter, there would be
+        more with each example, and each would be one more kind of row; then it is an operation of the example."""
+        found = self._uniform.get((kind, operands))
+        if found is None:
+            if kind.size <= SMALL:
+                if self._small >= MOST:
+                    return None
+                self._small += 1
+            found = tuple([Uniform(kind.make, operands, k) for k in range(len(kind.outs))])
+            self._uniform[kind, operands] = found
         return found
 
     def of(self, equation: Any) -> tuple[Kind, Sequence[int]]:

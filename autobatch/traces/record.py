@@ -128,8 +128,8 @@ class _Reader:
         if len(known) == len(operands) and kind.size <= FOLDED:
             return list(map(log.number, self.kinds.folded(kind, known, types)))
         shared = tuple(x for x in operands if isinstance(x, (Shared, Uniform)))
-        if shared and len(shared) == len(operands):
-            return [Uniform((kind, *shared), kind.make, shared, k) for k in range(len(kind.outs))]
+        if shared and len(shared) == len(operands) and (uniform := self.kinds.uniform(kind, shared)) is not None:
+            return uniform
         first = log.step(kind, place, operands, types)
         return [first | k for k in range(len(kind.outs))]
 

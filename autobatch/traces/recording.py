@@ -34,7 +34,6 @@ from autobatch.traces.log import (
     Place,
     Shared,
     TooLongError,
-    Uniform,
 )
 from autobatch.traces.record import UserCode
 from autobatch.traces.slots import Methods, Noted, register
@@ -223,10 +222,9 @@ class Recording(Noted):
             else:
                 operands.append(x._key.operand if type(x._key) is FixedType else x._word)
         words = [x for x in operands if isinstance(x, int)]
-        if not words:
-            shared: Any = tuple(operands)
-            each = [Uniform((kind, *shared), kind.make, shared, k) for k in range(len(kind.outs))]
-            return [self.shared(t, x) for t, x in zip(template.result, each, strict=True)]
+        shared: Any = tuple(operands)
+        if not words and (uniform := self.kinds.uniform(kind, shared)) is not None:
+            return [self.shared(t, x) for t, x in zip(template.result, uniform, strict=True)]
         if len(words) == len(operands) and kind.size <= FOLDED and all(map(self.is_known, words)):
             found = self.kinds.folded(kind, [self.value(w) for w in words], template.types)
             return [self.known(t, x) for t, x in zip(template.result, found, strict=True)]

@@ -8,6 +8,7 @@ fixpoint over the calls of the module; a pointer with one uniform source is that
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -63,6 +64,10 @@ class RegionRows:
     def spec(self) -> RegionSpec:
         arms = {k: (a.spec(), b.spec()) for k, (a, b) in self.arms.items()}
         return RegionSpec(self.space, tuple(self.tables.values()), self.exports, arms)
+
+
+Incoming = tuple[Sequence[Source], Sequence[tuple[Operand, RegionRows]]]
+"""Sources, and operands whose sources are those of a pointer too, with the regions that hand them on."""
 
 
 class Provenance:
@@ -136,31 +141,50 @@ class Provenance:
 
     def origin(self, x: Operand, region: RegionRows) -> frozenset[Source]:
         """The sources of an operand that `region` hands on."""
-        if isinstance(x, Literal) or x in self.shared or x in self.uniform:
-            return frozenset([Source("uniform", x)])
-        if self.facts.is_column(x):
-            return frozenset([Source("value", x, region.space)])
-        if self.is_computed(x):
-            return frozenset([Source("value", x, self.home[x].space)])
+        if (known := self.known_origin(x, region)) is not None:
+            return frozenset([known])
+        assert isinstance(x, Value)
         return self.sources.get(x, frozenset())
+
+    def known_origin(self, x: Operand, region: RegionRows) -> Source | None:
+        """The one source of an operand that is no pointer; None of a pointer."""
+        if isinstance(x, Literal) or x in self.shared or x in self.uniform:
+            return Source("uniform", x)
+        if self.facts.is_column(x):
+            return Source("value", x, region.space)
+        return Source("value", x, self.home[x].space) if self.is_computed(x) else None
 
     def find_sources(self) -> None:
         """Least fixpoint of `sources`, together with the values that turn out to be uniform."""
         pointers = [v for v in self.facts.on_device if not self.is_computed(v) and not self.facts.is_column(v)]
+        incoming = {v: self.incoming(v) for v in pointers}
         while True:
-            self.sources = {}
-            changed = True
-            while changed:
-                changed = False
-                for value in pointers:
-                    new = self.incoming(value)
-                    if new != self.sources.get(value, frozenset()):
-                        self.sources[value] = new
-                        changed = True
+            self.sources = self.least(incoming)
             uniform = {v for v in self.facts.on_device if self.is_computed(v) and self.has_uniform_operands(v)}
             if uniform <= self.uniform:
                 return
             self.uniform |= uniform
+
+    def least(self, incoming: Mapping[Value, Incoming]) -> dict[Value, frozenset[Source]]:
+        """The least sources that hold those that come in: what a pointer gains, those gain that it is handed to."""
+        found: dict[Operand, set[Source]] = {}
+        readers: defaultdict[Operand, list[Value]] = defaultdict(list)
+        for value, (own, operands) in incoming.items():
+            found[value] = set(own)
+            for x, region in operands:
+                if (known := self.known_origin(x, region)) is not None:
+                    found[value].add(known)
+                elif x in incoming:
+                    readers[x].append(value)
+        waiting = dict.fromkeys(v for v in incoming if found[v])
+        while waiting:
+            value = next(iter(waiting))
+            del waiting[value]
+            for reader in readers[value]:
+                if not found[value] <= found[reader]:
+                    found[reader] |= found[value]
+                    waiting[reader] = None
+        return {v: frozenset(found[v]) for v in incoming if found[v]}
 
     def has_uniform_operands(self, value: Value) -> bool:
         instruction, _ = self.definition[value]
@@ -179,40 +203,39 @@ class Provenance:
             return only.value
         return None
 
-    def incoming(self, value: Value) -> frozenset[Source]:
+    def incoming(self, value: Value) -> Incoming:
+        """What a pointer is made of, as the program says it."""
         if value in self.parameter:
             name, k = self.parameter[value]
-            sites = self.sites[name]
-            found = [self.origin(call.operands[k], region) for call, region in sites]
-            if name == self.module.functions[0].name:
-                found.append(frozenset([Source("data", f"#argument{k}")]))
-            return frozenset().union(*found)
+            is_argument = name == self.module.functions[0].name
+            own = [Source("data", f"#argument{k}")] if is_argument else []
+            return own, [(call.operands[k], region) for call, region in self.sites[name]]
         instruction, k = self.definition[value]
         match instruction:
-            case Apply(op=op, operands=xs) if op.name == "pack_list":
-                return frozenset().union(*(self.origin(x, self.home[value]) for x in xs))
             case Apply(op=op, operands=xs):
+                if op.name == "pack_list":
+                    return [], [(x, self.home[value]) for x in xs]
                 if op.name == "flatten" or (op.name == "item" and self.in_made_list(xs[0])):
-                    return self.origin(xs[0], self.home[value])
+                    return [], [(xs[0], self.home[value])]
                 if op.name == "undefined" or op.name in OBJECTS:
-                    return frozenset()
-                return frozenset([Source("data", self.data_column(instruction))])
+                    return [], []
+                return [Source("data", self.data_column(instruction))], []
             case If():
                 index = next(n for n, i in enumerate(self.home[value].region.body) if i is instruction)
-                return frozenset().union(*(self.origin(a.region.results[k], a) for a in self.home[value].arms[index]))
+                return [], [(arm.region.results[k], arm) for arm in self.home[value].arms[index]]
             case Call(callee=callee):
-                return self.result(callee, k)
+                return [], [self.result(callee, k)]
             case Map(body=body, filtered=filtered):
                 call = body.body[0]
                 assert isinstance(call, Call)
-                return self.result(call.callee, k + filtered)
+                return [], [self.result(call.callee, k + filtered)]
             case For() | While():
                 raise AssertionError("loops are functions by now")
         assert_never(instruction)
 
-    def result(self, callee: str, k: int) -> frozenset[Source]:
+    def result(self, callee: str, k: int) -> tuple[Operand, RegionRows]:
         body = self.roots[callee]
-        return self.origin(body.region.results[k], body)
+        return body.region.results[k], body
 
     def in_made_list(self, x: Operand) -> bool:
         return isinstance(x.type, List) and x.type.store is None
