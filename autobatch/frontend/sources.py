@@ -14,6 +14,7 @@ from typing import Any
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.live_names import LiveNames
+from autobatch.frontend.parametrised import without_parameters
 from autobatch.frontend.scopes import is_cell, with_names_of_their_own
 from autobatch.source import NOWHERE, Span
 
@@ -153,6 +154,7 @@ def source_of(function: types.FunctionType, caller: Span = NOWHERE) -> FunctionS
         place = Span(file, found[0].lineno, found[0].col_offset + 1)
         raise UnsupportedError(f"{function.__qualname__} is a coroutine", place, "write it with `def`")
     node = with_names_of_their_own(found[0], MUTATORS)
+    without_parameters(node, function)
     return describe(node, file, function.__qualname__, function.__globals__, function)
 
 

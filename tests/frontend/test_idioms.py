@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import pytest
 
 from tests.frontend.batches import Program, Programs, agree, fails, refused
 from tests.frontend.examples import DOCS, LISTS, MANY
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -189,6 +193,25 @@ def characters_of_a_constant(d):
 @programs.over(LISTS)
 def negative_powers(xs):
     return [2**-x for x in xs], 10 ** -len(xs), 2 ** len(xs)
+
+
+class Stack(Generic[T]):
+    def __init__(self, first: T) -> None:
+        self.items = [first]
+
+
+@programs.over(DOCS)
+def classes_with_parameters(d):
+    xs, total = list[float](), collections.deque[float](d.fs)
+    for x in total:
+        xs.append(x * 2)
+    return xs, Stack[int](len(xs)).items
+
+
+@programs.over(DOCS)
+def calls_of_elements(d):
+    list = [abs, float]
+    return [list[1](x) + list[0](x) for x in d.fs]
 
 
 @pytest.mark.parametrize("program", programs, ids=str)
