@@ -40,6 +40,9 @@ def rebind(s: State, name: str, new: v.Abstract) -> None:
     if any(_holds(x, old) for x in rest):
         words = f"{shown(name)} is changed while another container holds it"
         raise _refusal(s, old, words, "build the outer container afterwards")
+    if isinstance(new, v.Record) and any(_holds(x, old) for x in new.items):
+        words = f"{shown(name)} is put into itself"
+        raise _refusal(s, old, words, "put a copy of it there: list(x), dict(x)")
     identities = s.context.identities
     if identities.may_be_held(old, [*rest, *s.frame.enclosing.values(), *s.frame.borrowed]):
         words = f"{shown(name)} is changed, but another variable or list may hold the same object"

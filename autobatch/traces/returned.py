@@ -116,6 +116,7 @@ class Looking:
     def __init__(self, run: Run) -> None:
         self.run = run
         self._active: set[int] = set()
+        self._cyclic: set[int] = set()
         self._objects: dict[int, frozenset[int]] = {}
 
     def shape(self, node: Node) -> Shape:
@@ -129,11 +130,14 @@ class Looking:
                 return Nothing()
             case Constant(value=enum.Enum() as member):
                 return Member(type(member))
-            case Tuple() | Table() | Listed() if id(node) not in self._active:
+            case Tuple() | Table() | Listed() if id(node) in self._active:
+                self._cyclic.add(id(node))
+                return FREE
+            case Tuple() | Table() | Listed():
                 self._active.add(id(node))
                 made = self._container(node)
                 self._active.discard(id(node))
-                return made
+                return FREE if id(node) in self._cyclic else made  # what holds itself is one object
             case _:
                 return FREE
 

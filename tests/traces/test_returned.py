@@ -143,6 +143,29 @@ def test_identity_is_kept() -> None:
     assert cell.value == 2.0
 
 
+def in_a_list(w: Any, xs: list[str]) -> Any:
+    a = [w * len(xs)]
+    b = a
+    b.append(a)  # compiled lists are values, so that this one would hold what it was before
+    a += [a]
+    return a
+
+
+def in_a_dict(w: Any, xs: list[str]) -> Any:
+    d = {"w": w, "n": len(xs)}
+    d["inner"] = {"outer": d}
+    d["self"] = d
+    return d
+
+
+@pytest.mark.usefixtures("quiet")
+def test_what_holds_itself() -> None:
+    for a in ab.unbatch(traced(in_a_list)(jnp.float32(2.0), BATCH)):
+        assert len(a) == 3 and a[1] is a and a[2] is a
+    for d, xs in zip(ab.unbatch(traced(in_a_dict)(jnp.float32(2.0), BATCH)), BATCH):
+        assert d["self"] is d and d["inner"]["outer"] is d and (d["w"], d["n"]) == (2.0, len(xs))
+
+
 def test_long_chains() -> None:
     (head,) = ab.unbatch(traced(chain)(jnp.float32(1.0), [["x"] * 1000]))
     for k in range(999, -1, -1):
