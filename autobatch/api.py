@@ -44,7 +44,8 @@ from autobatch.sharing import Sharing
 from autobatch.specialisations import Request, Specialisations, Way
 from autobatch.specialise import Program
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
-from autobatch.traces.calls import Asked, Traced
+from autobatch.traces.calling import Asked
+from autobatch.traces.calls import Traced
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -305,7 +306,7 @@ class Batched(Generic[P, R]):
         does not compile is traced, where it can be."""
         chosen = chosen or self.options()
         refused: Exception | None = None
-        if not self._traces.knows(bound):
+        if not (chosen.trace and self._traces.knows(bound)):
             try:
                 return self._compiled(bound, chosen, runs)
             except (SourceError, BatchError) as error:
@@ -313,9 +314,8 @@ class Batched(Generic[P, R]):
                     raise
                 refused = error
         settings = replace(self.settings, in_axes=(None, 0), static=frozenset())
-        examples = functools.partial(self._examples, bound)
-        asked = Asked(self, bound, refused, chosen, runs and not moving, lambda f: Batched(f, settings), examples)
-        return self._traces.call(asked, moving)
+        over, examples = functools.partial(Batched, settings=settings), functools.partial(self._examples, bound)
+        return self._traces.call(Asked(self, bound, refused, chosen, runs and not moving, over, examples), moving)
 
     def _examples(self, bound: Bound) -> Examples:
         """The batched arguments of a call, packed."""

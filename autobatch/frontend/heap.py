@@ -166,6 +166,14 @@ class ListsNeedMemory(NeedsMemory):
         self.sites = dict(sites)
 
 
+class CompilesInMemory(UnsupportedError):
+    """Raised where a function compiles, but what structure alone decides is traced in place of giving it memory."""
+
+    @classmethod
+    def because(cls, error: UnsupportedError) -> CompilesInMemory:
+        return cls(error.message, error.span, error.cure, error.also)
+
+
 def refused_without_memory(classes: Collection[type], message: str, span: Span, cure: str = "") -> UnsupportedError:
     """What to raise where objects of some classes would have to have memory; of none, an ordinary refusal."""
     error = UnsupportedError(message, span, cure)

@@ -26,7 +26,7 @@ from autobatch.frontend.comprehensions import materialise
 from autobatch.frontend.construct import initialised
 from autobatch.frontend.dispatch import call
 from autobatch.frontend.expressions import evaluate
-from autobatch.frontend.heap import NeedsMemory
+from autobatch.frontend.heap import CompilesInMemory, NeedsMemory
 from autobatch.frontend.heaps import give_memory
 from autobatch.frontend.joins import stored
 from autobatch.frontend.key_order import names_of
@@ -121,7 +121,7 @@ def lower(
     if memory.needed:
         raise Needed(frozenset(memory.needed))
     if traced and memory.refused is not None and not decided_by_floats(found.module):
-        raise memory.refused
+        raise CompilesInMemory.because(memory.refused)
     return found
 
 

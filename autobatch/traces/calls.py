@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,73 +25,28 @@ from autobatch.batch import Batch
 from autobatch.cache import Bounded
 from autobatch.collecting import collecting_later
 from autobatch.data import Examples
-from autobatch.errors import BatchError, Error, Failure, PlanError, SourceError, StructureWarning, UnsupportedError
+from autobatch.errors import Error, Failure, PlanError, SourceError, StructureWarning, UnsupportedError
+from autobatch.frontend.heap import CompilesInMemory
 from autobatch.groups import TOKEN, Group, living_group
 from autobatch.ir.types import Array
 from autobatch.native import Place
-from autobatch.options import Options
 from autobatch.prepared import Prepared
 from autobatch.ready import Ready
 from autobatch.runtime.columns import Columns
 from autobatch.source import NOWHERE
 from autobatch.traces.alike import alike
+from autobatch.traces.calling import Asked, is_traced
 from autobatch.traces.free import Free
 from autobatch.traces.links import Links, Origins, refuses_references
 from autobatch.traces.outline import PACKAGE, Outline
 from autobatch.traces.over import Over, TracedPlan, without_words
-from autobatch.traces.structure import Kept, Make, Structure, Tracing
+from autobatch.traces.structure import Kept, Structure, Tracing
 
 STRUCTURES = 32
 """For so many types of its arguments a function remembers what its structure is."""
 
 PROGRAMS = 16
 """So many programs over traces a function keeps as programs of its examples."""
-
-
-class Function(Protocol):
-    """A batched function, as far as its traces know it."""
-
-    __name__: str
-    __wrapped__: Callable[..., Any]
-    planner: Any
-    settings: Any
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A call that is to be traced. `refused`: what the compiler said, for the first one. `runs`: nothing but to run it.
-    `over` makes another function batched like this one, for the program over traces; `examples` packs the call's."""
-
-    function: Function
-    bound: Bound
-    refused: Exception | None
-    chosen: Options
-    runs: bool
-    over: Make
-    examples: Callable[[], Examples]
-
-    @property
-    def masks(self) -> bool:
-        """May examples fail?"""
-        return bool(self.function.settings.on_error == "mask")
-
-    def prepared(self, function: Any, args: tuple[Any, ...]) -> Prepared:
-        """A call of the program over traces."""
-        bound = function.bound(args, {})
-        found: Prepared = function.prepare(bound, replace(self.chosen, trace=False), self.runs)
-        return replace(found, bound=bound)
-
-    def packed(self, moving: bool) -> Examples | None:
-        """Its examples, where they are packed, or have to be."""
-        traced = is_traced(self.bound)
-        if not (moving or traced or all(s.kind == "batch" for s in self.bound.slots)):
-            return None
-        try:
-            return self.examples()
-        except BatchError:
-            if traced:
-                raise
-            return None  # of objects that cannot be packed there are traces, but no derivatives
 
 
 class Traced:
@@ -103,13 +58,27 @@ class Traced:
         self._structures: Bounded[Any, Structure] = Bounded(STRUCTURES)
         self.overs: Bounded[Any, _Known] = Bounded(PROGRAMS)
         self._known: set[Any] = set()
+        self._asking: set[Any] = set()
 
     def knows(self, bound: Bound) -> bool:
         """Is a call like this one known not to compile?"""
         return bool(self._known) and bound.key in self._known
 
     def call(self, asked: Asked, moving: bool) -> Prepared:
-        """A call as one of the program over its traces. `moving`: batched arguments are differentiated by."""
+        """A call as one of the program over its traces. `moving`: batched arguments are differentiated by. Where Python
+        asks for a number, what compiles in memory is compiled."""
+        if asked.bound.key in self._asking:
+            return asked.compiled()
+        try:
+            return self._traced(asked, moving)
+        except UnsupportedError:
+            if not isinstance(asked.refused, CompilesInMemory):
+                raise
+            self._known.add(asked.bound.key)
+            self._asking.add(asked.bound.key)
+            return asked.compiled()
+
+    def _traced(self, asked: Asked, moving: bool) -> Prepared:
         with self._lock:
             call, examples = _Call(self, asked), asked.packed(moving)
             if examples is None:
@@ -152,11 +121,6 @@ class _Known:
     @property
     def width(self) -> int:
         return len(self.program.components)
-
-
-def is_traced(bound: Bound) -> bool:
-    """Does JAX trace a batched argument?"""
-    return any(s.is_traced or (s.kind == "batch" and s.values.is_traced) for s in bound.slots)
 
 
 class _Call:

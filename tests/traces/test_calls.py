@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import warnings
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.traces.structure import Tracing
 
 SCALE: Any = jnp.float32(2.0)
 RUNS: list[int] = []
@@ -145,6 +147,29 @@ def test_structure_that_numbers_decide_is_refused_with_both_lines() -> None:
         ab.batched(chosen)([[1.0, 2.0]])
     (note,) = caught.value.__notes__
     assert "asks for a computed number" in note and "test_calls.py" in note
+
+
+@dataclass
+class Held:
+    items: list[float] = field(default_factory=list)
+
+
+def test_what_asks_for_numbers_is_compiled_where_memory_makes_it_possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Structure alone decides the loop, so it would be traced; but to ask whether a number is in a list asks for it."""
+
+    def f(w: Any, xs: list[float]) -> Any:
+        held = Held()
+        for x in xs:
+            held.items.append(x * w)
+        return 3.0 in held.items, sum(held.items)
+
+    g, w, xs = ab.batched(f, in_axes=(None, 0), backend="interpret"), jnp.float32(2.0), [[1.5, 2.0], [0.5]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ab.unbatch(g(w, xs)) == [(True, 7.0), (False, 1.0)]
+        monkeypatch.setattr(Tracing, "runs", None)  # once is enough to know
+        assert ab.unbatch(g(w, xs)) == [(True, 7.0), (False, 1.0)]
+        assert ab.unbatch(jax.jit(g)(w, g.pack(xs))) == [(True, 7.0), (False, 1.0)]
 
 
 def test_examples_that_fail_are_named() -> None:
