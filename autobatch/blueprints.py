@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -30,6 +30,7 @@ import numpy as np
 
 from autobatch.batch import Batch
 from autobatch.errors import BatchError
+from autobatch.ir.printed import Line, printed
 from autobatch.runtime.ragged import Ragged
 
 Value = Any
@@ -223,15 +224,6 @@ def _by_example(group: Ragged, scalars: Callable[[np.ndarray[Any, Any]], list[An
 # ---- what is printed
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("result", "lines"), meta_fields=())
-@dataclass(frozen=True, eq=False)
-class Printed:
-    """A result, and what is printed for each example: a list of lines, `[arguments, separator, end, stream]`."""
-
-    result: Any
-    lines: Objects
-
-
 def show(lines: Objects) -> None:
     """Print what the examples have printed, one after another; when the computation runs, where JAX traces it."""
     leaves, tree = jax.tree.flatten(lines)
@@ -241,11 +233,30 @@ def show(lines: Objects) -> None:
         _show(lines)
 
 
+def show_notes(lines: tuple[Line, ...], lists: list[Any]) -> None:
+    """Likewise of notes: which lines, and what they show; None for lists that no example has anything in."""
+    leaves, tree = jax.tree.flatten(lists)
+    if any(isinstance(x, jax.core.Tracer) for x in leaves):
+        jax.debug.callback(lambda *known: _show_notes(lines, jax.tree.unflatten(tree, known)), *leaves)
+    else:
+        _show_notes(lines, lists)
+
+
+def _show_notes(lines: tuple[Line, ...], lists: list[Any]) -> None:
+    found = [_by_example(x, Shown.of) if isinstance(x, Ragged) else list(x or ()) for x in lists]
+    for k, calls in enumerate(found[0]):
+        for line, arguments in printed(lines, calls, [x[k] if x else [] for x in found]):
+            _print(arguments, line.separator, line.end, line.stream)
+
+
+def _print(arguments: Iterable[Any], separator: str, end: str, stream: str) -> None:
+    print(*arguments, sep=separator, end=end, file=sys.stderr if stream == "stderr" else sys.stdout)
+
+
 def _show(lines: Objects) -> None:
     for example in lines.to_list(Shown.of):
         for arguments, separator, end, stream in example or ():
-            file = sys.stderr if stream == "stderr" else sys.stdout
-            print(*map(_argument, arguments), sep=separator, end=end, file=file)
+            _print(map(_argument, arguments), separator, end, stream)
 
 
 def _argument(x: Any) -> Any:

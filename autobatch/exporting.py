@@ -25,6 +25,7 @@ from autobatch.ir.core import For as ForLoop
 from autobatch.ir.core import While as WhileLoop
 from autobatch.ir.ops import Op
 from autobatch.prepared import Prepared
+from autobatch.results import returned
 from autobatch.runtime.spec import PlanSpec
 from autobatch.sharing import ByIdentity, Sharing
 from autobatch.targets import PORTABLE, made_for
@@ -104,7 +105,7 @@ def _description(prepared: Prepared, bound: Bound, calling: Calling, results: tu
         prepared.ready.signature,  # type: ignore[arg-type]
         program.numbers,
         results,
-        compiled.facts.result,
+        returned(compiled.facts.result),  # a program from a file prints nothing
         compiled.lowered.made,
         tags,
         len(compiled.facts.kinds),

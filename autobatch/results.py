@@ -20,10 +20,11 @@ import numpy as np
 from autobatch.arguments import is_leaf
 from autobatch.assembly import Assembler
 from autobatch.backends.cuda.arrays import DeviceArray
-from autobatch.blueprints import Objects, Printed, show
+from autobatch.blueprints import Objects, show, show_notes
 from autobatch.computed import ArrayResult, RaggedResult, StructureResult
 from autobatch.errors import DESCRIBED, BatchError, Failure
 from autobatch.frontend.statics import make_object
+from autobatch.ir.printed import Notes, Printed
 from autobatch.ir.template import Container, Fixed, Maybe, Output, Pointer, Rows, Template
 from autobatch.ir.types import Tag
 from autobatch.outcome import Outcome, Result
@@ -147,7 +148,12 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
             return _container(template, parts)
         case Container(kind="object", cls=cls, children=(result, lines)) if cls is Printed:
             made = build(result, outcome, out_axes)
-            show(build(lines, outcome))
+            if isinstance(lines, Container) and lines.cls is not None and issubclass(lines.cls, Notes):
+                show_notes(
+                    lines.cls.lines, [None if isinstance(x, Fixed) else build(x, outcome) for x in lines.children]
+                )
+            else:
+                show(build(lines, outcome))
             return made
         case Container(kind="object", cls=cls) if cls is not None and is_registered(cls):
             axes = _prefix(out_axes, template, outcome.function)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend import changing, priorities, sets, tables
+from autobatch.frontend import changing, printing, priorities, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, variable
 from autobatch.frontend.assignment import assign
@@ -168,6 +168,8 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
     if (element := first_element(s, node)) is not None:
         return element
     function = s.evaluate(node.func)
+    if function == v.Static(print):
+        return printing.call(s, node)
     if function == v.Static(zip) and (columns := _zipped(s, node)) is not None:
         return columns
     if (held := set_default(s, node, function)) is not None:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from autobatch.analysis.by_floats import decided_by_floats
 from autobatch.errors import Error, UnsupportedError
+from autobatch.frontend import printing
 from autobatch.frontend import values as v
 from autobatch.frontend.access import enter
 from autobatch.frontend.attributes import attribute, fields_of
@@ -120,8 +121,9 @@ def lower(
         sys.setrecursionlimit(limit)
     if memory.needed:
         raise Needed(frozenset(memory.needed))
-    if traced and memory.refused is not None and not decided_by_floats(found.module):
-        raise CompilesInMemory.because(memory.refused)
+    refused = memory.refused or printing.error_of(memory)
+    if traced and refused is not None and not decided_by_floats(found.module):
+        raise CompilesInMemory.because(refused)
     return found
 
 
@@ -261,7 +263,7 @@ def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwa
     if isinstance(result, v.Static) and isinstance(result.value, Never):
         result = v.Static(None)
     outputs = Outputs(state)
-    template = outputs.template(result)
+    template = printing.returned(state, outputs, outputs.template(result))
     heaps = outputs.memory()
     entry = Function(
         context.unique(f"{_name(fun)}.main"),

@@ -31,10 +31,9 @@ from autobatch.ir.types import BOOL, Array, Ref, Type
 from autobatch.runtime.schema import Schema
 from autobatch.source import NOWHERE, Span
 
-RETURNED, BROKE, CONTINUED, RESULT = "<returned>", "<broke>", "<continued>", "<result>"
+RETURNED, BROKE, CONTINUED, RAISED, RESULT = "<returned>", "<broke>", "<continued>", "<raised>", "<result>"
 _FIRST_ID = 1_000_000
 """Shared values come first; `lower.py` numbers all values anew in the end."""
-RAISED = "<raised>"
 FLAGS = (RETURNED, BROKE, CONTINUED, RAISED)
 
 
@@ -124,9 +123,9 @@ class Memory:
     how often the result of a recursion has nested deeper, arguments made dynamic, traced functions. `needed`: shared
     integers whose values were used; `numpy`: parameters of functions that are arrays of NumPy in some of the calls;
     `asks_numpy`: was an array indexed that is one of NumPy, or could be given as one? `dicts`: the names of shared
-    dicts, by identity; for `ordered` and `orders_batched` see `key_order.py`. `heaps`: the classes whose objects have
-    memory (`refused`: why), with room for `capacity` of them, and `sites`, the expressions whose lists have some;
-    `read` and `written`: functions and loops, by their text, and what memory they need. For `plain` see `views.py`."""
+    dicts, by identity; `ordered`, `orders_batched`: `key_order.py`. `heaps`: the classes whose objects have memory
+    (`refused`: why), with room for `capacity` of them, and `sites`, the expressions whose lists have some; `read` and
+    `written`: functions and loops, by their text, and what they need. See `views.py` for `plain`, `printing.py`."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
     returned: dict[Any, Returned] = field(default_factory=dict)
@@ -158,6 +157,7 @@ class Memory:
     looked_at: dict[type[BaseException], int | None] = field(default_factory=dict)  # these two: `raising.py`
     plain: set[ast.AST] = field(default_factory=set)
     rewritten: dict[ast.AST, Any] = field(default_factory=dict)
+    printing: Any = None
 
     def add_sites(self, sites: Mapping[object, type]) -> None:
         """Let the lists and dicts that these expressions make have memory, if they have none."""
@@ -171,9 +171,9 @@ class Memory:
 class Context:
     """One round of lowering: the module under construction.
 
-    `kinds`: of the arrays that calls pass for a parameter, which are NumPy's. `reached` are the lines that lowering
-    came to; `traced` the texts of functions that JAX traced, with the place that handed them over. `deferred`: the
-    first error on a path with a guess (`State.guess`). `built`: the classes of objects that were made here."""
+    `kinds`: of the arrays that calls pass for a parameter, which are NumPy's. `reached`: lines that lowering came to;
+    `traced`: texts that JAX traced, and where they were handed over. `deferred`: the first error on a path with a guess
+    (`State.guess`). `built`: the classes of objects that were made here."""
 
     def __init__(
         self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: Memory, integers: Mapping[int, int]

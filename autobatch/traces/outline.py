@@ -25,6 +25,7 @@ from autobatch.sharing import Sharing
 from autobatch.source import NOWHERE, Span
 from autobatch.traces.asked import AskedError
 from autobatch.traces.copying import Copier
+from autobatch.traces.filling import Filling, filling
 from autobatch.traces.free import Free
 from autobatch.traces.graphs import Graph
 from autobatch.traces.intercepted import noted, noting_of
@@ -106,6 +107,10 @@ class Outline:
         """Of its shared numbers."""
         return tuple([type_of(t.shape, t.dtype, t.weak) for t in self.shared])
 
+    @cached_property
+    def _filling(self) -> Filling | None:
+        return filling(self.bound)
+
     def free(self) -> Free:
         """The free variables of the function, as they are now."""
         return Free(self.function, user_code())
@@ -150,6 +155,8 @@ class Outline:
 
     def _filled(self, symbols: Sequence[Any], copies: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one example."""
+        if self._filling is not None:
+            return self._filling(symbols, copies)
         filled = _Filled(self.name, symbols)
 
         def shared(raw: Raw) -> Any:

@@ -24,7 +24,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from autobatch.blueprints import Constants, Objects, Printed
+from autobatch.blueprints import Constants, Objects
+from autobatch.ir.printed import Printed
 from autobatch.runtime.foreseen import CALLS
 from autobatch.traces.classes import Classes, OpClass, Slot, list_type
 from autobatch.traces.compounds import Compound, Compounds

@@ -1,0 +1,161 @@
+"""What a function prints: lines as data, with the numbers that are computed in lists of one type each.
+
+    print("loss", h)            ->   Line((Text("loss"), Number(0)))
+    print(f"{n} of {h:.3f}")    ->   Line((Pieces((Spec(Number(1)), Text(" of "), Spec(Number(0), "", ".3f"))),))
+
+An example says which of these lines it prints, in order; the numbers that they show are the next ones of their lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, ClassVar, assert_never
+
+import jax
+
+
+@dataclass(frozen=True)
+class Text:
+    """What is known: a string, or what has one."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Number:
+    """The next number, array or string of a list."""
+
+    list: int
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A tuple, list, dict or object; `keys` are those of a dict, or the names of fields."""
+
+    kind: str
+    keys: tuple[Any, ...]
+    parts: tuple[Part, ...]
+    cls: type | None = None
+
+
+@dataclass(frozen=True)
+class Many:
+    """A list or tuple of as many elements as the next number of a list says."""
+
+    length: int
+    of: Part
+    is_tuple: bool = False
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """None where the next bool of a list is true."""
+
+    missing: int
+    value: Part
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A value in an f-string: how it is converted ("", "s", "r" or "a"), and its format."""
+
+    value: Part
+    conversion: str = ""
+    format: str = ""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """An f-string."""
+
+    pieces: tuple[Text | Spec, ...]
+
+
+Part = Text | Number | Parts | Many | Maybe | Spec | Pieces
+
+
+@dataclass(frozen=True)
+class Line:
+    """A call of `print`."""
+
+    arguments: tuple[Part, ...]
+    separator: str = " "
+    end: str = "\n"
+    stream: str = "stdout"
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("result", "lines"), meta_fields=())
+@dataclass(frozen=True, eq=False)
+class Printed:
+    """A result, and what is printed for each example: `Notes`; of a function that is traced `Objects`, a list of lines,
+    `[arguments, separator, end, stream]`, for each."""
+
+    result: Any
+    lines: Any
+
+
+class Notes:
+    """What the examples of a batch print: which lines, and the lists of what these show; a class for each function."""
+
+    lines: ClassVar[tuple[Line, ...]] = ()
+
+
+@cache
+def notes_class(lines: tuple[Line, ...]) -> type[Notes]:
+    """The class of what a function prints that has such lines."""
+    return type("Notes", (Notes,), {"lines": lines})
+
+
+def printed(
+    lines: Sequence[Line], calls: Sequence[int], lists: Sequence[Sequence[Any]]
+) -> Iterator[tuple[Line, list[Any]]]:
+    """The lines of one example, and the arguments of each."""
+    reading = [iter(x) for x in lists]
+    for call in calls:
+        line = lines[call]
+        yield line, [value(part, reading) for part in line.arguments]
+
+
+def value(part: Part, lists: Sequence[Iterator[Any]]) -> Any:
+    """What a part of a line shows. What it reads is the next of its lists, whether it is shown or not."""
+    match part:
+        case Text(value=held):
+            return held
+        case Number(list=number):
+            return next(lists[number])
+        case Parts(kind=kind, keys=keys, parts=parts, cls=cls):
+            return _container(kind, keys, [value(x, lists) for x in parts], cls)
+        case Many(length=length, of=of, is_tuple=is_tuple):
+            found = [value(of, lists) for _ in range(int(next(lists[length])))]
+            return tuple(found) if is_tuple else found
+        case Maybe(missing=missing, value=inner):
+            is_none, found_ = bool(next(lists[missing])), value(inner, lists)
+            return None if is_none else found_
+        case Spec(value=inner, conversion=conversion, format=spec):
+            held = value(inner, lists)
+            return format(_CONVERSIONS[conversion](held) if conversion else held, spec)
+        case Pieces(pieces=pieces):
+            return "".join(str(value(x, lists)) for x in pieces)
+        case _:
+            assert_never(part)
+
+
+_CONVERSIONS: dict[str, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
+
+
+def _container(kind: str, keys: Sequence[Any], parts: list[Any], cls: type | None) -> Any:
+    if kind == "list":
+        return parts
+    if kind == "tuple":
+        return tuple(parts)
+    if kind == "dict":
+        return dict(zip(keys, parts, strict=True))
+    assert cls is not None
+    if kind == "namedtuple":
+        return cls(*parts)
+    made: Any = object.__new__(cls)
+    for key, x in zip(keys, parts, strict=True):
+        object.__setattr__(made, key, x)
+    return made
