@@ -45,9 +45,9 @@ def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
             case ast.Subscript(value=container, slice=index):
                 held = s.evaluate(container)
                 _store(s, container, held, s.evaluate(index), value)
-            case ast.Attribute(value=ast.Name(id=name), attr=attr) if name == s.frame.constructing:
-                made = s.evaluate(target.value)
-                assert isinstance(made, v.Record)
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if name == s.frame.constructing and isinstance(
+                made := s.evaluate(target.value), v.Record
+            ):
                 _refuse_itself(s, made, value)
                 s.bind(name, put(made, attr, value))
             case ast.Attribute(value=ast.Name(id=name), attr=attr) if _is_built(s, name, attr):

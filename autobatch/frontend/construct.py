@@ -14,6 +14,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.frontend import heaps, raising
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
+from autobatch.frontend.assignment import put
 from autobatch.frontend.calls import bind_arguments, lookup
 from autobatch.frontend.fields import Parameter, is_attrs, parameters_of, validate
 from autobatch.frontend.heap import NeedsMemory
@@ -50,7 +51,7 @@ def _constructed(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstr
     initialiser = inspect.getattr_static(cls, "__init__")
     parameters = parameters_of(cls)
     if parameters is not None and not _is_written(initialiser):
-        return _by_fields(s, cls, parameters, args, kwargs)
+        return _by_fields(s, v.Record("object", (), (), cls), cls, parameters, args, kwargs)
     if _is_written(initialiser):
         return initialise(s, v.Record("object", (), (), cls), initialiser, args, kwargs)
     if initialiser is object.__init__:
@@ -100,8 +101,11 @@ def _bind(
     return bound
 
 
-def _by_fields(s: State, cls: type, fields: Sequence[Parameter], args: Arguments, kwargs: Named) -> v.Abstract:
-    """An object of a class whose `__init__` is generated: fields in order, then what is to run after them."""
+def _by_fields(
+    s: State, made: v.Record, cls: type, fields: Sequence[Parameter], args: Arguments, kwargs: Named
+) -> v.Abstract:
+    """What an `__init__` that is generated for `cls` makes of an object: its fields in order, then what is to run
+    after them."""
     taken = [f for f in fields if f.init]
     positional = [f.argument for f in taken if not f.keyword]
     if len(args) > len(positional):
@@ -112,7 +116,6 @@ def _by_fields(s: State, cls: type, fields: Sequence[Parameter], args: Arguments
     ordered = [*positional, *(f.argument for f in taken if f.keyword)]
     optional = {f.argument for f in taken if f.default is not None}
     given = _bind(s, cls, ordered, optional, args, kwargs)
-    made = v.Record("object", (), (), cls)
     for f in fields:
         value = given.get(f.argument) if f.init else None
         if value is None and f.default is not None:
@@ -121,11 +124,11 @@ def _by_fields(s: State, cls: type, fields: Sequence[Parameter], args: Arguments
             continue  # `__post_init__` sets it
         if f.convert is not None:
             value = s.call(v.Static(f.convert), [value])
-        made = v.Record("object", (*made.keys, f.name), (*made.items, value), cls)
+        made = put(made, f.name, value)
     for f in fields:
         if f.validator is not None:
             validate(s, made, f.name, f.validator)
-    after = inspect.getattr_static(cls, "__attrs_post_init__" if is_attrs(cls) else "__post_init__", None)
+    after = inspect.getattr_static(made.cls, "__attrs_post_init__" if is_attrs(cls) else "__post_init__", None)
     return initialise(s, made, after, [], {}) if _is_written(after) else made
 
 
@@ -164,6 +167,42 @@ def initialise(s: State, made: v.Record, function: types.FunctionType, args: Arg
     return raising.take_raised(s, raising.with_raised(inner, made_now)) if s.frame.trying else made_now
 
 
+def of_base(s: State, function: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract | None:
+    """`super().__init__(...)` or `Base.__init__(self, ...)` in an `__init__`: it sets attributes of the object that is
+    being made. None for any other call."""
+    name = s.frame.constructing
+    if not name or name not in s.env:
+        return None
+    made = s.env[name].value
+    match function:
+        case v.Method(function=v.Static(value=held), receiver=receiver):
+            pass
+        case v.Static(value=held) if args:
+            receiver, args = args[0], args[1:]
+        case _:
+            return None
+    if receiver is not made or not isinstance(made, v.Record) or made.cls is None:
+        return None
+    base = next((c for c in made.cls.__mro__ if vars(c).get("__init__") is held), None)
+    if base is object:
+        return v.Static(None)
+    if base is None:
+        return None
+    fields = parameters_of(base)
+    if fields is not None and not _is_written(held):
+        new = _by_fields(s, made, base, fields, args, kwargs)
+    elif _is_written(held):
+        own = lookup(s, held).node
+        if heaps.heap_of(s, made.cls) is None and _is_handed_on(own, next(iter(inspect.signature(held).parameters))):
+            words = f"{held.__qualname__} hands the object on before its last attribute is set"
+            raise NeedsMemory([made.cls], UnsupportedError(words, s.span, "hand it on behind the last one"))
+        new = initialise(s, made, held, args, kwargs)
+    else:
+        return None
+    s.bind(name, new)
+    return v.Static(None)
+
+
 def _is_handed_on(function: ast.AST, name: str) -> bool:
     """Is a variable read as a whole, and not only for its attributes?"""
     return bool(_whole_reads(function, name))
@@ -200,9 +239,16 @@ def _is_changed_behind(function: ast.AST, name: str) -> bool:
 
 
 def _whole_reads(function: ast.AST, name: str) -> list[ast.Name]:
-    """Where a variable is read, and not only an attribute of it."""
+    """Where a variable is read, and not only an attribute of it, nor to set its attributes in the `__init__` of a
+    base."""
     nodes = list(ast.walk(function))
     held = {id(n.value) for n in nodes if isinstance(n, ast.Attribute)}
+    for n in nodes:
+        match n:
+            case ast.Call(func=ast.Attribute(attr="__init__"), args=[first, *_]):
+                held.add(id(first))
+            case _:
+                pass
     return [n for n in nodes if isinstance(n, ast.Name) and n.id == name and id(n) not in held]
 
 

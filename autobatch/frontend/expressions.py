@@ -15,6 +15,7 @@ from autobatch.frontend.attributes import attribute
 from autobatch.frontend.beneath import refuse_given
 from autobatch.frontend.branches import bool_expression, conditional_expression
 from autobatch.frontend.comprehensions import comprehension, dict_comprehension, nested_reduction, set_comprehension
+from autobatch.frontend.construct import of_base
 from autobatch.frontend.functions import define
 from autobatch.frontend.indexing import subscript
 from autobatch.frontend.iterators import refuse_kept, refuse_moving_views, refuse_second_reads
@@ -192,7 +193,8 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
         named |= dict(zip(spread.keys, spread.items, strict=True))
     if s.dead:
         raise Ended
-    changed = call_method(s, node, function, items, named)
+    changed = of_base(s, function, items, named)
+    changed = call_method(s, node, function, items, named) if changed is None else changed
     changed = priorities.call(s, node, function, items, named) if changed is None else changed
     result = changed if changed is not None else s.call(function, items, named)
     refuse_given(s, node, function)

@@ -1,0 +1,122 @@
+"""Ordinary Python where computed numbers decide which of it runs: it is compiled, as no trace could take it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+import autobatch as ab
+from autobatch.testing import check_equivalence
+
+XS = [[0.9, 0.41, -0.7, 1.3, 2.1], [0.5, 1.7], [1.4, 0.31, 0.8], [0.05]]
+PROGRAMS: list[Callable[..., Any]] = []
+
+
+def program(function: Callable[..., Any]) -> Callable[..., Any]:
+    PROGRAMS.append(function)
+    return function
+
+
+class Shape:
+    sides = 0
+    unit = 1.0
+
+    def __init__(self, r):
+        self.r = r
+
+    def area(self):
+        return 0.0
+
+    def describe(self):
+        return self.area() * self.unit + self.sides
+
+
+class Square(Shape):
+    sides = 4
+
+    def area(self):
+        return self.r * self.r
+
+
+class Circle(Shape):
+    unit = 0.5
+
+    def __init__(self, r, k):
+        if r > 1.0:
+            super().__init__(r * k)
+        else:
+            Shape.__init__(self, r)
+        self.k = k
+        self.r *= 2.0
+
+    def area(self):
+        return 3.0 * self.r * self.k + super().area()
+
+
+@dataclass
+class Line:
+    x: float
+    y: float = 2.0
+    z: float = field(init=False, default=0.5)
+
+    def total(self):
+        return self.x + self.y * self.z
+
+
+class Slope(Line):
+    def __init__(self, x, k):
+        super().__init__(x, y=x * k)
+        self.k = k
+
+
+@program
+def bases_set_attributes(w, xs):
+    shapes, s = [], 0.0
+    for x in xs:
+        if x * w > 0.3:
+            shapes.append(Square(x))
+        else:
+            shapes.append(Circle(x, w))
+        line = Slope(x, w) if x * w > 0.5 else Line(x)
+        s += shapes[-1].describe() * line.total()
+    return s + len(shapes) + sum(q.r for q in shapes)
+
+
+class Linked:
+    def __init__(self, value, parent=None):
+        self.value = value
+        self.parent = parent
+        self.kids = []
+        if parent is not None:
+            parent.kids.append(self)
+
+
+class Weighted(Linked):
+    def __init__(self, value, parent, weight):
+        super().__init__(value, parent)
+        self.weight = weight
+
+
+@program
+def a_base_hands_the_object_on(w, xs):
+    last = Weighted(0.0, None, 0.0)
+    for x in xs:
+        new = Weighted(x, last, w)
+        if x * w > 0.3:
+            last = new
+    s = 0.0
+    while last is not None:
+        s = s * 0.5 + last.value + last.weight + len(last.kids)
+        last = last.parent
+    return s
+
+
+@pytest.mark.parametrize("backend", ["interpret", "llvm"])
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
+def test_agreement(function: Callable[..., Any], backend: str) -> None:
+    f, grads = ab.batched(function, in_axes=(None, 0)), backend == "interpret"
+    check_equivalence(f, XS, (jnp.float32(1.1),), grads=grads, backends=(backend,), jit=False, tolerance=2e-5)
