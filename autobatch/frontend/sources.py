@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from autobatch.errors import UnsupportedError
+from autobatch.frontend.bound_methods import with_methods_written_out
 from autobatch.frontend.live_names import LiveNames
 from autobatch.frontend.parametrised import without_parameters
 from autobatch.frontend.scopes import is_cell, with_names_of_their_own
@@ -153,7 +154,7 @@ def source_of(function: types.FunctionType, caller: Span = NOWHERE) -> FunctionS
     if isinstance(found[0], ast.AsyncFunctionDef):
         place = Span(file, found[0].lineno, found[0].col_offset + 1)
         raise UnsupportedError(f"{function.__qualname__} is a coroutine", place, "write it with `def`")
-    node = with_names_of_their_own(found[0], MUTATORS)
+    node = with_names_of_their_own(with_methods_written_out(found[0], MUTATORS), MUTATORS)
     without_parameters(node, function)
     return describe(node, file, function.__qualname__, function.__globals__, function)
 

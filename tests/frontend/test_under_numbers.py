@@ -11,6 +11,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.testing import check_equivalence
+from tests.frontend.batches import refused
 
 XS = [[0.9, 0.41, -0.7, 1.3, 2.1], [0.5, 1.7], [1.4, 0.31, 0.8], [0.05]]
 PROGRAMS: list[Callable[..., Any]] = []
@@ -115,8 +116,62 @@ def a_base_hands_the_object_on(w, xs):
     return s
 
 
+@program
+def methods_by_other_names(w, xs):
+    out, s = [], 0.0
+    push = out.append
+
+    def visit(keep):
+        for k, x in enumerate(xs):
+            if x * w > 0.4:
+                push(x)
+                keep(k % 3)
+
+    seen = set()
+    visit(seen.add)
+    for x in xs:
+        row = [x]
+        more, less = row.append, row.pop
+        for y in xs:
+            if y * w > 0.3:
+                more(y)
+            elif len(row) > 1:
+                s += less()
+        s += sum(row) * len(row)
+    return s + sum(out) * len(seen)
+
+
+@dataclass
+class Town:
+    pop: float
+    add: float
+
+
+@program
+def fields_named_like_methods(w, xs):
+    town = Town(1.0, w)
+    for x in xs:
+        if x * w > 0.3:
+            town = Town(town.pop + x, town.add)
+    pop = town.pop
+    return pop * max(town.pop, town.add)
+
+
 @pytest.mark.parametrize("backend", ["interpret", "llvm"])
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_agreement(function: Callable[..., Any], backend: str) -> None:
     f, grads = ab.batched(function, in_axes=(None, 0)), backend == "interpret"
     check_equivalence(f, XS, (jnp.float32(1.1),), grads=grads, backends=(backend,), jit=False, tolerance=2e-5)
+
+
+def test_a_method_of_a_list_that_its_variable_holds_no_more() -> None:
+    def f(w, xs):
+        out = [1.0]
+        push = out.append
+        out = [2.0]
+        for x in xs:
+            if x * w > 0.3:
+                push(x)
+        return sum(out)
+
+    refused(f, XS, jnp.float32(1.1), saying=r"append\(\) of this list or dict is called by another name")
