@@ -42,7 +42,11 @@ REFUSED: dict[str, tuple[str, str]] = {
     "setattr": ("setattr() cannot be compiled: objects are not changed", "build a new object"),
     "delattr": ("delattr() cannot be compiled: objects are not changed", "build a new object"),
     "breakpoint": ("breakpoint() cannot be compiled", "use f.example(...) to run one example as plain Python"),
-    "iter": ("iter() cannot be compiled", "use a `for` loop"),
+    "iter": (
+        "iter() is compiled where its result has a name that only this function reads, by next() and `for`, and what "
+        "it runs over is not changed",
+        "use a `for` loop, or keep a list and a place in it",
+    ),
     "next": ("next() cannot be compiled", "use a `for` loop with `break`, or index with [0]"),
     "vars": ("vars() cannot be compiled", "name the fields"),
     "dir": ("dir() cannot be compiled", "name the fields"),

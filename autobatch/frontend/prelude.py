@@ -10,13 +10,17 @@ from dataclasses import fields
 from typing import Any
 
 from autobatch.frontend import values as v
+from autobatch.frontend.builtin_functions import BUILTINS
 from autobatch.frontend.calls import activate, bind_arguments
 from autobatch.frontend.comprehensions import collect
+from autobatch.frontend.iterator_variables import indexed
 from autobatch.frontend.joined import EMPTY, concatenate, flatten
 from autobatch.frontend.joins import stored
+from autobatch.frontend.list_sites import is_list
 from autobatch.frontend.sequences import sequence, sliced
 from autobatch.frontend.sources import Lent, source_of
 from autobatch.frontend.state import State
+from autobatch.ir.types import List
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -134,8 +138,19 @@ def _choose(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return run(s, _combinations, args, kwargs)
 
 
+def _indexed(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    """A list as it is; a list of anything else that a loop runs over."""
+    (items,) = args
+    if isinstance(items, v.Generator):
+        s.refuse("an iterator of a generator is kept here", "make a list of it: iter(list(...))")
+    if is_list(items) or (isinstance(items, v.Leaf) and isinstance(items.type, List)):
+        return items
+    return BUILTINS[list](s, args, {})
+
+
 LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
     functools.reduce: _reduced,
+    indexed: _indexed,
     itertools.accumulate: _accumulated,
     itertools.chain: _chain,
     itertools.chain.from_iterable: _chain_of,

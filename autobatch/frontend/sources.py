@@ -14,6 +14,7 @@ from typing import Any
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.bound_methods import with_methods_written_out
+from autobatch.frontend.iterator_variables import with_iterators_as_places
 from autobatch.frontend.live_names import LiveNames
 from autobatch.frontend.parametrised import without_parameters
 from autobatch.frontend.scopes import is_cell, with_names_of_their_own
@@ -154,7 +155,9 @@ def source_of(function: types.FunctionType, caller: Span = NOWHERE) -> FunctionS
     if isinstance(found[0], ast.AsyncFunctionDef):
         place = Span(file, found[0].lineno, found[0].col_offset + 1)
         raise UnsupportedError(f"{function.__qualname__} is a coroutine", place, "write it with `def`")
-    node = with_names_of_their_own(with_methods_written_out(found[0], MUTATORS), MUTATORS)
+    node = with_methods_written_out(found[0], MUTATORS)
+    node = with_iterators_as_places(node, function.__globals__, mutated)
+    node = with_names_of_their_own(node, MUTATORS)
     without_parameters(node, function)
     return describe(node, file, function.__qualname__, function.__globals__, function)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -157,6 +158,60 @@ def fields_named_like_methods(w, xs):
     return pop * max(town.pop, town.add)
 
 
+@program
+def iterators_are_stepped(w, xs):
+    it = iter(xs)
+    s = 0.0
+    first = next(it)
+    for x in it:
+        if x * w > 0.6:
+            s += x * next(it, 1.0)
+        elif x * w < 0.0:
+            break
+    else:
+        s -= 1.0
+    rest = [x * first for x in it]
+    pairs = enumerate(xs)
+    k, best = next(pairs)
+    for j, x in pairs:
+        if x * w > best:
+            k, best = j, x * w
+    return s + sum(rest) * len(rest) + best * (k + 1)
+
+
+@program
+def iterators_end(w, xs):
+    it = iter(xs)
+    s = 0.0
+    while True:
+        try:
+            x = next(it)
+        except StopIteration:
+            break
+        if x * w > 0.3:
+            s += x
+    known = {k: x for k, x in enumerate(xs)}
+    keys = iter(known)
+    while (k := next(keys, None)) is not None:
+        if known[k] * w > 0.3:
+            s += known[k] * next(keys, 9)
+    it = iter(xs)
+    while s * w < 2.0:
+        s += next(it)
+    return s
+
+
+@program
+def endless_iterators(w, xs):
+    ids = itertools.count(1, 2)
+    signs = itertools.cycle((1.0, -1.0, 0.5))
+    found = {}
+    for x in xs:
+        if x * w > 0.3:
+            found[next(ids)] = x * next(signs)
+    return sum(k * x for k, x in found.items())
+
+
 @pytest.mark.parametrize("backend", ["interpret", "llvm"])
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_agreement(function: Callable[..., Any], backend: str) -> None:
@@ -175,3 +230,18 @@ def test_a_method_of_a_list_that_its_variable_holds_no_more() -> None:
         return sum(out)
 
     refused(f, XS, jnp.float32(1.1), saying=r"append\(\) of this list or dict is called by another name")
+
+
+def test_an_iterator_of_a_list_that_is_changed() -> None:
+    def f(w, xs):
+        ys = [1.0, 2.0]
+        it = iter(ys)
+        s = 0.0
+        for x in xs:
+            if x * w > 0.3:
+                s += next(it, 0.0)
+            else:
+                ys.append(x)
+        return s
+
+    refused(f, XS, jnp.float32(1.1), saying="what it runs over is not changed")

@@ -1,0 +1,287 @@
+"""Iterators in variables: what they run over, and a number of how far they are.
+
+    it = iter(xs)                         items, place = xs, 0             (under names of their own)
+    x = next(it, None)            ->      x = _next_or(items, (place := place + 1), None)
+    for y in it:                          while place < len(items):
+        ...                                   y = items[(place := place + 1) - 1]; ...
+
+So are `enumerate`, `zip` and `reversed` that are read by `next`, and `itertools.count` and `cycle`. An iterator is
+left as it is where it is handed around, read in an inner function, or runs over a list that the function changes.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+FunctionNode = ast.FunctionDef | ast.Lambda
+_SCOPES = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LAZY = ("enumerate", "zip", "reversed")
+_WHOLE = frozenset({"list", "tuple", "sum", "max", "min", "sorted", "set", "dict"})
+_COUNT, _CYCLE = "count", "cycle"
+
+
+def _next(items: Any, place: Any) -> Any:
+    """Lowered like a function of the user, as those below. `place`: behind the item."""
+    if place > len(items):
+        raise StopIteration
+    return items[place - 1]
+
+
+def _next_or(items: Any, place: Any, default: Any) -> Any:
+    return default if place > len(items) else items[place - 1]
+
+
+def _rest(items: Any, place: Any, behind: Any) -> Any:
+    return items[place:]
+
+
+def _again(items: Any, place: Any) -> Any:
+    if len(items) == 0:
+        raise StopIteration
+    return items[(place - 1) % len(items)]
+
+
+def _before(place: Any, behind: Any) -> Any:
+    return place
+
+
+def indexed(items: Any) -> Any:
+    """What an iterator runs over, by index; known to the front end (`prelude.py`)."""
+    return items if isinstance(items, list) else list(items)
+
+
+def with_iterators_as_places(
+    node: FunctionNode, globals: Mapping[str, Any], changed: Callable[[ast.AST], tuple[str, ...]]
+) -> FunctionNode:
+    """The function with its iterators written out; itself where it keeps none. `changed`: the variables whose lists a
+    statement changes."""
+    if not isinstance(node, ast.FunctionDef):
+        return node
+    if not any(isinstance(n, ast.Assign) and _made(n.value) for n in ast.walk(node)):
+        return node
+    meanings = tuple(name for name in ("iter", "next", "len", *_LAZY) if name in globals)
+    endless = tuple(n for n, x in globals.items() if x is itertools.count or x is itertools.cycle)
+    module = tuple(n for n, x in globals.items() if x is itertools)
+    return _rewritten(node, meanings, endless, module, changed)
+
+
+def _made(value: ast.expr) -> tuple[str, list[ast.expr]] | None:
+    """What kind of iterator an expression makes, by its text, and of what."""
+    match value:
+        case ast.Call(func=ast.Name(id="iter"), args=[items], keywords=[]):
+            return "iter", [items]
+        case ast.Call(func=ast.Name(id="enumerate" | "zip" | "reversed" as kind)):
+            return kind, [value]
+        case ast.Call(func=ast.Name(id="count") | ast.Attribute(attr="count"), args=args, keywords=[]) if len(args) < 3:
+            return _COUNT, args
+        case ast.Call(func=ast.Name(id="cycle") | ast.Attribute(attr="cycle"), args=[items], keywords=[]):
+            return _CYCLE, [items]
+        case _:
+            return None
+
+
+@lru_cache(maxsize=256)
+def _rewritten(
+    node: ast.FunctionDef,
+    hidden: tuple[str, ...],
+    endless: tuple[str, ...],
+    module: tuple[str, ...],
+    changed: Callable[[ast.AST], tuple[str, ...]],
+) -> ast.FunctionDef:
+    made = copy.deepcopy(node)
+    text = _Text(made, (hidden, endless, module), frozenset(changed(made)))
+    for name, stores in list(text.iterators()):
+        if all(text.is_known(read) for read in text.reads(name)):
+            text.write_out(name, stores)
+    return made
+
+
+@dataclass
+class _Text:
+    function: ast.FunctionDef
+    names: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+    changed: frozenset[str]
+    parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.parents = {child: n for n in ast.walk(self.function) for child in ast.iter_child_nodes(n)}
+        stored = {n.id for n in ast.walk(self.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        self.hidden = stored.union(self.names[0], (a.arg for a in ast.walk(self.function) if isinstance(a, ast.arg)))
+
+    def iterators(self) -> Iterator[tuple[str, list[ast.Assign]]]:
+        """The variables that hold iterators whenever they are assigned, and nothing else."""
+        if not self.hidden.isdisjoint(("iter", "next", "len")):
+            return
+        found: dict[str, list[ast.Assign]] = {}
+        for n in ast.walk(self.function):
+            match n:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if self._is_iterator(value):
+                    found.setdefault(name, []).append(n)
+                case _:
+                    pass
+        for name, stores in found.items():
+            every = [n for n in ast.walk(self.function) if _stores(n, name)]
+            kinds = {kind[0] for n in stores if (kind := _made(n.value)) is not None}
+            scopes = {self.scope(n) for n in every}
+            endless = kinds & {_COUNT, _CYCLE}
+            stepped = any(self._is_next(n) for n in self.reads(name))
+            plain = kinds.isdisjoint((*_LAZY, *endless)) or stepped
+            if len(every) == len(stores) and len(scopes) == 1 and plain and (not endless or len(kinds) == 1):
+                yield name, stores
+
+    def _is_iterator(self, value: ast.expr) -> bool:
+        made = _made(value)
+        if made is None:
+            return False
+        kind, items = made
+        if kind in (_COUNT, _CYCLE):
+            assert isinstance(value, ast.Call)
+            match value.func:
+                case ast.Name(id=name):
+                    known = name in self.names[1]
+                case ast.Attribute(value=ast.Name(id=name)):
+                    known = name in self.names[2]
+                case _:
+                    known = False
+            return known and name not in self.hidden
+        read = {n.id for n in ast.walk(items[0]) if isinstance(n, ast.Name)}
+        return kind not in self.hidden and read.isdisjoint(self.changed)
+
+    def reads(self, name: str) -> list[ast.Name]:
+        names = [n for n in ast.walk(self.function) if isinstance(n, ast.Name) and n.id == name]
+        return [n for n in names if isinstance(n.ctx, ast.Load)]
+
+    def scope(self, node: ast.AST) -> ast.AST:
+        while node is not self.function:
+            node = self.parents[node]
+            if isinstance(node, _SCOPES):
+                return node
+        return node
+
+    def is_known(self, read: ast.Name) -> bool:
+        """Is this a read that can be written with a place, in the function that the iterator belongs to?"""
+        stores = [n for n in ast.walk(self.function) if _stores(n, read.id)]
+        if self.scope(read) is not self.scope(stores[0]):
+            return self._is_first(read) and self.scope(self.scope(read)) is self.scope(stores[0])
+        return self._is_next(read) or self._is_looped(read) or self._is_whole(read)
+
+    def kind(self, name: str) -> str:
+        for n in ast.walk(self.function):
+            if isinstance(n, ast.Assign) and _stores(n.targets[0], name) and (made := _made(n.value)) is not None:
+                return made[0]
+        return ""
+
+    def _is_next(self, read: ast.AST) -> bool:
+        match self.parents[read]:
+            case ast.Call(func=ast.Name(id="next"), args=[first], keywords=[]):
+                return first is read
+            case ast.Call(func=ast.Name(id="next"), args=[first, _], keywords=[]):
+                assert isinstance(read, ast.Name)
+                return first is read and self.kind(read.id) not in (_COUNT, _CYCLE)
+            case _:
+                return False
+
+    def _is_looped(self, read: ast.Name) -> bool:
+        loop = self.parents[read]
+        return isinstance(loop, ast.For) and loop.iter is read and self.kind(read.id) not in (_COUNT, _CYCLE)
+
+    def _is_whole(self, read: ast.Name) -> bool:
+        """Is all that is left read at once?"""
+        if self.kind(read.id) in (_COUNT, _CYCLE):
+            return False
+        match self.parents[read]:
+            case ast.Call(func=ast.Name(id=name), args=[first, *_]):
+                return first is read and name in _WHOLE and name not in self.hidden
+            case _:
+                return False
+
+    def _is_first(self, read: ast.Name) -> bool:
+        """Does a comprehension that runs to its end run over it, first of all?"""
+        part = self.parents[read]
+        around = self.parents[part]
+        match self.parents.get(around):
+            case ast.Call(func=ast.Name(id=name), args=[first, *_]) if first is around:
+                whole = name in _WHOLE and name not in self.hidden
+            case _:
+                whole = False
+        return (
+            isinstance(part, ast.comprehension)
+            and (isinstance(around, ast.ListComp) or (isinstance(around, ast.GeneratorExp) and whole))
+            and around.generators[0] is part
+            and part.iter is read
+            and self.kind(read.id) not in (_COUNT, _CYCLE)
+        )
+
+    def write_out(self, name: str, stores: list[ast.Assign]) -> None:
+        kind, reads = self.kind(name), self.reads(name)
+        items, place = f"items under {name}", f"place under {name}"
+        step = ast.Constant(1)
+
+        def load(other: str) -> ast.Name:
+            return ast.Name(other, ast.Load())
+
+        def moved(by: ast.expr) -> ast.expr:
+            return ast.NamedExpr(ast.Name(place, ast.Store()), ast.BinOp(load(place), ast.Add(), by))
+
+        for read in reads:
+            call = self.parents[read]
+            if self._is_next(read):
+                assert isinstance(call, ast.Call)
+                function = {_COUNT: _before, _CYCLE: _again}.get(kind, _next if len(call.args) == 1 else _next_or)
+                first, by = (load(place), load(items)) if kind == _COUNT else (load(items), step)
+                _become(call, ast.Call(_function(function), [first, moved(by), *call.args[1:]], []))
+            elif self._is_looped(read):
+                assert isinstance(call, ast.For)
+                test = ast.Compare(load(place), [ast.Lt()], [ast.Call(load("len"), [load(items)], [])])
+                at = ast.BinOp(moved(step), ast.Sub(), ast.Constant(1))
+                item = ast.Assign([call.target], ast.Subscript(load(items), at, ast.Load()))
+                _become(call, ast.While(test, [item, *call.body], call.orelse))
+            else:
+                end = ast.Call(load("len"), [load(items)], [])
+                behind = ast.NamedExpr(ast.Name(place, ast.Store()), end)
+                _become(read, ast.Call(_function(_rest), [load(items), load(place), behind], []))
+        values: list[ast.expr]
+        for store in stores:
+            made = _made(store.value)
+            assert made is not None
+            targets = ast.Tuple([ast.Name(items, ast.Store()), ast.Name(place, ast.Store())], ast.Store())
+            if kind == _COUNT:
+                values = [*made[1][1:], *([ast.Constant(1)] if len(made[1]) < 2 else []), *made[1][:1]]
+                values += [ast.Constant(0)] if not made[1] else []
+            else:
+                values = [ast.Call(_function(indexed), made[1], []), ast.Constant(0)]
+            _become(store, ast.Assign([targets], ast.Tuple(values, ast.Load())))
+
+
+def _function(known: Any) -> ast.Constant:
+    """A function of this module, as the front end reads it."""
+    return ast.Constant(known)
+
+
+def _stores(node: ast.AST, name: str) -> bool:
+    """Does a node by itself bind a variable?"""
+    match node:
+        case ast.Name(id=found, ctx=ast.Store() | ast.Del()):
+            return found == name
+        case ast.arg(arg=found) | ast.FunctionDef(name=found) | ast.MatchAs(name=found) | ast.MatchStar(name=found):
+            return found == name
+        case ast.Nonlocal(names=names) | ast.Global(names=names):
+            return name in names
+        case _:
+            return False
+
+
+def _become(node: ast.AST, other: ast.AST) -> None:
+    """Let a node of a tree be another, at its place."""
+    for part in ast.walk(other):
+        if isinstance(part, ast.stmt | ast.expr) and not hasattr(part, "lineno"):
+            ast.copy_location(part, node)
+    node.__class__ = other.__class__
+    vars(node).clear()
+    vars(node).update(vars(other))
