@@ -76,6 +76,31 @@ def _by_index(node: ast.For, name: ast.Name, kept: bool) -> Body:
     return [placed(x, node) for x in (*front, _set(at, first), loop)]
 
 
+def run_by_steps(s: State, node: ast.For, iterator: v.Abstract) -> None:
+    """Execute a loop over an iterator of a class of the user, which `__next__` steps:
+
+    while more:
+        try: x = iterator.__next__()
+        except StopIteration: more = False; continue
+        ...
+    """
+    place, known = f"{node.lineno} {node.col_offset}>", s.context.memory.rewritten
+    name, more = f"<iterator {place}", f"<more {place}"
+    if node.iter not in known:
+        step = ast.Call(ast.Attribute(_get(name), "__next__", ast.Load()), [], [])
+        end = ast.ExceptHandler(_known(StopIteration), None, [_set(more, ast.Constant(False)), ast.Continue()])
+        turn = ast.Try([ast.Assign([node.target], step)], [end], [], [])
+        loop = ast.While(_get(more), [turn, *node.body], node.orelse)
+        known[node.iter] = [placed(x, node) for x in (_set(more, ast.Constant(True)), loop)]
+    s.bind(name, iterator)
+    s.context.rules.execute(s, known[node.iter])
+
+
+def _known(value: Any) -> ast.Constant:
+    """Something of Python's, as the front end reads it."""
+    return ast.Constant(value)
+
+
 def _get(name: str) -> ast.Name:
     return ast.Name(name, ast.Load())
 

@@ -12,10 +12,10 @@ from typing import Any
 import jax
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend import row_classes, stepping
+from autobatch.frontend import prelude, row_classes, stepping
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
-from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_bound_method, is_class
+from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_bound_method, is_class, written
 from autobatch.frontend.builtin_functions import BUILTINS, packed
 from autobatch.frontend.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.construct import construct
@@ -141,6 +141,8 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         return s.call(v.Static(held.__func__), [receiver, *args], kwargs)
     if (stepped := stepping.called(s, held, args, kwargs)) is not None:
         return stepped
+    if held is next and args and written(s, args[0], "__next__"):
+        return prelude.stepped(s, args, kwargs)
     if held is iter and len(args) == 1 and s.frame.source.name.endswith("__iter__"):
         return args[0]  # `__iter__` says what a loop runs over; it is not stepped through
     if (message := _refused(held)) is not None and not (held in FOLDED and args and _all_static(args, kwargs)):

@@ -18,6 +18,7 @@ from autobatch.frontend import heaps, record_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.appending import appended_list
 from autobatch.frontend.assignment import assign
+from autobatch.frontend.attributes import written
 from autobatch.frontend.beneath import (
     changed_by_calls,
     changes_own_list,
@@ -27,7 +28,7 @@ from autobatch.frontend.beneath import (
     refuse_other_items,
 )
 from autobatch.frontend.branches import both, condition, guarded_by, leaving, run
-from autobatch.frontend.by_index import list_of, run_by_index
+from autobatch.frontend.by_index import list_of, run_by_index, run_by_steps
 from autobatch.frontend.carrying import (
     Layouts,
     Loop,
@@ -72,7 +73,8 @@ def for_statement(s: State, node: ast.For) -> None:
     """`for target in sequence: body`"""
     own, take_back = list_of(s, node), s.mark()
     if own is None:
-        _run(s, node)
+        if not _run(s, node):
+            return
         refuse_calls(s, node)
     elif changes_own_list(s, node, own.id):
         run_by_index(s, node, own)
@@ -86,10 +88,13 @@ def for_statement(s: State, node: ast.For) -> None:
     _orelse(s, node)
 
 
-def _run(s: State, node: ast.For) -> None:
-    """The turns of a loop over what it runs over as a whole."""
+def _run(s: State, node: ast.For) -> bool:
+    """The turns of a loop over what it runs over as a whole. False where its `else` is done too."""
     held = _run_over(s, node.iter)
     items = begin(s, s.evaluate(node.iter))
+    if written(s, items, "__next__"):
+        run_by_steps(s, node, items)
+        return False
     if isinstance(items, v.Generator) and is_recursive(s, items.source):
         refuse_steps(s, items, node)
         items = listed(s, items)
@@ -98,13 +103,13 @@ def _run(s: State, node: ast.For) -> None:
         for flag in FLAGS:
             s.bind(flag, v.Static(False))
         run_over(s, node, items)
-        return
+        return True
     refuse_changes(s, node)
     if record_heap.is_view(items):
         for flag in FLAGS:
             s.bind(flag, v.Static(False))
         _unroll(s, node, _items(items))
-        return
+        return True
     refuse_other_items(s, node)
     found = sequence(s, items)
     for flag in FLAGS:
@@ -119,6 +124,7 @@ def _run(s: State, node: ast.For) -> None:
         _roll(s, node, found)
     _check_size(s, node, held)
     _check_sizes(s, sizes, left=True)
+    return True
 
 
 def _run_over(s: State, node: ast.expr) -> tuple[str, v.Abstract] | None:

@@ -87,6 +87,13 @@ def _combinations(items: Any, size: Any) -> Any:
     return [(found[i], found[j]) for i in range(len(found)) for j in range(i + 1, len(found))]
 
 
+def _next_or(iterator: Any, default: Any) -> Any:
+    try:
+        return iterator.__next__()
+    except StopIteration:
+        return default
+
+
 def run(s: State, function: Callable[..., Any], args: Arguments, kwargs: Named) -> v.Abstract:
     """A call of a function of this module."""
     assert isinstance(function, types.FunctionType)
@@ -146,6 +153,13 @@ def _indexed(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     if is_list(items) or (isinstance(items, v.Leaf) and isinstance(items.type, List)):
         return items
     return BUILTINS[list](s, args, {})
+
+
+def stepped(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    """`next(iterator)` and `next(iterator, default)` of a class of the user."""
+    return (
+        s.call(s.context.rules.attribute(s, args[0], "__next__"), []) if len(args) == 1 else run(s, _next_or, args, {})
+    )
 
 
 LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {

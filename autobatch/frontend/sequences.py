@@ -105,6 +105,8 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     refuse_unordered(s, value)
     if (nodes := _numbered_nodes(s, value)) is not None:
         return nodes
+    if written(s, value, "__next__"):
+        s.refuse("an iterator of a class is read as a whole here", "append what it gives to a list: for x in it: ...")
     if written(s, value, "__iter__"):
         return sequence(s, s.call(attribute(s, value, "__iter__"), []))
     value = expand(s, value)

@@ -212,6 +212,39 @@ def endless_iterators(w, xs):
     return sum(k * x for k, x in found.items())
 
 
+class Halves:
+    def __init__(self, x, n):
+        self.x = x
+        self.n = n
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.n <= 0 or self.x < 0.05:
+            raise StopIteration
+        self.n -= 1
+        self.x *= 0.5
+        return self.x
+
+
+@program
+def iterators_of_classes(w, xs):
+    s, kept = 0.0, Halves(xs[0] * w, 4)
+    for x in xs:
+        for h in Halves(x * w, 4):
+            if h > 0.6:
+                continue
+            if h > 0.5:
+                break
+            s += h
+        else:
+            s -= 1.0
+        if x * w > 0.3:
+            s += next(kept, 0.25) * x
+    return s + next(Halves(1.0, 1))
+
+
 @pytest.mark.parametrize("backend", ["interpret", "llvm"])
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_agreement(function: Callable[..., Any], backend: str) -> None:
