@@ -19,6 +19,7 @@ from autobatch.frontend.attributes import attribute, bind, class_list, classes_o
 from autobatch.frontend.builtin_functions import BUILTINS, packed
 from autobatch.frontend.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.construct import construct
+from autobatch.frontend.copying import COPIES
 from autobatch.frontend.fields import replaced, replaced_tuple
 from autobatch.frontend.generators import begun
 from autobatch.frontend.gradients import gradient, has_gradient, transform_of
@@ -149,6 +150,8 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         raise Impure(message[0], s.span, message[1])
     if (method := method_of(held)) is not None and not _all_static(args, kwargs):
         return _of_string(s, held, method, args, kwargs)
+    if _hashable(held) and held in COPIES:
+        return COPIES[held](s, args, kwargs)
     if _hashable(held) and held in LIBRARY:
         return LIBRARY[held](s, args, kwargs)
     if _hashable(held) and held in BUILTINS:

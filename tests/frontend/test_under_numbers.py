@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -245,6 +246,40 @@ def iterators_of_classes(w, xs):
     return s + next(Halves(1.0, 1))
 
 
+@dataclass
+class Account:
+    total: float = 0.0
+    items: list = field(default_factory=list)
+
+
+@program
+def copies(w, xs):
+    path, best, known = [w], Account(), {}
+    for k, x in enumerate(xs):
+        longer, other, more = copy.copy(path), copy.copy(best), copy.copy(known)
+        longer.append(x)
+        other.total += x
+        more[k] = x
+        if x * w > 0.3:
+            path, best, known = longer, other, more
+            best.items.append(x)
+    return sum(path) * len(path) + best.total + sum(best.items) + sum(known.values())
+
+
+@program
+def deep_copies(w, xs):
+    board, state = [[0.0] * 2 for _ in range(2)], {"past": [w], "account": Account()}
+    for k, x in enumerate(xs):
+        other, new = copy.deepcopy(board), copy.deepcopy(state)
+        other[k % 2][0] += x
+        new["past"].append(x)
+        new["account"].total += x
+        new["account"].items.append(w)
+        if x * w > 0.3:
+            board, state = other, new
+    return board[0][0] + 2.0 * board[1][0] + sum(state["past"]) * state["account"].total + len(state["account"].items)
+
+
 @pytest.mark.parametrize("backend", ["interpret", "llvm"])
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_agreement(function: Callable[..., Any], backend: str) -> None:
@@ -278,3 +313,16 @@ def test_an_iterator_of_a_list_that_is_changed() -> None:
         return s
 
     refused(f, XS, jnp.float32(1.1), saying="what it runs over is not changed")
+
+
+def test_a_deep_copy_of_one_object_at_two_places() -> None:
+    def f(w, xs):
+        account = Account()
+        pair = [account, account]
+        for x in xs:
+            if x * w > 0.3:
+                pair = copy.deepcopy(pair)
+                pair[0].total += x
+        return pair[1].total
+
+    refused(f, XS, jnp.float32(1.1), saying="holds one object at two places")
