@@ -18,6 +18,7 @@ from autobatch.frontend.assignment import assign
 from autobatch.frontend.beneath import refuse_calls_of_elements
 from autobatch.frontend.branches import condition, harmless
 from autobatch.frontend.generators import expression, yielded
+from autobatch.frontend.groups import is_groups
 from autobatch.frontend.joined import flatten
 from autobatch.frontend.joins import arms, as_listing, stored
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, leaves, list_types
@@ -41,6 +42,8 @@ def comprehension(s: State, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract
     items = begin(s, s.evaluate(node.generators[0].iter))
     if isinstance(node, ast.GeneratorExp) and isinstance(items, v.Generator):
         return expression(s, node, items)
+    if isinstance(items, v.Generator) and is_groups(items):
+        return yielded(s, expression(s, node, items))
     result = _generate(s, node.generators, node.elt, items)
     refuse_calls_of_elements(s, node.generators, node.elt)
     s.restore(before)
@@ -261,7 +264,12 @@ def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:
     if (by_node := _by_node(s, node)) is not None:
         return by_node
     before = dict(s.env)
-    found = _generate(s, node.generators, pair, unrolled=True)
+    items = begin(s, s.evaluate(node.generators[0].iter))
+    if isinstance(items, v.Generator) and is_groups(items):
+        known = s.context.memory.rewritten
+        pairs = known.setdefault(node, ast.copy_location(ast.GeneratorExp(pair, node.generators), node))
+        return tables.of_pairs(s, yielded(s, expression(s, pairs, items)))
+    found = _generate(s, node.generators, pair, items, unrolled=True)
     s.restore(before)
     return tables.of_pairs(s, found)
 

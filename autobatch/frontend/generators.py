@@ -26,6 +26,7 @@ from autobatch.frontend import cells
 from autobatch.frontend import values as v
 from autobatch.frontend.access import variable
 from autobatch.frontend.calls import bind_arguments, defaults_of, lookup
+from autobatch.frontend.groups import refuse_whole
 from autobatch.frontend.listed import found_recursive, is_recursive, listed
 from autobatch.frontend.scopes import is_cell
 from autobatch.frontend.sources import FunctionSource, Inlined, Lent, describe, is_user_function, source_of
@@ -328,12 +329,13 @@ def run(s: State, generator: v.Generator, start: v.Abstract, body: str) -> v.Abs
 
 def yielded(s: State, generator: v.Generator) -> v.Abstract:
     """The list of all that a generator yields."""
+    refuse_whole(s, generator)
     if is_recursive(s, generator.source):
         return listed(s, generator)
     return run(s, generator, v.Record("list", (), ()), "found.append(item)")
 
 
-def expression(s: State, node: ast.GeneratorExp, items: v.Generator) -> v.Generator:
+def expression(s: State, node: ast.GeneratorExp | ast.ListComp, items: v.Generator) -> v.Generator:
     """`(e for x in items if c)`, where what is run over is a generator."""
     cache, outer = s.context.memory.sources, s.frame.source
     if (outer, node) not in cache:

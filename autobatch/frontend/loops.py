@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from autobatch.errors import TypeConflictError, UnsupportedError
-from autobatch.frontend import heaps, record_heap
+from autobatch.frontend import groups, heaps, record_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.appending import appended_list
 from autobatch.frontend.assignment import assign
@@ -102,6 +102,7 @@ def _run(s: State, node: ast.For) -> bool:
         refuse_changed_arguments(s, node)
         for flag in FLAGS:
             s.bind(flag, v.Static(False))
+        groups.refuse_second_reads(s, node, items)
         run_over(s, node, items)
         return True
     refuse_changes(s, node)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
+import operator
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -87,6 +89,60 @@ def _combinations(items: Any, size: Any) -> Any:
     return [(found[i], found[j]) for i in range(len(found)) for j in range(i + 1, len(found))]
 
 
+def _zip_longest(xs: Any, ys: Any, fillvalue: Any = None) -> Any:
+    a, b = list(xs), list(ys)
+    n, m = len(a), len(b)
+    return [(a[k] if k < n else fillvalue, b[k] if k < m else fillvalue) for k in range(max(n, m))]
+
+
+def _starmap(function: Any, items: Any) -> Any:
+    return [function(*x) for x in items]
+
+
+def _compress(items: Any, selectors: Any) -> Any:
+    return [x for x, k in zip(items, selectors) if k]  # noqa: B905
+
+
+def _filterfalse(predicate: Any, items: Any) -> Any:
+    return [x for x in items if not predicate(x)]
+
+
+def _repeat(item: Any, times: Any) -> Any:
+    return [item for _ in range(times)]
+
+
+def _permutations(items: Any, size: Any) -> Any:
+    found = list(items)
+    return [(found[i], found[j]) for i in range(len(found)) for j in range(len(found)) if i != j]
+
+
+def _combinations_again(items: Any, size: Any) -> Any:
+    found = list(items)
+    return [(found[i], found[j]) for i in range(len(found)) for j in range(i, len(found))]
+
+
+def _isclose(a: Any, b: Any, rel_tol: Any, abs_tol: Any) -> Any:
+    if abs(a) == math.inf or abs(b) == math.inf:
+        return a == b
+    return a == b or abs(a - b) <= max(rel_tol * max(abs(a), abs(b)), abs_tol)
+
+
+def _item_of(key: Any) -> Any:
+    return lambda x: x[key]
+
+
+def _items_of(first: Any, second: Any) -> Any:
+    return lambda x: (x[first], x[second])
+
+
+def _attribute_of(name: Any) -> Any:
+    return lambda x: getattr(x, name)
+
+
+def _attributes_of(first: Any, second: Any) -> Any:
+    return lambda x: (getattr(x, first), getattr(x, second))
+
+
 def _next_or(iterator: Any, default: Any) -> Any:
     try:
         return iterator.__next__()
@@ -134,15 +190,46 @@ def _islice(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _pairs(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if len(args) == 1 and kwargs == {"repeat": v.Static(2)}:
+        return run(s, _product, [*args, *args], {})
     if len(args) != 2 or kwargs:
         s.refuse("itertools.product() of two lists can be compiled", "write a comprehension with several `for`")
     return run(s, _product, args, kwargs)
 
 
-def _choose(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    if len(args) != 2 or args[1] != v.Static(2):
-        s.refuse("itertools.combinations() of two elements can be compiled", "write a comprehension with several `for`")
-    return run(s, _combinations, args, kwargs)
+def _choosing(name: str, function: Callable[..., Any]) -> Callable[[State, Arguments, Named], v.Abstract]:
+    """A function that gives all choices of so many elements: of two."""
+
+    def chosen(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+        given = [*args, *kwargs.values()]
+        if len(given) != 2 or given[1] != v.Static(2):
+            words = f"itertools.{name}() of two elements can be compiled"
+            s.refuse(words, "write a comprehension with several `for`")
+        return run(s, function, given, {})
+
+    return chosen
+
+
+def _longest(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if len(args) != 2:
+        s.refuse("itertools.zip_longest() of two lists can be compiled", "append to the shorter ones in front of it")
+    return run(s, _zip_longest, args, {"fillvalue": v.Static(None)} | kwargs)
+
+
+def _is_close(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return run(s, _isclose, args, {"rel_tol": v.Static(1e-9), "abs_tol": v.Static(0.0)} | kwargs)
+
+
+def _getter(name: str, one: Callable[..., Any], two: Callable[..., Any]) -> Callable[..., v.Abstract]:
+    """`operator.itemgetter` or `attrgetter`: a function of one argument."""
+
+    def getter(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+        dotted = any(isinstance(a, v.Static) and "." in str(a.value) for a in args) and name == "attrgetter"
+        if len(args) > 2 or dotted:
+            s.refuse(f"operator.{name}() of one or two names can be compiled", "write a lambda")
+        return run(s, one if len(args) == 1 else two, args, {})
+
+    return getter
 
 
 def _indexed(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -168,12 +255,22 @@ LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
     itertools.accumulate: _accumulated,
     itertools.chain: _chain,
     itertools.chain.from_iterable: _chain_of,
-    itertools.combinations: _choose,
+    itertools.combinations: _choosing("combinations", _combinations),
+    itertools.combinations_with_replacement: _choosing("combinations_with_replacement", _combinations_again),
+    itertools.compress: _written(_compress),
+    itertools.filterfalse: _written(_filterfalse),
     itertools.islice: _islice,
     itertools.pairwise: _written(_pairwise),
+    itertools.permutations: _choosing("permutations", _permutations),
     itertools.product: _pairs,
+    itertools.repeat: _written(_repeat),
+    itertools.starmap: _written(_starmap),
+    itertools.zip_longest: _longest,
+    math.isclose: _is_close,
+    operator.attrgetter: _getter("attrgetter", _attribute_of, _attributes_of),
+    operator.itemgetter: _getter("itemgetter", _item_of, _items_of),
 }
-"""Functions of `functools` and `itertools`."""
+"""Functions of `functools`, `itertools`, `math` and `operator`."""
 
 
 def index_of(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:

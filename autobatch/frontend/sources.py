@@ -269,13 +269,21 @@ def mutated(node: ast.AST) -> tuple[str, ...]:
 
 
 def _loads(node: ast.AST) -> Iterator[str]:
-    """The variables that are read, in order, those of inner functions with them."""
+    """The variables that are read, in order, those of inner functions with them, but of comprehensions their own."""
     if isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Load):
             yield node.id
         return
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         yield node.target.id
+    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        own = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+        first = node.generators[0].iter
+        yield from _loads(first)
+        inside = [x for g in node.generators for x in (g.target, g.iter, *g.ifs) if x is not first]
+        elements = [x for x in _children(node) if not isinstance(x, ast.comprehension)]
+        yield from (name for x in (*inside, *elements) for name in _loads(x) if name not in own)
+        return
     for child in _children(node):
         yield from _loads(child)
 

@@ -19,6 +19,7 @@ from typing import Any
 from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.generators import lent, run, yielded
+from autobatch.frontend.groups import groups
 from autobatch.frontend.iterators import ITERATORS
 from autobatch.frontend.sequences import zipped
 from autobatch.frontend.state import State
@@ -107,6 +108,15 @@ def _count(start: Any, step: Any) -> Any:
         k = k + step
 
 
+def _repeat(item: Any) -> Any:
+    while True:
+        yield item
+
+
+def _itself(item: Any) -> Any:
+    return item
+
+
 def _zip_first(items: Any, others: Any) -> Any:
     k, n = 0, len(others)
     for item in items:
@@ -154,7 +164,8 @@ def _numbered(start: Any, step: Any, items: Any) -> Any:
 
 def called(s: State, held: object, args: Arguments, kwargs: Named) -> v.Abstract | None:
     """What a function gives that takes its argument step by step; None for other functions, and for other arguments."""
-    always = any(held is x for x in (itertools.takewhile, itertools.dropwhile, itertools.count))
+    always = any(held is x for x in (itertools.takewhile, itertools.dropwhile, itertools.count, itertools.groupby))
+    always = always or (held is itertools.repeat and len(args) == 1 and not kwargs)
     if not always and not any(isinstance(x, v.Generator) for x in args):
         return None
     if any(held is x for x in _WHOLE):
@@ -180,6 +191,19 @@ def _drops(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 def _counts(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     start = args[0] if args else kwargs.get("start", v.Static(0))
     return lent(s, _count, start=start, step=args[1] if len(args) > 1 else kwargs.get("step", v.Static(1)))
+
+
+def _repeats(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if len(args) != 1 or kwargs:
+        s.refuse("itertools.repeat() of a generator cannot be compiled", "make a list of it: list(...)")
+    return lent(s, _repeat, item=args[0])
+
+
+def _groups(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    key = args[1] if len(args) > 1 else kwargs.get("key", v.Static(None))
+    key = wrap(s.context, _itself) if key == v.Static(None) else key
+    items = yielded(s, args[0]) if isinstance(args[0], v.Generator) else args[0]
+    return lent(s, groups, items=items, key=key)
 
 
 def _enumerates(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -294,7 +318,9 @@ _BY_FUNCTION: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
     itertools.chain.from_iterable: _chains_of,
     itertools.count: _counts,
     itertools.dropwhile: _drops,
+    itertools.groupby: _groups,
     itertools.islice: _slices,
+    itertools.repeat: _repeats,
     itertools.takewhile: _takes,
     map: _maps,
     next: _next,
