@@ -14,7 +14,7 @@ import numpy as np
 from autobatch.frontend import array_stores, deques, dict_heap, heaps, list_changes, list_heap, sets, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.attributes import attribute, is_stack
+from autobatch.frontend.attributes import attribute, is_stack, written
 from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.identity import containers
 from autobatch.frontend.indexing import subscript
@@ -155,6 +155,8 @@ def _store(s: State, container: ast.expr, held: v.Abstract, index: v.Abstract, v
     """`name[index] = value` for a list or dict that the function built, and that the name holds."""
     hold(s, value)
     held = present(s, held)
+    if _calls(s, held, "__setitem__", [index, value]):
+        return
     if list_heap.is_row(held):
         _store_in_row(s, list_heap.there(s, held), index, value)
         return
@@ -193,6 +195,14 @@ def _store(s: State, container: ast.expr, held: v.Abstract, index: v.Abstract, v
         rebind(s, container.id, tables.with_item(s, old, index, value))
         return
     rebind(s, container.id, _put_static(s, old, index, value))
+
+
+def _calls(s: State, held: v.Abstract, method: str, args: Sequence[v.Abstract]) -> bool:
+    """Call a method that a class of the user has for what is written with brackets; False where there is none."""
+    if not written(s, held.value if isinstance(held, v.Optional) else held, method):
+        return False
+    s.call(attribute(s, present(s, held), method), args)
+    return True
 
 
 def _become(s: State, name: str, new: v.Abstract, old: v.Abstract, added: v.Abstract) -> None:
@@ -342,6 +352,8 @@ def delete(s: State, node: ast.Delete) -> None:
                 s.bind(name, v.Unset(name))
             case ast.Subscript(value=container, slice=index) if list_heap.is_row(row := s.evaluate(container)):
                 _delete_in_row(s, list_heap.there(s, row), s.evaluate(index))
+            case ast.Subscript(slice=index) if written(s, row, "__delitem__"):
+                _calls(s, row, "__delitem__", [s.evaluate(index)])
             case ast.Subscript(value=ast.Name(id=name) as container, slice=index) if name in s.env:
                 _delete_item(s, container, s.evaluate(index))
             case ast.Subscript(value=container):

@@ -23,7 +23,7 @@ from autobatch.frontend.access import wrap
 from autobatch.frontend.joins import conditional
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.layouts import LeafLayout
-from autobatch.frontend.numbers import negate, present, traced
+from autobatch.frontend.numbers import negate, present, traced, without
 from autobatch.frontend.selection import apply_choice
 from autobatch.frontend.sources import LIBRARIES
 from autobatch.frontend.state import Fact, State
@@ -40,12 +40,12 @@ _ARRAY_PROPERTIES = {name: (lambda x, name=name: getattr(x, name)) for name in (
 
 def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
     """`value.name`"""
-    value = viewed(s, present(s, value))
+    value = viewed(s, present(s, value, none=without(name)))
     match value:
         case v.Static():
             return _of_object(s, value, name)
         case v.Row(heap=heap):
-            there = heaps.there(s, value, f"'NoneType' object has no attribute {name!r}")
+            there = heaps.there(s, value, without(name)[1])
             return _of_class(s, there, heap.cls, name) if heap.in_segments else row_classes.read(s, there, name, bind)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             return field(s, value, name)

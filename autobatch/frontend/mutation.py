@@ -19,6 +19,7 @@ from autobatch.frontend.access import expand
 from autobatch.frontend.joined import EMPTY, concatenate
 from autobatch.frontend.joins import stored
 from autobatch.frontend.list_heap import hold
+from autobatch.frontend.numbers import present, without
 from autobatch.frontend.ordering import ordered
 from autobatch.frontend.prelude import index_of
 from autobatch.frontend.rebinding import rebind, refuse_change, take_out
@@ -57,12 +58,24 @@ def call_method(
             f"{holder.id} is read and then changed in one expression, which reads what it is changed to",
             f"change it in a statement of its own in front: x = {ast.unparse(node)}",
         )
+    _narrow(s, holder.id, name)
     # the arguments may have changed the list: `stack.append(stack.pop() + stack.pop())`
     receiver = s.env[holder.id].value if holder.id in s.env else function.receiver
     result, new = change(s, receiver, args, kwargs)
     s.context.identities.changed(new, receiver, args)
     rebind(s, holder.id, new)
     return result
+
+
+def _narrow(s: State, name: str, method: str) -> None:
+    """A variable whose method was found is not None; nor is any other that holds the same."""
+    bound = s.env.get(name)
+    if bound is None or not isinstance(bound.value, v.Optional) or bound.value.unset:
+        return
+    there = present(s, bound.value, none=without(method))
+    for other, held in list(s.env.items()):
+        if held.value is bound.value:
+            s.bind(other, there, held.span)
 
 
 def set_default(s: State, node: ast.Call, function: v.Abstract) -> v.Abstract | None:

@@ -73,9 +73,12 @@ def tag(s: State, value: Any, type: Tag) -> Operand:
     return s.apply(own("tag", value=value), (), type)
 
 
-def present(s: State, value: v.Abstract, unset: str = "UnboundLocalError") -> v.Abstract:
+_NONE = ("TypeError", "None where a value is needed")
+
+
+def present(s: State, value: v.Abstract, unset: str = "UnboundLocalError", none: tuple[str, str] = _NONE) -> v.Abstract:
     """The value of an optional one, after a check that it is there. `unset`: what reading a variable that is
-    not set fails with."""
+    not set fails with; `none`: what None fails with here."""
     refuse_made(s, value)
     while isinstance(value, v.Optional):
         if s.block.truth(value.missing) is not False:
@@ -84,9 +87,14 @@ def present(s: State, value: v.Abstract, unset: str = "UnboundLocalError") -> v.
             if value.unset:
                 s.check(there, unset, v.not_set(value.unset))
             else:
-                s.check(there, "TypeError", "None where a value is needed")
+                s.check(there, *none)
         value = value.value
     return value
+
+
+def without(name: str) -> tuple[str, str]:
+    """What an attribute of None fails with."""
+    return "AttributeError", f"'NoneType' object has no attribute {name!r}"
 
 
 def _boxed_classes(s: State) -> list[type]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import math
 import operator
@@ -323,6 +324,94 @@ def generators_with_comprehensions(w, xs):
                 yield y
 
     return sum(large(2.0)) + sum(y * y for y in large(w))
+
+
+@program
+def lists_that_may_be_none(w, xs):
+    best, seen, queue, s = None, None, None, 0.0
+    account = Account(items=None)
+    for k, x in enumerate(xs):
+        if x * w > 0.3:
+            if best is None:
+                best = []
+            best.append(x)
+            if seen is None:
+                seen = set()
+            seen.add(k % 2)
+            if account.items is None:
+                account.items = []
+            account.items.append(k)
+        if queue is None or len(queue) == 0:
+            queue = [x, w]
+        elif x * w > 0.3:
+            s += queue.pop()
+            queue[0] = x
+    return s + sum(queue) + (sum(best) + len(seen) + sum(account.items) if best else -1.0)
+
+
+@program
+def none_has_no_methods(w, xs):
+    best = None
+    for x in xs:
+        if x * w > 0.6:
+            best = [x]
+    best.append(w)
+    return sum(best)
+
+
+class Table:
+    def __init__(self):
+        self.names = []
+        self.values = []
+
+    def __setitem__(self, name, value):
+        for k in range(len(self.names)):
+            if self.names[k] == name:
+                self.values[k] = value
+                return
+        self.names.append(name)
+        self.values.append(value)
+
+    def __getitem__(self, name):
+        return self.values[self.names.index(name)]
+
+    def __delitem__(self, name):
+        k = self.names.index(name)
+        del self.names[k]
+        self.values.pop(k)
+
+    def __contains__(self, name):
+        return name in self.names
+
+
+@program
+def items_of_classes_are_set(w, xs):
+    table = Table()
+    for k, x in enumerate(xs):
+        if x * w > 0.3:
+            table[k % 3] = x
+            table[k % 3] += 1.0
+        elif 0 in table:
+            del table[0]
+    return sum(table.values) * len(table.names)
+
+
+@program
+def cached_functions(w, xs):
+    @functools.lru_cache(maxsize=None)
+    def best(k, room):
+        if k == len(xs) or room <= 0:
+            return 0.0
+        with_it = xs[k] * w + best(k + 1, room - 1 - k % 2)
+        return max(best(k + 1, room), with_it) if with_it > 0.3 else best(k + 1, room)
+
+    @functools.cache
+    def walk(k):
+        if k >= len(xs):
+            return 1.0
+        return walk(k + 1) + walk(k + 2) * xs[k] if xs[k] * w > 0.3 else 0.5 * walk(k + 1)
+
+    return best(0, 4) + walk(0)
 
 
 @pytest.mark.parametrize("backend", ["interpret", "llvm"])
