@@ -13,7 +13,6 @@ back, with the exception: a number that stands for its class, and what it was ma
 from __future__ import annotations
 
 import ast
-import contextlib
 from collections.abc import Sequence
 
 from autobatch.frontend import values as v
@@ -27,9 +26,6 @@ from autobatch.frontend.state import FLAGS, RAISED, State
 def try_statement(s: State, node: ast.Try) -> None:
     """`try: ... except ...: ... else: ... finally: ...`"""
     classes = [_classes(s, h) for h in node.handlers]
-    inside = [n for part in (*node.body, *node.handlers, *node.orelse) for n in ast.walk(part)]
-    if node.finalbody and any(isinstance(n, ast.Return | ast.Break | ast.Continue) for n in inside):
-        s.refuse("a `try` with `finally` is left by return, break or continue", "set a variable, and leave behind it")
     s.bind(RAISED, v.Static(False))
     s.frame.trying.append(tuple(x for found in classes for x in found))
     try:
@@ -41,18 +37,6 @@ def try_statement(s: State, node: ast.Try) -> None:
     if not s.dead:
         _handle(s, node, classes)
     _finally(s, node)
-
-
-def with_statement(s: State, node: ast.With) -> None:
-    """`with contextlib.suppress(KeyError): ...`"""
-    match node.items:
-        case [ast.withitem(context_expr=ast.Call(func=function, args=args, keywords=[]), optional_vars=None)]:
-            if s.evaluate(function) == v.Static(contextlib.suppress):
-                kind = ast.copy_location(ast.Tuple(args, ast.Load()), node)
-                caught = ast.copy_location(ast.ExceptHandler(kind, None, [ast.copy_location(ast.Pass(), node)]), node)
-                try_statement(s, ast.copy_location(ast.Try(node.body, [caught], [], []), node))
-                return
-    s.refuse("`with` cannot be compiled, but of contextlib.suppress", "open the context around the batched call")
 
 
 def _classes(s: State, handler: ast.ExceptHandler) -> list[type[BaseException]]:

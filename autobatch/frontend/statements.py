@@ -11,7 +11,8 @@ from autobatch.frontend import values as v
 from autobatch.frontend.assignment import assign, augment, delete
 from autobatch.frontend.branches import guarded, if_statement, leaving
 from autobatch.frontend.calls import capture
-from autobatch.frontend.exceptions import try_statement, with_statement
+from autobatch.frontend.contexts import with_statement
+from autobatch.frontend.exceptions import try_statement
 from autobatch.frontend.failures import assert_statement, raise_statement
 from autobatch.frontend.flattening import with_test_apart
 from autobatch.frontend.functions import define

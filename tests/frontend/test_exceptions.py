@@ -382,6 +382,17 @@ def largest(w: Any, xs: list[float]) -> Any:
         return w
 
 
+def left_with_finally(w: Any, xs: list[float]) -> Any:
+    s = w
+    try:
+        return xs[2] * w
+    except IndexError:
+        s = s + 1.0
+    finally:
+        s = s * 2.0
+    return s
+
+
 PROGRAMS: tuple[Callable[..., Any], ...] = (
     index,
     keys,
@@ -406,6 +417,7 @@ PROGRAMS: tuple[Callable[..., Any], ...] = (
     changes_a_cell,
     objects,
     largest,
+    left_with_finally,
 )
 FEW = (keys, nested)
 
@@ -447,21 +459,9 @@ def of_math_by_another_name(w: Any, xs: list[float]) -> Any:
         return w
 
 
-def left_with_finally(w: Any, xs: list[float]) -> Any:
-    s = w
-    try:
-        return xs[2] * w
-    except IndexError:
-        s = s + 1.0
-    finally:
-        s = s * 2.0
-    return s
-
-
 REFUSED = {
     of_math: "a function of `math`",
     of_math_by_another_name: "a function of `math`",
-    left_with_finally: "with `finally` is left by return",
 }
 
 

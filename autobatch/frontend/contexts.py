@@ -1,0 +1,126 @@
+"""`with`: of a class of the user, of a generator under `contextlib.contextmanager`, and `contextlib.suppress`.
+
+    with Scope(log) as s:               held = Scope(log);  s = held.__enter__()
+        ...                     ->      try: ...
+                                        finally: held.__exit__(None, None, None)
+
+So `__exit__` may neither look at what was raised nor end it. A generator is run as a loop over it runs it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autobatch.frontend import heaps
+from autobatch.frontend import values as v
+from autobatch.frontend.attributes import written
+from autobatch.frontend.calls import lookup
+from autobatch.frontend.exceptions import try_statement
+from autobatch.frontend.flattening import placed
+from autobatch.frontend.generators import begun
+from autobatch.frontend.numbers import present
+from autobatch.frontend.sources import is_user_function
+from autobatch.frontend.state import State
+
+_MADE_BY = contextlib.contextmanager(lambda: iter(())).__code__
+"""The code of what `contextlib.contextmanager` makes of a generator function."""
+
+
+def with_statement(s: State, node: ast.With) -> None:
+    """`with context as name: ...`"""
+    known = s.context.memory.rewritten
+    if len(node.items) > 1:
+        if node not in known:
+            inner = placed(ast.With(node.items[1:], node.body), node)
+            known[node] = placed(ast.With(node.items[:1], [inner]), node)
+        with_statement(s, known[node])
+        return
+    (item,) = node.items
+    match item.context_expr:
+        case ast.Call(func=function, args=args, keywords=keywords):
+            held = s.evaluate(function)
+            if held == v.Static(contextlib.suppress) and not keywords and item.optional_vars is None:
+                kind = placed(ast.Tuple(args, ast.Load()), node)
+                caught = placed(ast.ExceptHandler(kind, None, [ast.Pass()]), node)
+                try_statement(s, known.setdefault(node, placed(ast.Try(node.body, [caught], [], []), node)))
+                return
+            if isinstance(held, v.Static) and getattr(held.value, "__code__", None) is _MADE_BY:
+                _run_generator(s, node, held.value, args, keywords)
+                return
+        case _:
+            pass
+    _enter(s, node, item)
+
+
+def _enter(s: State, node: ast.With, item: ast.withitem) -> None:
+    """A context of a class of the user."""
+    known, name = s.context.memory.rewritten, _name(item)
+    context = present(s, s.evaluate(item.context_expr))
+    if not written(s, context, "__enter__") or not written(s, context, "__exit__"):
+        s.refuse(
+            "`with` is compiled of contextlib.suppress, of generators, and of classes with __enter__ and __exit__",
+            "open the context around the batched call",
+        )
+    _refuse_looking(s, context)
+    if node not in known:
+        held = ast.Name(name, ast.Load())
+        entered = ast.Call(ast.Attribute(held, "__enter__", ast.Load()), [], [])
+        nothing: list[ast.expr] = [ast.Constant(None), ast.Constant(None), ast.Constant(None)]
+        left = ast.Expr(ast.Call(ast.Attribute(held, "__exit__", ast.Load()), nothing, []))
+        first = ast.Assign([item.optional_vars], entered) if item.optional_vars is not None else ast.Expr(entered)
+        known[node] = [placed(x, node) for x in (first, ast.Try(node.body, [], [], [left]))]
+    s.bind(name, context)
+    s.context.rules.execute(s, known[node])
+
+
+def _name(item: ast.withitem) -> str:
+    """A name for a context, unlike those of others."""
+    return f"<context {item.context_expr.lineno} {item.context_expr.col_offset}>"
+
+
+def _refuse_looking(s: State, context: v.Abstract) -> None:
+    """Refuse an `__exit__` that looks at the exception, or may end it."""
+    classes = heaps.classes_of(s, context) if isinstance(context, v.Row) else [getattr(context, "cls", None)]
+    for cls in classes:
+        function = inspect.getattr_static(cls, "__exit__", None)
+        if not isinstance(function, types.FunctionType):
+            continue
+        node = lookup(s, function).node
+        _, *given = [a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)]
+        looks = any(isinstance(n, ast.Name) and n.id in given for n in ast.walk(node))
+        ends = any(isinstance(n, ast.Return) and not _is_false(n.value) for n in ast.walk(node))
+        if looks or ends:
+            s.refuse(
+                f"{function.__qualname__} looks at what was raised, or ends it", "catch it by `try` inside the context"
+            )
+
+
+def _is_false(value: ast.expr | None) -> bool:
+    return value is None or (isinstance(value, ast.Constant) and not value.value)
+
+
+def _run_generator(
+    s: State, node: ast.With, made: Callable[..., Any], args: Sequence[ast.expr], keywords: Sequence[ast.keyword]
+) -> None:
+    """A generator under `contextmanager`: the body stands where it yields."""
+    function = getattr(made, "__wrapped__", None)
+    leaving = (ast.Return, ast.Break, ast.Continue)
+    if any(isinstance(n, leaving) for b in node.body for n in ast.walk(b)):
+        s.refuse("a `with` of a generator is left by return, break or continue", "set a variable, and leave behind it")
+    if not is_user_function(function) or any(k.arg is None for k in keywords):
+        s.refuse("`with` of this generator cannot be compiled", "open the context around the batched call")
+    known, name = s.context.memory.rewritten, _name(node.items[0])
+    if node not in known:
+        target = node.items[0].optional_vars or ast.Name(f"<entered by {name}", ast.Store())
+        known[node] = placed(ast.For(target, ast.Name(name, ast.Load()), node.body, []), node)
+    named = {k.arg: s.evaluate(k.value) for k in keywords if k.arg is not None}
+    generator = begun(s, v.Static(function), [s.evaluate(a) for a in args], named)
+    assert generator is not None
+    s.bind(name, generator)
+    s.context.rules.execute(s, [known[node]])
+    s.env.pop(name, None)
