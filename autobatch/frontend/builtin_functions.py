@@ -8,6 +8,7 @@ import math
 import operator
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -131,7 +132,7 @@ def _list(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
         return v.Record("list", (), ())
     found = sequence(s, args[0])
     if isinstance(found, v.Lazy):
-        return s.context.rules.materialise(s, found)
+        return s.context.rules.materialise(s, replace(found, is_tuple=False))
     return v.Record("list", tuple(range(len(found.items))), found.items)
 
 

@@ -17,8 +17,8 @@ def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
     """A list or dict that an expression has made: one with memory, where those that it makes have that."""
     if not is_list(value) and not is_dict(value) and not isinstance(value, v.Lazy):
         return value
-    if isinstance(value, v.Lazy) and value.dicts:
-        return value  # a view, which is no list
+    if isinstance(value, v.Lazy) and (value.dicts or isinstance(site, ast.Call)):
+        return value  # a view, or what zip() gives, which is no list
     heap = s.context.memory.sites.get(site)
     if heap is None:
         if isinstance(value, v.Lazy) and isinstance(site, ast.Subscript) and _is_own(s, value, site):

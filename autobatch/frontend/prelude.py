@@ -18,6 +18,7 @@ from autobatch.frontend.comprehensions import collect
 from autobatch.frontend.iterator_variables import indexed
 from autobatch.frontend.joined import EMPTY, concatenate, flatten
 from autobatch.frontend.joins import stored
+from autobatch.frontend.list_heap import copied
 from autobatch.frontend.list_sites import is_list
 from autobatch.frontend.sequences import sequence, sliced
 from autobatch.frontend.sources import Lent, source_of
@@ -180,7 +181,7 @@ def _chain(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _chain_of(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    lists = collect(s, sequence(s, args[0]), lambda t, x: (True, lambda u: stored(u, x)), listed=True)
+    lists = collect(s, sequence(s, args[0]), lambda t, x: (True, lambda u: stored(u, copied(u, x))), listed=True)
     return flatten(s, lists)
 
 

@@ -14,6 +14,7 @@ from autobatch.frontend.attributes import fields_of
 from autobatch.frontend.comprehensions import collect
 from autobatch.frontend.joins import stored
 from autobatch.frontend.layouts import RecordLayout
+from autobatch.frontend.list_heap import copied
 from autobatch.frontend.numbers import operand_of, present, traced
 from autobatch.frontend.reductions import extreme
 from autobatch.frontend.selection import select
@@ -33,7 +34,7 @@ def transposed(s: State, found: v.Lazy) -> v.Abstract:
     count = extreme(s, [lengths], {"default": v.Static(0)}, operator.lt)
     whole = sequence(s, rows)
     assert isinstance(whole, v.Lazy)
-    return v.Lazy(count, lambda t, i: v.Lazy(whole.length, lambda u, j: item(u, whole.item(u, j), i)))
+    return v.Lazy(count, lambda t, i: v.Lazy(whole.length, lambda u, j: item(u, whole.item(u, j), i), is_tuple=True))
 
 
 def _row(s: State, value: v.Abstract) -> v.Abstract:
@@ -41,7 +42,7 @@ def _row(s: State, value: v.Abstract) -> v.Abstract:
     value = present(s, value)
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
         return fields_of(s, value) or value
-    return stored(s, value)
+    return stored(s, copied(s, value))
 
 
 def _of_tuples(s: State, rows: v.Listing, row: RecordLayout) -> v.Abstract:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import jax.numpy as jnp
 import pytest
 
+import autobatch as ab
+from autobatch.testing import check_equivalence
 from tests.frontend.batches import Programs, agree, fails
 from tests.frontend.examples import LISTS, MANY
 
@@ -68,3 +71,22 @@ def test_unpacking_the_columns_of_nothing_fails():
         return len(xs) + len(ys)
 
     fails(f, [*PAIRS, Pairs()])
+
+
+@pytest.mark.parametrize("backend", ["interpret", "llvm"])
+def test_lists_that_computed_numbers_change(backend):
+    def f(w, xs):
+        rows, groups = [[0.0] * 2 for _ in range(2)], [[], []]
+        for k, x in enumerate(xs):
+            groups[0 if x * w > 0.3 else 1].append(x)
+            if x * w > 0.3:
+                rows[k % 2][(k + 1) % 2] += x
+        large = tuple(x for x in xs if x * w > 0.1)
+        rest = list(large[1:])
+        rest.append(w)
+        s = sum(rest) + sum(k * x for k, x in enumerate(itertools.chain.from_iterable(groups)))
+        return s + sum((k + 1) * sum(column) for k, column in enumerate(zip(*rows)))
+
+    f = ab.batched(f, in_axes=(None, 0))
+    xs = [[0.9, 0.41, -0.7, 1.3], [0.5], []]
+    check_equivalence(f, xs, (jnp.float32(1.1),), grads=False, backends=(backend,), jit=False, tolerance=2e-5)
