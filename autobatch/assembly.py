@@ -26,7 +26,7 @@ from autobatch.errors import BatchError
 from autobatch.groups import LIVE, Form, Leaves
 from autobatch.ir import texts
 from autobatch.ir.jax_compat import type_of
-from autobatch.ir.template import CLASS, Container, Fixed, HeapTemplate, Maybe, Output, Pointer, Rows, Template
+from autobatch.ir.template import CLASS, Container, Fixed, HeapTemplate, Maybe, Output, Pointer, Rows, Template, outputs
 from autobatch.ir.types import STR, List, Ref, Tag, Type
 from autobatch.made_store import MadeStore, is_made
 from autobatch.outcome import Cell, Level, Outcome, Result, class_kind
@@ -281,7 +281,11 @@ class Assembler:
 
     def rows_of(self, heap: HeapTemplate, of: Callable[[Any], Any], example: Any, starts: Any) -> Level:
         """The rows of columns of memory, and the example that each belongs to."""
-        columns = [ArrayResult(of(array_of(self.outcome.whole[k]))) for k in heap.columns]
+        types = {x.index: x.type for x in outputs(heap.fields)} if self.outcome.placed else {}
+        columns: list[Result] = []
+        for n, k in enumerate(heap.columns):
+            held, type = of(array_of(self.outcome.whole[k])), types.get(n)
+            columns.append(StructureResult(held, type) if isinstance(type, Tag | Ref | List) else ArrayResult(held))
         owners, count = jnp.asarray(example, jnp.int32), int(example.shape[0])
         return Level(replace(self.outcome, count=count, results=columns, live=starts[-1], owners=owners), starts)
 

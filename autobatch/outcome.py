@@ -51,7 +51,9 @@ class Outcome:
     `results` have one row for each of `count` entries: the examples, or the elements of all lists of a result; then
     `live` of them are elements, and the others capacity. `heaps`: the memory of objects, whose columns are among
     `whole`, the results with a row for each example; `owners`: the example that each entry belongs to, where these are
-    not the examples themselves; `common`: what has been made for some part of the result and serves others."""
+    not the examples themselves; `common`: what has been made for some part of the result and serves others. `placed`:
+    in memory words are places in a vocabulary, and objects of the examples rows of the batch, not numbers of their own
+    (`ir.texts.number`) and of rows of their example."""
 
     function: str
     count: int
@@ -66,6 +68,7 @@ class Outcome:
     heaps: tuple[HeapTemplate, ...] = ()
     whole: Sequence[Result] = ()
     owners: Any = None
+    placed: bool = False
     common: dict[str, Any] = field(default_factory=dict)
 
     def inside(self, held: RaggedResult) -> Outcome:

@@ -103,6 +103,7 @@ class Prepared:
             program.reached,
             heaps=program.compiled.facts.heaps,
             whole=returned,
+            placed=True,
         )
         of_jax = self.chosen is not None
         result = native.as_given(results.build(program.result, outcome, self.out_axes), operands, of_jax)

@@ -106,7 +106,8 @@ class Program:
         types = {x.index: element_type(x.type) for x in outputs(compiled.facts.result)}
         self.chosen = {k: type for k, type in types.items() if isinstance(type, Ref | List)}
         """The objects and lists of the examples among them, which computed numbers may choose."""
-        kinds = (*computed, *self.kinds, *(x.elem for x in compiled.facts.lists))
+        in_memory = (x.type for heap in compiled.facts.heaps for x in outputs(heap.fields))
+        kinds = (*computed, *self.kinds, *(x.elem for x in compiled.facts.lists), *in_memory)
         self.returned_words = tuple(sorted({v for kind in kinds for v in _vocabularies(kind)}))
         """The vocabularies of its results."""
         self._array_tables: Bounded[int, Ready] = Bounded(32)

@@ -27,6 +27,7 @@ from jax import lax
 from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
+from autobatch.frontend.columns import as_read, as_stored, column_type
 from autobatch.frontend.heap import Heap, ListsNeedMemory, NeedsMemory, add_heap, is_state
 from autobatch.frontend.joins import convert, stored
 from autobatch.frontend.layouts import (
@@ -49,9 +50,8 @@ from autobatch.frontend.unify import Conflict, holds_any, unify
 from autobatch.ir import jax_compat, segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import Literal, Operand, Value
-from autobatch.ir.ops import own
 from autobatch.ir.template import CLASS
-from autobatch.ir.types import INT, Array, List, Tag, Type
+from autobatch.ir.types import INT, Array, Type
 
 # ---- the memory of a class as a variable
 
@@ -67,18 +67,11 @@ def enter(s: State) -> None:
     """Begin with memory without objects, for every class that has some and was handed none: this is the entry."""
     for heap in heaps_of(s):
         if heap.variable not in s.env:
-            columns = [_empty(s, t, count) for t, count in _sizes(s, heap)]
+            columns = [traced(s, blank(t, count)) for t, count in _sizes(s, heap)]
             bind_memory(s, heap, [v.Leaf(s.scalar(0)) for _ in range(1 + heap.in_segments)] + columns)
 
 
-def _empty(s: State, type: Type, count: int) -> v.Leaf:
-    """A column without rows: an array; of strings a list, which grows row by row."""
-    if isinstance(type, Array):
-        return traced(s, blank(type, count))
-    return v.Leaf(s.apply(own("pack_list"), (), List(type)))
-
-
-def _sizes(s: State, heap: Heap) -> list[tuple[Type, int]]:
+def _sizes(s: State, heap: Heap) -> list[tuple[Array, int]]:
     """The types of the columns, those of one row, and how many rows they have."""
     room, found = s.context.memory.capacity, _columns(s, heap)
     if not heap.in_segments:
@@ -87,16 +80,16 @@ def _sizes(s: State, heap: Heap) -> list[tuple[Type, int]]:
     return [*of_lists, *((t, segments.elements(room)) for t in found)]
 
 
-def _columns(s: State, heap: Heap) -> list[Type]:
+def _columns(s: State, heap: Heap) -> list[Array]:
     """The types of the columns, those of one row."""
     assert heap.layout is not None
-    found: list[Type] = []
+    found: list[Array] = []
     for key, field in zip(heap.layout.keys, heap.layout.items, strict=True):
         for type in leaf_types(field):
-            listed = isinstance(type, Tag) and not heap.in_segments
-            if not listed and (not isinstance(type, Array) or type.dtype.startswith("key")):
+            column = column_type(type)
+            if column is None:
                 s.refuse(*refused_field(heap, key, field))
-            found.append(type)
+            found.append(column)
     return found
 
 
@@ -157,10 +150,6 @@ def left_by_entry(s: State, heap: Heap) -> v.Record:
     """The memory of a class as the entry leaves it. Notes that the entry returns it."""
     memory = s.context.memory
     assert s.context.entry is not None
-    if not heap.in_segments and heap.layout is not None and any(isinstance(t, Tag) for t in _columns(s, heap)):
-        what = "dicts" if heap.is_record else f"objects of {heap.name}"
-        words = f"{what} with strings as fields are returned, where numbers decide which there are"
-        s.refuse(words, "return the strings and numbers that are wanted of them, each in a list of its own")
     changed = {(s.context.entry.node, heap.variable)}
     if not changed <= memory.written:
         memory.read |= changed
@@ -305,7 +294,8 @@ def _words(heap: Heap, key: str) -> tuple[str, str]:
     if heap.is_list:
         return f"the elements of a {heap.kind} have", "give all elements one type"
     if heap.is_dict:
-        return "the keys or the values of dicts in one place have", "give all keys one type, and all values"
+        because = f"{heap.no_record}: " if heap.no_record else ""
+        return f"{because}the keys or the values of dicts in one place have", "give all keys one type, and all values"
     return f"the field {key!r} of {heap.name} has", "give the field one type"
 
 
@@ -395,17 +385,13 @@ def field(s: State, row: v.Row, name: str) -> v.Abstract | None:
 
 def _written_to(s: State, column: v.Abstract, x: Operand, row: Operand) -> v.Leaf:
     """A column with something in a row of it."""
-    assert isinstance(column, v.Leaf)
-    if isinstance(column.type, List):
-        return v.Leaf(s.apply(own("put"), (column.operand, row, x), column.type))
-    return traced(s, _put, column, v.Leaf(x), v.Leaf(row))
+    return traced(s, _put, column, v.Leaf(as_stored(s, x)), v.Leaf(row))
 
 
 def _read(s: State, column: v.Abstract, row: v.Row, type: Type) -> Operand:
-    if isinstance(column, v.Leaf) and isinstance(column.type, List):
-        return s.apply(own("item"), (column.operand, row.operand), type)
-    weak = isinstance(type, Array) and type.weak
-    return traced(s, _get_weak if weak else _get, column, v.Leaf(row.operand)).operand
+    kind = column_type(type)
+    weak = kind is not None and kind.weak
+    return as_read(s, traced(s, _get_weak if weak else _get, column, v.Leaf(row.operand)).operand, type)
 
 
 def fields(s: State, row: v.Row, cls: type) -> v.Record:

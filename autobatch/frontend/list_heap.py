@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from autobatch.frontend import heaps, record_heap
 from autobatch.frontend import values as v
+from autobatch.frontend.columns import as_read, as_stored, column_type
 from autobatch.frontend.heap import Heap
 from autobatch.frontend.joins import convert
 from autobatch.frontend.layouts import Layout, layout_of, leaf_types, rebuild
@@ -24,7 +24,8 @@ from autobatch.frontend.numbers import operand_of, traced
 from autobatch.frontend.state import State
 from autobatch.ir import segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
-from autobatch.ir.types import Array
+from autobatch.ir.core import Operand
+from autobatch.ir.types import Type
 
 NONE = v.Static(None)
 
@@ -142,7 +143,7 @@ def put(s: State, heap: Heap, value: v.Abstract, place: v.Abstract) -> None:
     layout = _element(heap)
     assert layout is not None
     m = _memory(s, heap, write=True)
-    parts = convert(s, value, layout)
+    parts = [as_stored(s, x) for x in convert(s, value, layout)]
     columns = [traced(s, segments.write, c, v.Leaf(x), place) for c, x in zip(m.columns, parts, strict=True)]
     _bind(s, heap, replace(m, columns=tuple(columns)))
 
@@ -164,14 +165,15 @@ def element(s: State, row: v.Row, index: v.Abstract) -> v.Abstract:
         return NONE
     at, columns = place(s, row, index), _memory(s, row.heap).columns
     read = [_read(s, c, at, t) for c, t in zip(columns, leaf_types(layout), strict=True)]
-    found = rebuild(layout, iter([x.operand for x in read]))
+    found = rebuild(layout, iter(read))
     s.context.identities.stored(found)
     return found
 
 
-def _read(s: State, column: v.Abstract, at: v.Abstract, type: Any) -> v.Leaf:
-    weak = isinstance(type, Array) and type.weak
-    return traced(s, segments.read_weak if weak else segments.read, column, at)
+def _read(s: State, column: v.Abstract, at: v.Abstract, type: Type) -> Operand:
+    kind = column_type(type)
+    weak = kind is not None and kind.weak
+    return as_read(s, traced(s, segments.read_weak if weak else segments.read, column, at).operand, type)
 
 
 def place(s: State, row: v.Row, index: v.Abstract) -> v.Leaf:

@@ -485,6 +485,7 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "tag_equal": lambda op, operands, results, memory: lambda a, b: [np.array([a == b])],
     "tag_index": _tag_index,
     "word": lambda op, operands, results, memory: lambda tag: [np.array([texts.number(tag)])],
+    "word_of": lambda op, operands, results, memory: lambda number: [texts.word(int(number[0]))],
     "check": _check,
     "bounds": lambda op, operands, results, memory: lambda index: _in_range(op, index),
     "undefined": _undefined,

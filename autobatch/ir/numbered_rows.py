@@ -17,9 +17,26 @@ def _row(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory
     (type,) = operands
 
     def number(row: int) -> Sequence[Any]:
-        return [np.array([row - memory.place(type.store, type, row)[0] if row >= 0 else -1])]
+        if row < 0:
+            return [np.array([-1])]
+        begin = _begins[type.store] = memory.place(type.store, type, row)[0]
+        return [np.array([row - begin])]
 
     return number
+
+
+_begins: dict[str, int] = {}
+"""Where the rows of the example begin of which a number was taken last, by store: it is the one that is run."""
+
+
+def _row_of(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+    (result,) = results
+
+    def row(number: Any) -> Sequence[Any]:
+        n = int(number[0])
+        return [_begins[result.store] + n if n >= 0 else -1]
+
+    return row
 
 
 def _rows(op: Op, types: Sequence[Any], memory: Memory, roots: Sequence[int]) -> tuple[int, int]:
@@ -58,6 +75,7 @@ def _first(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memo
 
 NUMBERED: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Operation]] = {
     "row": _row,
+    "row_of": _row_of,
     "rows_of": _rows_of,
     "row_at": _row_at,
     "first": _first,

@@ -62,6 +62,7 @@ OWN: dict[str, OwnOp] = {
     ),
     # rows of the examples, by their numbers among those of one example (`vectorize/chosen_rows.py`)
     "row": OwnOp("row(ref or list): the number of this row; -1 for None"),
+    "row_of": OwnOp("row_of(int): the object or list of the example whose number (`row`) this is"),
     "rows_of": OwnOp(
         "rows_of[space](ref or list, ...): how many rows a store, a list store or the elements of all of its lists "
         "(`#values`) have; the operands are what the example is given"
@@ -87,6 +88,7 @@ OWN: dict[str, OwnOp] = {
     "tag_equal": OwnOp("tag_equal(tag, tag): bool"),
     "tag_index": OwnOp("tag_index[keys](tag): int position among `keys`; KeyError when it is none of them", fails=True),
     "word": OwnOp("word(tag): a number for a string or enum member; of one character, its code point"),
+    "word_of": OwnOp("word_of(int): the string or enum member whose number (`word`) this is"),
     "text": OwnOp(
         "text[function, args](x, ...): a function of strings and ints (`ir/texts.py`); `...` in `args`: the operands",
         fails=True,
@@ -163,7 +165,9 @@ OF_CONTROL: dict[str, str] = {
 alone. Their last result is a status: 0, or the number of what the example has failed with."""
 
 
-INHERENT = frozenset((*OF_CONTROL, "padded", "masked", "seed", "gradient", "gradient_of", "unknown"))
+INHERENT = frozenset(
+    (*OF_CONTROL, "padded", "masked", "seed", "gradient", "gradient_of", "unknown", "row_of", "word_of")
+)
 """Operations that the device computes, whatever they are computed from."""
 
 

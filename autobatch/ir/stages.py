@@ -265,6 +265,7 @@ OWN_RULES: Mapping[str, Rule] = {
     "length": Rule(("a list",), _always(INT)),
     "item": Rule(("a list", "an int"), _element, optional=frozenset({"there"})),
     "row": Rule(("a reference or list",), _always(INT)),
+    "row_of": Rule(("an int",), _one_of("a reference or list")),
     "rows_of": Rule(("a reference or list",), _always(INT), frozenset({"space"}), repeat=True),
     "row_at": Rule(
         ("an int", "a reference or list"), _one_of("a reference or list"), frozenset({"space"}), repeat=True
@@ -279,6 +280,7 @@ OWN_RULES: Mapping[str, Rule] = {
     "tag_equal": Rule(("a tag", "a tag"), _tags),
     "tag_index": Rule(("a tag",), _always(INT), frozenset({"keys"})),
     "word": Rule(("a tag",), _always(INT)),
+    "word_of": Rule(("an int",), _one_of("a tag")),
     "text": Rule(("a value",), _text, frozenset({"function", "args"}), repeat=True),
     "check": Rule(("a bool", "a value"), _always(), frozenset({"kind", "message"}), repeat=True),
     "bounds": Rule(("an array",), _always(), frozenset({"axis", "size"})),

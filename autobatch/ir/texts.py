@@ -92,6 +92,11 @@ def number(word: Any) -> int:
     return _numbers.setdefault(word, next(_counter))  # in one step: programs are planned by several threads
 
 
+def word(number: int) -> Any:
+    """The string or enum member that a number stands for."""
+    return chr(number) if number < BEHIND else next(w for w, n in _numbers.items() if n == number)
+
+
 def plain(value: Any) -> Any:
     """A value of one row as Python has it."""
     return value.item() if hasattr(value, "item") else value

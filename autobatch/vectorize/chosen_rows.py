@@ -330,6 +330,9 @@ class _Chosen(Lowering):
         assert isinstance(ref.type, Ref)
         self.cells(_Column(ref.type.store, load.op, ref.type, result.type), self.there(ref), result)
 
+    def word(self, apply: Apply) -> None:
+        self.made.append(replace(apply, operands=self.reads(apply.operands)))
+
     def is_missing(self, load: Apply) -> None:
         (ref,) = load.operands
         assert isinstance(ref.type, Ref)

@@ -235,6 +235,10 @@ class Lowering:
                 self.tag_index(apply)
             case "undefined":
                 self.undefined(apply)
+            case "row" | "row_of":
+                self.env[apply.results[0]] = self.read(xs[0])
+            case "word" | "word_of":
+                self.word(apply)
             case "make" | "adopt" | "text":
                 raise self.refused(_WORDS[op.name])
             case _:
@@ -376,6 +380,10 @@ class Lowering:
         for k in reversed(range(len(keys))):
             found = self.number("select_n", hits[k], found, Literal(k, INT))
         self.env[index.results[0]] = found
+
+    def word(self, apply: Apply) -> None:
+        """A word by its number, or the other way round: here both are its place in the vocabulary."""
+        self.env[apply.results[0]] = self.read(apply.operands[0])
 
     def undefined(self, apply: Apply) -> None:
         type = self.type(apply.results[0].type)

@@ -33,10 +33,12 @@ from autobatch.ir.core import (
     Region,
     Value,
     While,
+    operands,
+    regions,
     walk,
 )
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import Fresh, region_values, with_operands
+from autobatch.ir.rewrite import Fresh, region_values, with_operands, with_regions
 from autobatch.ir.types import BOOL, INT, STR, Array, List, Tag, Type
 from autobatch.optimize.inline import recursive_functions
 from autobatch.vectorize import characters
@@ -139,7 +141,7 @@ class _Rewriter:
 
     def entry(self, region: Region) -> Region:
         made = self.region(region)
-        return with_operands(replace(made, body=(*self.first, *made.body)), self.named_as)
+        return _without_unread(with_operands(replace(made, body=(*self.first, *made.body)), self.named_as))
 
     def named_as(self, x: Operand) -> Operand:
         while isinstance(x, Value) and x in self.names:
@@ -259,9 +261,14 @@ class _Rewriter:
         op, xs = i.op, i.operands
         if op.is_jax or not any(x in self.found for x in (*xs, *i.results)):
             self.made.append(i)
+            if op.name == "undefined" and i.results[0] in self.asked:
+                kind = _numbered(i.results[0].type)
+                self.codes[i.results[0]] = self.applied(kind, own("undefined", type=kind))
             return
         coded = tuple(self.code(x) if _is_word(x.type) else x for x in xs)
         match op.name:
+            case "word" | "word_of":
+                self.names[self.value(i.results[0])] = coded[0]
             case "tag_equal":
                 self.put(i.results[0], "eq", *coded)
             case "tag_index":
@@ -379,6 +386,20 @@ class _Rewriter:
         """An array of the module's constants."""
         self.constants.append(array)
         return Literal(None, jax_compat.type_of(array), self.before + len(self.constants) - 1)
+
+
+def _without_unread(region: Region) -> Region:
+    """The region without the words that are not set, where numbers stand for them."""
+    read = {x for i in walk(region) for x in (*operands(i), *(x for r in regions(i) for x in r.results))}
+    read.update(region.results)
+
+    def kept(i: Instruction) -> bool:
+        return not isinstance(i, Apply) or i.op.name != "undefined" or i.results[0] in read
+
+    def cleared(r: Region) -> Region:
+        return replace(r, body=tuple(with_regions(i, cleared) for i in r.body if kept(i)))
+
+    return cleared(region)
 
 
 def _looked_into(name: str) -> str:

@@ -177,7 +177,8 @@ class Build:
             case 5:
                 word = self.ensure(scope, body, STR)
                 self.apply(scope, body, own("tag_index", keys=("b", "a")), (word,), INT)
-                self.apply(scope, body, own("word"), (word,), INT)
+                number = self.apply(scope, body, own("word"), (word,), INT)
+                self.apply(scope, body, own("word_of"), (number,), STR)
                 other = self.apply(scope, body, own("tag", value="zzz"), (), STR)
                 self.apply(scope, body, own("tag_equal"), (word, other), BOOL)
             case 6:
@@ -202,7 +203,9 @@ class Build:
                 kids = self.ensure(scope, body, KIDS)
                 first = self.apply(scope, body, own("first"), (kids,), INT)
                 found = self.apply(scope, body, own("row_at", space=f"{KIDS.store}.#values"), (first, node, kids), KIDS)
-                self.apply(scope, body, own("row"), (self.draw(st.sampled_from([node, kids, found])),), INT)
+                held = self.draw(st.sampled_from([node, kids, found]))
+                number = self.apply(scope, body, own("row"), (held,), INT)
+                self.apply(scope, body, own("row_of"), (number,), held.type)
                 self.apply(scope, body, own("rows_of", space=NODE.store), (node, kids), INT)
             case 11:
                 index = self.ensure(scope, body, INT)

@@ -98,15 +98,3 @@ def test_words_of_the_example_are_fields(backend: str) -> None:
     for (s, word), (t, other) in zip(ab.unbatch(f(W, WORDS, STARTS)), f.loop(W, WORDS, STARTS), strict=True):
         assert float(s) == pytest.approx(float(t), rel=1e-5)
         assert word == other
-
-
-def test_objects_with_words_as_results_are_refused() -> None:
-    def made(w: Any, words: list[str], x: Any) -> Any:
-        head = None
-        while x < 3.0:
-            x = x * 1.4 + 0.3
-            head = Token(words[0] if x < 2.0 else words[1], x * w, head)
-        return head
-
-    with pytest.raises(ab.UnsupportedError, match="objects of Token with strings as fields are returned"):
-        ab.batched(made, in_axes=(None, 0, 0), backend="interpret")(W, WORDS, STARTS)

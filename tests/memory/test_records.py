@@ -133,15 +133,15 @@ def test_computed_keys_make_other_dicts() -> None:
     check_numbers(ab.batched(computed_keys, in_axes=(None, 0)), "llvm", False)
 
 
-def test_keys_that_are_added_are_refused_by_name() -> None:
+def test_keys_that_are_added_to_values_of_other_types_are_refused_by_name() -> None:
     def adds(w: Any, x: Any) -> Any:
-        rows = [{"n": 0, "s": w}]
+        rows = [{"n": "none", "s": w}]
         while x < 3.0:
             x = x * 1.3 + 0.2
             rows[0]["k"] = 5
         return rows[0]["s"]
 
-    with pytest.raises(ab.UnsupportedError, match="the key 'k' is added in line"):
+    with pytest.raises(ab.TypeConflictError, match="the key .k. is added in line 1.1: the keys or the values of dicts"):
         ab.batched(adds, in_axes=(None, 0))(W, X)
 
 
