@@ -46,6 +46,7 @@ from autobatch.ir.core import (
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.rewrite import Fresh, calls, region_values
 from autobatch.ir.types import BOOL, INT, ROWS, Array, List, Made, Ref, Tag, Type
+from autobatch.runtime.returned import element_type
 from autobatch.runtime.schema import ColumnInput, Schema, WordInput, field_column, input_of
 from autobatch.vectorize.indices import UNKNOWN
 from autobatch.vectorize.read_checks import ReadChecks
@@ -239,6 +240,8 @@ class Lowering:
                 self.env[apply.results[0]] = self.read(xs[0])
             case "word" | "word_of":
                 self.word(apply)
+            case "sort_order" if any(isinstance(element_type(x.type), Tag) for x in xs):
+                raise self.refused("strings that are sorted, or compared with others by order")
             case "make" | "adopt" | "text":
                 raise self.refused(_WORDS[op.name])
             case _:
