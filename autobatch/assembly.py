@@ -177,13 +177,15 @@ class Assembler:
             )
         self.vocabulary(type)
         name = transfer.VOCABULARY + type.vocabulary
+        if numbers.ndim == 2:
+            numbers = np.array([texts.number(w) for w in _spelt(np.asarray(numbers))], np.int64)
         known = self.known.setdefault(name, list(transfer.decode(self.columns[name], self.enums.get(type.vocabulary))))
-        places = {texts.number(w): k for k, w in enumerate(known)}
+        places, least = {texts.number(w): k for k, w in enumerate(known)}, 0 if type == STR else texts.BEHIND
         distinct, which = np.unique(np.asarray(numbers), return_inverse=True)
         for n in distinct.tolist():
-            if n not in places and type == STR and 0 <= n < texts.BEHIND:  # a character that was computed
+            if n not in places and n >= least and (made := texts.word(n)) is not None:  # the program has made it
                 places[n] = len(known)
-                known.append(chr(n))
+                known.append(made)
         self.columns[name] = transfer.encode(known)
         rows = np.array([places.get(n, -1) for n in distinct.tolist()], np.int32)
         return Cell(type, jnp.asarray(rows[which.reshape(-1)]))
@@ -359,6 +361,11 @@ class Assembler:
         self.columns[f"{name}.#offsets"] = offsets
         self.columns[transfer.STARTS + name] = starts
         self.columns[transfer.STARTS + f"{name}.#values"] = offsets[starts]
+
+
+def _spelt(rows: Any) -> list[str]:
+    """Strings of their lengths and code points, a row for each (`vectorize/spelling.py`)."""
+    return ["".join(map(chr, row[1 : 1 + row[0]])) for row in rows.tolist()]
 
 
 def _enum_name(cls: type) -> str:

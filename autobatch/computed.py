@@ -113,7 +113,8 @@ def _in_memory(lengths: Any, buffers: Sequence[Any], elem: Type) -> RaggedResult
     first, *others = map(rows.of, buffers)
     if others:
         return RaggedResult(_in_memory(first, others, elem), rows.offsets)
-    return RaggedResult(ArrayResult(first) if isinstance(elem, Array) else StructureResult(first, elem), rows.offsets)
+    array = isinstance(elem, Array) or first.ndim == 2  # of strings their letters
+    return RaggedResult(ArrayResult(first) if array else StructureResult(first, elem), rows.offsets)
 
 
 class Cut:

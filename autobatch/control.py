@@ -43,6 +43,7 @@ from autobatch.vectorize.refuse import (
     refuse_wide_constants,
     refuse_wide_constants_alone,
 )
+from autobatch.vectorize.spelling import strings_as_letters
 from autobatch.vectorize.stack import Limits, use_stack
 from autobatch.vectorize.status import cut_off, hand_up_statuses
 from autobatch.vectorize.uniform_loops import Turns, fuse_uniform_loops
@@ -121,10 +122,17 @@ def _device(module: Module, asked: Asked, left: frozenset[Value]) -> frozenset[V
 def with_arenas(module: Module, asked: Asked, handed: bool = False) -> Module:
     """A module with memory for the lists that computed numbers decide. `handed`: as in `lists_of_numbers`."""
     capacity = asked.options.list_capacity
+    module = asked.passes.after("letters", with_letters(module, asked))
     module = asked.passes.after("words", words_as_numbers(module, partial(_device, module, asked)))
     device = partial(_device, module, asked)
     made = lists_in_arenas(module, asked.schema, device, capacity, alone=False, checked=False, handed=handed)
     return asked.passes.after("arenas", made)
+
+
+def with_letters(module: Module, asked: Asked) -> Module:
+    """A module with lists of code points in the place of strings that computed numbers put together."""
+    capacity = asked.options.list_capacity
+    return strings_as_letters(module, partial(_device, module, asked), capacity, asked.alone)
 
 
 def with_arenas_alone(module: Module, asked: Asked, checked: bool) -> Module:

@@ -153,7 +153,8 @@ def results(program: Program, arrays: Sequence[Any], failed: Any = None) -> list
         held = x if isinstance(kind, Array) else np.asarray(x, np.int32)  # rows are put together on the host
         if failed is not None and not isinstance(held, DeviceArray):  # what stays on a GPU is zero there already
             held[failed] = -1 if isinstance(kind, Ref | List) else 0
-        made.append(ArrayResult(_typed(held, dtype)) if isinstance(kind, Array) else StructureResult(held, kind))
+        array = isinstance(kind, Array) or held.ndim == 2  # of strings their letters
+        made.append(ArrayResult(_typed(held, dtype)) if array else StructureResult(held, kind))
     return made
 
 

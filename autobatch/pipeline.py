@@ -29,7 +29,7 @@ from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
 from autobatch.backends.xla.native.eligible import all_by_kernel
 from autobatch.computed import ArrayResult, RaggedResult, Result, StructureResult, masked_elements, offsets
-from autobatch.control import Asked, Control, Passes, Whole, control, planned, whole_of, with_arenas_alone
+from autobatch.control import Asked, Control, Passes, Whole, control, planned, whole_of, with_arenas_alone, with_letters
 from autobatch.errors import ExampleError, Failure, UnsupportedError
 from autobatch.frontend import Lowered, lower
 from autobatch.ir.core import Apply, Module, walk
@@ -456,7 +456,7 @@ def _native(lowered: Lowered, module: Module, asked: Asked) -> Passed:
         (whole, known), derived = whole_of(arrays, alone), lambda: whole_of(arrays, alone, guards=True)[0].module
         by_rows, of = (planned, module) if arrays is on_device else (control, arrays)
         return Passed(lowered, whole, lambda: _scheduled(known or by_rows(of, alone), alone), derived)
-    rows, inputs = structure_as_rows(on_device, asked.schema)
+    rows, inputs = structure_as_rows(with_letters(on_device, asked), asked.schema)
     batched = range(len(rows.functions[0].region.args))
     alone = replace(alone, traced={k: asked.traced.get(k, "an argument") for k in batched})
     whole, _ = whole_of(with_arenas_alone(asked.passes.after("rows", rows), asked, True), alone)

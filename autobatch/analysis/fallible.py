@@ -21,7 +21,7 @@ import enum
 from dataclasses import dataclass, field
 
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Map, Module, Operand, Region, Value, While, walk
-from autobatch.ir.texts import MAY_FAIL
+from autobatch.ir.texts import MAY_FAIL, is_plain_format
 from autobatch.ir.types import Array, List, Ref
 from autobatch.runtime.schema import Schema, field_column
 
@@ -147,7 +147,7 @@ class _Found:
                 keys = op["keys"]
                 return not (isinstance(keys[0], enum.Enum) and set(type(keys[0])) <= set(keys))
             case "text":
-                return op["function"] in MAY_FAIL
+                return op["function"] in MAY_FAIL and not is_plain_format(op["function"], op["args"])
             case _:
                 return False
 

@@ -14,7 +14,7 @@ import jax
 from autobatch.errors import UnsupportedError
 from autobatch.frontend import prelude, row_classes, stepping
 from autobatch.frontend import values as v
-from autobatch.frontend.access import wrap
+from autobatch.frontend.access import expand, wrap
 from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_bound_method, is_class, written
 from autobatch.frontend.builtin_functions import BUILTINS, packed
 from autobatch.frontend.calls import call_function, call_local, capture, lookup
@@ -33,7 +33,7 @@ from autobatch.frontend.mutation import changes, refuse_by_another_name
 from autobatch.frontend.numbers import present
 from autobatch.frontend.numpy_arrays import is_of_numpy, marked, of_numpy
 from autobatch.frontend.numpy_names import OUTSIDE, REFUSED, jax_name
-from autobatch.frontend.prelude import LIBRARY, index_of
+from autobatch.frontend.prelude import LIBRARY, index_of, join
 from autobatch.frontend.raising import refuse_math_in_try
 from autobatch.frontend.recipes import trace_numbers
 from autobatch.frontend.selection import apply_choice
@@ -186,7 +186,9 @@ def _of_string(s: State, held: Any, name: str, args: Arguments, kwargs: Named) -
     if kwargs:
         s.refuse(f"{name}() of a string takes no named arguments here", "pass them by position")
     if isinstance(held, types.BuiltinFunctionType):
-        return call_method(s, name, v.Static(held.__self__), args)
+        args = [v.Static(held.__self__), *args]
+    if name == "join" and not isinstance(words := expand(s, copied(s, args[1])), v.Record):
+        return join(s, [args[0], words])
     return call_method(s, name, args[0], args[1:])
 
 

@@ -71,6 +71,10 @@ _MIRRORED = {operator.lt: "gt", operator.gt: "lt", operator.le: "ge", operator.g
              operator.ne: "ne"}  # fmt: skip
 
 
+def _is_string(value: v.Abstract) -> bool:
+    return isinstance(value, v.Static) and isinstance(value.value, str)
+
+
 def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a function b` for an arithmetic operator."""
     a, b = present(s, a), present(s, b)
@@ -83,6 +87,8 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
     if (function in (operator.add, operator.mul)) and (is_text(a) or is_text(b)):
         a, b = (b, a) if function is operator.mul and not is_text(a) else (a, b)
         return text(s, f"__{_NAMES[function]}__", a, b)
+    if function is operator.mul and {_is_string(a), _is_string(b)} == {True, False}:
+        return text(s, "__mul__", a, b) if _is_string(a) else text(s, "__mul__", b, a)
     left, right = expand(s, copied(s, a)), expand(s, copied(s, b))
     if function is operator.add and _is_sequence(left) and _is_sequence(right):
         return concatenate(s, left, right)

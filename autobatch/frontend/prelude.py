@@ -151,6 +151,15 @@ def _next_or(iterator: Any, default: Any) -> Any:
         return default
 
 
+def _join(separator: Any, items: Any) -> Any:
+    joined = ""
+    first = True
+    for item in items:
+        joined = joined + item if first else joined + separator + item
+        first = False
+    return joined
+
+
 def run(s: State, function: Callable[..., Any], args: Arguments, kwargs: Named) -> v.Abstract:
     """A call of a function of this module."""
     assert isinstance(function, types.FunctionType)
@@ -272,6 +281,11 @@ LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
     operator.itemgetter: _getter("itemgetter", _item_of, _items_of),
 }
 """Functions of `functools`, `itertools`, `math` and `operator`."""
+
+
+def join(s: State, args: Arguments) -> v.Abstract:
+    """`separator.join(items)` of a list whose length is data."""
+    return run(s, _join, args, {})
 
 
 def index_of(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:

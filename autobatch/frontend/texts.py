@@ -83,9 +83,8 @@ def call_method(s: State, name: str, receiver: v.Abstract, args: Sequence[v.Abst
         return v.Lazy(text(s, "split_count", receiver, *args), lambda t, i: text(t, "split_item", receiver, i, *args))
     if name == "join":
         words = expand(s, args[0])
-        if isinstance(words, v.Record):
-            return text(s, name, receiver, *words.items)
-        s.refuse("join() of a list whose length is data cannot be compiled", "join the strings before packing")
+        assert isinstance(words, v.Record)
+        return text(s, name, receiver, *words.items)
     if name not in texts.FUNCTIONS:
         s.refuse(
             f"the string method {name!r} cannot be compiled",

@@ -481,6 +481,7 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "find": lambda *_: lambda *xs: [np.array([texts.find(xs)])],
     "put": lambda *_: lambda items, index, x: [texts.put(items, index, x)],
     "text": _text,
+    "spelt": lambda op, *_: lambda *xs: [np.array(texts.spelt(op["function"], dict(op.params).get("room", 0), xs))],
     "tag": lambda op, operands, results, memory: lambda: [op["value"]],
     "tag_equal": lambda op, operands, results, memory: lambda a, b: [np.array([a == b])],
     "tag_index": _tag_index,

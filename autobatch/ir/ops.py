@@ -93,6 +93,10 @@ OWN: dict[str, OwnOp] = {
         "text[function, args](x, ...): a function of strings and ints (`ir/texts.py`); `...` in `args`: the operands",
         fails=True,
     ),
+    "spelt": OwnOp(
+        "spelt[function](list of ints, ...): a function of strings, by their code points (`vectorize/spelt.py`); "
+        "'packed'[room]: an array, the length and behind it the code points, with room for so many"
+    ),
     "check": OwnOp(
         "check[kind, message](bool, ...): the example fails with exception `kind` when false; "
         "`message` is a format string for the other operands",

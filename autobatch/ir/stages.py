@@ -38,6 +38,7 @@ KINDS: Mapping[str, Callable[[Type], bool]] = {
     "a list": lambda t: isinstance(t, List),
     "a reference or list": lambda t: isinstance(t, Ref | List),
     "a reference, list or made object": lambda t: isinstance(t, Ref | List | Made),
+    "a list of ints": lambda t: t == List(INT),
     "a tag": lambda t: isinstance(t, Tag),
     "an int": _is_int,
     "a bool": lambda t: t == BOOL,
@@ -141,6 +142,14 @@ def _found(apply: Apply) -> tuple[Type, ...]:
         if not isinstance(items, List) or items.elem != element:
             raise RuleError(f"a {element} is no element of {items}")
     return (INT,)
+
+
+def _spelt(apply: Apply) -> tuple[Type, ...]:
+    match apply.op["function"]:
+        case "packed":
+            return (Array("int32", (apply.op["room"] + 1,)),)
+        case name:
+            return (texts.FUNCTIONS[name][1] if name != "__eq__" else BOOL,)
 
 
 def _put(apply: Apply) -> tuple[Type, ...]:
@@ -282,6 +291,7 @@ OWN_RULES: Mapping[str, Rule] = {
     "word": Rule(("a tag",), _always(INT)),
     "word_of": Rule(("an int",), _one_of("a tag")),
     "text": Rule(("a value",), _text, frozenset({"function", "args"}), repeat=True),
+    "spelt": Rule(("a list of ints",), _spelt, frozenset({"function"}), repeat=True, optional=frozenset({"room"})),
     "check": Rule(("a bool", "a value"), _always(), frozenset({"kind", "message"}), repeat=True),
     "bounds": Rule(("an array",), _always(), frozenset({"axis", "size"})),
     "undefined": Rule((), lambda apply: (apply.op["type"],), frozenset({"type"})),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,6 +61,13 @@ FAILURES = (ValueError, LookupError, TypeError, OverflowError)
 """What a function of strings raises where it does not fit its operands."""
 
 
+def is_plain_format(function: str, args: Sequence[Any]) -> bool:
+    """Does it format by `{}` alone, which fits all operands?"""
+    if function != "format" or not isinstance(args[0], str):
+        return False
+    return not any(spec or conversion for _, _, spec, conversion in string.Formatter().parse(args[0]))
+
+
 def order(keys: Sequence[Sequence[Any]], reverse: bool) -> list[int]:
     """The positions of elements in ascending order; `keys` are the parts of their keys, each for all elements."""
     ranks = [tuple(map(plain, parts)) for parts in zip(*keys, strict=True)]
@@ -81,6 +89,7 @@ def put(items: list[Any], place: Any, x: Any) -> list[Any]:
 BEHIND = 0x110000
 """More than any code point is."""
 _numbers: dict[Any, int] = {}
+_words: dict[int, Any] = {}
 _counter = itertools.count(BEHIND)
 
 
@@ -93,13 +102,25 @@ def number(word: Any) -> int:
 
 
 def word(number: int) -> Any:
-    """The string or enum member that a number stands for."""
-    return chr(number) if number < BEHIND else next(w for w, n in _numbers.items() if n == number)
+    """The string or enum member that a number stands for; None for a number that stands for none."""
+    if number < BEHIND:
+        return chr(number)
+    if number not in _words:
+        _words.update((n, w) for w, n in list(_numbers.items()))
+    return _words.get(number)
 
 
 def plain(value: Any) -> Any:
     """A value of one row as Python has it."""
     return value.item() if hasattr(value, "item") else value
+
+
+def spelt(function: str, room: int, lists: Sequence[Sequence[Any]]) -> Any:
+    """What `spelt` computes of lists of code points."""
+    words = ["".join(chr(plain(c)) for c in x) for x in lists]
+    if function == "packed":
+        return [len(words[0]), *map(ord, words[0].ljust(room, "\0"))]
+    return getattr(str, function)(*words)
 
 
 def call(function: str, args: Sequence[Any], operands: Sequence[Any]) -> Any:

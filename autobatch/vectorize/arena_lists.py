@@ -197,7 +197,7 @@ class _Lists:
         """Do lists that have memory come into a function, or does it make some?"""
         if self.alone or function.name in self.whole or any(a in self.found for a in function.region.args):
             return True
-        return any(isinstance(i, Apply) and i.op.name in TABLES for i in walk(function.region))
+        return any(isinstance(i, Apply) and i.op.name in (*TABLES, "spelt") for i in walk(function.region))
 
     def returned(self, name: str) -> None:
         for k, x in enumerate(self.functions[name].results):
@@ -232,7 +232,7 @@ class _Lists:
         match i:
             case Apply(op=op, operands=xs):
                 ordered = op.name == "sort_order" and any(x in self.device for x in xs)
-                if op.name in TABLES:
+                if op.name in TABLES or op.name == "spelt":
                     self.add([x for x in (*xs, *i.results) if isinstance(x, Value)])
                 if inside or ordered or any(x in self.found for x in xs):
                     self.add(i.results)

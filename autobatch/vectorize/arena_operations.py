@@ -84,15 +84,21 @@ def put(parts: Parts, index: Any, element: Parts) -> Parts:
     return (jnp.maximum(n, index + 1), *buffers)
 
 
-def position(count: int) -> Callable[..., Any]:
-    """Where the last element is whose parts are `count` numbers, -1 where none is: of a length, and as many buffers and
-    parts. All elements are compared at once."""
+def position(sizes: Sequence[int]) -> Callable[..., Any]:
+    """Where the last element is whose parts are equal to others, -1 where none is: of a length, the buffers and these
+    parts. `sizes`: one buffer for a part that is a number, two for a list of numbers. All elements are compared at
+    once."""
+    count = sum(sizes)
 
     def found(n: Any, *xs: Any) -> tuple[Any]:
         places = jnp.arange(xs[0].shape[0])
         hits = places < n
-        for buffer, x in zip(xs[:count], xs[count:], strict=True):
+        for k, size in zip(np.cumsum([0, *sizes]).tolist(), sizes, strict=False):
+            buffer, x = xs[k], xs[count + k]
             hits &= buffer == jnp.asarray(x, buffer.dtype)
+            if size == 2:
+                alike = xs[k + 1] == xs[count + k + 1]
+                hits &= jnp.all(alike | (jnp.arange(alike.shape[1]) >= x), 1)
         return (jax_compat.weakened(jnp.max(jnp.where(hits, places, -1))),)
 
     return found

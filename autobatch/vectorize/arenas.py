@@ -47,6 +47,7 @@ from autobatch.ir.types import BOOL, INT, Array, List
 from autobatch.optimize.inline import recursive_functions
 from autobatch.runtime.schema import Schema
 from autobatch.vectorize import arena_operations as lists
+from autobatch.vectorize import spelt
 from autobatch.vectorize.arena_lists import (
     TABLES,
     Device,
@@ -260,9 +261,12 @@ class _Arenas(Memory):
             case "reduce":
                 self.reduced(i)
             case "find":
-                columns = [self.held(x) for x in xs[: len(xs) // 2]]
-                given = (columns[0][0], *(b for c in columns for b in c[1:]), *xs[len(xs) // 2 :])
-                (self.names[i.results[0]],) = self.traced(lists.position(len(columns)), given)
+                columns, wanted = [self.held(x) for x in xs[: len(xs) // 2]], map(self.element, xs[len(xs) // 2 :])
+                given = (columns[0][0], *(b for c in columns for b in c[1:]), *(p for x in wanted for p in x))
+                (self.names[i.results[0]],) = self.traced(lists.position([len(c) - 1 for c in columns]), given)
+            case "spelt":
+                of = spelt.function(i.op["function"], dict(i.op.params).get("room", 0))
+                (self.names[i.results[0]],) = self.traced(of, [p for x in xs for p in self.held(x)])
             case "put":
                 self.room_for(xs[1], 1)
                 parts, element = self.held(xs[0]), self.element(xs[2])

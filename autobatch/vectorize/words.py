@@ -55,25 +55,31 @@ def words_as_numbers(module: Module, device: Device) -> Module:
     `lists_of_numbers`. UnsupportedError where such a word is looked into, made of others, or handed to a function that
     calls itself."""
     entry = module.functions[0]
-    if entry.name in recursive_functions(module) or not any(_is_word(x.type) for x in region_values(entry.region)):
-        return module
-    lists, numbers = lists_of_numbers(module, device, alone=False)
-    read = frozenset(
-        i.results[0]
-        for i in walk(entry.region)
-        if isinstance(i, Apply) and i.op.name == "item" and i.operands[0] in lists and _is_word(i.results[0].type)
-    )
-    behind = device(read)
-    held = (lists, numbers, read, behind)
-    found = frozenset(x for x in region_values(entry.region) if _is_word(x.type) and any(x in known for known in held))
+    found = decided_words(module, device)
     if not found:
         return module
-    rewriter = _Rewriter(Fresh(module), found, entry.region, len(module.constants))
+    rewriter = Rewriter(Fresh(module), found, entry.region, len(module.constants))
     functions = (replace(entry, region=rewriter.entry(entry.region)), *module.functions[1:])
     return replace(module, functions=functions, constants=(*module.constants, *rewriter.constants))
 
 
-def _is_word(type: Type) -> bool:
+def decided_words(module: Module, device: Device) -> frozenset[Value]:
+    """The words of the entry that only the device knows."""
+    entry = module.functions[0]
+    if entry.name in recursive_functions(module) or not any(is_word(x.type) for x in region_values(entry.region)):
+        return frozenset()
+    lists, numbers = lists_of_numbers(module, device, alone=False)
+    read = frozenset(
+        i.results[0]
+        for i in walk(entry.region)
+        if isinstance(i, Apply) and i.op.name == "item" and i.operands[0] in lists and is_word(i.results[0].type)
+    )
+    behind = device(read)
+    held = (lists, numbers, read, behind)
+    return frozenset(x for x in region_values(entry.region) if is_word(x.type) and any(x in known for known in held))
+
+
+def is_word(type: Type) -> bool:
     """Is it a string, a member of an enum, or a list of such?"""
     while isinstance(type, List):
         type = type.elem
@@ -85,7 +91,7 @@ def _numbered(type: Type) -> Type:
     return List(_numbered(type.elem)) if isinstance(type, List) else INT
 
 
-class _Rewriter:
+class Rewriter:
     """`found`: the words that become numbers; `before`: how many constant arrays there are. What the host knows is
     numbered where it is defined, once."""
 
@@ -116,7 +122,7 @@ class _Rewriter:
             match i:
                 case Apply(operands=xs, results=ys):
                     if any(x in self.found for x in (*xs, *ys)):
-                        asked.update(x for x in xs if _is_word(x.type))
+                        asked.update(x for x in xs if is_word(x.type))
                 case If(results=results, then=then, orelse=orelse):
                     flow(then.results, results)
                     flow(orelse.results, results)
@@ -161,7 +167,11 @@ class _Rewriter:
         return made
 
     def value(self, x: Value) -> Value:
-        return replace(x, type=_numbered(x.type)) if x in self.found else x
+        return replace(x, type=self.type_of(x.type)) if x in self.found else x
+
+    def type_of(self, type: Type) -> Type:
+        """What a word, or a list of words, becomes."""
+        return _numbered(type)
 
     def values(self, xs: Sequence[Value]) -> tuple[Value, ...]:
         return tuple(map(self.value, xs))
@@ -262,10 +272,10 @@ class _Rewriter:
         if op.is_jax or not any(x in self.found for x in (*xs, *i.results)):
             self.made.append(i)
             if op.name == "undefined" and i.results[0] in self.asked:
-                kind = _numbered(i.results[0].type)
+                kind = self.type_of(i.results[0].type)
                 self.codes[i.results[0]] = self.applied(kind, own("undefined", type=kind))
             return
-        coded = tuple(self.code(x) if _is_word(x.type) else x for x in xs)
+        coded = tuple(self.code(x) if is_word(x.type) else x for x in xs)
         match op.name:
             case "word" | "word_of":
                 self.names[self.value(i.results[0])] = coded[0]
@@ -292,7 +302,7 @@ class _Rewriter:
         """The position of a word among keys, the first of equal ones; a check that it is one of them."""
         keys, type = i.op["keys"], i.operands[0].type
         given = [self.constant(k, type) for k in keys]
-        hits = [self.applied(BOOL, _jax("eq"), code, k) for k in given]
+        hits = [self.same(code, k) for k in given]
         some = hits[0]
         for hit in hits[1:]:
             some = self.applied(BOOL, _jax("or"), some, hit)
@@ -301,6 +311,10 @@ class _Rewriter:
         for k in reversed(range(1, len(keys))):
             found = self.applied(INT, _jax("select_n"), hits[k], found, Literal(k, INT))
         self.made.append(Apply(i.results, _jax("select_n"), (hits[0], found, Literal(0, INT)), i.span))
+
+    def same(self, a: Operand, b: Operand) -> Operand:
+        """Are two words equal?"""
+        return self.applied(BOOL, _jax("eq"), a, b)
 
     def constant(self, word: Any, type: Type) -> Operand:
         """The number of a constant."""

@@ -195,7 +195,7 @@ def sorts(xs):
 
 
 def deletes_item(t):
-    held = [{"a": t.word, "b": t.word}]
+    held = [{"a": t.word, "b": "b"}]
     del held[0]["a"]
     return t.word
 
@@ -279,4 +279,5 @@ def changes_inner_dict(n):
     held = {0: {}, 1: {}}
     for k in range(n):
         held[k % 2]["even" if k % 2 == 0 else "odd"] = k
+        held[0]["name"] = "all"
     return len(held[0])

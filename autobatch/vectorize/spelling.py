@@ -1,0 +1,374 @@
+"""Strings that computed numbers decide and that are made of others, or looked into: lists of code points.
+
+    %4 = text['__add__'](%3, 'ab')                %8 = flatten(pack_list(%3, pack_list(97, 98)))
+    %5 = text['__len__'](%4)               ->     %5 = length(%8)
+    %6 = tag_equal(%4, %1)                        %6 = spelt['__eq__'](%8, letters of %1)
+
+Such a list has memory, as others have of which numbers decide how long they are (`arenas.py`). A result is an array:
+its length, and behind it the code points. What is only chosen and compared stays a number (`words.py`), and a string of
+one character is one too, except where no host has any string (`alone`).
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import networkx as nx
+
+from autobatch.errors import UnsupportedError
+from autobatch.ir import texts
+from autobatch.ir.core import (
+    Apply,
+    For,
+    If,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Value,
+    While,
+    walk,
+)
+from autobatch.ir.ops import own
+from autobatch.ir.rewrite import Fresh, region_values
+from autobatch.ir.types import BOOL, INT, Array, List, Tag, Type
+from autobatch.optimize.inline import recursive_functions
+from autobatch.vectorize import characters, spelt
+from autobatch.vectorize.arena_lists import Device
+from autobatch.vectorize.words import Rewriter, decided_words, is_word
+
+LETTERS = List(INT)
+
+
+def strings_as_letters(module: Module, device: Device, capacity: int, alone: bool) -> Module:
+    """The module with lists of code points in place of the strings of the entry that computed numbers decide and that
+    are looked into or made; the same where there are none. `device`: as in `lists_of_numbers`; `alone`: there is no
+    host that knows any string."""
+    entry = module.functions[0]
+    if not any(isinstance(i, Apply) and i.op.name == "text" for i in walk(entry.region)):
+        return module
+    if entry.name in recursive_functions(module):
+        return module
+    words = frozenset(x for x in region_values(entry.region) if is_word(x.type))
+    found = _spelt(entry.region, words if alone else decided_words(module, device), alone)
+    if not found:
+        return module
+    rewriter = _Speller(Fresh(module), found, entry.region, len(module.constants))
+    rewriter.alone, rewriter.room = alone, max(capacity, _longest(entry.region))
+    functions = (replace(entry, region=rewriter.whole(entry.region)), *module.functions[1:])
+    return replace(module, functions=functions, constants=(*module.constants, *rewriter.constants))
+
+
+def _longest(region: Region) -> int:
+    """How long the longest list or string is that is written out."""
+    found = [1]
+    for i in walk(region):
+        if isinstance(i, Apply) and not i.op.is_jax:
+            params = dict(i.op.params)
+            held = [*params.get("args", ()), *params.get("keys", ()), params.get("value")]
+            found += [len(i.operands), *(len(x) for x in held if isinstance(x, str))]
+    return max(found)
+
+
+def _is_text(i: Apply) -> bool:
+    return not i.op.is_jax and i.op.name == "text"
+
+
+def _spelt(region: Region, words: frozenset[Value], alone: bool) -> frozenset[Value]:
+    """Those of some words that are looked into, or made of others, and what these may be."""
+    single = frozenset() if alone else characters.all_single(region)
+    joined = nx.Graph()
+    seeds = set[Value]()
+
+    def flow(sources: Sequence[Operand], targets: Sequence[Operand]) -> None:
+        joined.add_edges_from((x, y) for x, y in zip(sources, targets, strict=True) if x in free and y in free)
+
+    inside = list(walk(region))
+    atoms = {r for i in inside if isinstance(i, Apply) and i.op.name in ("tag", "load", "word_of") for r in i.results}
+    atoms |= {i.results[0] for i in inside if isinstance(i, Apply) and i.op.name == "item" and _in_store(i.operands[0])}
+    free = words - (atoms | set(region.args) if alone else set())
+    for i in inside:
+        match i:
+            case Apply(op=op, operands=xs, results=results) if op.name == "text" and not op.is_jax:
+                looked_into = any(x in words for x in (*xs, *results)) and not _is_of_characters(i, words, single)
+                if alone or looked_into:
+                    made = [r for r in results if op["function"] not in ("__getitem__", "chr") or alone]
+                    seeds.update(x for x in (*xs, *made) if x in free and is_word(x.type))
+            case Apply(op=op, operands=xs, results=results) if op.name in _LISTS:
+                given = [xs[0], *xs[2:]] if op.name == "put" else xs
+                strings = [x for x in (*given, *results) if is_word(x.type)]
+                flow(strings[:-1], strings[1:])
+            case If(results=results, then=then, orelse=orelse):
+                flow(then.results, results)
+                flow(orelse.results, results)
+            case For(results=results, init=init, body=body):
+                for given in (init, body.results, results):
+                    flow(given, body.args[1:])
+            case While(results=results, init=init, condition=test, body=body):
+                for given in (init, body.results, results, test.args):
+                    flow(given, body.args)
+            case Map(results=results, body=body, filtered=filtered):
+                flow(body.results[filtered:], results)
+            case _:
+                pass
+    joined.add_nodes_from(seeds)
+    return frozenset(x for seed in seeds for x in nx.node_connected_component(joined, seed))
+
+
+_LISTS = ("pack_list", "flatten", "item", "put", "find")
+"""What is made of words, or read, and is represented as these are."""
+
+
+def _in_store(x: Operand) -> bool:
+    return isinstance(x.type, List) and x.type.store is not None
+
+
+def _is_of_characters(i: Apply, words: frozenset[Value], single: frozenset[Value]) -> bool:
+    """Is it a function of characters, which are numbers (`words.py`)?"""
+    name, rest = i.op["function"], iter(i.operands)
+    given = [next(rest) if a is ... else a for a in i.op["args"]]
+
+    def is_single(x: Any) -> bool:
+        return len(x) == 1 if isinstance(x, str) else x in single
+
+    if name == "chr" or (name == "__getitem__" and given[0] not in words):
+        return True
+    if name == "__contains__":
+        return isinstance(given[0], str) and is_single(given[1])
+    return name in characters.KNOWN and all(map(is_single, given))
+
+
+class _Speller(Rewriter):
+    """`found`: what becomes a list of code points."""
+
+    room = 0
+    alone = False
+
+    def whole(self, region: Region) -> Region:
+        """The entry, whose results are arrays in the place of such lists."""
+        made = self.entry(region)
+        self.made, self.span = list(made.body), region.body[-1].span
+        results = tuple(
+            self.packed(x) if y in self.found else x for x, y in zip(made.results, region.results, strict=True)
+        )
+        return Region(made.args, tuple(self.made), results)
+
+    def packed(self, x: Operand) -> Operand:
+        """A string as an array; of a list each of its elements."""
+        assert isinstance(x.type, List)
+        if x.type == LETTERS:
+            return self.applied(Array("int32", (self.room + 1,)), own("spelt", function="packed", room=self.room), x)
+        element = x.type.elem
+        return self.listed(
+            self.applied(INT, own("length"), x), lambda turn: self.packed(self.applied(element, own("item"), x, turn))
+        )
+
+    def type_of(self, type: Type) -> Type:
+        return List(self.type_of(type.elem)) if isinstance(type, List) else LETTERS
+
+    # ---- strings that stay what they are, as letters
+
+    def all_asked(self, region: Region) -> frozenset[Operand]:
+        texts_ = [i for i in walk(region) if isinstance(i, Apply) and _is_text(i)]
+        operands = {x for i in texts_ if self.concerns(i) for x in i.operands if is_word(x.type)}
+        makers = {r: i for i in walk(region) if isinstance(i, Apply) and i.op.name == "tag" for r in i.results}
+        self.constants_of = {x: i.op["value"] for x, i in makers.items()}
+        return super().all_asked(region) | frozenset(x for x in operands if x not in self.found)
+
+    def concerns(self, i: Apply) -> bool:
+        return any(x in self.found for x in (*i.operands, *i.results)) or (self.alone and _is_text(i))
+
+    def number(self, defined: Sequence[Value]) -> None:
+        for x in defined:
+            if x in self.asked and x not in self.codes and x not in self.constants_of and not self.alone:
+                self.codes[x] = self.numbered(x)
+
+    def code(self, x: Operand) -> Operand:
+        if x in self.found or x in self.codes:
+            return super().code(x)
+        if x in self.constants_of:
+            return self.letters_of(self.constants_of[x])
+        if isinstance(x, Value) and is_word(x.type):
+            what = "that is kept in memory" if not self.alone else "of the examples"
+            cure = "use backend='xla'" if self.alone else "keep such strings in variables, lists and dicts of their own"
+            raise UnsupportedError(f"a string {what} is put together with others, or looked into", self.span, cure)
+        return x
+
+    def numbered(self, x: Operand) -> Operand:
+        if isinstance(x.type, Tag):
+            return self.letters(x)
+        return super().numbered(x)
+
+    def text_of(self, x: Any) -> Operand:
+        """An operand or constant that is a string, as letters."""
+        return self.letters_of(x) if isinstance(x, str) else self.code(x)
+
+    # ---- instructions
+
+    def apply(self, i: Apply) -> None:
+        if i.op.is_jax or not self.concerns(i):
+            super().apply(i)
+            return
+        match i.op.name:
+            case "tag_equal":
+                self.compare(i.results[0], "__eq__", *map(self.code, i.operands))
+            case "text":
+                self.spelt_text(i)
+            case "word":
+                raise UnsupportedError(
+                    "a string that computed numbers put together is kept in a list, dict or object that has memory",
+                    self.span,
+                    "keep such strings in variables, and in lists and dicts that nothing else holds",
+                )
+            case _:
+                super().apply(i)
+
+    def same(self, a: Operand, b: Operand) -> Operand:
+        found = self.fresh.value(BOOL)
+        self.compare(found, "__eq__", a, b)
+        return found
+
+    def constant(self, word: Any, type: Type) -> Operand:
+        return self.letters_of(word)
+
+    def compare(self, result: Value, function: str, *xs: Operand) -> None:
+        self.made.append(Apply((result,), own("spelt", function=function), tuple(xs), self.span))
+
+    def spelt_text(self, i: Apply) -> None:
+        """A function of strings, on their letters."""
+        name, rest, result = i.op["function"], iter(i.operands), i.results[0]
+        given = [next(rest) if a is ... else a for a in i.op["args"]]
+        match name:
+            case "__len__":
+                self.made.append(Apply(i.results, own("length"), (self.text_of(given[0]),), self.span))
+            case "__getitem__":
+                self.become_single(result, self.letter_at(self.text_of(given[0]), self.whole_number(given[1])))
+            case "chr":
+                code = self.whole_number(given[0])
+                (inside,) = self.traced(lambda k: (k >= 0) & (k < texts.BEHIND), (code,))
+                self.check(inside, "ValueError", "chr() arg not in range(0x110000)")
+                self.become_single(result, code)
+            case "ord":
+                word = self.text_of(given[0])
+                (one,) = self.traced(lambda n: n == 1, (self.applied(INT, own("length"), word),))
+                self.check(one, "TypeError", "ord() expected a character, but string of another length found")
+                self.made.append(Apply(i.results, own("item"), (word, Literal(0, INT)), self.span))
+            case "__add__":
+                self.joined(result, [self.text_of(x) for x in given])
+            case "join":
+                between, *parts = map(self.text_of, given)
+                self.joined(result, [x for k, p in enumerate(parts) for x in ([between, p] if k else [p])])
+            case "format":
+                self.joined(result, [self.formatted(x) for x in self.pieces(given)])
+            case "__mul__":
+                word, times = self.text_of(given[0]), self.whole_number(given[1])
+                length = self.applied(INT, own("length"), word)
+                (count,) = self.traced(lambda n, k: n * jnp.maximum(k, 0), (length, times))
+                again = lambda k, n: (k % jnp.maximum(n, 1),)
+                self.become_list(result, count, lambda k: self.letter_of(word, self.traced(again, (k, length))[0]))
+            case "part":
+                self.part(result, self.text_of(given[0]), given[1:])
+            case _ if name in spelt.FUNCTIONS and all(isinstance(x, str) or is_word(x.type) for x in given):
+                self.compare(result, name, *map(self.text_of, given))
+            case _:
+                raise self.refused(f"is looked into: {name.strip('_')}()")
+
+    # ---- pieces of strings
+
+    def whole_number(self, x: Any) -> Operand:
+        return Literal(x, INT) if isinstance(x, int) else x
+
+    def letter_of(self, word: Operand, place: Operand) -> Operand:
+        return self.applied(INT, own("item"), word, place)
+
+    def letter_at(self, word: Operand, place: Operand) -> Operand:
+        count = self.applied(INT, own("length"), word)
+        (inside,) = self.traced(lambda k, n: (-n <= k) & (k < n), (place, count))
+        self.check(inside, "IndexError", "string index out of range")
+        return self.letter_of(word, place)
+
+    def become_single(self, result: Value, code: Operand) -> None:
+        """The result is the string of one character."""
+        if result in self.found:
+            self.made.append(Apply((self.value(result),), own("pack_list"), (code,), self.span))
+        else:
+            self.made.append(Apply((result,), own("text", function="chr", args=(...,)), (code,), self.span))
+
+    def joined(self, result: Value, parts: Sequence[Operand]) -> None:
+        """The result has the letters of some strings."""
+        whole = self.applied(List(LETTERS), own("pack_list"), *parts)
+        self.made.append(Apply((self.value(result),), own("flatten"), (whole,), self.span))
+
+    def become_list(self, result: Value, count: Operand, of: Any) -> None:
+        turn, before = self.fresh.value(INT), self.made
+        self.made = []
+        x = of(turn)
+        body, self.made = Region((turn,), tuple(self.made), (x,)), before
+        self.made.append(Map((self.value(result),), count, body, False, self.span))
+
+    def part(self, result: Value, word: Operand, bounds: Sequence[Any]) -> None:
+        """`word[start:stop:step]`"""
+        start, stop, step = (x if x is None else self.whole_number(x) for x in bounds)
+        if step is not None and not (isinstance(step, Literal) and step.value):
+            raise self.refused("is cut with a computed step", "write the step as a constant")
+        by = int(step.value) if step is not None else 1  # type: ignore[arg-type]
+        length = self.applied(INT, own("length"), word)
+        ends = [x for x in (start, stop) if x is not None]
+
+        def first_and_count(n: Any, *xs: Any) -> tuple[Any, Any]:
+            least, most = (0, n) if by > 0 else (-1, n - 1)
+            rest = iter(xs)
+
+            def end(x: Any, default: Any) -> Any:
+                if x is None:
+                    return default
+                k = next(rest)
+                return jnp.clip(jnp.where(k < 0, k + n, k), least, most)
+
+            begin = end(start, least if by > 0 else most)
+            behind = end(stop, most if by > 0 else least)
+            return begin, jnp.maximum((behind - begin + by - (1 if by > 0 else -1)) // by, 0)
+
+        begin, count = self.traced(first_and_count, (length, *ends))
+        place = lambda b, k: (b + k * by,)
+        self.become_list(result, count, lambda k: self.letter_of(word, self.traced(place, (begin, k))[0]))
+
+    def pieces(self, given: Sequence[Any]) -> Sequence[Any]:
+        """What `form.format(...)` joins: constants, and values that are formatted as `str` does."""
+        form, *values = given
+        if not isinstance(form, str):
+            raise self.refused("is a format", "write the format as a constant")
+        rest, made = iter(values), list[Any]()
+        for text, name, spec, conversion in string.Formatter().parse(form):
+            made += [text] if text else []
+            if name is None:
+                continue
+            if name or spec or conversion not in (None, "s"):
+                raise self.refused("is formatted with a specification", "format plainly, with {}")
+            made.append(next(rest))
+        return made
+
+    def formatted(self, x: Any) -> Operand:
+        """`str(x)` as letters."""
+        if isinstance(x, str) or (isinstance(x, Value) and is_word(x.type)):
+            return self.text_of(x)
+        if not isinstance(x, Value | Literal):
+            return self.letters_of(str(x))
+        if x.type == BOOL:
+            arms = [Region((), (), (self.letters_of(str(b)),)) for b in (True, False)]
+            found = self.fresh.value(LETTERS)
+            self.made.append(If((found,), x, arms[0], arms[1], self.span))
+            return found
+        count, sign = self.traced(spelt.digits, (x,))
+        found = self.fresh.value(LETTERS)
+        turn = self.fresh.value(INT)
+        before, self.made = self.made, []
+        (code,) = self.traced(spelt.digit, (x, turn, count, sign))
+        body, self.made = Region((turn,), tuple(self.made), (code,)), before
+        self.made.append(Map((found,), count, body, False, self.span))
+        return found
