@@ -193,7 +193,7 @@ class Assembler:
     def vocabulary(self, type: Tag) -> None:
         """Tags are positions in the vocabulary of the input, and behind it the constants of the program."""
         name = transfer.VOCABULARY + type.vocabulary
-        self.columns.setdefault(name, self.outcome.words[name])
+        self.columns.setdefault(name, self.outcome.words.get(name, transfer.encode(())))
         self.enums |= {n: c for n, c in self.outcome.enums if n == type.vocabulary}
 
     def fixed(self, value: Any, level: Level) -> Cell:

@@ -176,8 +176,6 @@ class _Speller(Rewriter):
     def all_asked(self, region: Region) -> frozenset[Operand]:
         texts_ = [i for i in walk(region) if isinstance(i, Apply) and _is_text(i)]
         operands = {x for i in texts_ if self.concerns(i) for x in i.operands if is_word(x.type)}
-        makers = {r: i for i in walk(region) if isinstance(i, Apply) and i.op.name == "tag" for r in i.results}
-        self.constants_of = {x: i.op["value"] for x, i in makers.items()}
         return super().all_asked(region) | frozenset(x for x in operands if x not in self.found)
 
     def concerns(self, i: Apply) -> bool:

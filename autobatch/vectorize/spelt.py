@@ -93,7 +93,7 @@ def function(name: str, room: int) -> Callable[..., Any]:
 def digits(x: Any) -> tuple[Any, Any]:
     """How many characters an int has in decimal, and whether the first one is a sign."""
     sign = jnp.where(x < 0, 1, 0)
-    rest, count = jnp.abs(x), jnp.asarray(1)
+    rest, count = jnp.abs(x), jnp.ones_like(x)
     for k in range(1, 19 if x.dtype.itemsize == 8 else 10):
         count = count + jnp.where(rest >= 10**k, 1, 0)
     return jax_compat.weakened(count + sign), jax_compat.weakened(sign)

@@ -11,7 +11,7 @@ that is read at a computed place is a list of such numbers. What looks into long
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -97,6 +97,8 @@ class Rewriter:
 
     def __init__(self, fresh: Fresh, found: frozenset[Value], region: Region, before: int) -> None:
         self.fresh, self.found, self.before = fresh, found, before
+        tags = [i for i in walk(region) if isinstance(i, Apply) and i.op.name == "tag"]
+        self.constants_of = {i.results[0]: i.op["value"] for i in tags}
         self.asked = self.all_asked(region)
         texts_ = [i for i in walk(region) if isinstance(i, Apply) and i.op.name == "text" and i.results[0] in found]
         self.spelt = {
@@ -138,6 +140,12 @@ class Rewriter:
                     pass
                 case _:
                     assert_never(i)
+        packed = {i.results[0]: i for i in walk(region) if isinstance(i, Apply) and i.op.name == "pack_list"}
+        todo = list(asked)
+        while todo:  # the elements of lists that are written out
+            if (made := packed.get(todo.pop())) is not None:  # type: ignore[arg-type]
+                todo += set(made.operands) - asked
+                asked.update(made.operands)
         return frozenset(x for x in asked if x not in self.found)
 
     def refused(self, what: str, cure: str = CURE) -> UnsupportedError:
@@ -196,7 +204,8 @@ class Rewriter:
         """Number the words of the host that have just been defined, as far as anybody asks."""
         for x in defined:
             if x in self.asked and x not in self.codes:
-                self.codes[x] = self.numbered(x)
+                known = self.constants_of.get(x)
+                self.codes[x] = self.numbered(x) if known is None else self.constant(known, x.type)
             if x in self.spelt and x not in self.parts:
                 self.parts[x] = self.letters(x)
 
@@ -270,10 +279,16 @@ class Rewriter:
     def apply(self, i: Apply) -> None:
         op, xs = i.op, i.operands
         if op.is_jax or not any(x in self.found for x in (*xs, *i.results)):
+            if op.name == "word" and xs[0] in self.constants_of:
+                self.names[i.results[0]] = self.constant(self.constants_of[xs[0]], xs[0].type)
+                return
             self.made.append(i)
-            if op.name == "undefined" and i.results[0] in self.asked:
+            if i.results and i.results[0] in self.asked:
                 kind = self.type_of(i.results[0].type)
-                self.codes[i.results[0]] = self.applied(kind, own("undefined", type=kind))
+                if op.name == "undefined":
+                    self.codes[i.results[0]] = self.applied(kind, own("undefined", type=kind))
+                elif op.name == "pack_list":
+                    self.codes[i.results[0]] = self.applied(kind, op, *map(self.code, xs))
             return
         coded = tuple(self.code(x) if is_word(x.type) else x for x in xs)
         match op.name:
@@ -403,17 +418,23 @@ class Rewriter:
 
 
 def _without_unread(region: Region) -> Region:
-    """The region without the words that are not set, where numbers stand for them."""
-    read = {x for i in walk(region) for x in (*operands(i), *(x for r in regions(i) for x in r.results))}
-    read.update(region.results)
+    """The region without the words, and lists of them, that are written out and that numbers stand for now."""
+    while True:
+        read = {x for i in walk(region) for x in (*operands(i), *(x for r in regions(i) for x in r.results))}
+        read.update(region.results)
+        made = [i for i in walk(region) if isinstance(i, Apply) and i.op.name in _WRITTEN_OUT]
+        gone = {i.results[0] for i in made if is_word(i.results[0].type)} - read
+        if not gone:
+            return region
+        region = _without(region, gone)
 
-    def kept(i: Instruction) -> bool:
-        return not isinstance(i, Apply) or i.op.name != "undefined" or i.results[0] in read
 
-    def cleared(r: Region) -> Region:
-        return replace(r, body=tuple(with_regions(i, cleared) for i in r.body if kept(i)))
+_WRITTEN_OUT = ("tag", "undefined", "pack_list")
 
-    return cleared(region)
+
+def _without(region: Region, gone: Collection[Value]) -> Region:
+    kept = (i for i in region.body if not (isinstance(i, Apply) and i.results and i.results[0] in gone))
+    return replace(region, body=tuple(with_regions(i, lambda r: _without(r, gone)) for i in kept))
 
 
 def _looked_into(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -161,3 +162,10 @@ def test_sorted_strings_are_refused_by_machine_code() -> None:
     f = ab.batched(lambda w, e: sorted(e[0]) if w * e[1] > 1.0 else e[0], in_axes=(None, 0), backend="llvm")
     with pytest.raises(ab.UnsupportedError, match="strings that are sorted"):
         f(ONE, SENTENCES)
+
+
+@LONG
+def test_made_strings_of_an_exported_program(tmp_path: Path) -> None:
+    f = ab.batched(lambda w, x: "." * int(w * x) + "!", in_axes=(None, 0))
+    f.export(tmp_path / "f.program", ONE, NUMBERS)
+    assert ab.unbatch(ab.load_exported(tmp_path / "f.program")(ONE, NUMBERS)) == f.loop(ONE, NUMBERS)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
+import numpy as np
+
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
     Element,
@@ -250,8 +252,8 @@ def iota(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tenso
 
 def of_index(w: Writer, index: Index, dtype: str) -> Number:
     """An index as a number."""
-    if isinstance(index, int):
-        return w.constant(index, dtype)
+    if isinstance(index, (int, np.integer)):
+        return w.constant(int(index), dtype)
     whole = Number(index, "int64", True)
     if dtype.startswith("float"):
         return w.cast("sitofp", whole, dtype)
