@@ -11,8 +11,9 @@ that is read at a computed place is a list of such numbers. What looks into long
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, assert_never
 
 import jax
@@ -24,6 +25,7 @@ from autobatch.ir.core import (
     Apply,
     Call,
     For,
+    Function,
     If,
     Instruction,
     Literal,
@@ -41,6 +43,7 @@ from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import Fresh, region_values, with_operands, with_regions
 from autobatch.ir.types import BOOL, INT, STR, Array, List, Tag, Type
 from autobatch.optimize.inline import recursive_functions
+from autobatch.source import NOWHERE
 from autobatch.vectorize import characters
 from autobatch.vectorize.arena_lists import Device, lists_of_numbers
 from autobatch.vectorize.blocks import words
@@ -54,29 +57,36 @@ def words_as_numbers(module: Module, device: Device) -> Module:
     none; such a result is its number, which is looked up where results are put together. `device`: as in
     `lists_of_numbers`. UnsupportedError where such a word is looked into, made of others, or handed to a function that
     calls itself."""
-    entry = module.functions[0]
     found = decided_words(module, device)
     if not found:
         return module
-    rewriter = Rewriter(Fresh(module), found, entry.region, len(module.constants))
-    functions = (replace(entry, region=rewriter.entry(entry.region)), *module.functions[1:])
-    return replace(module, functions=functions, constants=(*module.constants, *rewriter.constants))
+    fresh, parameters = Fresh(module), {f.name: f.region.args for f in module.functions}
+    functions, constants = list[Function](), list[Any](module.constants)
+    for f in module.functions:
+        if found.isdisjoint(region_values(f.region)):
+            functions.append(f)
+            continue
+        rewriter = Rewriter(fresh, found, f.region, len(constants), parameters)
+        functions.append(replace(f, region=rewriter.entry(f.region)))
+        constants += rewriter.constants
+    return replace(module, functions=tuple(functions), constants=tuple(constants))
 
 
 def decided_words(module: Module, device: Device) -> frozenset[Value]:
-    """The words of the entry that only the device knows."""
-    entry = module.functions[0]
-    if entry.name in recursive_functions(module) or not any(is_word(x.type) for x in region_values(entry.region)):
+    """The words that only the device knows."""
+    values = {v for f in module.functions for v in region_values(f.region)}
+    if module.functions[0].name in recursive_functions(module) or not any(is_word(x.type) for x in values):
         return frozenset()
     lists, numbers = lists_of_numbers(module, device, alone=False)
     read = frozenset(
         i.results[0]
-        for i in walk(entry.region)
+        for f in module.functions
+        for i in walk(f.region)
         if isinstance(i, Apply) and i.op.name == "item" and i.operands[0] in lists and is_word(i.results[0].type)
     )
     behind = device(read)
     held = (lists, numbers, read, behind)
-    return frozenset(x for x in region_values(entry.region) if is_word(x.type) and any(x in known for known in held))
+    return frozenset(x for x in values if is_word(x.type) and any(x in known for known in held))
 
 
 def is_word(type: Type) -> bool:
@@ -92,11 +102,19 @@ def _numbered(type: Type) -> Type:
 
 
 class Rewriter:
-    """`found`: the words that become numbers; `before`: how many constant arrays there are. What the host knows is
+    """`found`: the words that become numbers; `before`: how many constant arrays there are; `parameters`: those of the
+    functions whose words become numbers too. What the host knows is
     numbered where it is defined, once."""
 
-    def __init__(self, fresh: Fresh, found: frozenset[Value], region: Region, before: int) -> None:
-        self.fresh, self.found, self.before = fresh, found, before
+    def __init__(
+        self,
+        fresh: Fresh,
+        found: frozenset[Value],
+        region: Region,
+        before: int,
+        parameters: Mapping[str, Sequence[Value]] = MappingProxyType({}),
+    ) -> None:
+        self.fresh, self.found, self.before, self.parameters = fresh, found, before, parameters
         tags = [i for i in walk(region) if isinstance(i, Apply) and i.op.name == "tag"]
         self.constants_of = {i.results[0]: i.op["value"] for i in tags}
         self.asked = self.all_asked(region)
@@ -111,7 +129,7 @@ class Rewriter:
         self.first: list[Instruction] = []
         self.names: dict[Value, Operand] = {}
         self.constants: list[Any] = []
-        self.span = region.body[0].span
+        self.span = region.body[0].span if region.body else NOWHERE
 
     def all_asked(self, region: Region) -> frozenset[Operand]:
         """The words of the host that are read as numbers, or at computed places."""
@@ -136,8 +154,9 @@ class Rewriter:
                     flow(body.results, body.args)
                 case Map(results=results, body=body, filtered=filtered):
                     asked.update(x for x, y in zip(body.results[filtered:], results, strict=True) if y in self.found)
-                case Call():
-                    pass
+                case Call(operands=xs, callee=callee):
+                    if callee in self.parameters:
+                        flow(xs, self.parameters[callee])
                 case _:
                     assert_never(i)
         packed = {i.results[0]: i for i in walk(region) if isinstance(i, Apply) and i.op.name == "pack_list"}
@@ -261,11 +280,14 @@ class Rewriter:
             case Map(body=body, filtered=filtered):
                 made = replace(i, body=self.yielding(body, i.results, filtered))
             case Call(operands=xs, callee=callee):
-                if any(x in self.found for x in (*xs, *i.results)):
+                if callee in self.parameters:
+                    made = replace(i, operands=self.given(xs, self.parameters[callee]))
+                elif any(x in self.found for x in (*xs, *i.results)):
                     raise self.refused(
                         f"is handed to {callee}, which calls itself", "hand on a number that stands for it"
                     )
-                made = i
+                else:
+                    made = i
             case _:
                 assert_never(i)
         self.made.append(replace(made, results=self.values(i.results)))

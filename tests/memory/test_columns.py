@@ -117,6 +117,42 @@ def adds(w: Any, sentence: Any) -> Any:
     return rows
 
 
+def tagger(w: Any, sentence: Any) -> Any:
+    """The best tags, by pointers back: dicts of tags, kept in a list, in loops that are functions of their turn."""
+    words, x = sentence
+    y, back, score = w * x, [], {"N": w * x, "V": 0.3}
+    for _ in words:
+        new, pointers = {}, {}
+        for tag in ("N", "V"):
+            best, of = -1.0, "N"
+            for last in ("N", "V"):
+                value = score[last] * (0.9 if last == tag else 0.4) + 0.1 * y
+                if value > best:
+                    best, of = value, last
+            new[tag], pointers[tag] = best, of
+        score, y = new, y * 0.7
+        back.append(pointers)
+    tag = "N" if score["N"] > score["V"] else "V"
+    tags = [tag]
+    for pointers in reversed(back):
+        tag = pointers[tag]
+        tags.append(tag)
+    return tags
+
+
+def beam(w: Any, sentence: Any) -> Any:
+    """Lists of constant words that grow, sorted by their scores."""
+    beams, k = [(w * sentence[1], [])], 0
+    while beams[0][0] < 3.0 and k < 3:
+        new = []
+        for score, tags in beams:
+            for tag in ("N", "V"):
+                new.append((score * (1.3 if tag == "N" else 1.2), [*tags, tag]))
+        new.sort(key=lambda one: -one[0])
+        beams, k = new[:2], k + 1
+    return beams[0]
+
+
 SENTENCES = [(["the", "cat", "sat"], 0.9), (["a", "dog"], 2.2), (["cat", "the"], 0.3), (["a"], 3.5)]
 
 
@@ -131,6 +167,20 @@ def frames(w: Any, tree: Tree) -> Any:
             if kid.value * w > 0.25:
                 top = Frame(kid, kid.children, kid.name if kid.value > 1.0 else None, top)
     return s, done
+
+
+def recursion(w: Any, tree: Tree) -> Any:
+    """A dict that a local function fills, which calls itself where numbers say so, and is handed words."""
+    seen = {}
+
+    def go(node: Tree, above: str, d: Any) -> None:
+        seen[node.name] = d * (2.0 if above == "b" else 1.0)
+        for kid in node.children:
+            if kid.value * d > 0.25:
+                go(kid, node.name, d * 0.9)
+
+    go(tree, "", w)
+    return seen
 
 
 def by_name(w: Any, tree: Tree) -> Any:
@@ -152,8 +202,8 @@ TREES = [
     Tree(0.2, "t", []),
 ]
 PROGRAMS: list[tuple[Callable[..., Any], Any]] = [
-    *((f, SENTENCES) for f in (chart, counts, groups, dots, adds)),
-    *((f, TREES) for f in (frames, by_name)),
+    *((f, SENTENCES) for f in (chart, counts, groups, dots, adds, tagger, beam)),
+    *((f, TREES) for f in (frames, by_name, recursion)),
 ]
 
 
