@@ -103,6 +103,9 @@ NUMBERS = Kind(
         "{n} = jnp.tanh({n} + push({v}, {x}))",
         "gather({t}, {v}, {y})",
         "{v} = doubled({v})",
+        "for {e} in {v}:\n    {n} = jnp.tanh({n} + {e})\n    if len({v}) < 5:\n        {v}.append({x})",
+        "for {f}, {e} in enumerate({v}):\n    if {f} + 1 < len({v}):\n        {v}[{f} + 1] += {e}",
+        "for {e} in reversed({v}):\n    {n} = jnp.tanh({n} + {e})\n    if len({w}) > 1:\n        {w}.pop(0)",
     ),
     computed=(
         "{v} = [{e} for {e} in {v} if {e} > 0.1037]",
@@ -110,6 +113,8 @@ NUMBERS = Kind(
         "if {B} and {v}:\n    {n} = jnp.tanh({n} + {v}.pop())",
         "if {B}:\n    {v} = {w}",
         "while {v} and {v}[-1] > 0.2113:\n    {n} = jnp.tanh({n} + {v}.pop())",
+        "for {e} in {v}:\n    if {e} > 0.1037 and len({w}) < 6:\n        {w}.append({n} + {e} * 0.5)",
+        "for {f}, {e} in enumerate({v}):\n    if {e} < 0.1037:\n        del {v}[{f}]\n        {n} = {e}",
     ),
     numbers=(
         "sum({v})",

@@ -44,7 +44,7 @@ from autobatch.ir.system import (
     System,
     Variable,
 )
-from autobatch.ir.types import Array, Type
+from autobatch.ir.types import Array, List, Type
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.spec import Definition, PlanSpec, TableSpec
 from autobatch.source import NOWHERE, Span
@@ -226,7 +226,7 @@ class _Builder:
     def gather(self, x: Value, region: RegionRows, reader: Span) -> None:
         table = f"{region.space}:{x.id}"
         region.variables[x] = self.variable(x.type, region.space, x.hint)
-        definitions, variables = self.members(x, region)
+        definitions, variables = self.members(x, region, x.type)
         region.tables[table] = TableSpec(table, "pointer", x, definitions)
         calls, inside = self.dependencies(x)
         place = self.place(x, reader)
@@ -242,11 +242,17 @@ class _Builder:
             case _:
                 return reader
 
-    def members(self, x: Operand, region: RegionRows) -> tuple[tuple[int, ...], tuple[Variable, ...]]:
+    def members(
+        self, x: Operand, region: RegionRows, read: Type | None = None
+    ) -> tuple[tuple[int, ...], tuple[Variable, ...]]:
+        """What a value may come from, or the elements of a list. What an equation reads has a type, `read`: where
+        nothing is ever put into a list it is a zero, which no row points to."""
+
         def order(s: Source) -> tuple[int, str]:
             return (s.space.index if s.space else -1, str(s.value))
 
-        found = [self.source(s) for s in sorted(self.p.origin(x, region), key=order)]
+        sources = self.p.origin(x, region) or ({Source("uniform", Literal(0, read))} if read else ())
+        found = [self.source(s) for s in sorted(sources, key=order)]
         return tuple(d.index for d, _ in found), tuple(v for _, v in found)
 
     def compute(self, instruction: Apply, region: RegionRows) -> None:
@@ -268,9 +274,9 @@ class _Builder:
 
     def fold(self, instruction: Apply, region: RegionRows) -> None:
         result, made = instruction.results[0], instruction.operands[0]
-        assert isinstance(made, Value)
+        assert isinstance(made, Value) and isinstance(made.type, List)
         table = f"{region.space}:{made.id}"
-        definitions, variables = self.members(made, region)
+        definitions, variables = self.members(made, region, made.type.elem)
         if table not in region.tables:
             elements = self.p.space(f"{table}.elements", "elements")
             region.tables[table] = TableSpec(table, "fold", made, definitions, elements)

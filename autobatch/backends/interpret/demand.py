@@ -144,7 +144,7 @@ class Evaluation:
             case Shared(index=index):
                 return [jnp.asarray(self.shared[index])]
             case Constant(result=result, literal=literal):
-                return [jnp.asarray(self.atom(literal, row), jax_compat.device_dtype(result.type))]
+                return [jax_compat.conform(self.atom(literal, row), result.type)]
             case Column(result=result, table=table):
                 return [jnp.asarray(self.plan.columns[table][row], jax_compat.device_dtype(result.type))]
             case Data(result=result, column=column):

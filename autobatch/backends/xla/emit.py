@@ -254,7 +254,7 @@ class Emission:
             case Shared(index=index):
                 return [jnp.asarray(self.shared[index])]
             case Constant(result=result, literal=literal):
-                return [jnp.asarray(self.literal(literal), jax_compat.device_dtype(result.type))]
+                return [jax_compat.conform(self.literal(literal), result.type)]
             case Column(result=result, table=table):
                 name = f"{table}@{self.schedule.home[result].index}"
                 values = self.tables[name] if table in self.request.wide else self.table(name)

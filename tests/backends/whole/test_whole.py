@@ -214,6 +214,18 @@ class TestRefusals:
         with pytest.raises(ab.UnsupportedError, match="matrices of that size(.|\n)*backend='xla'"):
             ab.batched(product, backend="llvm")(np.zeros((2, 128, 128), np.float32))
 
+    def test_room_for_arrays(self):
+        def swapped(x):
+            a = jnp.full((64, 250), x)
+            b = a * a[::-1]
+            while x < 5.0:
+                x = x + 1.0
+                a, b = b, jnp.sin(a + x)
+            return a.sum() + b.sum()
+
+        with pytest.raises(ab.UnsupportedError, match=r"test_whole.py:\d+:\d+.*bytes for its arrays(.|\n)*jnp.full"):
+            ab.batched(swapped, backend="llvm")(np.ones(2, np.float32))
+
     def test_operations_that_it_does_not_have(self):
         def solved(a):
             return jnp.linalg.eigh(a)[0]

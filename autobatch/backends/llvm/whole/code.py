@@ -8,6 +8,7 @@ of the text, and no row depends on another: any cut of a batch into calls gives 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -38,9 +39,10 @@ from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
 from autobatch.backends.llvm.text import Function
 from autobatch.backends.llvm.whole.region import CURE, Whole
 from autobatch.errors import UnsupportedError
-from autobatch.ir.core import Apply, Instruction, walk
+from autobatch.ir.core import Apply, Instruction, Region, walk
 from autobatch.ir.core import Operand as Read
-from autobatch.source import NOWHERE
+from autobatch.ir.types import Array
+from autobatch.source import NOWHERE, Span
 
 ENTRY = "run"
 """The name of the function."""
@@ -123,12 +125,23 @@ def _write(whole: Whole, sites: bool) -> Made:
     except RefusedError as error:
         refused = error
     assert refused is not None
-    raise refusal(refused)
+    raise refusal(refused, region)
 
 
-def refusal(refused: RefusedError) -> UnsupportedError:
-    """The error of a user whose function is refused."""
-    return UnsupportedError(f"backend='llvm' has no machine code for this: {refused}", refused.span or NOWHERE, CURE)
+def refusal(refused: RefusedError, region: Region) -> UnsupportedError:
+    """The error of a user whose function is refused: by an operation, or by the room that all of them take."""
+    span = refused.span or _largest(region)
+    return UnsupportedError(f"backend='llvm' has no machine code for this: {refused}", span, CURE)
+
+
+def _largest(region: Region) -> Span:
+    """Where the largest array is made."""
+    placed = [i for i in walk(region) if i.span != NOWHERE]
+    return max(placed, key=_numbers).span if placed else NOWHERE
+
+
+def _numbers(i: Instruction) -> int:
+    return max((math.prod(r.type.shape) for r in i.results if isinstance(r.type, Array)), default=0)
 
 
 def widths(whole: Whole) -> Iterator[int]:

@@ -40,7 +40,7 @@ def write_gradient(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -
     try:
         return _written(whole, sites, output, wrt)
     except RefusedError as error:
-        raise refusal(error) from error
+        raise refusal(error, whole.region) from error
 
 
 @dataclass(frozen=True)
