@@ -88,16 +88,17 @@ def appended_list(s: State, node: ast.For, found: v.Lazy) -> bool:
     """Lower the loop as a `Map` if its turns append to lists and hand on nothing else."""
     shape = _over_nodes(s, node, _shape(node.body))
     lists = appended_lists(shape.inside, shape.key)
+    tests = () if shape.test is None else (shape.test,)
     if not lists or node.orelse or reads_alias(s, node, lists):
         return False
-    if any(_mentions(b, n) for b in shape.before for n in lists):
+    if any(_mentions(b, n) for b in (*shape.before, *tests) for n in lists):
         return False
     if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in shape.before for n in ast.walk(b)):
         return False
     pairs = [(b, appended(b, shape.key)) for b in shape.inside]
     plain = [*shape.before, *(b for b, pair in pairs if pair is None)]
     elements = [pair[1] for _, pair in pairs if pair is not None]
-    if changed(*elements, *([shape.test] if shape.test is not None else [])):
+    if changed(*elements, *tests):
         return False  # `out.append(h.pop())`
     if any(n in s.env and _read_first(node.body, n) for n in changed(*plain)):
         return False

@@ -42,6 +42,21 @@ def test_continue_before_append_filters():
     assert "For" not in loops(check(f, LISTS))
 
 
+def test_the_test_reads_the_list():
+    def f(xs):
+        rising, first = [0], []
+        for x in xs:
+            if x > rising[-1]:
+                rising.append(x)
+        for x in xs:
+            if len(first) == 2 or x in first:
+                continue
+            first.append(x)
+        return rising, first
+
+    check(f, [[1, 3, 2, 4, 3], [2, 2, 1], []])
+
+
 def test_append_and_break():
     def f(xs):
         out = []
