@@ -151,7 +151,7 @@ def _handed_on(module: Module, found: frozenset[Value]) -> Iterator[Operand]:
 
 class _Arenas(Memory):
     """`wanted`: lists of structure that are copied where they are made; `on_host`: elements that are read of the lists
-    themselves; `alone`: as in `lists_in_arenas`."""
+    themselves, as inner lists are which no number decides; `alone`: as in `lists_in_arenas`."""
 
     wanted: frozenset[Operand] = frozenset()
     on_host: frozenset[Value] = frozenset()
@@ -238,7 +238,7 @@ class _Arenas(Memory):
     def apply(self, i: Apply) -> None:
         xs = i.operands
         of_lists = any(x in self.lists for x in (*xs, *i.results))
-        if self.on_host.isdisjoint(i.results):
+        if self.on_host.isdisjoint(i.results) and not any(isinstance(r.type, List) for r in i.results):
             of_lists = of_lists or (i.op.name in ("item", "length", "reduce") and xs[0] in self.copies)
         if i.op.is_jax or not of_lists:
             self.made.append(i)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch import room
+from autobatch.testing import check_equivalence
 from autobatch.testing.programs import load
 from tests.memory.objects import PROGRAMS, Cell
 from tests.memory.pairs import W, X, check_numbers
@@ -105,6 +106,24 @@ def test_random_graphs(source: str) -> None:
 @given(source=sources(), backend=st.sampled_from(BACKENDS))
 def test_gradients_of_random_graphs(source: str, backend: str) -> None:
     check_numbers(load(source), backend, True)
+
+
+def rows_of_objects(w: Any, xs: list[float]) -> Any:
+    """Structure decides how many there are, numbers which row stands where."""
+    rows = [[Cell(x * w) for _ in range(2)] for x in xs]
+    for row in rows:
+        for cell in row:
+            if cell.value > 0.5:
+                row[0].value += 0.25
+    if rows and xs[0] * w > 0.3:
+        rows[0] = rows[-1]
+        rows[0][1].value += 1.0
+    return [[cell.value for cell in row] for row in rows]
+
+
+def test_rows_of_objects() -> None:
+    f = ab.batched(rows_of_objects, in_axes=(None, 0))
+    check_equivalence(f, [[1.0, 2.0, 0.25], [], [0.125]], (0.75,), backends=["interpret"], jit=False)
 
 
 # ---- room
