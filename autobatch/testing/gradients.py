@@ -45,8 +45,8 @@ def traced(run: Run, shared: Any, examples: Sequence[Any], cotangents: Sequence[
             continue
 
         def weighed(given: Any, values: Any, example: Any = example, weights: Any = weights) -> Any:
-            result = run(_with(shared, given), _with(example, values))
-            return sum((_product(x, weights[p]) for p, x in floats(result).items() if p in weights), jnp.zeros(()))
+            result = floats(run(_with(shared, given), _with(example, values)), weights)
+            return sum((_product(x, weights[p]) for p, x in result.items() if p in weights), jnp.zeros(()))
 
         of_shared, of_own = jax.grad(weighed, (0, 1))(parameters, own)
         total = {place: x + of_shared[place] for place, x in total.items()}
@@ -70,7 +70,8 @@ def slope(
             if weights is None:
                 continue
             (x,) = moved([example], [direction], step)
-            summed += sum(float(_product(v, weights[p])) for p, v in floats(run(given, x)).items() if p in weights)
+            result = floats(run(given, x), weights)
+            summed += sum(float(_product(v, weights[p])) for p, v in result.items() if p in weights)
         return summed
 
     return (total(STEP) - total(-STEP)) / (2 * STEP)

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import enum
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -32,16 +32,21 @@ def mapped(value: Any, fn: Callable[[Place, Any], Any]) -> Any:
     return _Copy(fn).of(value, "")
 
 
-def floats(value: Any) -> dict[Place, Any]:
-    """All floats by their places, an object that stands twice once."""
+def floats(value: Any, wanted: Collection[Place] = ()) -> dict[Place, Any]:
+    """All floats by their places, an object that stands twice once, but for places that are wanted.
+
+    >>> row = [0.5]
+    >>> floats([row, row]), floats([row, row], ["[1][0]"])
+    ({'[0][0]': 0.5}, {'[0][0]': 0.5, '[1][0]': 0.5})
+    """
     found: dict[Place, Any] = {}
-    mapped(value, found.__setitem__)
+    _Copy(found.__setitem__, wanted).of(value, "")
     return found
 
 
 class _Copy:
-    def __init__(self, fn: Callable[[Place, Any], Any]) -> None:
-        self.fn = fn
+    def __init__(self, fn: Callable[[Place, Any], Any], again: Collection[Place] = ()) -> None:
+        self.fn, self.again = fn, again
         self.made: dict[int, tuple[Any, Any]] = {}
 
     def of(self, value: Any, place: Place) -> Any:
@@ -49,7 +54,7 @@ class _Copy:
             return self.fn(place, value)
         if _is_leaf(value):
             return value
-        if id(value) in self.made:
+        if id(value) in self.made and not any(p.startswith(place) for p in self.again):
             return self.made[id(value)][0]
         if isinstance(value, tuple):
             names = (

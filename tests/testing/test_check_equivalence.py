@@ -74,6 +74,16 @@ def test_all_examples_fail():
     check_equivalence(ab.batched(lambda t: t.left.x), TREES[:1])
 
 
+def test_a_list_that_stands_twice_in_a_result():
+    """A batch returns numbers at both places, and each weighs."""
+
+    def rows(w, xs):
+        row = [x * w for x in xs]
+        return [row, row[:1], row]
+
+    check_equivalence(rows, [[1.0, 2.0], [0.5]], (0.5,), backends=["interpret"], jit=False)
+
+
 def test_difference_quotients():
     @ab.batched(in_axes=(None, 0))
     def root(p, t):
