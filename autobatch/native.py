@@ -6,6 +6,7 @@ runs as XLA runs it.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from autobatch.groups import Tables
 from autobatch.handing_over import as_jax
 from autobatch.ir.types import INT, Array, List, Ref
 from autobatch.options import CHOSEN, Options
-from autobatch.runtime.schema import ColumnInput
+from autobatch.runtime.schema import WORDS, ColumnInput
 from autobatch.specialise import Program, parameters
 
 ARRAYS = (np.ndarray, jax.Array, DeviceArray)
@@ -64,6 +65,10 @@ def _of_examples(program: Program, examples: Examples) -> Iterator[Any]:
     assert program.compiled.native is not None
     words = dict[str, dict[Any, int]]()
     for x in program.compiled.native.inputs:
+        if isinstance(x, ColumnInput) and x.name.startswith(WORDS):
+            letters, offsets = _spelt(program.extended(_vocabularies(examples)).get("str", ()))
+            yield offsets if x.name.endswith(".#offsets") else letters
+            continue
         if isinstance(x, ColumnInput):
             yield _column(examples, x.name) if x.shared is None else examples.packed[x.shared].column(x.name)
             continue
@@ -71,6 +76,14 @@ def _of_examples(program: Program, examples: Examples) -> Iterator[Any]:
             known = program.extended(_vocabularies(examples))
             words[x.vocabulary] = {w: k for k, w in enumerate(known[x.vocabulary])}
         yield np.int32(words[x.vocabulary].get(x.value, -1))
+
+
+@functools.lru_cache(maxsize=16)
+def _spelt(words: tuple[str, ...]) -> tuple[Any, Any]:
+    """The code points of words behind one another, and where those of each begin; of none an empty one."""
+    lengths = [len(w) for w in words or ("",)]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return np.array([*map(ord, "".join(words)), 0], np.int32), offsets
 
 
 def _column(examples: Examples, name: str) -> Any:

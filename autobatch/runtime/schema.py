@@ -112,6 +112,15 @@ class WordInput:
     value: Any
 
 
+WORDS = "#words:"
+
+
+def column_of_words(part: str) -> str:
+    """The name of a column of the strings of the examples: their letters, as code points behind one another
+    (".#letters"), and where those of each begin (".#offsets")."""
+    return f"{WORDS}str{part}"
+
+
 def shared_store(number: int) -> str:
     """What the names of stores begin with that examples share."""
     return f"shared{number}:"

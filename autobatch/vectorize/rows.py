@@ -47,7 +47,7 @@ from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.rewrite import Fresh, calls, region_values
 from autobatch.ir.types import BOOL, INT, ROWS, Array, List, Made, Ref, Tag, Type
 from autobatch.runtime.returned import element_type
-from autobatch.runtime.schema import ColumnInput, Schema, WordInput, field_column, input_of
+from autobatch.runtime.schema import ColumnInput, Schema, WordInput, column_of_words, field_column, input_of
 from autobatch.vectorize.indices import UNKNOWN
 from autobatch.vectorize.read_checks import ReadChecks
 
@@ -92,6 +92,7 @@ class Lowering:
         self.fallible = fallible_reads(module, schema)
         self.inputs: dict[ColumnInput | WordInput, Value] = {}
         self.env: dict[Value, Operand] = {}
+        self.letters: set[Operand] = set()
         self.made: list[Instruction] = []
         self.span = module.functions[0].span
 
@@ -242,7 +243,9 @@ class Lowering:
                 self.word(apply)
             case "sort_order" if any(isinstance(element_type(x.type), Tag) for x in xs):
                 raise self.refused("strings that are sorted, or compared with others by order")
-            case "make" | "adopt" | "text":
+            case "text":
+                self.text(apply)
+            case "make" | "adopt":
                 raise self.refused(_WORDS[op.name])
             case _:
                 self.made.append(replace(apply, operands=self.reads(xs), results=self.values(apply.results)))
@@ -387,6 +390,24 @@ class Lowering:
     def word(self, apply: Apply) -> None:
         """A word by its number, or the other way round: here both are its place in the vocabulary."""
         self.env[apply.results[0]] = self.read(apply.operands[0])
+
+    def text(self, text: Apply) -> None:
+        """The length of a string of the examples, and the code points of its characters (`spelling.py`)."""
+        (word, *rest), result, name = text.operands, text.results[0], text.op["function"]
+        if name == "ord" and word in self.letters:
+            self.env[result] = self.read(word)
+            return
+        if name not in ("__len__", "__getitem__") or text.op["args"] != (...,) * len(text.operands):
+            raise self.refused(_WORDS["text"])
+        row, offsets = self.there(word), column_of_words(".#offsets")
+        first = self.take(offsets, INT, row)
+        if name == "__len__":
+            behind = self.take(offsets, INT, self.number("add", row, ONE))
+            self.made.append(Apply((result,), own("int"), (self.number("sub", behind, first),), self.span))
+            return
+        self.letters.add(result)
+        place = self.number("add", first, self.read(rest[0]))
+        self.env[result] = self.take(column_of_words(".#letters"), INT, place)
 
     def undefined(self, apply: Apply) -> None:
         type = self.type(apply.results[0].type)

@@ -19,6 +19,7 @@ from typing import Any
 import jax.numpy as jnp
 import networkx as nx
 
+from autobatch.analysis.by_floats import decided_by_floats
 from autobatch.errors import UnsupportedError
 from autobatch.ir import texts
 from autobatch.ir.core import (
@@ -56,6 +57,8 @@ def strings_as_letters(module: Module, device: Device, capacity: int, alone: boo
         return module
     words = frozenset(x for x in region_values(entry.region) if is_word(x.type))
     found = _spelt(entry.region, words if alone else decided_words(module, device), alone)
+    if not alone and decided_by_floats(module):  # else it is traced
+        found |= _returned(entry.region, words)
     if not found:
         return module
     rewriter = _Speller(Fresh(module), found, entry.region, len(module.constants))
@@ -82,23 +85,49 @@ def _is_text(i: Apply) -> bool:
 def _spelt(region: Region, words: frozenset[Value], alone: bool) -> frozenset[Value]:
     """Those of some words that are looked into, or made of others, and what these may be."""
     single = frozenset() if alone else characters.all_single(region)
+    free = words - (_atoms(region) | set(region.args) if alone else set())
+    joined, seeds = _flows(region, free), set[Value]()
+    for i in walk(region):
+        if not isinstance(i, Apply) or not _is_text(i):
+            continue
+        looked_into = any(x in words for x in (*i.operands, *i.results)) and not _is_of_characters(i, words, single)
+        if alone or looked_into:
+            made = [r for r in i.results if i.op["function"] not in ("__getitem__", "chr") or alone]
+            seeds.update(x for x in (*i.operands, *made) if x in free and is_word(x.type))
+    joined.add_nodes_from(seeds)
+    return frozenset(x for seed in seeds for x in nx.node_connected_component(joined, seed))
+
+
+def _returned(region: Region, words: frozenset[Value]) -> frozenset[Value]:
+    """The strings that are made and are results, or may be, where the host makes them: no vocabulary has them."""
+    free = words - _atoms(region) - set(region.args)
+    joined = _flows(region, free)
+    made = {r for i in walk(region) if isinstance(i, Apply) and _is_text(i) for r in i.results if r in free}
+    joined.add_nodes_from(made)
+    found = set[Value]()
+    for x in region.results:
+        if isinstance(x, Value) and x in joined:
+            component = nx.node_connected_component(joined, x)
+            found |= component if component & made else set()
+    return frozenset(found)
+
+
+def _atoms(region: Region) -> set[Value]:
+    """The words that are constants, or are read of the examples or of memory."""
+    inside = [i for i in walk(region) if isinstance(i, Apply)]
+    atoms = {r for i in inside if i.op.name in ("tag", "load", "word_of") for r in i.results}
+    return atoms | {i.results[0] for i in inside if i.op.name == "item" and _in_store(i.operands[0])}
+
+
+def _flows(region: Region, free: frozenset[Value] | set[Value]) -> Any:
+    """Which of some words may be one another."""
     joined = nx.Graph()
-    seeds = set[Value]()
 
     def flow(sources: Sequence[Operand], targets: Sequence[Operand]) -> None:
         joined.add_edges_from((x, y) for x, y in zip(sources, targets, strict=True) if x in free and y in free)
 
-    inside = list(walk(region))
-    atoms = {r for i in inside if isinstance(i, Apply) and i.op.name in ("tag", "load", "word_of") for r in i.results}
-    atoms |= {i.results[0] for i in inside if isinstance(i, Apply) and i.op.name == "item" and _in_store(i.operands[0])}
-    free = words - (atoms | set(region.args) if alone else set())
-    for i in inside:
+    for i in walk(region):
         match i:
-            case Apply(op=op, operands=xs, results=results) if op.name == "text" and not op.is_jax:
-                looked_into = any(x in words for x in (*xs, *results)) and not _is_of_characters(i, words, single)
-                if alone or looked_into:
-                    made = [r for r in results if op["function"] not in ("__getitem__", "chr") or alone]
-                    seeds.update(x for x in (*xs, *made) if x in free and is_word(x.type))
             case Apply(op=op, operands=xs, results=results) if op.name in _LISTS:
                 given = [xs[0], *xs[2:]] if op.name == "put" else xs
                 strings = [x for x in (*given, *results) if is_word(x.type)]
@@ -116,8 +145,7 @@ def _spelt(region: Region, words: frozenset[Value], alone: bool) -> frozenset[Va
                 flow(body.results[filtered:], results)
             case _:
                 pass
-    joined.add_nodes_from(seeds)
-    return frozenset(x for seed in seeds for x in nx.node_connected_component(joined, seed))
+    return joined
 
 
 _LISTS = ("pack_list", "flatten", "item", "put", "find")
@@ -191,11 +219,25 @@ class _Speller(Rewriter):
             return super().code(x)
         if x in self.constants_of:
             return self.letters_of(self.constants_of[x])
+        if self.alone and x.type == Tag("str"):
+            return self.letters_of_data(x)
         if isinstance(x, Value) and is_word(x.type):
             what = "that is kept in memory" if not self.alone else "of the examples"
             cure = "use backend='xla'" if self.alone else "keep such strings in variables, lists and dicts of their own"
             raise UnsupportedError(f"a string {what} is put together with others, or looked into", self.span, cure)
         return x
+
+    def letters_of_data(self, x: Operand) -> Operand:
+        """A string of the examples as a list, where no host knows it."""
+        count = self.applied(INT, own("text", function="__len__", args=(...,)), x)
+        found = self.fresh.value(LETTERS)
+
+        def letter(turn: Operand) -> Operand:
+            single = self.applied(Tag("str"), own("text", function="__getitem__", args=(..., ...)), x, turn)
+            return self.applied(INT, own("text", function="ord", args=(...,)), single)
+
+        self.become_list(found, count, letter)
+        return found
 
     def numbered(self, x: Operand) -> Operand:
         if isinstance(x.type, Tag):
