@@ -56,7 +56,8 @@ def _constructed(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstr
         return initialise(s, v.Record("object", (), (), cls), initialiser, args, kwargs)
     if initialiser is object.__init__:
         return v.Record("object", (), (), cls)
-    s.refuse(f"{cls.__name__} cannot be built inside a compiled function", "use a dataclass or a NamedTuple")
+    cure = "use a dict, which keeps its keys in order" if issubclass(cls, dict) else "use a dataclass or a NamedTuple"
+    s.refuse(f"{cls.__name__} cannot be built inside a compiled function", cure)
 
 
 def _is_written(function: Any) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -63,12 +63,17 @@ def with_iterators_as_places(
     statement changes."""
     if not isinstance(node, ast.FunctionDef):
         return node
-    if not any(isinstance(n, ast.Assign) and _made(n.value) for n in ast.walk(node)):
+    if not any(isinstance(n, ast.Assign) and any(map(_made, _values(n))) for n in ast.walk(node)):
         return node
     meanings = tuple(name for name in ("iter", "next", "len", *_LAZY) if name in globals)
     endless = tuple(n for n, x in globals.items() if x is itertools.count or x is itertools.cycle)
     module = tuple(n for n, x in globals.items() if x is itertools)
     return _rewritten(node, meanings, endless, module, changed)
+
+
+def _values(node: ast.Assign) -> Sequence[ast.expr]:
+    """What an assignment assigns; of `a, b = x, y` both."""
+    return node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
 
 
 def _made(value: ast.expr) -> tuple[str, list[ast.expr]] | None:
@@ -95,11 +100,34 @@ def _rewritten(
     changed: Callable[[ast.AST], tuple[str, ...]],
 ) -> ast.FunctionDef:
     made = copy.deepcopy(node)
+    _take_apart(made)
     text = _Text(made, (hidden, endless, module), frozenset(changed(made)))
     for name, stores in list(text.iterators()):
         if all(text.is_known(read) for read in text.reads(name)):
             text.write_out(name, stores)
     return made
+
+
+def _take_apart(function: ast.FunctionDef) -> None:
+    """`it, s = iter(xs), 0.0` as two assignments, where none reads what another assigns."""
+    for node in ast.walk(function):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                block[:] = [part for statement in block for part in _apart(statement)]
+
+
+def _apart(statement: ast.stmt) -> list[ast.stmt]:
+    match statement:
+        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if any(map(_made, values)):
+            names = {t.id for t in targets if isinstance(t, ast.Name)}
+            read = {n.id for x in values for n in ast.walk(x) if isinstance(n, ast.Name)}
+            if len(names) == len(targets) == len(values) and names.isdisjoint(read):
+                pairs = zip(targets, values, strict=True)
+                return [ast.copy_location(ast.Assign([t], x), statement) for t, x in pairs]
+        case _:
+            pass
+    return [statement]
 
 
 @dataclass

@@ -85,6 +85,9 @@ def refuse_second_reads(s: State, function: v.Abstract, args: Sequence[ast.expr]
 
 def refuse_moving_views(s: State, function: v.Abstract, args: Sequence[ast.expr]) -> None:
     """Refuse `f(d.items(), d)` where f changes what it is given: the view would have to show that."""
+    views = [k for k, x in enumerate(args) if _shows(x)]
+    if not views:
+        return
     match function:
         case v.LocalFunction(source=source):
             captured = set(source.free)
@@ -92,9 +95,8 @@ def refuse_moving_views(s: State, function: v.Abstract, args: Sequence[ast.expr]
             source, captured = lookup(s, held), set()
         case _:
             return
-    views = [k for k, x in enumerate(args) if _shows(x)]
     given = {a.arg for a in ast.walk(source.node) if isinstance(a, ast.arg)} | captured
-    if not views or given.isdisjoint(changed(*source.body)):
+    if given.isdisjoint(changed(*source.body)):
         return
     for k in views:
         others = captured.union(*(_names(x) for n, x in enumerate(args) if n != k))

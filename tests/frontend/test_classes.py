@@ -308,3 +308,17 @@ def test_match_on_strings():
                 return 0
 
     check(f, [("+", 1), ("neg", 2), ("x", 3)])
+
+
+class Named:
+    def twice(self):
+        return self.scale * 2
+
+
+class NamedSquare(Named, Square):
+    def __init__(self, side):
+        Square.__init__(self, 2.0, side=side)
+
+
+def test_the_init_of_a_dataclass_called_by_name():
+    check(lambda n: NamedSquare(n).twice() + NamedSquare(n).area(), [1, 2])

@@ -164,8 +164,7 @@ def fields_named_like_methods(w, xs):
 
 @program
 def iterators_are_stepped(w, xs):
-    it = iter(xs)
-    s = 0.0
+    it, s = iter(xs), 0.0
     first = next(it)
     for x in it:
         if x * w > 0.6:
