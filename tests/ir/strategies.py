@@ -195,6 +195,8 @@ class Build:
                 word = self.ensure(scope, body, STR)
                 function, type = self.draw(st.sampled_from([("upper", STR), ("ord", INT)]))
                 self.apply(scope, body, own("text", function=function, args=(...,)), (word,), type)
+                letters = self.apply(scope, body, own("pack_list"), (Literal(97, INT), Literal(98, INT)), List(INT))
+                self.apply(scope, body, own("spelt", function="__eq__"), (letters, letters), BOOL)
             case 9:
                 adopted = self.apply(scope, body, own("adopt"), (node,), MADE)
                 label = self.ensure(scope, body, INT)

@@ -216,6 +216,7 @@ CASES = {
     "word": ("%1: bool[] = word(%0)", "%0: tag<str>", "return", "word gives (int32*[])"),
     "word_of": ("%1: tag<str> = word_of(%0)", "%0: bool[]", "return", "operand 1 of word_of is an int"),
     "tag_index": ("%2: bool[] = tag_index[keys=('a',)](%0)", "%0: tag<str>", "return", "tag_index gives (int32*[])"),
+    "spelt": ("%1: bool[] = spelt[function='__len__'](%0)", "%0: list<int32*[]>", "return", "spelt gives (int32*[])"),
     "check": ("check[kind='E', message=''](%0)", "%0: int32*[]", "return", "operand 1 of check is a bool"),
     "check results": ("%1: bool[] = check[kind='E', message=''](%0)", "%0: bool[]", "return", "check gives ()"),
     "bounds": ("bounds[axis=0, size=3](%0)", "%0: tag<str>", "return", "operand 1 of bounds is an array"),
