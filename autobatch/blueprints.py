@@ -201,7 +201,15 @@ class Objects:
         transformation of JAX, where they are not known."""
         if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(self)):
             raise BatchError("ab.unbatch needs known values; call it outside jax.jit")
-        numbers = [_by_example(group, scalars) for group in self.numbers]
+        return self._made([_by_example(group, scalars) for group in self.numbers])
+
+    def with_numbers(self, numbers: Sequence[Sequence[Any]]) -> list[Any]:
+        """The objects with others in the place of their numbers: for each group one for each row of its values."""
+        bounds = [np.asarray(group.offsets).tolist() for group in self.numbers]
+        return self._made([[rows[a:b] for a, b in pairwise(cuts)] for rows, cuts in zip(numbers, bounds, strict=True)])
+
+    def _made(self, numbers: Sequence[Sequence[Sequence[Any]]]) -> list[Any]:
+        """The objects of all examples. `numbers[g][k]`: those of group g in example k."""
         texts = self.texts.to_list()
         return [
             None if text is None else read(text, self.constants.all, [group[k] for group in numbers])

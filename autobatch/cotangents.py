@@ -21,6 +21,7 @@ import numpy as np
 from autobatch import transfer
 from autobatch.arguments import describe, is_array, one_level
 from autobatch.batch import Batch
+from autobatch.blueprints import Objects
 from autobatch.differentials import moves
 from autobatch.errors import BatchError
 from autobatch.gradients import float_columns
@@ -119,6 +120,8 @@ class _Fit:
         match result:
             case Batch():
                 yield from self.objects(result, given, place)
+            case Objects():
+                yield from self.any_structure(result, given, place)
             case Ragged(values=values, offsets=offsets):
                 if isinstance(offsets, jax.core.Tracer):
                     raise Misfit(f"{place}: under jax.jit the lengths of lists are not known; give a Ragged")
@@ -154,6 +157,25 @@ class _Fit:
                 yield from self.objects(group, mine, place)
             return
         yield from map(jnp.asarray, self.walked(result, given, place)[0].values())
+
+    def any_structure(self, result: Objects, given: list[Any], place: str) -> Iterator[Any]:
+        """The floats of objects whose structure differs, in columns by shape and dtype."""
+        if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(result)):
+            raise Misfit(f"{place}: under jax.jit the structure of results is not known; give a result that has it")
+        columns: list[tuple[int, np.ndarray[Any, Any]]] = []
+        rows: list[list[Any]] = []
+        base = 0
+        for values in (group.values for group in result.numbers):
+            moving, end = moves(values), base + len(values)
+            if moving:
+                columns.append((base, np.zeros(values.shape, values.dtype)))
+            rows.append([_Row(n) if moving else None for n in range(base, end)])
+            base = end
+        walk = _Walk(columns, self.missing, self.seen, _Row)
+        for k, (numbers, x) in enumerate(zip(result.with_numbers(rows), given, strict=False)):
+            if x is not None or not self.missing:
+                walk.run(numbers, x, f"{place}[{k}]")
+        yield from (jnp.asarray(column) for _, column in columns)
 
     def walked(self, result: Batch, given: list[Any], place: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The columns of floats, in order, and for each whether somebody gave a row."""
@@ -303,21 +325,27 @@ class Seen:
         return self._pairs.setdefault((id(a), id(b)), pair := (a, b)) is pair
 
 
+class _Row(float):
+    """The number of a row, among floats that are constants."""
+
+
 class _Walk:
     """Puts the floats of objects into columns, found by the numbers in objects of the same structure. Cotangents of one
-    place add up; of tangents of one place (`missing`: None is none) the first counts."""
+    place add up; of tangents of one place (`missing`: None is none) the first counts. `kind`: of numbers of rows."""
 
-    def __init__(self, columns: Sequence[tuple[int, np.ndarray[Any, Any]]], missing: bool, seen: Seen) -> None:
-        self.columns, self.missing, self.seen = columns, missing, seen
+    def __init__(
+        self, columns: Sequence[tuple[int, np.ndarray[Any, Any]]], missing: bool, seen: Seen, kind: type[float] = float
+    ) -> None:
+        self.columns, self.missing, self.seen, self.kind = columns, missing, seen, kind
         self.written: set[int] = set()
 
     def run(self, numbers: Any, given: Any, place: str) -> None:
         todo = [(numbers, given, place)]
         while todo:
             number, x, where = todo.pop()
-            if type(number) is float:
+            if isinstance(number, float) and type(number) is self.kind:
                 self.add(int(number), x, where)
-            elif isinstance(number, np.ndarray) and number.dtype.kind == "f":
+            elif isinstance(number, np.ndarray) and number.dtype.kind == "f" and self.kind is float:
                 if not hasattr(x, "__len__") or len(x) != len(number):
                     raise Misfit(f"{where}: {describe(x)} was given for an array of {len(number)} rows")
                 todo += [(float(n), x[k], f"{where}[{k}]") for k, n in enumerate(number.tolist())]

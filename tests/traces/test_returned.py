@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.testing import assert_same
+from autobatch.testing import assert_same, check_equivalence
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -245,6 +245,19 @@ def test_under_jit_with_gradients() -> None:
         return sum(jnp.sum(group.values) for group in objects.numbers)
 
     assert jax.grad(loss)(w) == 2 * len({(k, x) for k, words in enumerate(BATCH) for x in words})
+
+
+def test_cotangents_of_each_example() -> None:
+    """Given as one example's result each; constants and shared parts among them."""
+
+    def scaled(w: Any, words: list[str]) -> Any:
+        row = [w * k for k in range(len(words))]
+        return {word: (w * len(word), 0.5, jnp.ones(2) * w, row, k) for k, word in enumerate(words)}, row
+
+    check_equivalence(scaled, BATCH[:2], (0.75,), backends=["interpret"], jit=False)
+    _, pull = ab.vjp(ab.batched(scaled, in_axes=(None, 0)), 0.75, BATCH[1:2])
+    with pytest.raises(ab.BatchError, match=r"\[0\].*'a'"):
+        pull([({"b": (1.0, 0.0, [0.0], 0)}, [0.0])])
 
 
 def test_what_cannot_be_copied_is_refused() -> None:
