@@ -56,9 +56,10 @@ def strings_as_letters(module: Module, device: Device, capacity: int, alone: boo
     if entry.name in recursive_functions(module):
         return module
     words = frozenset(x for x in region_values(entry.region) if is_word(x.type))
-    found = _spelt(entry.region, words if alone else decided_words(module, device), alone)
+    decided = words if alone else decided_words(module, device)
+    found = _spelt(entry.region, decided, alone)
     if not alone and decided_by_floats(module):  # else it is traced
-        found |= _returned(entry.region, words)
+        found |= _returned(entry.region, words - decided)
     if not found:
         return module
     rewriter = _Speller(Fresh(module), found, entry.region, len(module.constants))
@@ -99,7 +100,7 @@ def _spelt(region: Region, words: frozenset[Value], alone: bool) -> frozenset[Va
 
 
 def _returned(region: Region, words: frozenset[Value]) -> frozenset[Value]:
-    """The strings that are made and are results, or may be, where the host makes them: no vocabulary has them."""
+    """Of words that the host knows, the strings that are made and are results, or may be: no vocabulary has them."""
     free = words - _atoms(region) - set(region.args)
     joined = _flows(region, free)
     made = {r for i in walk(region) if isinstance(i, Apply) and _is_text(i) for r in i.results if r in free}
@@ -211,7 +212,7 @@ class _Speller(Rewriter):
 
     def number(self, defined: Sequence[Value]) -> None:
         for x in defined:
-            if x in self.asked and x not in self.codes and x not in self.constants_of and not self.alone:
+            if x in self.asked and x not in self.codes and x not in self.constants_of:
                 self.codes[x] = self.numbered(x)
 
     def code(self, x: Operand) -> Operand:
@@ -219,8 +220,6 @@ class _Speller(Rewriter):
             return super().code(x)
         if x in self.constants_of:
             return self.letters_of(self.constants_of[x])
-        if self.alone and x.type == Tag("str"):
-            return self.letters_of_data(x)
         if isinstance(x, Value) and is_word(x.type):
             what = "that is kept in memory" if not self.alone else "of the examples"
             cure = "use backend='xla'" if self.alone else "keep such strings in variables, lists and dicts of their own"
@@ -241,7 +240,7 @@ class _Speller(Rewriter):
 
     def numbered(self, x: Operand) -> Operand:
         if isinstance(x.type, Tag):
-            return self.letters(x)
+            return self.letters_of_data(x) if self.alone else self.letters(x)
         return super().numbered(x)
 
     def text_of(self, x: Any) -> Operand:

@@ -3,6 +3,7 @@ end. Machine code has their letters as columns (`vectorize/rows.py`)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -60,7 +61,22 @@ def letters(e: Example) -> Any:
     return len(found), max(found.values(), default=0), [c for c in w if x * ord(c) > 60], w[::-1]
 
 
-PROGRAMS = [counted, first, vowels, chosen, letters]
+@dataclass
+class Named:
+    value: float
+    name: str
+
+
+def keys(e: Example) -> Any:
+    x, w = e
+    counts: dict[str, int] = {}
+    for k in (Named(x, w), Named(-x, w), Named(x - 1, w + "s")):
+        name = k.name if k.value > 0 else k.name + "!"
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+PROGRAMS = [keys, counted, first, vowels, chosen, letters]
 
 
 @pytest.mark.parametrize("backend", ["interpret", "llvm", pytest.param("xla", marks=pytest.mark.long)])
