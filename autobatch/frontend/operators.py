@@ -86,6 +86,8 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
         return s.context.rules.stacked(s, function, (a, b))
     if (function in (operator.add, operator.mul)) and (is_text(a) or is_text(b)):
         a, b = (b, a) if function is operator.mul and not is_text(a) else (a, b)
+        if function is operator.add and not all(is_text(x) or _is_string(x) for x in (a, b)):
+            s.refuse("a string is added to what is no string", "make a string of it: str(x)")
         return text(s, f"__{_NAMES[function]}__", a, b)
     if function is operator.mul and {_is_string(a), _is_string(b)} == {True, False}:
         return text(s, "__mul__", a, b) if _is_string(a) else text(s, "__mul__", b, a)

@@ -67,13 +67,12 @@ def test_what_is_no_function(value):
 
 
 CONSTRUCTS = {
-    "uses_try": "`try`",
-    "uses_with": "`with`",
+    "uses_with": "open() cannot be compiled",
     "uses_global": "`global`",
     "uses_yield": "a generator",
     "uses_async": "coroutine",
     "uses_class": "class cannot be defined",
-    "uses_print": "print()",
+    "uses_input": "input()",
     "uses_random": "random numbers",
     "uses_set": "the result is a frozenset",
 }

@@ -265,11 +265,9 @@ def compares(t):
 
 
 @pytest.mark.parametrize("read", [asks_for_a_class, asks_for_truth, compares])
-def test_a_made_object_is_handed_on_and_not_read_inside(read):
-    """And why it has no memory in which it could be read: it holds a node of the example."""
-    with pytest.raises(ab.UnsupportedError, match=r"test_result_objects.py:\d+:\d+: an object that the fun") as caught:
-        ab.batched(read)(trees())
-    assert "they cannot have memory for that" in str(caught.value) and "ref<Tree>" in str(caught.value)
+def test_a_made_object_that_holds_a_node_is_read(read):
+    f = ab.batched(read)
+    assert ab.unbatch(f(trees())) == f.loop(trees())
 
 
 def test_made_objects_are_of_one_class_where_their_fields_are_read():

@@ -13,7 +13,7 @@ def uses_try(n):
     try:
         return n
     finally:
-        print("left")
+        input("left")
 
 
 def uses_with(t):
@@ -52,8 +52,8 @@ def uses_class(t):
     return t.word
 
 
-def uses_print(n):
-    print(n)
+def uses_input(n):
+    input(n)
     return n
 
 

@@ -181,7 +181,7 @@ def by_whole_numbers(w: Any, n: Any) -> Any:
     ("function", "words"),
     [
         (of_lists, "an object or a list is read in it"),
-        (of_trees, "a list is made in it"),
+        (of_trees, "energy is called in it"),
         (to_vectors, r"returns float32\*?\[2\]"),
         (to_words, "returns tag<str>"),
         (without_pair, "returns no pair"),
