@@ -22,6 +22,7 @@ from jax import export as jax_export
 from autobatch import artifact, pipeline, transfer
 from autobatch.arguments import Bound, Entries, Raw, Slot, bind, form_key, order_of, parts
 from autobatch.artifact import Description
+from autobatch.backends.llvm.binding.machine import binding_machine
 from autobatch.batch import Batch
 from autobatch.cache import Key
 from autobatch.computed import ArrayResult, RaggedResult, StructureResult
@@ -72,7 +73,7 @@ class _Planning(pipeline.Program):
 
     def bind(self, plan: DataPlan, at_least: Sequence[Signature] = ()) -> tuple[dict[str, Any], Signature]:
         """The tables in the size class that the program is for. Raises PlanError where they do not fit."""
-        return bind_plan(plan, self._capacities)
+        return bind_plan(plan, self._capacities, binding_machine())
 
     def _capacities(self, counts: Mapping[int, int], usual: Usual | None) -> tuple[int, ...]:
         room = self._signature.capacity

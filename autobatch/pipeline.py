@@ -23,6 +23,7 @@ from autobatch.autodiff import Policy
 from autobatch.backends.cuda.program import CudaProgram
 from autobatch.backends.interpret import demand
 from autobatch.backends.interpret.callback import decided_on_host
+from autobatch.backends.llvm.binding.machine import binding_machine
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.backends.xla import emit, memory
 from autobatch.backends.xla.differentiable import Differentiable, Mode
@@ -251,7 +252,7 @@ class Program:
                 self._fitting.add(whole)
             return whole
 
-        return bind_plan(plan, capacities)
+        return bind_plan(plan, capacities, binding_machine())
 
     def decide(self, integers: Sequence[int]) -> tuple[Number, ...]:
         """What a plan depends on, for values of the shared inputs at `deciding`."""

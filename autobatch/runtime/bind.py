@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,11 @@ from numpy.typing import NDArray
 from autobatch.runtime.binding import Binding, Folded, Gathered, Pointers
 from autobatch.runtime.columns import offsets_of
 from autobatch.runtime.ordering import distinct_rows, inverse, stable_order
-from autobatch.runtime.plan import DataPlan
-from autobatch.runtime.returned import relative
-from autobatch.runtime.size_classes import STEP, Usual
+from autobatch.runtime.own_arrays import own_arrays
+from autobatch.runtime.plan import DataPlan, counts_of_lists
+from autobatch.runtime.size_classes import STEP, SizeClass, Usual
+from autobatch.runtime.stepped import SteppedBinder
+from autobatch.runtime.steps import Machine
 from autobatch.runtime.tables import UNIFORM, LoopRequest, Signature, window_widths
 from autobatch.runtime.windows import windows
 
@@ -31,22 +34,32 @@ Order = tuple[Ints | None, Ints | None]
 """The rows of an order, and where each row of its space lies among them; None: all rows as they are."""
 
 
-SizeClass = Callable[[Mapping[int, int], Usual | None], tuple[int, ...]]
-"""The capacities for the rows of a batch, given what is usual."""
 FEW, SAMPLES = 8, 16
 """Minibatches of fewer examples differ too much to be foreseen; of more, so many random ones show what is usual."""
 
 
-def bind_plan(plan: DataPlan, size_class: SizeClass) -> tuple[dict[str, Values], Signature]:
-    """All integers in one array, and the data columns; and the signature of their shapes."""
+def bind_plan(
+    plan: DataPlan, size_class: SizeClass, machine: Machine | None = None
+) -> tuple[dict[str, Values], Signature]:
+    """All integers in one array, and the data columns; and the signature of their shapes.
+
+    `machine`: what binds minibatches, whose steps are written once for a data set; NumPy binds everything else."""
     root, chosen = plan.origin if plan.origin is not None else (plan, np.arange(plan.count))
     binding = root.kept.get("binding")
     if binding is None:
         binding = root.kept["binding"] = Binding(root)
-    return _Binder(binding, plan, chosen).bind(size_class, _usual(binding, plan, root))
+    usual = _usual(binding, plan, root, machine)
+    with closing(_binder(binding, plan, chosen, machine)) as binder:
+        return binder.bind(size_class, usual)
 
 
-def _usual(binding: Binding, plan: DataPlan, root: DataPlan) -> Usual | None:
+def _binder(binding: Binding, plan: DataPlan, chosen: Ints, machine: Machine | None) -> _Binder | SteppedBinder:
+    if machine is None or plan.origin is None:
+        return _Binder(binding, plan, chosen)
+    return SteppedBinder(binding, plan, chosen, machine)
+
+
+def _usual(binding: Binding, plan: DataPlan, root: DataPlan, machine: Machine | None) -> Usual | None:
     """What minibatches like this one have, where the data set holds several of them."""
     if plan.count < FEW or root.count < 2 * plan.count:
         return None
@@ -56,7 +69,9 @@ def _usual(binding: Binding, plan: DataPlan, root: DataPlan) -> Usual | None:
         while len(samples) < SAMPLES:  # whole epochs where these are short: their mean is that of the data set
             order = rng.permutation(root.count)[: batches * plan.count].reshape(batches, plan.count)
             for chosen in order[:SAMPLES]:
-                samples.append(_Binder(binding, root.take(chosen).sharing(plan.share), chosen).counts)
+                sample = root.take(chosen).sharing(plan.share)
+                with closing(_binder(binding, sample, chosen, machine)) as binder:
+                    samples.append(binder.counts)
         spread = max((part for mean, part in binding.deviations if mean * plan.count > STEP), default=0.0)
         rest = (1 - plan.count / root.count) / plan.count  # of all examples, nothing is left to chance
         binding.usual[key] = Usual.of(samples, float(spread * np.sqrt(rest)), batches)
@@ -110,9 +125,10 @@ class _Binder:
         for found in (self.equal, self.distinct):
             counts.update((space, len(first)) for space, (first, _) in found.items())
         counts.update((space, len(elements)) for space, elements in self.read.items())
-        for k, spaces in self.plan.lists.items():
-            counts.update((space, len(n)) for space, n in zip(spaces, self.plan.lengths[k][1:], strict=True))
-        return counts
+        return counts | counts_of_lists(self.plan)
+
+    def close(self) -> None:
+        """Nothing is kept."""
 
     # ---- orders
 
@@ -161,7 +177,7 @@ class _Binder:
             self.put(f"perm{to}<{origin}", self.permutation(to, origin))
         self.put("levels", [self.loop(n, loop) for n, loop in enumerate(self.request.loops)])
         self.put("counts", [self.counts[s] for s in range(self.request.spaces)])
-        return {"integers": self.out, **self.wide(), **self.data(), **self.outputs()}, signature
+        return {"integers": self.out, **own_arrays(self.plan, signature, self.column)}, signature
 
     def column(self, values: Values, order: int) -> Values:
         """A column in the order of some rows; of distinct ones, where each stands first."""
@@ -194,12 +210,7 @@ class _Binder:
         return (rows if place is None else place.take(rows)) + offset
 
     def members(self, pointers: Pointers) -> list[tuple[int, int]]:
-        """The sources of a table of pointers: their orders, and where they begin in the array."""
-        capacity, orders = self.signature.capacity, self.request.orders
-        begin = [0]
-        for m in pointers.layout:
-            begin.append(begin[-1] + (1 if m == UNIFORM else capacity[orders[m].space]))
-        return [(m, begin[place]) for m, place in pointers.members]
+        return pointers.members_in(self.request, self.signature.capacity)
 
     def place(self, order: int) -> Ints | None:
         """Where each row lies that pointers to an order count."""
@@ -256,53 +267,3 @@ class _Binder:
         words, firsts = windows(rows, widths, tuple(of[w] for w in widths))
         self.put(f"{name}.windows", words)
         self.put(f"{name}.firsts", firsts)
-
-    # ---- arrays of their own
-
-    def wide(self) -> dict[str, Values]:
-        """Columns of 64 bits."""
-        tables = {}
-        for name, order in self.request.columns:
-            if name in self.request.wide:
-                values = self.column(self.plan.columns[name], order)
-                held = tables[f"{name}@{order}"] = np.zeros(
-                    self.signature.capacity[self.request.orders[order].space], np.int64
-                )
-                held[: len(values)] = values
-        return tables
-
-    def data(self) -> dict[str, Values]:
-        """What the device reads of the examples themselves."""
-        tables = {}
-        for column, space in self.request.data:
-            values = self.plan.data[column]
-            padded = np.zeros((self.signature.capacity[space], *values.shape[1:]), values.dtype)
-            padded[: len(values)] = values
-            tables[column] = padded
-        return tables
-
-    def outputs(self) -> dict[str, Values]:
-        """Results that are structure: rows, and where lists begin."""
-        plan, tables = self.plan, dict[str, Values]()
-        for k, found in plan.structure.items():
-            space = plan.structure_space[k]
-            if k in plan.targets:
-                example = np.repeat(np.arange(plan.count), np.diff(plan.starts[space]))
-                found = relative(found, example, -plan.stores[plan.targets[k]])
-            rows = plan.count if space == self.request.example else self.signature.capacity[space]
-            tables[f"result{k}"] = np.full((rows, *found.shape[1:]), -1, np.int32)
-            tables[f"result{k}"][: len(found)] = found
-        for k, lengths in plan.lengths.items():
-            tables[f"offsets{k}"] = self.offsets(lengths[0], plan.lengths_space[k])
-            for depth, (inner, space) in enumerate(zip(lengths[1:], plan.lists.get(k, ()), strict=True), 1):
-                tables[f"offsets{k}.{depth}"] = self.offsets(inner, space)
-        if plan.made is not None:
-            tables["made"] = plan.starts[plan.made].astype(np.int32)
-        return tables
-
-    def offsets(self, lengths: Ints, space: int) -> Values:
-        """Where the lists of the rows of a space begin; those past the last row are empty."""
-        rows = self.plan.count if space == self.request.example else self.signature.capacity[space]
-        offsets = np.full(rows + 1, lengths.sum(), np.int32)
-        offsets[: len(lengths) + 1] = offsets_of(lengths)
-        return offsets

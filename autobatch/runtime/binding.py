@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.runtime.plan import DataPlan
+from autobatch.runtime.plan import DataPlan, Share
 from autobatch.runtime.size_classes import Usual
 from autobatch.runtime.stock import Stock, before, joined, joined_rows
 from autobatch.runtime.tables import UNIFORM, FoldRequest, GatherRequest, Signature, TableRequest, layout
@@ -34,6 +34,13 @@ class Pointers:
     layout: tuple[int, ...]
     joined: int | None
     array: int
+
+    def members_in(self, request: TableRequest, capacity: Sequence[int]) -> list[tuple[int, int]]:
+        """The sources: their orders, and where they begin in the array."""
+        begin = [0]
+        for m in self.layout:
+            begin.append(begin[-1] + (1 if m == UNIFORM else capacity[request.orders[m].space]))
+        return [(m, begin[place]) for m, place in self.members]
 
 
 @dataclass
@@ -73,6 +80,8 @@ class Binding:
         self._owners: dict[str, int] = {}
         self.usual: dict[tuple[int, str], Usual] = {}
         """What minibatches have, by their number of examples and how they share rows."""
+        self.openings: dict[Share, Any] = {}
+        """The steps that bind minibatches, by how these share rows (`stepped.py`)."""
         self._layouts: dict[Signature, tuple[dict[str, tuple[int, int]], int]] = {}
         spaces = {self.request.orders[n].space for n in self.orders}
         self.level = {

@@ -164,3 +164,11 @@ def _cut_lengths(lengths: tuple[Ints, ...], rows: Ints) -> tuple[Ints, ...]:
         kept.append(held[rows])
         rows = ranges(offsets_of(held)[rows], kept[-1])
     return tuple(kept)
+
+
+def counts_of_lists(plan: DataPlan) -> dict[int, int]:
+    """How many lists of results there are within others, by the space that they are rows of."""
+    counts: dict[int, int] = {}
+    for k, spaces in plan.lists.items():
+        counts.update((space, len(n)) for space, n in zip(spaces, plan.lengths[k][1:], strict=True))
+    return counts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import NormalDist, fmean
@@ -42,6 +42,10 @@ class Usual:
         found = tuple(mean + k * spread for k in levels)
         room = tuple(tuple(max(STEP, multiple(rows[s] * level)) for s in sorted(rows)) for level in found)
         return cls(rows, found, room, mean - SPREAD * spread)
+
+
+SizeClass = Callable[[Mapping[int, int], Usual | None], tuple[int, ...]]
+"""The capacities for the rows of a batch, given what is usual."""
 
 
 def multiple(rows: float) -> int:

@@ -98,6 +98,18 @@ class Stock:
         self._values.clear()
         return self
 
+    def space_of(self, table: int) -> int:
+        return self._space[table]
+
+    def target_of(self, table: int) -> int:
+        """The space that rows are counted in; NOTHING where the table holds other numbers."""
+        return self._target[table]
+
+    def held(self, table: int) -> tuple[NDArray[np.int32], int]:
+        """The array whose row a table is, once the stock is closed; and which row."""
+        members, held = self._over[self._space[table]]
+        return held, members.index(table)
+
     @property
     def nbytes(self) -> int:
         return self.starts.nbytes + sum(held.nbytes for _, held in self._over.values())

@@ -38,7 +38,7 @@ def _covers(most: int, widths: tuple[int, ...], costs: tuple[float, ...]) -> lis
 
 
 @lru_cache(maxsize=1024)
-def _numbers(widths: tuple[int, ...], costs: tuple[float, ...]) -> tuple[Ints, Ints]:
+def numbers_of_windows(widths: tuple[int, ...], costs: tuple[float, ...]) -> tuple[Ints, Ints]:
     """All widths, and how many windows of each cover each number of rows up to twice the widest: [rows, width]."""
     covers = [cover(n, widths, costs) for n in range(2 * widths[0] + 1)]
     return np.array(widths, np.int64), np.array([[windows.count(w) for w in widths] for windows in covers], np.int64)
@@ -66,7 +66,7 @@ def of_word(words: Any, widths: int) -> tuple[Any, Any]:
 def windows(rows: Ints, widths: tuple[int, ...], costs: tuple[float, ...]) -> Windows:
     """The windows of levels of so many rows, which lie one behind the other. `costs` are those of a window of each
     width."""
-    width, table = _numbers(widths, costs)
+    width, table = numbers_of_windows(widths, costs)
     few, widest = rows, widths[0]
     if np.maximum.reduce(rows, initial=0) > 2 * widest:
         few = np.where(rows > 2 * widest, rows % widest + widest, rows)

@@ -47,8 +47,8 @@ def spoil(monkeypatch, floats, ints):
             return jnp.full(shape, floats, dtype)
         return jnp.full(shape, ints if jnp.issubdtype(dtype, jnp.integer) else True, dtype)
 
-    def bound(plan, size_class):
-        tables, signature = bind(plan, size_class)
+    def bound(plan, size_class, machine):
+        tables, signature = bind(plan, size_class, machine)
         rows = plan.rows
         asked = plan.request
         tables = dict(tables)
