@@ -6,7 +6,6 @@ may add them in any order. Floats that are equal have equal sums: -0.0 is 0.0, a
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,30 +14,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.backends.llvm.checksums import MIX, POSITION, by_machine_code
 from autobatch.ir.blocks import Site
 from autobatch.reporting import raise_failures, raise_words, report_failures, report_words
-
-_POSITION, _MIX = 0x9E3779B1, 0x7FEB352D
-_SHORT = 1 << 16
 
 
 def checksum(column: Any) -> Any:
     """uint32[] of an array: a NumPy number for a NumPy array, else computed by JAX."""
-    xp: Any = np if isinstance(column, np.ndarray) else jnp
-    words = _words(column, xp)
-    words = words ^ (_positions(len(words)) if xp is np and len(words) <= _SHORT else _positions_of(words.shape[0], xp))
-    words = (words ^ (words >> np.uint32(16))) * np.uint32(_MIX)
+    if isinstance(column, np.ndarray):
+        words = _words(column, np)
+        sum_of = by_machine_code()
+        return sum_of(words) if sum_of is not None else mixed_sum(words, np)
+    return mixed_sum(_words(column, jnp), jnp)
+
+
+def mixed_sum(words: Any, xp: Any) -> Any:
+    """The checksum of words by NumPy or JAX."""
+    words = words ^ (xp.arange(words.shape[0], dtype=np.uint32) * np.uint32(POSITION))
+    words = (words ^ (words >> np.uint32(16))) * np.uint32(MIX)
     return (words ^ (words >> np.uint32(15))).sum(dtype=np.uint32)
-
-
-def _positions_of(count: int, xp: Any) -> Any:
-    return xp.arange(count, dtype=np.uint32) * np.uint32(_POSITION)
-
-
-@functools.lru_cache(maxsize=32)
-def _positions(count: int) -> Any:
-    """Of minibatches, whose arrays have a few lengths, made once; of what is long, made anew."""
-    return _positions_of(count, np)
 
 
 def _words(column: Any, xp: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.checks import checksum
+from autobatch.checks import checksum, mixed_sum
 from tests.api.nodes import chain, close, params, total
 
 
@@ -290,3 +290,9 @@ def test_without_reports_a_stale_plan_gives_no_numbers():
         assert np.isnan(np.asarray(quiet(changed))).all()
         with pytest.raises(ab.PlanError, match="stale plan"):
             score(P, changed)
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 1000, 70_001])
+def test_words_are_summed_alike_by_machine_code_and_numpy(count):
+    words = np.random.default_rng(count).integers(0, 2**32, count, np.uint32)
+    assert int(checksum(words.view(np.int32))) == int(mixed_sum(words, np))
