@@ -84,7 +84,7 @@ def along(gradient: Any, p: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "batch"),
     [
-        (f.with_loss, TREES),
+        pytest.param(f.with_loss, TREES, marks=pytest.mark.long),
         pytest.param(f.chained_thrice, TREES, marks=pytest.mark.long),
         pytest.param(f.down_then_up, TREES, marks=pytest.mark.long),
         (f.child_reduction, MANY),

@@ -27,7 +27,7 @@ def powers(p, t: Many):
     return sum([powers(p, kid) for kid in t.kids], t.x**2)
 
 
-PARTS, PART = 2, 6
+PARTS, PART = 2, 4
 """Of the small programs that XLA compiles in `make test`, of each of two kinds, and how many programs each part has."""
 MANY = int(os.environ.get("RANDOM_PROGRAMS", "2000"))
 """Programs of `make test-long`."""
@@ -80,7 +80,7 @@ def test_row_by_row():
     for function, batch in SELDOM:
         counts.update(reached(function.lower(f.params(), [batch])._program.compiled))
 
-    @settings(max_examples=24)
+    @settings(max_examples=16)
     @given(program=programs(), batch=batches())
     def run(program, batch):
         counts.update(check(program, batch, "interpret", grads=True))
@@ -169,7 +169,7 @@ def test_programs_that_once_went_wrong(path, backend):
     check(Program(path.read_text()), [typical_tree(), typical_tree().kids[0]], backend, grads=True)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(program=programs(recursion=True), batch=batches())
 def test_programs_with_control_on_computed_numbers_are_python(program, batch):
     """They end, and compute numbers that are bounded."""

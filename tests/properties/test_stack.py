@@ -228,8 +228,16 @@ GRADIENTS = {
 }
 
 
-@pytest.mark.parametrize("backend", ["xla", "interpret"])
-@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        *((name, "interpret") for name in GRADIENTS),
+        *(
+            pytest.param(name, "xla", marks=() if name in ("minimax", "refined", "stacked") else pytest.mark.long)
+            for name in GRADIENTS
+        ),
+    ],
+)
 def test_gradients_equal_those_of_plain_python(name, backend):
     function, batch = GRADIENTS[name]
     p = recursions.parameters()

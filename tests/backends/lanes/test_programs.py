@@ -141,7 +141,13 @@ def close(a, b):
         np.testing.assert_allclose(x, y, rtol=3e-4, atol=3e-4 * float(np.abs(np.asarray(y)).max()))
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+FORMS = ("nested", "arms", "small_arrays", "counted", "leaves_with_loops")
+"""Every construct is in one of these; the others have more of the same."""
+
+
+@pytest.mark.parametrize(
+    "name", [*FORMS, *(pytest.param(n, marks=pytest.mark.long) for n in PROGRAMS if n not in FORMS)]
+)
 def test_values_and_gradients(name):
     """Machine code alone, and with what the derivative keeps; XLA takes long for its loops, and once is enough."""
     fun, p, x = PROGRAMS[name]
