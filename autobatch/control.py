@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from autobatch.analysis.device import device_values
 from autobatch.analysis.fallible import fallible_reads
@@ -44,7 +44,7 @@ from autobatch.vectorize.refuse import (
     refuse_wide_constants_alone,
 )
 from autobatch.vectorize.spelling import strings_as_letters
-from autobatch.vectorize.stack import Limits, use_stack
+from autobatch.vectorize.stack import Limits, Repeats, use_stack
 from autobatch.vectorize.status import cut_off, hand_up_statuses
 from autobatch.vectorize.uniform_loops import Turns, fuse_uniform_loops
 from autobatch.vectorize.words import words_as_numbers
@@ -53,7 +53,8 @@ from autobatch.vectorize.words import words_as_numbers
 @dataclass(frozen=True)
 class Asked:
     """What passes are told about a program. `traced`: parameters of the entry whose values only the device knows, and
-    their names; `masks`: what examples that fail have computed reaches no derivative."""
+    their names; `masks`: what examples that fail have computed reaches no derivative; `cached`: the places of functions
+    whose decorator `functools.cache` was left out."""
 
     passes: Passes
     schema: Schema
@@ -61,6 +62,7 @@ class Asked:
     traced: Mapping[int, str]
     integers: Integers
     masks: bool
+    cached: frozenset[Span] = frozenset()
 
     @property
     def known(self) -> frozenset[int]:
@@ -82,6 +84,20 @@ class Asked:
         options = self.options
         refill = None if options.refill == "auto" else bool(options.refill)
         return Allowed(options.max_iterations, options.states, options.counted_turns, refill)
+
+
+Made = TypeVar("Made")
+
+
+def remembering(run: Callable[[frozenset[Span]], Made]) -> Made:
+    """What passes make of a function, which is lowered with dicts of the results of functions under `functools.cache`
+    where these would run as often as they are called: the places of those are given."""
+    remembered = frozenset[Span]()
+    while True:
+        try:
+            return run(remembered)
+        except Repeats as more:
+            remembered |= more.places
 
 
 def planned(module: Module, asked: Asked) -> Control:
@@ -219,7 +235,8 @@ def _control(module: Module, asked: Asked, floats: bool) -> Control:
                 "indices", keep_known_bounds(functions, partial(analyse, functions, on_device, known), known)
             )
             facts = analyse(functions, on_device, known)
-            stacked = use_stack(module, functions, facts, Limits(options.max_depth, options.max_steps))
+            limits = Limits(options.max_depth, options.max_steps)
+            stacked = use_stack(module, functions, facts, limits, asked.cached)
             if stacked is None:
                 break
             if moved:

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
-from autobatch.analysis.structure import analyse
 from autobatch.autodiff import Policy
 from autobatch.backends.cuda.program import CudaProgram
 from autobatch.backends.interpret import demand
@@ -30,24 +29,30 @@ from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
 from autobatch.backends.xla.native.eligible import all_by_kernel
 from autobatch.computed import ArrayResult, RaggedResult, Result, StructureResult, masked_elements, offsets
-from autobatch.control import Asked, Control, Passes, Whole, control, planned, whole_of, with_arenas_alone, with_letters
+from autobatch.control import (
+    Asked,
+    Passes,
+    Whole,
+    control,
+    planned,
+    remembering,
+    whole_of,
+    with_arenas_alone,
+    with_letters,
+)
 from autobatch.errors import ExampleError, Failure, UnsupportedError
 from autobatch.frontend import Lowered, lower
 from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
-from autobatch.ir.system import System, print_system
+from autobatch.ir.system import print_system
 from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.ir.types import INT, Array
-from autobatch.optimize.contractions import merge_contractions
 from autobatch.optimize.costs import TYPICAL, Machine
 from autobatch.optimize.cse import eliminate_common
-from autobatch.optimize.fission import Recurrence, Schedule, fission, print_schedule
+from autobatch.optimize.fission import Recurrence, Schedule, print_schedule
 from autobatch.optimize.footprint import Footprint
 from autobatch.optimize.inline import inline
-from autobatch.optimize.narrow import narrow_joins
-from autobatch.optimize.path_sums import sum_over_paths
 from autobatch.optimize.requests import table_request
-from autobatch.optimize.sharing import share_rows
 from autobatch.options import Options
 from autobatch.runtime.activations import inspect
 from autobatch.runtime.assemble import make_plan
@@ -63,26 +68,14 @@ from autobatch.runtime.schema import ColumnInput, Schema, WordInput, columns_rea
 from autobatch.runtime.size_classes import SizeClasses, Usual
 from autobatch.runtime.spec import Number, PlanSpec
 from autobatch.runtime.tables import Signature, TableRequest
+from autobatch.scheduling import Scheduled, scheduled
 from autobatch.source import Span
 from autobatch.stored import Facts, Store, facts_of, is_plain, store_of
-from autobatch.vectorize.divisors import check_divisors
-from autobatch.vectorize.frames import build_system
 from autobatch.vectorize.made_lists import without_made_lists
 from autobatch.vectorize.rows import has_structure, structure_as_rows
-from autobatch.vectorize.specialise import in_recurrences, specialise
-from autobatch.vectorize.uniform_loops import Turns
-from autobatch.vectorize.unread import check_unread
 
-
-class Scheduled(NamedTuple):
-    """A program as equations over rows, and in which order they run. `turns`: room for the turns of loops that shared
-    integers count."""
-
-    functions: Module
-    system: System
-    spec: PlanSpec
-    schedule: Schedule
-    turns: Turns
+Ready = tuple[Lowered, Module, Asked]
+"""What the front end has made of a function, and what is asked for."""
 
 
 class Passed(NamedTuple):
@@ -404,29 +397,34 @@ def compile(
     inputs that are Python integers; `frontend.needs.Needed` is raised where one of them has to be static instead.
     `dicts`: those that all examples share, by name. `masks`: examples that fail have no derivative."""
 
-    def lowered() -> tuple[Lowered, Module, Asked]:
-        found = lower(fun, args, kwargs, schema, shared, integers.known, dicts, options.list_capacity, options.trace)
+    @functools.cache
+    def lowered(remembered: frozenset[Span]) -> Ready:
+        bounds = (options.list_capacity, options.trace, remembered)
+        found = lower(fun, args, kwargs, schema, shared, integers.known, dicts, *bounds)
         passes = Passes(options)
         passes.after("example", found.module)
         module = passes.after("inline", inline(found.module))
         module = passes.after("cse", eliminate_common(module))
-        return found, module, Asked(passes, schema, options, traced, integers, masks)
+        return found, module, Asked(passes, schema, options, traced, integers, masks, found.caches)
+
+    def native() -> Passed:
+        return remembering(lambda places: _native(*lowered(places), lowered))
 
     if (chosen := options.backend == "auto on a GPU") or options.backend == "cuda":
-        made = _native(*lowered())
+        made = native()
         kernel = CudaProgram(made.whole.module, made.derived, bool(made.whole.sites), made.inputs, chosen)
         return Program(made.facts, schema, options, masks, lambda: made, kernel, made.by_xla)
     if options.backend in ("auto", "llvm"):
         needs = (args, kwargs, shared, traced, integers.names, integers.unknown, sorted(integers.known), masks)
         store = store_of(fun, schema, options, (*needs, {name: list(d) for name, d in dicts.items()}))
-        return _as_machine_code(lambda: _native(*lowered()), schema, options, masks, store)
-    return _planned(*lowered())
+        return _as_machine_code(native, schema, options, masks, store)
+    return remembering(lambda places: _planned(*lowered(places)))
 
 
 def _planned(lowered: Lowered, module: Module, asked: Asked) -> Program:
     """A program whose rows the host plans."""
     found = planned(module, asked)
-    made = _scheduled(found, asked)  # what it refuses is refused here
+    made = scheduled(found, asked)  # what it refuses is refused here
     passed = Passed(lowered, found.whole, lambda: made, lambda: found.whole.module)
     return Program(passed.facts, asked.schema, asked.options, asked.masks, lambda: passed)
 
@@ -448,15 +446,15 @@ def _as_machine_code(
     return Program(made.facts, schema, options, masks, passed, code, made.by_xla)
 
 
-def _native(lowered: Lowered, module: Module, asked: Asked) -> Passed:
-    """What the passes make of a program that is machine code as a whole."""
+def _native(lowered: Lowered, module: Module, asked: Asked, again: Callable[[frozenset[Span]], Ready]) -> Passed:
+    """What the passes make of a program that is machine code as a whole. `again` lowers it for XLA."""
     alone = replace(asked, integers=asked.integers.on_device())
     on_device = without_made_lists(module, asked.schema)
     if not has_structure(module):
         arrays = with_arenas_alone(on_device, asked, False)
         (whole, known), derived = whole_of(arrays, alone), lambda: whole_of(arrays, alone, guards=True)[0].module
         by_rows, of = (planned, module) if arrays is on_device else (control, arrays)
-        return Passed(lowered, whole, lambda: _scheduled(known or by_rows(of, alone), alone), derived)
+        return Passed(lowered, whole, lambda: scheduled(known or by_rows(of, alone), alone), derived)
     rows, inputs = structure_as_rows(with_letters(on_device, asked), asked.schema)
     batched = range(len(rows.functions[0].region.args))
     alone = replace(alone, traced={k: asked.traced.get(k, "an argument") for k in batched})
@@ -472,27 +470,11 @@ def _native(lowered: Lowered, module: Module, asked: Asked) -> Passed:
                 "call it outside jax.jit, without derivatives; or give the objects as arrays",
             )
         chosen = replace(asked.options, backend="xla")
-        return _planned(lowered, module, replace(asked, options=chosen, passes=Passes(chosen)))
+
+        def anew(places: frozenset[Span]) -> Program:
+            found, whole, as_before = again(places)
+            return _planned(found, whole, replace(as_before, options=chosen, passes=Passes(chosen)))
+
+        return remembering(anew)
 
     return Passed(lowered, whole, lambda: by_xla()._made, lambda: whole.module, tuple(inputs), by_xla)
-
-
-def _scheduled(found: Control, asked: Asked) -> Scheduled:
-    """Passes 9 to 16: equations over spaces of rows, and the order in which they run."""
-    passes, schema, known, on_device = asked.passes, asked.schema, asked.known, asked.on_device
-    functions, facts, fallible, turns, _ = found
-    functions = passes.after("unread", check_unread(functions, facts, fallible, schema))
-    functions = passes.after("divisors", check_divisors(functions, facts, known))
-    facts = analyse(functions, on_device, known)
-    system, spec, values = build_system(functions, facts, schema)
-    schedule = fission(share_rows(system))
-    while (moved := specialise(functions, in_recurrences(schedule, values))) is not None:
-        functions = passes.after("specialise", moved)
-        system, spec, values = build_system(functions, analyse(functions, on_device, known), schema)
-        schedule = fission(share_rows(system))
-    for improve in (sum_over_paths, merge_contractions, narrow_joins):
-        if (better := improve(schedule)) is not None:
-            schedule = fission(better)
-    passes.write("system", lambda: print_system(system))
-    passes.write("fission", lambda: print_schedule(schedule))
-    return Scheduled(functions, system, spec, schedule, turns)

@@ -26,6 +26,7 @@ from autobatch.frontend.layouts import (
     Layout,
     LeafLayout,
     ListingLayout,
+    MadeClass,
     OptionalLayout,
     RecordLayout,
     SharedLayout,
@@ -34,7 +35,7 @@ from autobatch.frontend.layouts import (
     static_type,
 )
 from autobatch.frontend.results import prepared
-from autobatch.frontend.state import MadeClass, Memory, State
+from autobatch.frontend.state import Memory, State
 from autobatch.frontend.unify import Conflict, optional, unify
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own

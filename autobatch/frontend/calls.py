@@ -10,12 +10,13 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
 from autobatch.frontend import cells, heaps, raising
 from autobatch.frontend import values as v
-from autobatch.frontend.access import enclosing_value, wrap
+from autobatch.frontend.access import enclosing_value, expand, wrap
 from autobatch.frontend.growth import settled
 from autobatch.frontend.heap import NeedsMemory
 from autobatch.frontend.identity import Returned
@@ -191,10 +192,13 @@ def activate(
         s.check(s.scalar(False), "RuntimeError", "not reached")
         s.dead = True
         return v.Static(None)
-    made = cells.take_written(s, source, heaps.take_written(s, source.node, rebuild(result, iter(values))))
+    whole = heaps.take_written(s, source.node, rebuild(result, iter(values)))
+    made = cells.take_written(s, source, whole)
     made = raising.take_raised(s, made) if catching else made
     returned = s.context.memory.returned.get(key, Returned())
-    s.context.identities.from_call(made, returned, (*given.values(), *caught.values()))
+    s.context.identities.from_call(whole, returned, (*given.values(), *caught.values()))
+    if source.node in s.context.memory.caches.known:
+        s.context.identities.stored(made)  # the next call may return the same object
     return made
 
 
@@ -215,17 +219,34 @@ def _prepare(s: State, value: v.Abstract) -> v.Abstract:
 
 def _widen(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
     """Python numbers that change from call to call of a recursive function become run-time values: constants, and
-    shared integers (`f(node.left, depth - 1)`), which else cross calls without being passed."""
-    memory = s.context.memory
+    shared integers (`f(node.left, depth - 1)`), which else cross calls without being passed; also in tuples."""
     before = next((a for x, a in reversed(s.context.active) if x is source), {})
     for name, value in given.items():
-        number = isinstance(value, v.Static) and type(value.value) in (int, float)
-        if (source, name) in memory.widened:
-            given[name] = v.Leaf(s.scalar(value.value)) if isinstance(value, v.Static) and number else value
-        elif before.get(name, value) != value and (number or _is_shared_integer(s, before[name])):
-            memory.widened.add((source, name))
-            raise Restart
+        given[name] = _widened(s, (source, name), value, before.get(name, value))
     return given
+
+
+def _widened(s: State, place: tuple[Any, Any], value: v.Abstract, before: v.Abstract) -> v.Abstract:
+    """An argument, or a part of one. `before`: what it was in the call around this one."""
+    if _is_tuple(value) or (_is_tuple(before) and isinstance(value, v.Static)):
+        whole, was = expand(s, value), expand(s, before)
+        if isinstance(whole, v.Record) and isinstance(was, v.Record) and whole.keys == was.keys:
+            parts = zip(whole.keys, whole.items, was.items, strict=True)
+            items = tuple(_widened(s, (place, k), x, y) for k, x, y in parts)
+            same = all(x is y for x, y in zip(items, whole.items, strict=True))
+            return value if same else replace(whole, items=items)
+    memory, number = s.context.memory, isinstance(value, v.Static) and type(value.value) in (int, float)
+    if place in memory.widened:
+        return v.Leaf(s.scalar(value.value)) if isinstance(value, v.Static) and number else value
+    if before != value and (number or _is_shared_integer(s, before)):
+        memory.widened.add(place)
+        raise Restart
+    return value
+
+
+def _is_tuple(value: v.Abstract) -> bool:
+    """Is it a tuple that holds values of the program?"""
+    return isinstance(value, v.Record) and value.kind in ("tuple", "namedtuple")
 
 
 def _widen_lists(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
@@ -321,6 +342,7 @@ def specialise(
         context.entry = source
         heaps.enter(state)
     try:
+        cells.begin(state, source.node)
         made.result = run(state, source)
     except BaseException:
         del context.functions[made.name], context.specialisations[key]
@@ -337,13 +359,14 @@ def specialise(
 
 
 def _keep_returned(s: State, key: Any, given: Iterable[v.Abstract]) -> None:
-    """Remember what the result of a function may be. Calls in a recursion were lowered for what is known of it before:
-    there is another round where that is less."""
+    """Remember what the result of a function may be, and the cells that it gives back. Calls in a recursion were
+    lowered for what is known of it before: there is another round where that is less."""
     if RESULT not in s.env:
         return
     known = s.context.memory.returned
     before = known.get(key, Returned())
-    known[key] = before.joined(s.context.identities.returned(s.env[RESULT].value, given))
+    whole = cells.with_written(s, s.frame.source.node, s.env[RESULT].value)
+    known[key] = before.joined(s.context.identities.returned(whole, given))
     if known[key] != before and key in s.context.recursive:
         s.context.changed = True
 

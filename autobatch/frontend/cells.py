@@ -31,10 +31,19 @@ def note(s: State, source: FunctionSource) -> None:
     memory.assigned.update(name for names in declared for name in names)
 
 
+def begin(s: State, owner: ast.AST | None) -> None:
+    """Begin with dicts of no results (`remembered.py`), those that are variables of a function, or of the example."""
+    caches = s.context.memory.caches
+    names = sorted(name for node, name in caches.owners if node is owner)
+    s.context.rules.execute(s, [caches.beginnings[name] for name in names])
+
+
 def given(s: State, source: FunctionSource, arguments: Iterable[v.Abstract]) -> dict[str, v.Abstract]:
     """The cells that a function is handed."""
     memory = s.context.memory
     names = sorted(n for node, n in memory.read if node is source.node and is_cell(n))
+    if names and memory.caches.run_with_effect([source.node]):
+        raise MemoryChanged
     found: dict[str, v.Abstract] = {}
     for name in names:
         changed = (source.node, name) in memory.written
@@ -52,14 +61,17 @@ def pass_through(s: State, name: str, changed: bool) -> None:
     memory = s.context.memory
     on_the_way = []
     for source, _ in reversed(s.context.active):
-        if name in source.locals:
+        if name in source.locals or (source.node, name) in memory.caches.owners:
             break
         on_the_way.append(source.node)
     else:
-        s.refuse(
-            f"{shown(name)} is a variable of a function that has returned, and is changed here",
-            "make an object of a class that holds it, with a method that changes it",
-        )
+        if (None, name) not in memory.caches.owners:
+            s.refuse(
+                f"{shown(name)} is a variable of a function that has returned, and is changed here",
+                "make an object of a class that holds it, with a method that changes it",
+            )
+    if memory.caches.run_with_effect(on_the_way):
+        raise MemoryChanged
     for noted in (memory.read, memory.written) if changed else (memory.read,):
         unknown = {(node, name) for node in on_the_way} - noted
         if unknown:

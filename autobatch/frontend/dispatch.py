@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend import prelude, row_classes, stepping
+from autobatch.frontend import prelude, remembered, row_classes, stepping
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, wrap
 from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_bound_method, is_class, written
@@ -66,6 +66,7 @@ def call(s: State, function: v.Abstract, args: Arguments, kwargs: Named, span: S
             return call_object(s, function, args, kwargs)
         case v.LocalFunction():
             generator = begun(s, function, args, kwargs)
+            remembered.check_keys(s, function, [*args, *kwargs.values()])
             return call_local(s, function, args, kwargs) if generator is None else generator
         case v.Method(name=v.DEFERRED):
             return library(s, _run_deferred, [function, *args], kwargs)
@@ -136,7 +137,9 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
     if inner := getattr(held, "__autobatch_function__", None):
         return s.call(v.Static(inner), args, kwargs)
     if isinstance(held, functools._lru_cache_wrapper):
-        return s.call(wrap(s.context, held.__wrapped__), args, kwargs)
+        return remembered.call_cached(s, held, args, kwargs)
+    if (bound := remembered.bound_of(function)) is not None and args and isinstance(args[0], v.LocalFunction):
+        return remembered.cached(s, args[0], bound)
     if is_bound_method(held):
         receiver = _part(s, function, held.__self__, ("attribute", "__self__"))
         return s.call(v.Static(held.__func__), [receiver, *args], kwargs)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import functools
 
-from autobatch.frontend import cells
+from autobatch.frontend import cells, remembered
 from autobatch.frontend import values as v
-from autobatch.frontend.scopes import shown
 from autobatch.frontend.sources import FunctionNode, FunctionSource, describe
 from autobatch.frontend.state import State
 
@@ -22,31 +20,12 @@ def define(s: State, node: FunctionNode) -> v.Abstract:
     if isinstance(node, ast.FunctionDef):
         for decorator in reversed(node.decorator_list):
             wrapper = s.evaluate(decorator)
-            if _is_cache(s, wrapper, function):
-                continue
-            function = s.call(wrapper, [function])
+            bound = remembered.bound_of(wrapper)
+            if bound is not None and isinstance(function, v.LocalFunction):
+                function = remembered.cached(s, function, bound)
+            else:
+                function = s.call(wrapper, [function])
     return function
-
-
-_CACHE = "lru_cache.<locals>.decorating_function"
-
-
-def _is_cache(s: State, wrapper: v.Abstract, function: v.Abstract) -> bool:
-    """Is it `functools.cache` or `lru_cache(...)`? What it wraps runs as often as it is called: calls with the same
-    arguments give the same, and rows that are equal are computed once."""
-    held = wrapper.value if isinstance(wrapper, v.Static) else None
-    known = (
-        any(held is x for x in (functools.cache, functools.lru_cache)) or getattr(held, "__qualname__", "") == _CACHE
-    )
-    if not known:
-        return False
-    if isinstance(function, v.LocalFunction) and function.source.cells_changed:
-        names = ", ".join(sorted(map(shown, function.source.cells_changed)))
-        s.refuse(
-            f"{function.source.name} is cached and changes {names}, so it matters how often it runs",
-            "keep results in a dict of your own: if key not in known: known[key] = ...",
-        )
-    return True
 
 
 def _source(s: State, node: FunctionNode) -> FunctionSource:

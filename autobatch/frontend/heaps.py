@@ -106,6 +106,8 @@ def memory_of(s: State, heap: Heap, write: bool = False) -> tuple[v.Abstract, ..
         if unknown:
             noted |= unknown
             raise MemoryChanged
+    if memory.caches.run_with_effect(functions):
+        raise MemoryChanged
     held = s.env[heap.variable].value
     assert isinstance(held, v.Record)
     return held.items

@@ -129,6 +129,15 @@ Layout = (
 )
 
 
+@dataclass
+class MadeClass:
+    """A class of objects that exist when the program runs (`boxes.py`). `layout`: what all of them have in common, None
+    while the first one is looked at."""
+
+    name: str
+    layout: Layout | None = None
+
+
 def layout_of(value: v.Abstract, shared: frozenset[Value] | None = None) -> Layout:
     """The layout of a value. With `shared`, leaves that are among these values are not passed."""
     return _layout_of(value, shared, {})

@@ -17,11 +17,12 @@ from typing import Any, NoReturn
 
 from autobatch.analysis.by_floats import decided_by_floats
 from autobatch.errors import Error, UnsupportedError
-from autobatch.frontend import printing
+from autobatch.frontend import cells, printing
 from autobatch.frontend import values as v
 from autobatch.frontend.access import enter
 from autobatch.frontend.attributes import attribute, fields_of
 from autobatch.frontend.boxes import boxed
+from autobatch.frontend.caches import Caches
 from autobatch.frontend.calls import Never, lookup
 from autobatch.frontend.comprehensions import materialise
 from autobatch.frontend.construct import initialised
@@ -72,7 +73,8 @@ class Lowered:
     `traced`: functions that were handed to JAX whole, with the place that did so. `asks_numpy`: some index depends on
     which arrays of the call, or of free variables, are NumPy's. `ordered`: the names of shared dicts the order of whose
     keys the function has looked at; `orders_batched`: it has looked at that of some dict which is no shared one.
-    `heaps`: the memory of objects among the results."""
+    `heaps`: the memory of objects among the results. `caches`: the functions under `functools.cache` whose decorator is
+    left out, by their places."""
 
     module: Module
     result: Template
@@ -85,6 +87,7 @@ class Lowered:
     ordered: frozenset[str] = frozenset()
     orders_batched: bool = False
     heaps: tuple[HeapTemplate, ...] = ()
+    caches: frozenset[Span] = frozenset()
 
 
 def lower(
@@ -97,6 +100,7 @@ def lower(
     dicts: Mapping[str, Any] = MappingProxyType({}),
     capacity: int = 32,
     traced: bool = False,
+    remembered: frozenset[Span] = frozenset(),
 ) -> Lowered:
     """Lower a function of one example.
 
@@ -105,8 +109,9 @@ def lower(
     raised where one has to be static instead. Arrays in free variables become further shared values, behind these.
     `dicts`: those among the shared arguments, by name. `capacity`: how many objects an example may make of a class that
     has memory; `traced`: what only structure decides, and only memory makes possible, is refused: it can be traced.
+    `remembered`: the places of functions under `functools.cache` whose results are kept in a dict.
     """
-    memory = Memory(dicts=names_of(dicts), capacity=capacity)
+    memory = Memory(dicts=names_of(dicts), capacity=capacity, caches=Caches(remembered=set(remembered)))
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20_000))
     try:
@@ -251,6 +256,7 @@ def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwa
     state = _start(context, fun)
     given = [enter(context, a) for a in args]
     named = {k: enter(context, a) for k, a in kwargs.items()}
+    cells.begin(state, None)
     try:
         result = state.call(v.Static(fun), given, named)
         if isinstance(result, v.Generator):
@@ -274,10 +280,8 @@ def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwa
     traced = tuple(sorted(context.traced, key=str))
     free, sources = tuple(context.free.values()), tuple(context.sources)
     made, memory = made_classes(state), context.memory
-    reached, ordered = frozenset(context.reached), frozenset(memory.ordered)
-    return Lowered(
-        module, template, free, sources, reached, traced, made, memory.asks_numpy, ordered, memory.orders_batched, heaps
-    )
+    reached, asked = frozenset(context.reached), (memory.asks_numpy, frozenset(memory.ordered), memory.orders_batched)
+    return Lowered(module, template, free, sources, reached, traced, made, *asked, heaps, memory.caches.left_out)
 
 
 class _Renumbered(Fresh):

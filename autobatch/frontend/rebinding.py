@@ -10,7 +10,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.list_sites import is_dict, is_list
 from autobatch.frontend.scopes import shown
-from autobatch.frontend.state import Impure, State
+from autobatch.frontend.state import Impure, MemoryChanged, State
 
 
 def refuse_change(s: State, changed: ast.expr, message: str, cure: str, held: v.Abstract | None = None) -> NoReturn:
@@ -43,7 +43,9 @@ def rebind(s: State, name: str, new: v.Abstract) -> None:
     if isinstance(new, v.Record) and any(_holds(x, old) for x in new.items):
         words = f"{shown(name)} is put into itself"
         raise _refusal(s, old, words, "put a copy of it there: list(x), dict(x)")
-    identities = s.context.identities
+    identities, caches = s.context.identities, s.context.memory.caches
+    if identities.is_stored(old) and caches.run_with_effect(list(caches.known)):
+        raise MemoryChanged  # what a function under `functools.cache` has returned is changed
     if identities.may_be_held(old, [*rest, *s.frame.enclosing.values(), *s.frame.borrowed]):
         words = f"{shown(name)} is changed, but another variable or list may hold the same object"
         cure = "change a copy: list(x), dict(x), dataclasses.replace(x); or build a new list of changed elements"

@@ -29,6 +29,11 @@ def is_cell(name: str) -> bool:
     return _CELL in name and not name.startswith("<")
 
 
+def cell(name: str, owner: str) -> str:
+    """The name of a variable that an inner function changes."""
+    return f"{name}{_CELL}{owner}"
+
+
 def shown(name: str) -> str:
     """The name as the user wrote it."""
     return name.partition(_CELL)[0].partition(_READ)[0]
@@ -84,7 +89,7 @@ def _new_names(scopes: list[_Scope]) -> dict[tuple[_Scope, str], str]:
             if owner is None or owner is scope or isinstance(owner.node, ast.Lambda):
                 continue
             (cells if name in scope.changed else read)[owner, name] = None
-    made = {(owner, name): f"{name}{_CELL}{_name(owner, scopes)}" for owner, name in cells}
+    made = {(owner, name): cell(name, _name(owner, scopes)) for owner, name in cells}
     hidden = [pair for pair in read if pair not in cells and count[pair[1]] > 1]
     return made | {(owner, name): f"{name}{_READ}{_name(owner, scopes)}" for owner, name in hidden}
 

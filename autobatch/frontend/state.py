@@ -17,10 +17,11 @@ from typing import Any, NoReturn
 
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend import values as v
+from autobatch.frontend.caches import Caches
 from autobatch.frontend.caught import Caught
 from autobatch.frontend.heap import Heap, add_heap, is_state
 from autobatch.frontend.identity import Identities, Returned
-from autobatch.frontend.layouts import Layout
+from autobatch.frontend.layouts import Layout, MadeClass
 from autobatch.frontend.list_sites import Sites
 from autobatch.frontend.scopes import shown
 from autobatch.frontend.sources import FunctionSource, Inlined
@@ -109,15 +110,6 @@ class Specialisation:
 
 
 @dataclass
-class MadeClass:
-    """A class of objects that exist when the program runs (`boxes.py`). `layout`: what all of them have in common, None
-    while the first one is looked at."""
-
-    name: str
-    layout: Layout | None = None
-
-
-@dataclass
 class Memory:
     """What rounds of one lowering remember: assumed results and what they may be, the classes of objects that are made,
     how often the result of a recursion has nested deeper, arguments made dynamic, traced functions. `needed`: shared
@@ -158,6 +150,7 @@ class Memory:
     plain: set[ast.AST] = field(default_factory=set)
     rewritten: dict[ast.AST, Any] = field(default_factory=dict)
     printing: Any = None
+    caches: Caches = field(default_factory=Caches)
 
     def add_sites(self, sites: Mapping[object, type]) -> None:
         """Let the lists and dicts that these expressions make have memory, if they have none."""

@@ -327,6 +327,9 @@ def _last(count: Any) -> Any:
 
 def hashable(s: State, key: v.Abstract) -> v.Abstract:
     """A key; refused where Python has no hash of it."""
+    if isinstance(key, v.Optional) and not key.unset:
+        inner = key.value
+        return conditional(s, key.missing, lambda t: v.Static(None), lambda t: hashable(t, inner))
     key = expand(s, present(s, key))
     match key:
         case v.Static(value=held):

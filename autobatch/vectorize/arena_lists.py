@@ -194,8 +194,10 @@ class _Lists:
         return frozenset(self.found)
 
     def concerns(self, function: Function) -> bool:
-        """Do lists that have memory come into a function, or does it make some?"""
+        """Do lists that have memory come into a function, are its results such, or does it make some?"""
         if self.alone or function.name in self.whole or any(a in self.found for a in function.region.args):
+            return True
+        if any(name == function.name for name, _ in self.results):
             return True
         return any(isinstance(i, Apply) and i.op.name in (*TABLES, "spelt") for i in walk(function.region))
 

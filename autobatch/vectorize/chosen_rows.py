@@ -47,7 +47,7 @@ from autobatch.ir.rewrite import calls, region_values, with_regions
 from autobatch.ir.types import BOOL, INT, List, Ref, Tag, Type
 from autobatch.optimize.inline import recursive_functions
 from autobatch.runtime.schema import Schema
-from autobatch.vectorize.arena_lists import deciding
+from autobatch.vectorize.arena_lists import TABLES, deciding
 from autobatch.vectorize.rows import Lowering
 
 Device = Callable[[frozenset[Value]], Collection[Operand]]
@@ -91,8 +91,9 @@ class _Found(NamedTuple):
 
 def _find(module: Module, device: Device, wide: bool) -> _Found:
     """What numbers choose. How long such a list of the examples is, only the device knows; and what a loop carries is
-    chosen in all turns where it is in one. Everything is on rows where numbers decide calls of recursions on such; if
-    `wide`, where they decide anything, and what is called there is given rows."""
+    chosen in all turns where it is in one. Keys of dicts are in memory, so objects among them are rows. Everything is
+    on rows where numbers decide calls of recursions on such; if `wide`, where they decide anything, and what is called
+    there is given rows."""
     inside = [i for f in module.functions for i in walk(f.region)]
     recursive, functions = recursive_functions(module), {f.name: f.region for f in module.functions}
     left = frozenset[Value]()
@@ -103,6 +104,9 @@ def _find(module: Module, device: Device, wide: bool) -> _Found:
             match i:
                 case Apply(op=op, operands=xs) if op.name == "length" and xs[0] in found and _in_store(xs[0].type):
                     more.update(i.results)
+                case Apply(op=op, operands=xs) if op.name in TABLES:
+                    both = (v for v in (*xs, *i.results) if isinstance(v, Value))
+                    more.update(v for v in both if isinstance(v.type, List) and _refers(v.type))
                 case For(body=body):
                     pairs = zip(body.args[1:], i.results, strict=True)
                     more.update(v for pair in pairs if any(x in found for x in pair) for v in pair if _refers(v.type))

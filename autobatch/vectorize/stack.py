@@ -41,10 +41,20 @@ class Limits:
     steps: int
 
 
-def use_stack(module: Module, functions: Module, facts: Structure, limits: Limits) -> Module | None:
+class Repeats(Exception):
+    """Functions that recurse on the device, and whose decorator `functools.cache` was left out; by their places."""
+
+    def __init__(self, places: frozenset[Span]) -> None:
+        self.places = places
+
+
+def use_stack(
+    module: Module, functions: Module, facts: Structure, limits: Limits, cached: frozenset[Span] = frozenset()
+) -> Module | None:
     """The module with a program of blocks for each recursion whose calls depend on computed numbers, and for each loop
     and branch that computed numbers decide around calls; None where there is nothing that a program of blocks can run.
-    `functions` is the module with its loops as functions, and `facts` are about it."""
+    `functions` is the module with its loops as functions, and `facts` are about it. Raises `Repeats` where functions
+    among these run as often as they are called: `cached`, their places."""
     controls = [(_owner(name, module), i) for name, i in _numeric_control(functions, facts)]
     graph, recursive = call_graph(module), recursive_functions(module)
     numeric = _numeric_functions(module, graph)
@@ -56,6 +66,10 @@ def use_stack(module: Module, functions: Module, facts: Structure, limits: Limit
     whole, outlined = outline_calls(module, {f: frozenset(places) for f, places in around.items()}, numeric)
     if not wanted and not outlined:
         return None
+    running = {*wanted, *outlined}.union(*(nx.descendants(call_graph(whole), f) for f in (*wanted, *outlined)))
+    repeated = cached.intersection(f.span for f in whole.functions if f.name in running & recursive)
+    if repeated:
+        raise Repeats(repeated)
     return _Replacing(whole, wanted | outlined, limits).run()
 
 
