@@ -236,7 +236,7 @@ def _control(module: Module, asked: Asked, floats: bool) -> Control:
             )
             facts = analyse(functions, on_device, known)
             limits = Limits(options.max_depth, options.max_steps)
-            stacked = use_stack(module, functions, facts, limits, asked.cached)
+            stacked = use_stack(module, functions, facts, limits, asked.cached, asked.alone)
             if stacked is None:
                 break
             if moved:

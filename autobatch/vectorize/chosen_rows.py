@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from jax import lax
 
@@ -167,7 +167,7 @@ class _Chosen(Lowering):
             region = self.region(function.region, targets)
             made.append(replace(function, region=region))
             own[function.name] = self.columns
-        entry, *rest = _handing_on(made, own, self.fresh.like)
+        entry, *rest = handing_on(made, own, self.fresh.like)
         entry = replace(entry, region=self.with_columns(entry.region, own[first.name]))
         return replace(self.module, functions=(entry, *rest))
 
@@ -363,9 +363,9 @@ class _Chosen(Lowering):
         self.cells(_Column(f"{xs.type.store}.#values", own("item"), xs.type, xs.type.elem), place, result)
 
 
-def _handing_on(
+def handing_on(
     functions: Sequence[Function],
-    own: Mapping[str, dict[_Column, Value]],
+    own: Mapping[str, dict[Any, Value]],
     like: Callable[[Sequence[Value]], tuple[Value, ...]],
 ) -> Iterator[Function]:
     """The functions, each with the columns that it reads, or hands on, behind its parameters; those of the entry, the
@@ -381,10 +381,10 @@ def _handing_on(
                         (mine[column],) = like([value])
     order = {name: list(columns) for name, columns in own.items()}
 
-    def given(region: Region, columns: Mapping[_Column, Value]) -> Region:
+    def given(region: Region, columns: Mapping[Any, Value]) -> Region:
         return replace(region, body=tuple(instruction(i, columns) for i in region.body))
 
-    def instruction(i: Instruction, columns: Mapping[_Column, Value]) -> Instruction:
+    def instruction(i: Instruction, columns: Mapping[Any, Value]) -> Instruction:
         if isinstance(i, Call):
             return replace(i, operands=(*i.operands, *(columns[c] for c in order[i.callee])))
         return with_regions(i, lambda r: given(r, columns))

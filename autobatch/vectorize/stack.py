@@ -49,16 +49,24 @@ class Repeats(Exception):
 
 
 def use_stack(
-    module: Module, functions: Module, facts: Structure, limits: Limits, cached: frozenset[Span] = frozenset()
+    module: Module,
+    functions: Module,
+    facts: Structure,
+    limits: Limits,
+    cached: frozenset[Span] = frozenset(),
+    alone: bool = False,
 ) -> Module | None:
     """The module with a program of blocks for each recursion whose calls depend on computed numbers, and for each loop
     and branch that computed numbers decide around calls; None where there is nothing that a program of blocks can run.
     `functions` is the module with its loops as functions, and `facts` are about it. Raises `Repeats` where functions
-    among these run as often as they are called: `cached`, their places."""
+    among these run as often as they are called: `cached`, their places. `alone`: no host lays rows out for any
+    recursion."""
     controls = [(_owner(name, module), i) for name, i in _numeric_control(functions, facts)]
     graph, recursive = call_graph(module), recursive_functions(module)
     numeric = _numeric_functions(module, graph)
     wanted = _recursions(graph, recursive & numeric, controls)
+    if alone:
+        wanted |= {f: module.function(f).span for f in sorted(recursive & numeric) if f not in wanted}
     around: dict[str, set[Span]] = defaultdict(set)
     for owner, control in controls:
         if owner not in wanted and any(_calls_of(control)):

@@ -47,6 +47,7 @@ from autobatch.source import NOWHERE
 from autobatch.vectorize import characters
 from autobatch.vectorize.arena_lists import Device, lists_of_numbers
 from autobatch.vectorize.blocks import words
+from autobatch.vectorize.handed_words import with_words_handed
 from autobatch.vectorize.indices import UNKNOWN
 
 CURE = "compute it before packing and store the result in a field, or choose between numbers"
@@ -69,7 +70,7 @@ def words_as_numbers(module: Module, device: Device) -> Module:
         rewriter = Rewriter(fresh, found, f.region, len(constants), parameters)
         functions.append(replace(f, region=rewriter.entry(f.region)))
         constants += rewriter.constants
-    return replace(module, functions=tuple(functions), constants=tuple(constants))
+    return with_words_handed(replace(module, functions=tuple(functions), constants=tuple(constants)))
 
 
 def decided_words(module: Module, device: Device) -> frozenset[Value]:

@@ -271,7 +271,7 @@ def test_agreement(function: Callable[..., Any]) -> None:
     check_equivalence(function, XS, (1.1,), grads=False, backends=("llvm",), jit=False, tolerance=2e-5)
 
 
-@pytest.mark.parametrize("function", [in_one_argument, of_a_module, its_results_are_changed])
+@pytest.mark.parametrize("function", [in_one_argument, by_strings_and_none, of_a_module, its_results_are_changed])
 def test_agreement_by_rows(function: Callable[..., Any]) -> None:
     check_equivalence(function, XS, (1.1,), grads=False, backends=("interpret",), jit=False, tolerance=2e-5)
 

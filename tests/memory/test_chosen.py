@@ -58,6 +58,10 @@ def test_values(program: Callable[..., Any], examples: Any) -> None:
     check(program, examples, "xla", grads=False)
 
 
+def test_lists_that_constant_turns_append_to_by_machine_code() -> None:
+    check(common_way, IN_PLACES, "llvm", grads=False)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("backend", ["interpret", "xla", "llvm"])
 @pytest.mark.parametrize(("program", "examples"), PROGRAMS, ids=lambda p: getattr(p, "__name__", ""))
