@@ -258,6 +258,8 @@ def _widen_lists(s: State, source: FunctionSource, given: dict[str, v.Abstract])
         place, old = (source, name), before.get(name)
         if not _is_list(value) or not (place in memory.listed or (_is_list(old) and _differ(old, value))):
             continue
+        if source.node.args.kwarg is not None and source.node.args.kwarg.arg == name:
+            continue  # what names there are the calls say
         known = memory.listed.get(place)
         try:
             layout = unify(known if known is not None else layout_of(old), layout_of(value))  # type: ignore[arg-type]

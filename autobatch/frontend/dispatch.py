@@ -20,6 +20,7 @@ from autobatch.frontend.builtin_functions import BUILTINS, packed
 from autobatch.frontend.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.construct import construct
 from autobatch.frontend.copying import COPIES
+from autobatch.frontend.decorated import with_names_copied
 from autobatch.frontend.fields import replaced, replaced_tuple
 from autobatch.frontend.generators import begun
 from autobatch.frontend.gradients import gradient, has_gradient, transform_of
@@ -130,6 +131,8 @@ def _by_class(s: State, receiver: v.Leaf, name: str, args: Arguments, kwargs: Na
 def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) -> v.Abstract:
     """A call of a Python object known while compiling."""
     held = function.value
+    if (made := with_names_copied(held, args)) is not None:
+        return made
     if isinstance(held, functools.partial):
         given = [_part(s, function, a, ("attribute", "args"), ("item", k)) for k, a in enumerate(held.args)]
         named = {k: _part(s, function, a, ("attribute", "keywords"), ("item", k)) for k, a in held.keywords.items()}

@@ -6,6 +6,7 @@ import ast
 
 from autobatch.frontend import cells, remembered
 from autobatch.frontend import values as v
+from autobatch.frontend.decorated import decorated
 from autobatch.frontend.sources import FunctionNode, FunctionSource, describe
 from autobatch.frontend.state import State
 
@@ -24,7 +25,7 @@ def define(s: State, node: FunctionNode) -> v.Abstract:
             if bound is not None and isinstance(function, v.LocalFunction):
                 function = remembered.cached(s, function, bound)
             else:
-                function = s.call(wrapper, [function])
+                function = decorated(s, function, wrapper, decorator)
     return function
 
 

@@ -85,13 +85,19 @@ def _reads_what_changes(outer: FunctionNode, source: FunctionSource) -> bool:
     first = min(map(_place, _reads(outer, function, _called(outer, function))), default=None)
     if first is None:
         return False
-    inner = {name: describe(x, "", "", {}) for name, x in _inner(outer) if x is not function}
+    read = names_read(outer, source)
+    return any(first < _end(n) and not read.isdisjoint(changed(n)) for n in _simple(outer, function))
+
+
+def names_read(outer: FunctionNode, source: FunctionSource) -> set[str]:
+    """The variables that a local function reads from the functions around it, or that others read which it calls."""
+    inner = {name: describe(x, "", "", {}) for name, x in _inner(outer) if x is not source.node}
     read, todo = set[str](), [source]
     while todo:
         more = set(todo.pop().free) - read
         read |= more
         todo += [inner[n] for n in more if n in inner]
-    return any(first < _end(n) and not read.isdisjoint(changed(n)) for n in _simple(outer, function))
+    return read
 
 
 def _called(outer: FunctionNode, function: FunctionNode) -> str:
@@ -182,7 +188,7 @@ def _beginning(s: State, source: FunctionSource, name: str) -> ast.Assign:
     beginnings = s.context.memory.caches.beginnings
     if name not in beginnings:
         made = ast.Assign([ast.Name(name, ast.Store())], ast.Dict([], []))
-        beginnings[name] = _placed(made, source.node)
+        beginnings[name] = placed(made, source.node)
     return beginnings[name]
 
 
@@ -210,12 +216,13 @@ return value
 
 def _with_results(s: State, source: FunctionSource, known: Cached, results: str) -> FunctionSource:
     """The text of a function with a dict of its results, in the place of its own."""
-    cache = s.context.memory.sources
-    if ("with results", source) not in cache:
-        node = _written(source, results, known.bound if known.place in s.context.memory.caches.exact else None)
-        cache["with results", source] = describe(node, source.file, source.name, source.globals, source.function)
+    cache, bound = s.context.memory.sources, known.bound if known.place in s.context.memory.caches.exact else None
+    key = ("with results", source, bound)
+    if key not in cache:
+        node = _written(source, results, bound)
+        cache[key] = describe(node, source.file, source.name, source.globals, source.function)
         s.context.memory.caches.written.add(node)
-    made = cache["with results", source]
+    made = cache[key]
     note(s, made)
     return made
 
@@ -223,42 +230,50 @@ def _with_results(s: State, source: FunctionSource, known: Cached, results: str)
 def _written(source: FunctionSource, results: str, bound: int | None) -> ast.FunctionDef:
     function = source.node
     name = function.name if isinstance(function, ast.FunctionDef) else "lambda"
-    inner = _function(f"{name} itself", _without_defaults(function.args), source.body, function)
+    inner = written(f"{name} itself", _without_defaults(function.args), source.body, function)
     a = function.args
-    if a.kwarg is not None:
-        cure = "name its parameters"
-        raise UnsupportedError(f"{source.name} is cached and takes any named arguments", source.span, cure)
     named = [p.arg for p in (*a.posonlyargs, *a.args)]
     rest = [] if a.vararg is None else [a.vararg.arg]
-    alone = [p.arg for p in a.kwonlyargs]
+    alone, others = [p.arg for p in a.kwonlyargs], [] if a.kwarg is None else [a.kwarg.arg]
     meanings = {"results": results, "key": "the key", "value": "the value", "itself": inner.name}
     body = ast.parse(_ALL if bound is None else _LATEST.replace("bound", str(bound))).body
     for n in (x for statement in body for x in ast.walk(statement)):
         if isinstance(n, ast.Name):
             n.id = meanings.get(n.id, n.id)
         elif isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "itself":
-            n.args = [*map(_load, named), *(ast.Starred(_load(x), ast.Load()) for x in rest)]
-            n.keywords = [ast.keyword(x, _load(x)) for x in alone]
-    key = ast.Assign([ast.Name("the key", ast.Store())], ast.Tuple([*map(_load, (*named, *rest, *alone))], ast.Load()))
-    return _function(name, a, [inner, *(_placed(x, function) for x in (key, *body))], function)
+            n.args = [*map(load, named), *(ast.Starred(load(x), ast.Load()) for x in rest)]
+            n.keywords = [ast.keyword(x, load(x)) for x in alone] + [ast.keyword(None, load(x)) for x in others]
+    told = [*map(load, (*named, *rest, *(x for x in alone if not is_hidden(x)))), *map(_items, others)]
+    key = ast.Assign([ast.Name("the key", ast.Store())], ast.Tuple(told, ast.Load()))
+    return written(name, a, [inner, *(placed(x, function) for x in (key, *body))], function)
+
+
+def is_hidden(parameter: str) -> bool:
+    """Is it a parameter of ours (`decorated.py`)?"""
+    return " " in parameter
+
+
+def _items(name: str) -> ast.expr:
+    """`tuple(named.items())`"""
+    return ast.Call(load("tuple"), [ast.Call(ast.Attribute(load(name), "items", ast.Load()), [], [])], [])
 
 
 def _without_defaults(a: ast.arguments) -> ast.arguments:
     return ast.arguments(a.posonlyargs, a.args, a.vararg, a.kwonlyargs, [None for _ in a.kwonlyargs], a.kwarg, [])
 
 
-def _function(name: str, args: ast.arguments, body: Sequence[ast.stmt], at: FunctionNode) -> ast.FunctionDef:
+def written(name: str, args: ast.arguments, body: Sequence[ast.stmt], at: FunctionNode) -> ast.FunctionDef:
     made = ast.parse("def f(): pass").body[0]
     assert isinstance(made, ast.FunctionDef)
     made.name, made.args, made.body = name, args, [*body]
     return ast.copy_location(made, at)
 
 
-def _load(name: str) -> ast.Name:
+def load(name: str) -> ast.Name:
     return ast.Name(name, ast.Load())
 
 
-def _placed(made: Node, at: ast.AST) -> Node:
+def placed(made: Node, at: ast.AST) -> Node:
     for part in ast.walk(made):
         ast.copy_location(part, at)
     return made

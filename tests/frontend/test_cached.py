@@ -71,6 +71,21 @@ def by_defaults_names_and_the_rest(w, xs):
 
 
 @program
+def by_any_names(w, xs):
+    n = 0
+
+    @functools.cache
+    def walk(k, **named):
+        nonlocal n
+        n += 1
+        if k >= len(xs):
+            return named.get("least", 0.5)
+        return walk(k + 1, least=2.0) + walk(k + 2, **named) if xs[k] * w > 0.3 else 0.5 * walk(k + 1)
+
+    return walk(0), n
+
+
+@program
 def by_pairs(w, xs):
     n = 0
 
@@ -400,14 +415,3 @@ def test_an_argument_that_has_no_hash() -> None:
     refused(
         f, XS, jnp.float32(1.1), saying="walk is cached by functools, and an argument of it cannot be a key: an array"
     )
-
-
-def test_any_named_arguments() -> None:
-    def f(w, xs):
-        @functools.cache
-        def walk(k, **named):
-            return 1.0 if k >= len(xs) else walk(k + (1 if xs[k] * w > 0.3 else 2))
-
-        return walk(0)
-
-    refused(f, XS, jnp.float32(1.1), saying="walk is cached and takes any named arguments")
