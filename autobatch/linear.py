@@ -30,7 +30,7 @@ from autobatch.groups import data_tables, with_rows
 from autobatch.ir.template import Container, Fixed, Maybe, Output, Pointer, Rows, Template
 from autobatch.ir.types import Array
 from autobatch.prepared import Prepared
-from autobatch.results import returned
+from autobatch.results import printed, returned
 from autobatch.runtime.columns import columns_of
 from autobatch.selection import Selection
 from autobatch.shapes import ByShape
@@ -333,7 +333,8 @@ class Linear:
         """Cotangents of the arguments, for a cotangent of the result or a list of one for each example."""
         masks = leaves(self.tree)[0].prepared.program.masks
         if isinstance(given, list) and not isinstance(self.result, list):
-            by_example = assemble(self.tree, iter(self.computed), out_axes=0)
+            with printed():
+                by_example = assemble(self.tree, iter(self.computed), out_axes=0)
             by_example = by_example[0] if masks else by_example
             return self.pull_floats(fit_examples(by_example, given, self.selection.bound.size, self.what), 0)
         return self.pull_floats(fit(self.result, given, self.what), ...)
@@ -348,7 +349,8 @@ class Linear:
             computed = (with_floats(c, v) for c, v in zip(self.computed, values, strict=True))
             return floats(assemble(self.tree, computed, iter(columns) if held else None, out_axes))
 
-        _, back = jax.vjp(run, [floats(c) for c in self.computed], columns)
+        with printed():
+            _, back = jax.vjp(run, [floats(c) for c in self.computed], columns)
         of_computed, of_columns = back(list(cotangents))
         made = (
             leaf.derivatives(pull(cts)[0], wrt, own, self.selection)

@@ -10,6 +10,9 @@ class instance, tag, None ... ->  Batch: the columns of one object an example
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
@@ -137,6 +140,19 @@ def _zeroed(values: Any, failed: Any) -> Any:
     return jnp.where(failed.reshape(-1, *(1,) * (values.ndim - 1)), jnp.zeros((), values.dtype), values)
 
 
+_printed: ContextVar[bool] = ContextVar("printed", default=False)
+
+
+@contextmanager
+def printed() -> Iterator[None]:
+    """Within, results are put together without printing: their lines have been printed."""
+    token = _printed.set(True)
+    try:
+        yield
+    finally:
+        _printed.reset(token)
+
+
 def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
     """The result of a batched call."""
     match template:
@@ -148,6 +164,8 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
             return _container(template, parts)
         case Container(kind="object", cls=cls, children=(result, lines)) if cls is Printed:
             made = build(result, outcome, out_axes)
+            if _printed.get():
+                return made
             if isinstance(lines, Container) and lines.cls is not None and issubclass(lines.cls, Notes):
                 show_notes(
                     lines.cls.lines, [None if isinstance(x, Fixed) else build(x, outcome) for x in lines.children]

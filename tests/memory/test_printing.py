@@ -89,3 +89,21 @@ def test_a_program_from_a_file_prints_nothing(capsys: Capture, tmp_path: Any) ->
     g = ab.load_exported(tmp_path / "f.program")
     assert printed(capsys, lambda: g(XS)) == ("", "")
     np.testing.assert_allclose(g(XS), np.stack([called(x) for x in XS]))
+
+
+@pytest.mark.parametrize("backend", ["interpret", "llvm"])
+def test_a_pullback_prints_nothing_more(backend: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def f(w, xs):
+        s = 0.0
+        for x in xs:
+            if x * w > 0.3:
+                print("x", x)
+                s = s + x * w
+        return s
+
+    g = ab.batched(f, in_axes=(None, 0), backend=backend)
+    found, pull = ab.vjp(g, jnp.float32(1.1), [[0.5, 0.1], [0.75]])
+    assert capsys.readouterr().out == "x 0.5\nx 0.75\n"
+    pull(found)
+    pull([1.0, 2.0])
+    assert capsys.readouterr().out == ""
