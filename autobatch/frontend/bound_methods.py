@@ -18,6 +18,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from autobatch.frontend.syntax_trees import become, bound_names, place_of
+
 FunctionNode = ast.FunctionDef | ast.Lambda
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _MADE = (ast.List, ast.ListComp, ast.Dict, ast.DictComp, ast.Set, ast.SetComp)
@@ -43,7 +45,7 @@ def _rewritten(node: ast.FunctionDef, mutators: frozenset[str]) -> ast.FunctionD
     text = _Text(made)
     for method in list(_kept(made, mutators)):
         if text.is_container(method.value) and not text.is_in_loop(text.stored[_name(method.value)]):
-            _become(method, _function(method))
+            become(method, _function(method))
     return made
 
 
@@ -65,7 +67,7 @@ class _Text:
         self.stored: dict[str, ast.AST] = {}
         self.times = Counter[str]()
         for n in ast.walk(function):
-            for name in _assigned(n):
+            for name in bound_names(n):
                 self.times[name] += 1
                 self.stored[name] = n
 
@@ -95,7 +97,7 @@ class _Text:
             if isinstance(n.ctx, ast.Store):
                 continue
             call = self.parents[n]
-            if not isinstance(call, ast.Call) or call.func is not n or _place(n) < _place(statement):
+            if not isinstance(call, ast.Call) or call.func is not n or place_of(n) < place_of(statement):
                 return False
         return not self.is_in_loop(self.stored[held]) or self._is_behind(statement, self.stored[held])
 
@@ -136,33 +138,14 @@ class _Text:
                 return isinstance(value, _MADE)
 
 
-def _assigned(node: ast.AST) -> list[str]:
-    """The variables that a node by itself assigns, deletes or declares."""
-    match node:
-        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
-            return [name]
-        case ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-            return [name]
-        case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
-            return [name]
-        case ast.ExceptHandler(name=str(name)):
-            return [name]
-        case ast.Import(names=names) | ast.ImportFrom(names=names):
-            return [(a.asname or a.name).split(".")[0] for a in names]
-        case _:
-            return []
-
-
 def _write_out(function: ast.AST, statement: ast.Assign, known: dict[str, ast.Attribute]) -> None:
     """Let the calls of names call the methods, and their assignment read these alone."""
     for n in ast.walk(function):
         match n:
             case ast.Call(func=ast.Name(id=name) as called) if name in known:
-                n.func = ast.copy_location(
-                    ast.Attribute(copy.copy(known[name].value), known[name].attr, ast.Load()), called
-                )
-                ast.copy_location(n.func.value, called)
-    _become(statement, ast.copy_location(ast.Expr(statement.value), statement))
+                held = copy.copy(known[name].value)
+                become(called, ast.Attribute(ast.copy_location(held, called), known[name].attr, ast.Load()))
+    become(statement, ast.Expr(statement.value))
 
 
 def _function(method: ast.Attribute) -> ast.Lambda:
@@ -170,23 +153,9 @@ def _function(method: ast.Attribute) -> ast.Lambda:
     given = ast.Starred(ast.Name("<given>", ast.Load()), ast.Load())
     call = ast.Call(ast.Attribute(copy.copy(method.value), method.attr, ast.Load()), [given], [])
     rest = ast.arg("<given>")
-    made = ast.Lambda(ast.arguments([], [], rest, [], [], None, []), call)
-    for n in ast.walk(made):
-        ast.copy_location(n, method)
-    return made
-
-
-def _become(node: ast.AST, other: ast.AST) -> None:
-    """Let a node of a tree be another."""
-    node.__class__ = other.__class__
-    vars(node).clear()
-    vars(node).update(vars(other))
+    return ast.Lambda(ast.arguments([], [], rest, [], [], None, []), call)
 
 
 def _name(node: ast.expr) -> str:
     assert isinstance(node, ast.Name)
     return node.id
-
-
-def _place(node: ast.stmt | ast.expr) -> tuple[int, int]:
-    return node.lineno, node.col_offset

@@ -43,8 +43,8 @@ REFUSED: dict[str, tuple[str, str]] = {
     "delattr": ("delattr() cannot be compiled: objects are not changed", "build a new object"),
     "breakpoint": ("breakpoint() cannot be compiled", "use f.example(...) to run one example as plain Python"),
     "iter": (
-        "iter() is compiled where its result has a name that only this function reads, by next() and `for`, and what "
-        "it runs over is not changed",
+        "iter() is compiled where its result has a name that only this function reads, by next() and `for`, and that "
+        "runs over a list, or over what nothing changes behind it",
         "use a `for` loop, or keep a list and a place in it",
     ),
     "next": ("next() cannot be compiled", "use a `for` loop with `break`, or index with [0]"),

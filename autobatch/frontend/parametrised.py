@@ -11,32 +11,19 @@ import builtins
 import types
 from typing import Any
 
+from autobatch.frontend.syntax_trees import bound_names
+
 
 def without_parameters(node: ast.AST, function: types.FunctionType) -> None:
     """Rewrite such calls in the text of a function, where its names are those of its module or of Python."""
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Subscript)]
     if not calls:
         return
-    own = {name for n in ast.walk(node) for name in _bound(n)} | {*function.__code__.co_freevars}
+    own = {name for n in ast.walk(node) for name in bound_names(n)} | {*function.__code__.co_freevars}
     for call in calls:
         assert isinstance(call.func, ast.Subscript)
         if isinstance(_value(call.func.value, function.__globals__, own), type):
             call.func = call.func.value
-
-
-def _bound(node: ast.AST) -> list[str]:
-    """Names that a part of the text gives a meaning."""
-    match node:
-        case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
-            return [name]
-        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-            return [name]
-        case ast.Import(names=names) | ast.ImportFrom(names=names):
-            return [(a.asname or a.name).split(".")[0] for a in names]
-        case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
-            return [name]
-        case _:
-            return []
 
 
 def _value(node: ast.expr, globals: dict[str, Any], own: set[str]) -> Any:

@@ -15,15 +15,13 @@ from autobatch.frontend import values as v
 from autobatch.frontend.builtin_functions import BUILTINS
 from autobatch.frontend.calls import activate, bind_arguments
 from autobatch.frontend.comprehensions import collect
-from autobatch.frontend.iterator_variables import indexed
+from autobatch.frontend.iterator_variables import listed
 from autobatch.frontend.joined import EMPTY, concatenate, flatten
 from autobatch.frontend.joins import stored
 from autobatch.frontend.list_heap import copied
-from autobatch.frontend.list_sites import is_list
 from autobatch.frontend.sequences import sequence, sliced
 from autobatch.frontend.sources import Lent, source_of
 from autobatch.frontend.state import State
-from autobatch.ir.types import List
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -242,13 +240,12 @@ def _getter(name: str, one: Callable[..., Any], two: Callable[..., Any]) -> Call
     return getter
 
 
-def _indexed(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    """A list as it is; a list of anything else that a loop runs over."""
-    (items,) = args
-    if isinstance(items, v.Generator):
+def _listed(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    """What an iterator in a variable runs over, as a list."""
+    if isinstance(args[0], v.Generator):
         s.refuse("an iterator of a generator is kept here", "make a list of it: iter(list(...))")
-    if is_list(items) or (isinstance(items, v.Leaf) and isinstance(items.type, List)):
-        return items
+    if len(args) > 1:
+        s.refuse("an iterator is kept of what is changed behind it", "make a list of it: iter(list(...))")
     return BUILTINS[list](s, args, {})
 
 
@@ -261,7 +258,6 @@ def stepped(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
     functools.reduce: _reduced,
-    indexed: _indexed,
     itertools.accumulate: _accumulated,
     itertools.chain: _chain,
     itertools.chain.from_iterable: _chain_of,
@@ -276,6 +272,7 @@ LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
     itertools.repeat: _written(_repeat),
     itertools.starmap: _written(_starmap),
     itertools.zip_longest: _longest,
+    listed: _listed,
     math.isclose: _is_close,
     operator.attrgetter: _getter("attrgetter", _attribute_of, _attributes_of),
     operator.itemgetter: _getter("itemgetter", _item_of, _items_of),

@@ -434,21 +434,6 @@ def test_a_method_of_a_list_that_its_variable_holds_no_more() -> None:
     refused(f, XS, jnp.float32(1.1), saying=r"append\(\) of this list or dict is called by another name")
 
 
-def test_an_iterator_of_a_list_that_is_changed() -> None:
-    def f(w, xs):
-        ys = [1.0, 2.0]
-        it = iter(ys)
-        s = 0.0
-        for x in xs:
-            if x * w > 0.3:
-                s += next(it, 0.0)
-            else:
-                ys.append(x)
-        return s
-
-    refused(f, XS, jnp.float32(1.1), saying="what it runs over is not changed")
-
-
 def test_a_deep_copy_of_one_object_at_two_places() -> None:
     def f(w, xs):
         account = Account()
