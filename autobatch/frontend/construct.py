@@ -23,6 +23,7 @@ from autobatch.frontend.list_heap import hold
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.state import Frame, State
 from autobatch.frontend.statics import inputs, is_namedtuple
+from autobatch.frontend.syntax_trees import place_of
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -236,7 +237,7 @@ def _stores(function: ast.AST, name: str) -> list[ast.Attribute]:
 def _is_changed_behind(function: ast.AST, name: str) -> bool:
     """Is an attribute of a variable set where the whole was read before?"""
     reads = _whole_reads(function, name)
-    return any((r.lineno, r.col_offset) < (n.lineno, n.col_offset) for r in reads for n in _stores(function, name))
+    return any(place_of(r) < place_of(n) for r in reads for n in _stores(function, name))
 
 
 def _whole_reads(function: ast.AST, name: str) -> list[ast.Name]:

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend import prelude, remembered, row_classes, stepping
+from autobatch.frontend import prelude, printing, remembered, row_classes, stepping
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, wrap
 from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_bound_method, is_class, written
@@ -158,6 +158,8 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         return _of_string(s, held, method, args, kwargs)
     if _hashable(held) and held in COPIES:
         return COPIES[held](s, args, kwargs)
+    if held is print:
+        return printing.called(s, args, kwargs)
     if _hashable(held) and held in LIBRARY:
         return LIBRARY[held](s, args, kwargs)
     if _hashable(held) and held in BUILTINS:

@@ -17,6 +17,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.calls import lookup
 from autobatch.frontend.sources import changed, is_user_function, mutated_by
 from autobatch.frontend.state import State
+from autobatch.frontend.syntax_trees import place_of
 
 ITERATORS = (map, filter, zip, enumerate, reversed, *(x for n, x in vars(itertools).items() if not n.startswith("_")))
 """What gives iterators: what is read of one is gone."""
@@ -30,9 +31,7 @@ Function = ast.FunctionDef | ast.Lambda
 def refuse_late_reads(s: State, node: ast.Assign) -> None:
     """Refuse `g = (x for x in xs)` where what is read of g later is not the whole sequence as it is now."""
     match node:
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) if (steps := is_iterator(s, value)) or _is_view(
-            value
-        ):
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if (steps := is_iterator(s, value)) or is_view(value):
             why = _misread(s.frame.source.node, node, name, steps)
             if why is not None:
                 s.refuse(f"{name} is an iterator, or a view of a dict, {why}", f"make a list of it: {name} = list(...)")
@@ -56,7 +55,7 @@ def refuse_kept(s: State, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, valu
 
 def _is_changed_behind(function: Function, node: ast.stmt | ast.expr, names: set[str]) -> bool:
     """Is a list changed behind a statement that some variable holds?"""
-    return any(changed_list(x, None) in names and _place(x) > _place(node) for x in ast.walk(function))
+    return any(changed_list(x, None) in names and place_of(x) > place_of(node) for x in ast.walk(function))
 
 
 def given_names(node: ast.AST | None) -> list[str]:
@@ -131,7 +130,8 @@ def is_iterator(s: State, node: ast.expr) -> bool:
             return False
 
 
-def _is_view(node: ast.expr) -> bool:
+def is_view(node: ast.expr) -> bool:
+    """Does an expression give a view of a dict?"""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS
 
 
@@ -150,9 +150,9 @@ def _misread(
     if steps and (why := _read_again(function, node, name)) is not None:
         return why
     free = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}.union(also) - {name}
-    last = max((_place(x) for x in _reads(function, name) if _place(x) > _place(node)), default=_place(node))
+    last = max((place_of(x) for x in _reads(function, name) if place_of(x) > place_of(node)), default=place_of(node))
     for x in ast.walk(function):
-        if changed_name(x) in free and _end(node) < _place(x) < last and not _is_inside(node, x, function):
+        if changed_name(x) in free and _end(node) < place_of(x) < last and not _is_inside(node, x, function):
             return "read after what it depends on has changed"
     return None
 
@@ -215,10 +215,6 @@ def changed_list(node: ast.AST, own: str | None) -> str | None:
             return name
         case _:
             return None
-
-
-def _place(node: ast.AST) -> tuple[int, int]:
-    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
 def _end(node: ast.stmt | ast.expr) -> tuple[int, int]:

@@ -54,6 +54,7 @@ from autobatch.frontend.state import (
 )
 from autobatch.frontend.statements import execute
 from autobatch.frontend.statics import inputs
+from autobatch.frontend.syntax_trees import place_of
 from autobatch.ir.core import Call, Function, Module, Region, Value
 from autobatch.ir.rewrite import Fresh, calls, copy_region
 from autobatch.ir.template import HeapTemplate, Input, MadeTemplate, Template
@@ -240,7 +241,7 @@ def _entry_inputs(values: Iterable[Any]) -> list[Input]:
 def _refuse_generator(s: State, source: FunctionSource) -> NoReturn:
     """A generator has no results of its own: refuse it where it first yields, if it is written out."""
     yields = [n for n in ast.walk(source.node) if isinstance(n, ast.Yield | ast.YieldFrom)]
-    place = source.at(min(yields, key=lambda n: (n.lineno, n.col_offset))) if yields else None
+    place = source.at(min(yields, key=place_of)) if yields else None
     s.refuse(f"the result of {source.name} is a generator", "return a list of what it yields", place)
 
 

@@ -30,7 +30,6 @@ REFUSED: dict[str, tuple[str, str]] = {
         "random numbers of NumPy or Python cannot be compiled: they have a hidden state",
         "pass a key of jax.random as data and use jax.random.*",
     ),
-    "print": ("print() cannot be compiled", "use f.example(...) to run one example as plain Python"),
     "input": ("input() cannot be compiled", "pass the value as an argument"),
     "open": ("files cannot be read inside a compiled function", "read before packing and pass the data"),
     "eval": ("eval() cannot be compiled", "write the expression in the function"),

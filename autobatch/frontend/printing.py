@@ -11,13 +11,16 @@ from __future__ import annotations
 import ast
 import enum
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend import list_changes, list_heap
+from autobatch.frontend import list_changes, list_heap, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, take_apart
+from autobatch.frontend.flattening import placed
 from autobatch.frontend.heap import Heap, add_heap
+from autobatch.frontend.iterators import is_iterator, is_view
 from autobatch.frontend.numbers import operand_of
 from autobatch.frontend.results import Outputs
 from autobatch.frontend.sequences import sequence
@@ -29,10 +32,15 @@ from autobatch.ir.template import Container, Fixed, Template
 from autobatch.ir.types import BOOL, INT, Array, Tag
 
 CURE = "use f.example(...) to run one example as plain Python"
+AS_A_LIST = "print() is given a range, an iterator, or a view of a dict", "print a list of it: list(...)"
 CALLS = "calls"
 NEVER = Fixed(None)
 """Notes of a type that no path comes to."""
 _CONTAINERS = ("tuple", "list", "dict", "namedtuple", "object")
+
+
+Noting = Callable[[], Part]
+"""Notes of what is evaluated, that are made when all of a call is: an argument may fail, or print by itself."""
 
 
 class Printing:
@@ -47,14 +55,36 @@ class Printing:
 
 def call(s: State, node: ast.Call) -> v.Abstract:
     """`print(...)`"""
+    _begin(s)
+    evaluated = [note for n in node.args for note in _arguments(s, n)]
+    named: dict[str, v.Abstract] = {}
+    for keyword in node.keywords:
+        value = s.evaluate(keyword.value)
+        if keyword.arg is not None:
+            named[keyword.arg] = value
+            continue
+        spread = expand(s, list_heap.copied(s, value))
+        if not isinstance(spread, v.Record) or spread.kind != "dict":
+            s.refuse("`**` spreads only dicts with constant keys", "write the keys out")
+        named |= dict(zip(spread.keys, spread.items, strict=True))
+    return _line(s, evaluated, named)
+
+
+def called(s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
+    """A call of `print` by another name, or by a function that is given it."""
+    _begin(s)
+    return _line(s, [partial(_part, s, x) for x in args], kwargs)
+
+
+def _begin(s: State) -> None:
     _of(s).error = _of(s).error or UnsupportedError("print() is compiled where computed numbers decide", s.span, CURE)
-    named = {k.arg: k.value for k in node.keywords}
-    if None in named or any(isinstance(n, ast.Starred) for n in node.args):
-        s.refuse("print() is given as many arguments as a list has", "print the list itself")
     _notes(s, CALLS)  # which are the first
-    arguments = tuple(_argument(s, n) for n in node.args)
+
+
+def _line(s: State, evaluated: Sequence[Noting], named: dict[str, v.Abstract]) -> v.Abstract:
     separator, end = (_text(s, named.get(k), k, default) for k, default in (("sep", " "), ("end", "\n")))
-    line = Line(arguments, separator, end, _stream(s, named.get("file")))
+    stream = _stream(s, named.get("file"))
+    line = Line(tuple(note() for note in evaluated), separator, end, stream)
     number = _of(s).lines.setdefault(line, len(_of(s).lines))
     _note(s, CALLS, v.Static(number))
     return v.Static(None)
@@ -101,33 +131,46 @@ def _note(s: State, key: Hashable, value: v.Abstract) -> int:
     return list(_of(s).heaps).index(key)
 
 
-def _text(s: State, node: ast.expr | None, name: str, default: str) -> str:
-    if node is None:
+def _text(s: State, value: v.Abstract | None, name: str, default: str) -> str:
+    if value is None:
         return default
-    value = s.evaluate(node)
     if isinstance(value, v.Static) and (value.value is None or isinstance(value.value, str)):
         return default if value.value is None else value.value
     s.refuse(f"the argument {name} of print() is computed", "write it as a constant")
 
 
-def _stream(s: State, node: ast.expr | None) -> str:
-    if node is None:
+def _stream(s: State, value: v.Abstract | None) -> str:
+    if value is None:
         return "stdout"
-    value = s.evaluate(node)
     streams = {None: "stdout", sys.stdout: "stdout", sys.stderr: "stderr"}
     if not isinstance(value, v.Static) or value.value not in streams:
         s.refuse("print() writes to a file", "print to sys.stdout or sys.stderr, or return what is to be written")
     return streams[value.value]
 
 
-def _argument(s: State, node: ast.expr) -> Part:
+def _arguments(s: State, node: ast.expr) -> Sequence[Noting]:
+    """An argument; of `*xs` all."""
+    if not isinstance(node, ast.Starred):
+        return [_argument(s, node)]
+    known = s.context.memory.rewritten
+    spread = s.evaluate(known.setdefault(node, placed(ast.Tuple([node], ast.Load()), node)))
+    if not isinstance(spread, v.Record):
+        s.refuse("print() is given as many arguments as a list has", "print the list itself")
+    return [partial(_part, s, x) for x in spread.items]
+
+
+def _argument(s: State, node: ast.expr) -> Noting:
     match node:
         case ast.JoinedStr(values=values):
-            return Pieces(tuple(_piece(s, x) for x in values))
+            pieces = [_piece(s, x) for x in values]
+            return lambda: Pieces(tuple(note() for note in pieces))
         case ast.BinOp(left=left, op=ast.Add(), right=right) if _has_format(node):
-            return Pieces((Spec(_argument(s, left)), Spec(_argument(s, right))))
+            sides = [_argument(s, left), _argument(s, right)]
+            return lambda: Pieces(tuple(Spec(note()) for note in sides))
         case _:
-            return _part(s, s.evaluate(node))
+            if is_view(node) or is_iterator(s, node):
+                s.refuse(*AS_A_LIST)
+            return partial(_part, s, s.evaluate(node))
 
 
 def _has_format(node: ast.expr) -> bool:
@@ -137,20 +180,27 @@ def _has_format(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr)
 
 
-def _piece(s: State, node: ast.expr) -> Text | Spec:
+def _piece(s: State, node: ast.expr) -> Callable[[], Text | Spec]:
+    """A piece of an f-string, which is put together before what stands behind it is evaluated."""
     if isinstance(node, ast.Constant):
-        return Text(str(node.value))
+        return partial(Text, str(node.value))
     assert isinstance(node, ast.FormattedValue)
+    value = _now(s, s.evaluate(node.value))
     spec = s.evaluate(node.format_spec) if node.format_spec is not None else v.Static("")
     if not isinstance(spec, v.Static):
         s.refuse("the format of a value must be a constant", "write it in the string")
     conversion = chr(node.conversion) if node.conversion > 0 else ""
-    return Spec(_part(s, s.evaluate(node.value)), conversion, spec.value)
+    return lambda: Spec(_part(s, value), conversion, spec.value)
+
+
+def _now(s: State, value: v.Abstract) -> v.Abstract:
+    """What a list or object holds now."""
+    return list_heap.copied(s, expand(s, value))
 
 
 def _part(s: State, value: v.Abstract) -> Part:
     """What is shown of a value, whose numbers are noted."""
-    value = list_heap.copied(s, expand(s, value))
+    value = _now(s, value)
     match value:
         case v.Static(value=held) if inputs(held):
             return _part(s, take_apart(s.context, held))
@@ -160,12 +210,19 @@ def _part(s: State, value: v.Abstract) -> Part:
             return Number(_note(s, _key(value.type), value))
         case v.Optional(value=inner, missing=missing):
             return Maybe(_note(s, _key(BOOL), v.Leaf(missing)), _part(s, inner))
+        case v.Record(kind="table", cls=cls) if tables.is_dict(value) and cls in (None, dict):
+            pairs = s.context.rules.materialise(s, tables.pairs_of(s, value))
+            return Parts("pairs", (), (_part(s, pairs),))
         case v.Record(kind=kind, keys=keys, items=items, cls=cls) if kind in _CONTAINERS:
             return Parts(kind, keys, tuple(_part(s, x) for x in items), cls)
         case v.Listing(is_tuple=is_tuple):
             return _many(s, value, is_tuple)
-        case v.Lazy():
+        case v.Lazy(is_list=is_list, is_tuple=is_tuple):
+            if not (is_list or is_tuple):
+                s.refuse(*AS_A_LIST)
             return _part(s, s.context.rules.materialise(s, value))
+        case v.Generator():
+            s.refuse(*AS_A_LIST)
     s.refuse("print() is given what no note can hold", "print numbers, strings, and lists, tuples and dicts of these")
 
 

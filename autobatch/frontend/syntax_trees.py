@@ -34,6 +34,6 @@ def become(node: ast.AST, other: ast.AST) -> None:
     vars(node).update(vars(other))
 
 
-def place_of(node: ast.stmt | ast.expr) -> tuple[int, int]:
+def place_of(node: ast.AST) -> tuple[int, int]:
     """The line and column of a node: which of two stands behind the other."""
-    return node.lineno, node.col_offset
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)

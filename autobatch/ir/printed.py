@@ -32,7 +32,8 @@ class Number:
 
 @dataclass(frozen=True)
 class Parts:
-    """A tuple, list, dict or object; `keys` are those of a dict, or the names of fields."""
+    """A tuple, list, dict or object; `keys` are those of a dict, or the names of fields. "pairs": a dict whose keys are
+    computed, as one part, the list of its pairs."""
 
     kind: str
     keys: tuple[Any, ...]
@@ -152,6 +153,8 @@ def _container(kind: str, keys: Sequence[Any], parts: list[Any], cls: type | Non
         return tuple(parts)
     if kind == "dict":
         return dict(zip(keys, parts, strict=True))
+    if kind == "pairs":
+        return dict(parts[0])
     assert cls is not None
     if kind == "namedtuple":
         return cls(*parts)

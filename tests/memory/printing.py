@@ -84,3 +84,31 @@ def choices(x: Any) -> Any:
         print("all")
     print("best", best, "x=" + f"{x:.1f}" + "!")
     return x
+
+
+def named(label: str, *values: Any, end: str = "!\n", **how: Any) -> None:
+    print(label, *values, end=end, **how)
+
+
+@program
+def in_order(x: Any) -> Any:
+    """What arguments print stands in front, and what fails is not printed."""
+    n = 0
+    while x > 0.4:
+        try:
+            print(x, halved(x, n), f"{x:.3f} {halved(x, n + 1):.3f}", [4, 5][n], x * 2.0)
+        except IndexError:
+            print("none", x * 4.0)
+        x, n = x * 0.5, n + 1
+    return x
+
+
+@program
+def spread(x: Any) -> Any:
+    counts, log = {}, print
+    while x > 0.4:
+        counts[len(counts) % 2 + 3] = len(counts)
+        named("counts", counts, *[len(counts), "of"], *(2,), sep=",")
+        list(map(log, sorted(counts, reverse=True)[:1]))
+        x = x * 0.5
+    return x

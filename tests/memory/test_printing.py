@@ -78,7 +78,18 @@ def test_what_is_refused() -> None:
             print(x, file=sys.stdin)
         return x
 
-    for f, why in ((spread, "as many arguments as a list has"), (to_a_file, "writes to a file")):
+    def a_view(x: Any) -> Any:
+        if x > 1:
+            print({"a": 1}.keys())
+        return x
+
+    def a_range(x: Any) -> Any:
+        if x > 1:
+            print(range(3))
+        return x
+
+    refused = ((spread, "as many arguments as a list has"), (to_a_file, "writes to a file"))
+    for f, why in (*refused, (a_view, "or a view of a dict"), (a_range, "given a range")):
         with pytest.raises(ab.UnsupportedError, match=why):
             ab.batched(f)(XS)
 
