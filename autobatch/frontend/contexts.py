@@ -4,7 +4,7 @@
         ...                     ->      try: ...
                                         finally: held.__exit__(None, None, None)
 
-So `__exit__` may neither look at what was raised nor end it. A generator is run as a loop over it runs it.
+So `__exit__` may neither look at what was raised nor end it. Of a generator, the body stands where it yields.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autobatch.frontend.attributes import written
 from autobatch.frontend.calls import lookup
 from autobatch.frontend.exceptions import try_statement
 from autobatch.frontend.flattening import placed
-from autobatch.frontend.generators import begun
+from autobatch.frontend.generators import begun, continues, leaves, run_inside
 from autobatch.frontend.numbers import present
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.state import State
@@ -42,7 +42,7 @@ def with_statement(s: State, node: ast.With) -> None:
         return
     (item,) = node.items
     match item.context_expr:
-        case ast.Call(func=function, args=args, keywords=keywords):
+        case ast.Call(func=function, args=args, keywords=keywords) if _is_name(function):
             held = s.evaluate(function)
             if held == v.Static(contextlib.suppress) and not keywords and item.optional_vars is None:
                 kind = placed(ast.Tuple(args, ast.Load()), node)
@@ -55,6 +55,11 @@ def with_statement(s: State, node: ast.With) -> None:
         case _:
             pass
     _enter(s, node, item)
+
+
+def _is_name(node: ast.expr) -> bool:
+    """Is it a name, or one of a module or object? Anything else is evaluated once, by `_enter`."""
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and _is_name(node.value))
 
 
 def _enter(s: State, node: ast.With, item: ast.withitem) -> None:
@@ -104,23 +109,51 @@ def _is_false(value: ast.expr | None) -> bool:
     return value is None or (isinstance(value, ast.Constant) and not value.value)
 
 
+def _ends_by_yield(body: Sequence[ast.stmt]) -> bool | None:
+    """Does a generator end where it yields, but for what `finally` does? None where it may not come to a `yield`."""
+    for k, node in enumerate(body):
+        match node:
+            case ast.Expr(value=ast.Yield()):
+                return k == len(body) - 1
+            case ast.Try(body=inner) | ast.With(body=inner) if (ends := _ends_by_yield(inner)) is not None:
+                return ends and not getattr(node, "orelse", None) and k == len(body) - 1
+            case _:
+                pass
+    return None
+
+
+def _returns(node: ast.AST) -> bool:
+    """Does a statement leave the function that it is in?"""
+    if isinstance(node, ast.Return):
+        return True
+    return not isinstance(node, ast.FunctionDef | ast.Lambda) and any(map(_returns, ast.iter_child_nodes(node)))
+
+
 def _run_generator(
     s: State, node: ast.With, made: Callable[..., Any], args: Sequence[ast.expr], keywords: Sequence[ast.keyword]
 ) -> None:
     """A generator under `contextmanager`: the body stands where it yields."""
     function = getattr(made, "__wrapped__", None)
-    leaving = (ast.Return, ast.Break, ast.Continue)
-    if any(isinstance(n, leaving) for b in node.body for n in ast.walk(b)):
-        s.refuse("a `with` of a generator is left by return, break or continue", "set a variable, and leave behind it")
     if not is_user_function(function) or any(k.arg is None for k in keywords):
         s.refuse("`with` of this generator cannot be compiled", "open the context around the batched call")
     known, name = s.context.memory.rewritten, _name(node.items[0])
     if node not in known:
         target = node.items[0].optional_vars or ast.Name(f"<entered by {name}", ast.Store())
         known[node] = placed(ast.For(target, ast.Name(name, ast.Load()), node.body, []), node)
+    given = [s.evaluate(a) for a in args]
     named = {k.arg: s.evaluate(k.value) for k in keywords if k.arg is not None}
-    generator = begun(s, v.Static(function), [s.evaluate(a) for a in args], named)
+    generator = begun(s, v.Static(function), given, named)
     assert generator is not None
-    s.bind(name, generator)
-    s.context.rules.execute(s, [known[node]])
-    s.env.pop(name, None)
+    text = generator.source.body
+    ends = _ends_by_yield(text)
+    if ends is None or sum(isinstance(n, ast.Yield) for b in text for n in ast.walk(b)) > 1 or any(map(_returns, text)):
+        s.refuse(
+            f"{generator.source.name}, the generator of a `with`, may yield never, or more than once, or returns",
+            "write one `yield`, outside of branches and loops",
+        )
+    if not ends and any(leaves(b) or continues(b) or _returns(b) for b in node.body):
+        s.refuse(
+            "a `with` of a generator is left by return, break or continue",
+            "set a variable, and leave behind it, or let the generator end by `try: yield` and `finally`",
+        )
+    run_inside(s, known[node], generator)

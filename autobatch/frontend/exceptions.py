@@ -63,7 +63,12 @@ def _handle(s: State, node: ast.Try, classes: Sequence[Sequence[type[BaseExcepti
         return
     a, b = arms(s, operand_of(s, raised))
     run(a, lambda t: _dispatch(t, node, classes, 0))
-    join(s, operand_of(s, raised), a, b, node=node)
+    join(s, operand_of(s, raised), a, b, node=_behind(node))
+
+
+def _behind(node: ast.Try) -> ast.stmt:
+    """The statement behind which is read what may be read behind the handlers: `finally` is, too."""
+    return node.body[-1] if node.finalbody else node
 
 
 def _dispatch(s: State, node: ast.Try, classes: Sequence[Sequence[type[BaseException]]], at: int) -> None:
@@ -80,7 +85,12 @@ def _dispatch(s: State, node: ast.Try, classes: Sequence[Sequence[type[BaseExcep
         found, rest = [k for k in found if k == code.value], [k for k in rest if k == code.value]
     handler = node.handlers[at]
     among(
-        s, found, rest, node, lambda t: _run_handler(t, handler, found), lambda t: _dispatch(t, node, classes, at + 1)
+        s,
+        found,
+        rest,
+        _behind(node),
+        lambda t: _run_handler(t, handler, found),
+        lambda t: _dispatch(t, node, classes, at + 1),
     )
 
 

@@ -75,8 +75,20 @@ def _yields(node: ast.AST) -> bool:
 
 def run_over(s: State, node: ast.For, generator: v.Generator) -> None:
     """A loop over what a generator yields; behind it BROKE says whether the loop was left."""
+    own = _run(s, node, generator, False)
+    if not s.dead:
+        s.bind(BROKE, s.env[own[BROKEN]].value)
+
+
+def run_inside(s: State, node: ast.For, generator: v.Generator) -> None:
+    """The one turn of a loop over a generator that yields once, as a `with` runs it: what the turn raises or leaves is
+    raised and left where the generator yields."""
+    _run(s, node, generator, True)
+
+
+def _run(s: State, node: ast.For, generator: v.Generator, inside: bool) -> dict[str, str]:
     source = generator.source
-    made = _inlined(s, node, source)
+    made = _inlined(s, node, source, inside)
     block, whole, own = made.block, made.whole, made.own
     _bind(s, generator, own)
     s.bind(own[DONE], v.Static(False))
@@ -91,8 +103,7 @@ def run_over(s: State, node: ast.For, generator: v.Generator) -> None:
     for name, value in generator.arguments:
         if isinstance(value, v.Generator):
             s.env.pop(own[name], None)
-    if not s.dead:
-        s.bind(BROKE, s.env[own[BROKEN]].value)
+    return own
 
 
 def _bind(s: State, generator: v.Generator, own: dict[str, str]) -> None:
@@ -108,8 +119,8 @@ def _bind(s: State, generator: v.Generator, own: dict[str, str]) -> None:
         cells.pass_through(s, name, name in source.cells_changed)
 
 
-def _inlined(s: State, node: ast.For, source: FunctionSource) -> Inlined:
-    """What a loop over a generator is."""
+def _inlined(s: State, node: ast.For, source: FunctionSource, inside: bool) -> Inlined:
+    """What a loop over a generator is. `inside`: as in `run_inside`."""
     outer, cache = s.frame.source, s.context.memory.inlined
     key = (outer, node, source)
     if key not in cache:
@@ -121,10 +132,11 @@ def _inlined(s: State, node: ast.For, source: FunctionSource) -> Inlined:
         own = {n: f"{n} in {source.name}{' ' + str(len(cache))}" for n in names if not is_cell(n)}
         if _is_here(s, source):
             own = {n: x for n, x in own.items() if n in source.locals or n in (DONE, BROKEN)}
-        writer = _Writer(s, node, source, own)
+        writer = _Writer(s, node, source, own, inside)
         block = writer.block(copy.deepcopy(source.body))
         read = _placed(ast.Expr(ast.Name(own[BROKEN], ast.Load())), node)
-        around = ast.While(ast.Constant(True), [*block, ast.Break()], [])
+        always = ast.Constant(True)
+        around = ast.If(always, block, []) if inside else ast.While(always, [*block, ast.Break()], [])
         text = _with(outer.node, node, [_placed(around, node), read])
         whole = describe(text, outer.file, outer.name, outer.globals, outer.function)
         whole.places.update(writer.places)
@@ -138,11 +150,14 @@ def _is_here(s: State, source: FunctionSource) -> bool:
 
 
 def _with(function: ast.AST, node: ast.For, block: Body) -> ast.FunctionDef | ast.Lambda:
-    """The function with other statements in the place of a loop; in front of all where the loop is none of its own."""
+    """The function with other statements in the place of a loop. Where the loop is none of its own, but was written by
+    another pass, they stand in front of all, and whatever the function reads may be read behind them."""
     found = _replaced(function, node, block)
     if found is function and isinstance(function, ast.FunctionDef):
+        names = sorted({n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)})
+        reads = _placed(ast.Expr(ast.Tuple([ast.Name(n, ast.Load()) for n in names], ast.Load())), node)
         found = copy.copy(function)
-        found.body = [*block, *function.body]
+        found.body = [*block, reads, *function.body]
     assert isinstance(found, ast.FunctionDef | ast.Lambda)
     return found
 
@@ -173,6 +188,7 @@ class _Writer:
     loop: ast.For
     source: FunctionSource
     own: dict[str, str]
+    inside: bool
     places: dict[ast.AST, Span] = field(default_factory=dict)
 
     def block(self, body: Body) -> list[ast.stmt]:
@@ -182,11 +198,11 @@ class _Writer:
                     self.places[part] = self.source.at(part)
                 if isinstance(part, ast.Name):
                     part.id = self.own.get(part.id, part.id)
-                elif isinstance(part, ast.FunctionDef | ast.Lambda | ast.Try | ast.With):
-                    self.s.refuse(
-                        f"the generator {self.source.name} holds a function, `try` or `with`", "move it out of it"
-                    )
-                elif isinstance(part, ast.MatchAs | ast.MatchStar) and part.name is not None:
+                elif isinstance(part, ast.FunctionDef | ast.Lambda):
+                    self.s.refuse(f"the generator {self.source.name} holds a function", "move it out of it")
+                elif isinstance(part, ast.Try | ast.With) and not self.inside:
+                    self.s.refuse(f"the generator {self.source.name} holds a `try` or `with`", "move it out of it")
+                elif isinstance(part, ast.MatchAs | ast.MatchStar | ast.ExceptHandler) and part.name is not None:
                     part.name = self.own.get(part.name, part.name)
         return self.statements(body, False)
 
@@ -197,7 +213,11 @@ class _Writer:
         match node:
             case ast.Expr(value=ast.Yield(value=value)):
                 given = value or ast.copy_location(ast.Constant(None), node)
-                return self.consumed([ast.copy_location(ast.Assign([copy.deepcopy(self.loop.target)], given), node)])
+                first = ast.copy_location(ast.Assign([copy.deepcopy(self.loop.target)], given), node)
+                return [first, *self.loop.body] if self.inside else self.consumed([first])
+            case ast.Try() | ast.With():
+                node.body = self.statements(node.body, in_loop)
+                return [node]
             case ast.Expr(value=ast.YieldFrom(value=value)):
                 return self.from_another(value, node)
             case ast.Return():
@@ -206,9 +226,9 @@ class _Writer:
                 node.body, node.orelse = self.statements(node.body, in_loop), self.statements(node.orelse, in_loop)
                 return [node]
             case ast.For() | ast.While():
-                leaves = _yields(node) or any(isinstance(n, ast.Return) for n in ast.walk(node))
+                ends = _yields(node) or any(isinstance(n, ast.Return) for n in ast.walk(node))
                 node.body, node.orelse = self.statements(node.body, True), self.statements(node.orelse, in_loop)
-                return [node, self.left(node)] if leaves and self.may_leave() else [node]
+                return [node, self.left(node)] if ends and self.may_leave() else [node]
             case ast.Match():
                 for case in node.cases:
                     case.body = self.statements(case.body, in_loop)
@@ -223,13 +243,13 @@ class _Writer:
                 return [node]
 
     def may_leave(self) -> bool:
-        leaves = any(isinstance(n, ast.Return) for n in ast.walk(self.source.node))
-        return leaves or any(_leaves(b) for b in self.loop.body)
+        returns = any(isinstance(n, ast.Return) for n in ast.walk(self.source.node))
+        return returns or any(leaves(b) for b in self.loop.body)
 
     def consumed(self, before: list[ast.stmt]) -> list[ast.stmt]:
         """The consumer's turn."""
         body = [*before, *_broken(copy.deepcopy(self.loop.body), self)]
-        if not any(_leaves(b) or _continues(b) for b in self.loop.body):
+        if not any(leaves(b) or continues(b) for b in self.loop.body):
             return body
         name = ast.Name(f"turn in {self.source.name}", ast.Store())
         once = ast.For(name, ast.Tuple([ast.Constant(None)], ast.Load()), body, [])
@@ -271,7 +291,7 @@ def _broken(body: list[ast.stmt], writer: _Writer) -> list[ast.stmt]:
             case ast.Match():
                 for case in node.cases:
                     case.body = each(case.body)
-            case ast.Try() | ast.With() if _leaves(node):
+            case ast.Try() | ast.With() if leaves(node):
                 writer.s.refuse("a `try` leaves a loop over a generator", "loop over list(...) of it")
         return [node]
 
@@ -294,10 +314,10 @@ def _finds(kind: type[ast.stmt]) -> Callable[[ast.AST], bool]:
     return found
 
 
-_leaves = _finds(ast.Break)
+leaves = _finds(ast.Break)
 """Does a statement leave the loop that it is in?"""
 
-_continues = _finds(ast.Continue)
+continues = _finds(ast.Continue)
 """Does a statement end the turn of the loop that it is in?"""
 
 

@@ -84,6 +84,22 @@ def finally_and_a_handler_around(w, xs):
     return s + n
 
 
+def finally_alone_reads_it(w, xs):
+    s = 0.0
+    for k, x in enumerate(xs):
+        t, held = 1.0, []
+        try:
+            if x * w > 0.3:
+                held.append(xs[k + 2])
+                t = held[0]
+        except IndexError:
+            t = 5.0
+            held.append(2.0)
+        finally:
+            s = 2.0 * s + t + len(held)
+    return s
+
+
 class Depth:
     def __init__(self):
         self.total = 0.0
@@ -132,7 +148,75 @@ def contexts_of_generators(w, xs):
     return sum(log) + len(log)
 
 
+class Maker:
+    def __init__(self):
+        self.made = 0
+
+    def depth(self):
+        self.made += 1
+        return Depth()
+
+
+def contexts_that_calls_give(w, xs):
+    maker, s = Maker(), 0.0
+    for x in xs:
+        if x * w > 0.3:
+            with (maker if x > 0.6 else maker).depth() as n, tagged([], x) as y:
+                for z in xs:
+                    if z > x:
+                        break
+                    s += n * z + y
+    return s + maker.made
+
+
+@contextlib.contextmanager
+def logged(log, x):
+    log.append(x)
+    try:
+        yield x * 3.0
+    except IndexError:
+        log.append(0.25)
+    finally:
+        log.append(-x)
+
+
+def generators_that_catch(w, xs):
+    log, s = [], 0.0
+    for k, x in enumerate(xs):
+        with logged(log, x) as y:
+            if x * w > 0.3:
+                log.append(xs[k + 2] * y)
+            s = 2.0 * s + y
+    return s + sum(log) * len(log)
+
+
+def generators_that_are_left(w, xs):
+    log = []
+
+    def first(x):
+        with logged(log, x) as y:
+            if x * w > 0.3:
+                return y + xs[1]
+            log.append(x)
+        return 1.0
+
+    s = first(xs[0])
+    for x in xs:
+        with Depth() as n, logged(log, s) as y:
+            if x * w > 1.2:
+                break
+            s = 0.5 * s + y * n
+            if x * w > 0.3:
+                continue
+            s += 1.0
+    return s + sum(log) * len(log)
+
+
 PROGRAMS = (
+    finally_alone_reads_it,
+    generators_that_catch,
+    generators_that_are_left,
+    contexts_that_calls_give,
     finally_in_a_loop,
     finally_in_a_function,
     finally_around_a_loop,
@@ -181,3 +265,28 @@ def test_a_with_of_a_generator_that_is_left() -> None:
         return sum(log)
 
     refused(f, XS, W, saying="a `with` of a generator is left by return")
+
+
+@contextlib.contextmanager
+def twice(x):
+    yield x
+    yield -x
+
+
+@contextlib.contextmanager
+def perhaps(x):
+    if x < 9.0:
+        yield x
+
+
+@pytest.mark.parametrize("made", [twice, perhaps])
+def test_a_with_of_a_generator_that_may_not_yield_once(made: Any) -> None:
+    def f(w, xs):
+        s = 0.0
+        for x in xs:
+            if x * w > 0.3:
+                with made(x) as y:
+                    s += y
+        return s
+
+    refused(f, XS, W, saying="may yield never, or more than once")
