@@ -25,7 +25,7 @@ from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.layouts import LeafLayout
 from autobatch.frontend.numbers import negate, present, traced, without
 from autobatch.frontend.selection import apply_choice
-from autobatch.frontend.sources import LIBRARIES
+from autobatch.frontend.sources import LIBRARIES, is_bound_method
 from autobatch.frontend.state import Fact, State
 from autobatch.frontend.statics import inputs, is_namedtuple
 from autobatch.frontend.tags import tag_attribute
@@ -70,10 +70,7 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
         case v.Listing() | v.Leaf() | v.Lazy():
             return _of_class(s, value, list, name)
         case v.Method(function=v.Static(value=cls), receiver=receiver, name=v.SUPER):
-            base = next((c for c in cls.__mro__[1:] if name in vars(c)), None)
-            if base is None:
-                s.refuse(f"no base class of {cls.__name__} has the attribute {name!r}", "check the spelling")
-            return bind(s, vars(base)[name], receiver, base, name)
+            return _of_base(s, cls, receiver, name)
         case v.LocalFunction(source=source) if name == "__name__":
             return v.Static(source.name)
         case _:
@@ -121,13 +118,6 @@ def _of_object(s: State, value: v.Static, name: str) -> v.Abstract:
     if isinstance(held, types.ModuleType) and held.__name__.split(".")[0] in LIBRARIES:
         origin = None
     return wrap(s.context, item, origin)
-
-
-def is_bound_method(value: Any) -> bool:
-    """A method of Python, or one of a module of Equinox, which has its own class of them."""
-    return isinstance(value, types.MethodType) or (
-        isinstance(getattr(value, "__func__", None), types.FunctionType) and hasattr(value, "__self__")
-    )
 
 
 def _of_class(s: State, value: v.Abstract, cls: type | None, name: str) -> v.Abstract:
@@ -358,19 +348,39 @@ def fields_of(s: State, value: v.Leaf) -> v.Record | None:
     return v.Record(cls.kind, keys, items, cls.cls)
 
 
-def written(s: State, value: v.Abstract, method: str) -> bool:
-    """Do the classes of the user that an object may have define this method?"""
-    classes: list[type | None] = []
+def _classes(s: State, value: v.Abstract) -> Sequence[type | None]:
+    """The classes that an object may have; none of what is no object of the user."""
     match value:
         case v.Record(kind="object" | "namedtuple", cls=cls):
-            classes = [cls]
+            return [cls]
         case v.Row():
-            classes = list(heaps.classes_of(s, value))
+            return heaps.classes_of(s, value)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
-            classes = [class_list(s, operand.type)[c].cls for c in sorted(classes_of(s, value))]
+            return [class_list(s, operand.type)[c].cls for c in sorted(classes_of(s, value))]
         case v.Static(value=held) if inputs(held):
-            classes = [type(held)]
-    found = [inspect.getattr_static(c, method, None) if c is not None else None for c in classes]
+            return [type(held)]
+        case _:
+            return []
+
+
+def _of_base(s: State, cls: type, receiver: v.Abstract, name: str) -> v.Abstract:
+    """`super().name` in a method of a class: the next class that has it in the order of the object's own class."""
+    held = receiver.value if isinstance(receiver, v.Static) else None
+    classes = _classes(s, receiver) if held is None else [held if isinstance(held, type) else type(held)]
+    orders = [c.__mro__ for c in classes if c is not None and issubclass(c, cls)] or [cls.__mro__]
+    bases = {next((c for c in mro[mro.index(cls) + 1 :] if name in vars(c)), None) for mro in orders}
+    if len(bases) > 1:
+        s.refuse(f"super().{name} is not the same for all classes of the object", "name the class: Base.method(self)")
+    (base,) = bases
+    if base is None:
+        s.refuse(f"no base class of {cls.__name__} has the attribute {name!r}", "check the spelling")
+    found = vars(base)[name]
+    return bind(s, found, receiver, orders[0][0] if isinstance(found, classmethod) else base, name)
+
+
+def written(s: State, value: v.Abstract, method: str) -> bool:
+    """Do the classes of the user that an object may have define this method?"""
+    found = [inspect.getattr_static(c, method, None) if c is not None else None for c in _classes(s, value)]
     return bool(found) and all(inspect.isfunction(f) for f in found)
 
 

@@ -7,12 +7,14 @@
     visit(out.append)                     visit(lambda *given: out.append(*given))
 
 A name stands for the method as long as the variable holds one object: it is assigned once, and in a loop in front of
-the name, in the same block. An argument is such a method where the variable was made as a list, dict or set.
+the name, in the same block. An argument is such a method where the variable was made as a list, dict or set. So it is
+with methods that read (`get = known.get`): they see what the variable holds when they are called.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,10 +28,14 @@ _MADE = (ast.List, ast.ListComp, ast.Dict, ast.DictComp, ast.Set, ast.SetComp)
 _MAKERS = frozenset({"list", "dict", "set", "deque", "defaultdict", "Counter", "OrderedDict"})
 
 
+READERS = frozenset({"copy", "count", "get", "index", "items", "keys", "values"})
+"""Methods that read a list, dict or set."""
+
+
 def with_methods_written_out(node: FunctionNode, mutators: frozenset[str]) -> FunctionNode:
     """The function with such names replaced; itself where there are none. `mutators`: the methods that change a list,
     dict or set."""
-    if not isinstance(node, ast.FunctionDef) or not any(True for _ in _kept(node, mutators)):
+    if not isinstance(node, ast.FunctionDef) or not any(True for _ in _kept(node, mutators | READERS)):
         return node
     return _rewritten(node, mutators)
 
@@ -38,12 +44,14 @@ def with_methods_written_out(node: FunctionNode, mutators: frozenset[str]) -> Fu
 def _rewritten(node: ast.FunctionDef, mutators: frozenset[str]) -> ast.FunctionDef:
     made = copy.deepcopy(node)
     text = _Text(made)
-    for statement, pairs in list(text.aliases(mutators)):
+    for statement, pairs in list(text.aliases(mutators | READERS)):
         known = {name: method for name, method in pairs if text.stands_for(name, method, statement)}
         if len(known) == len(pairs):
             _write_out(made, statement, known)
     text = _Text(made)
-    for method in list(_kept(made, mutators)):
+    for method in list(_kept(made, mutators | READERS)):
+        if method.attr in READERS and text.is_read_at_once(method):
+            continue
         if text.is_container(method.value) and not text.is_in_loop(text.stored[_name(method.value)]):
             become(method, _function(method))
     return made
@@ -100,6 +108,16 @@ class _Text:
             if not isinstance(call, ast.Call) or call.func is not n or place_of(n) < place_of(statement):
                 return False
         return not self.is_in_loop(self.stored[held]) or self._is_behind(statement, self.stored[held])
+
+    def is_read_at_once(self, method: ast.Attribute) -> bool:
+        """Is it given to a function of Python, which returns before anything changes?"""
+        call = self.parents[method]
+        call = self.parents[call] if isinstance(call, ast.keyword) else call
+        match call:
+            case ast.Call(func=ast.Name(id=name)):
+                return name not in self.times and hasattr(builtins, name)
+            case _:
+                return False
 
     def is_in_loop(self, node: ast.AST) -> bool:
         """Is a node run more than once in an activation of its function?"""

@@ -448,6 +448,9 @@ def _sorted(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _super(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    match args:
+        case [v.Static(value=type() as cls), receiver]:
+            return v.Method(v.Static(cls), receiver, v.SUPER)
     owner, parameters = s.frame.owner, s.frame.source.node.args.args
     cells = dict(zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)) if owner is not None else {}
     if args or "__class__" not in cells or not parameters:

@@ -15,7 +15,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.frontend import prelude, printing, remembered, row_classes, stepping
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, wrap
-from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_bound_method, is_class, written
+from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_class, written
 from autobatch.frontend.builtin_functions import BUILTINS, packed
 from autobatch.frontend.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.construct import construct
@@ -38,7 +38,7 @@ from autobatch.frontend.prelude import LIBRARY, index_of, join
 from autobatch.frontend.raising import refuse_math_in_try
 from autobatch.frontend.recipes import trace_numbers
 from autobatch.frontend.selection import apply_choice
-from autobatch.frontend.sources import is_user_function, mutated
+from autobatch.frontend.sources import is_bound_method, is_user_function, mutated
 from autobatch.frontend.stacking import stacking
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import inputs, is_array

@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
+from autobatch.frontend.bound_methods import READERS
 from autobatch.frontend.syntax_trees import become, bound_names, place_of
 
 FunctionNode = ast.FunctionDef | ast.Lambda
 _SCOPES = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LAZY = ("enumerate", "zip", "reversed")
-_READING = frozenset({"copy", "count", "get", "index", "items", "keys", "values"})
+
 _WHOLE = frozenset({"list", "tuple", "sum", "max", "min", "sorted", "set", "dict"})
 _COUNT, _CYCLE = "count", "cycle"
 _ENDED = 1 << 30
@@ -243,7 +244,7 @@ class _Text:
                 return
             case ast.Call(func=function, args=args, keywords=keywords):
                 given = [*args, *(k.value for k in keywords)]
-                if isinstance(function, ast.Attribute) and function.attr not in _READING:
+                if isinstance(function, ast.Attribute) and function.attr not in READERS:
                     given.append(function.value)
                 yield from (held for x in given if (held := _held_by(x)) is not None)
             case _:

@@ -14,7 +14,9 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from autobatch.frontend import values as v
+from autobatch.frontend.bound_methods import READERS
 from autobatch.frontend.calls import lookup
+from autobatch.frontend.list_sites import is_dict, is_list
 from autobatch.frontend.sources import changed, is_user_function, mutated_by
 from autobatch.frontend.state import State
 from autobatch.frontend.syntax_trees import place_of
@@ -31,6 +33,10 @@ Function = ast.FunctionDef | ast.Lambda
 def refuse_late_reads(s: State, node: ast.Assign) -> None:
     """Refuse `g = (x for x in xs)` where what is read of g later is not the whole sequence as it is now."""
     match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value) if _is_reader(s, value):
+            why = _misread(s.frame.source.node, node, name, False)
+            if why is not None:
+                s.refuse(f"{name} is a method of a list or dict, {why}", f"call it as a method: {ast.unparse(value)}()")
         case ast.Assign(targets=[ast.Name(id=name)], value=value) if (steps := is_iterator(s, value)) or is_view(value):
             why = _misread(s.frame.source.node, node, name, steps)
             if why is not None:
@@ -130,6 +136,12 @@ def is_iterator(s: State, node: ast.expr) -> bool:
             return False
 
 
+def _is_reader(s: State, node: ast.Attribute) -> bool:
+    """Is it a method that reads a list or dict, a value, as it is now? In memory it reads what is there."""
+    held = s.env.get(node.value.id) if isinstance(node.value, ast.Name) else None
+    return held is not None and node.attr in READERS and (is_list(held.value) or is_dict(held.value))
+
+
 def is_view(node: ast.expr) -> bool:
     """Does an expression give a view of a dict?"""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS
@@ -150,7 +162,11 @@ def _misread(
     if steps and (why := _read_again(function, node, name)) is not None:
         return why
     free = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}.union(also) - {name}
-    last = max((place_of(x) for x in _reads(function, name) if place_of(x) > place_of(node)), default=place_of(node))
+    around = set(_turns(function, node))
+    ends = [place_of(x) for x in _reads(function, name) if place_of(x) > place_of(node)]
+    for read in _reads(function, name):  # what a loop changes behind a read, is read in its next turn
+        ends += [_end(t) for t in _turns(function, read) if isinstance(t, ast.For | ast.While) and t not in around]
+    last = max(ends, default=place_of(node))
     for x in ast.walk(function):
         if changed_name(x) in free and _end(node) < place_of(x) < last and not _is_inside(node, x, function):
             return "read after what it depends on has changed"

@@ -399,6 +399,13 @@ def _extent(node: ast.AST) -> tuple[tuple[int, int], tuple[int, int]]:
     return (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
 
 
+def is_bound_method(value: Any) -> bool:
+    """A method of Python, or one of a module of Equinox, which has its own class of them."""
+    return isinstance(value, types.MethodType) or (
+        isinstance(getattr(value, "__func__", None), types.FunctionType) and hasattr(value, "__self__")
+    )
+
+
 def is_user_function(value: Any) -> bool:
     """Is it a Python function whose text is lowered? Functions of libraries are traced."""
     if not isinstance(value, types.FunctionType):
