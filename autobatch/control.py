@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -19,7 +20,7 @@ from autobatch.analysis.structure import Structure, analyse
 from autobatch.backends.llvm.whole.region import of_kernels
 from autobatch.errors import UnsupportedError
 from autobatch.ir.blocks import Site
-from autobatch.ir.core import Call, Module, Value, walk
+from autobatch.ir.core import Call, For, Module, Value, While, regions, walk
 from autobatch.ir.masked import Allowed
 from autobatch.ir.printer import print_module
 from autobatch.ir.template import Integers
@@ -29,6 +30,7 @@ from autobatch.optimize.inline import recursive_functions
 from autobatch.options import WHOLE, Options
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
+from autobatch.vectorize.arena_lists import decided_by_device
 from autobatch.vectorize.arenas import lists_in_arenas
 from autobatch.vectorize.chosen_rows import objects_as_rows
 from autobatch.vectorize.indices import keep_known_bounds
@@ -122,12 +124,13 @@ def _with_memory(module: Module, asked: Asked) -> Control:
     try:
         return control(with_arenas(module, asked), asked)
     except UnsupportedError as refusal:
-        if not recursive_functions(module):
-            raise
-        try:
-            return control(with_arenas(module, asked, handed=True), asked)
-        except UnsupportedError:
-            raise refusal from None
+        handed = bool(recursive_functions(module))
+        for device in (_device, _device_of_loops):
+            if not handed and device is _device:
+                continue
+            with suppress(UnsupportedError):
+                return control(with_arenas(module, asked, handed, device), asked)
+        raise refusal from None
 
 
 def _device(module: Module, asked: Asked, left: frozenset[Value]) -> frozenset[Value]:
@@ -135,12 +138,30 @@ def _device(module: Module, asked: Asked, left: frozenset[Value]) -> frozenset[V
     return device_values(module, asked.on_device, asked.known, left)
 
 
-def with_arenas(module: Module, asked: Asked, handed: bool = False) -> Module:
-    """A module with memory for the lists that computed numbers decide. `handed`: as in `lists_of_numbers`."""
+def _device_of_loops(module: Module, asked: Asked, left: frozenset[Value]) -> frozenset[Value]:
+    """The same where all is such that loops give in which computed numbers decide anything: such a loop may become one
+    operation (`masks.py`), with the integers of memory that it carries."""
+    loops = [i for f in module.functions for i in walk(f.region) if isinstance(i, For | While)]
+    while True:
+        found = _device(module, asked, left)
+        given = {
+            r for i in loops if any(decided_by_device(j, found) for r in regions(i) for j in walk(r)) for r in i.results
+        }
+        if given <= found:
+            return found
+        left = left | given
+
+
+Device = Callable[[Module, Asked, frozenset[Value]], frozenset[Value]]
+
+
+def with_arenas(module: Module, asked: Asked, handed: bool = False, known: Device = _device) -> Module:
+    """A module with memory for the lists that computed numbers decide. `handed`: as in `lists_of_numbers`; `known`:
+    which values only the device knows."""
     capacity = asked.options.list_capacity
     module = asked.passes.after("letters", with_letters(module, asked))
     module = asked.passes.after("words", words_as_numbers(module, partial(_device, module, asked)))
-    device = partial(_device, module, asked)
+    device = partial(known, module, asked)
     made = lists_in_arenas(module, asked.schema, device, capacity, alone=False, checked=False, handed=handed)
     return asked.passes.after("arenas", made)
 
