@@ -1,21 +1,25 @@
 """`copy.copy` and `copy.deepcopy`: of lists, dicts and objects, one of its own with the same in it, or copies of it.
 
-A deep copy follows what stands in another by its type, so a list that stands in two places is copied twice. Objects
-in memory that may be linked, or stand in two places, are refused.
+A deep copy follows what stands in another by its type; what has memory, and so may stand in several places, or lead
+back to itself, is copied there (`graph_copies.py`).
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from autobatch.errors import UnsupportedError
 from autobatch.frontend import heaps, list_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.attributes import attribute, class_list, classes_of, written
-from autobatch.frontend.list_heap import hold
+from autobatch.frontend.graph_copies import MARKS, Copies, leads_to_memory, led_to, refuse_of_examples, refuse_parts
+from autobatch.frontend.heap import ListsNeedMemory, NeedsMemory
+from autobatch.frontend.joins import stored
+from autobatch.frontend.list_heap import copied, hold
 from autobatch.frontend.methods import METHODS
 from autobatch.frontend.state import State
 from autobatch.frontend.statics import container_kind
@@ -28,10 +32,6 @@ Named = dict[str, v.Abstract]
 def _each(items: Any) -> Any:
     """Lowered like a function of the user."""
     return [copy.deepcopy(x) for x in items]
-
-
-def _each_value(table: Any) -> Any:
-    return {k: copy.deepcopy(x) for k, x in table.items()}
 
 
 def shallow(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -49,24 +49,44 @@ def deep(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     """`copy.deepcopy(x)`"""
     if len(args) != 1 or kwargs:
         s.refuse("deepcopy() takes what is copied alone here", "leave its memo out")
-    return _deep(s, args[0], (), [])
+    value = stored(s, args[0])
+    found = led_to(s, value)
+    if not found:
+        return _deep(s, value, (), None)
+    for heap in found:
+        refuse_parts(s, heap)
+    copies = Copies(found)
+    memo = _Memo(copies, *copies.begun(s))
+    made = _deep(s, value, (), memo)
+    copies.finished(s, memo.held, memo.first)
+    return made
 
 
-def _deep(s: State, value: v.Abstract, path: tuple[Any, ...], seen: list[type]) -> v.Abstract:
-    """`path`: the way there from what is copied; `seen`: the classes of objects in memory that were on other ways."""
+@dataclass
+class _Memo:
+    """A deep copy of what leads to memory: what there are copies of so far, and how many rows there were before it."""
+
+    copies: Copies
+    held: v.Abstract
+    first: v.Abstract
+
+    def renewed(self, s: State, value: v.Abstract) -> v.Abstract:
+        self.held, made = self.copies.renewed(s, value, self.held)
+        return made
+
+
+def _deep(s: State, value: v.Abstract, path: tuple[Any, ...], memo: _Memo | None) -> v.Abstract:
+    """`path`: the way there from what is copied; `memo`: where that leads to memory."""
     if written(s, value, "__deepcopy__"):
         s.refuse("deepcopy() of a class that has a __deepcopy__ cannot be compiled", "call a method of your own")
+    if isinstance(value, v.Row) and memo is not None:
+        return memo.renewed(s, value)
     value = _opened(s, value)
-    if isinstance(value, v.Row) and not list_heap.is_row(value):
-        _refuse_linked(s, value, seen)
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
-        s.refuse(
-            "deepcopy() of objects of the examples cannot be compiled",
-            "leave it out, as nothing changes them; or build new objects of their fields",
-        )
+        refuse_of_examples(s)
 
     def part(key: Any, x: v.Abstract) -> v.Abstract:
-        made = _deep(s, x, (*path, key), seen)
+        made = _deep(s, x, (*path, key), memo)
         return s.context.rules.made_by(s, made, ("deepcopy", s.frame.source, s.span, *path, key))
 
     if (fields := _fields(s, value, "deepcopy")) is not None:
@@ -79,12 +99,12 @@ def _deep(s: State, value: v.Abstract, path: tuple[Any, ...], seen: list[type]) 
             made = replace(value, items=tuple(part("item", x) for x in items))
         case v.Record(kind="tuple" | "namedtuple" | "dict", items=items):
             made = replace(value, items=tuple(part(k, x) for k, x in zip(value.keys, items, strict=True)))
+        case v.Record(kind="table", items=items):
+            made = replace(value, items=tuple(copied(s, _deep(s, x, path, memo)) for x in items))
+        case v.Listing(is_tuple=False) if memo is not None and leads_to_memory(value):
+            return hold(s, memo.renewed(s, value))
         case v.Listing(is_tuple=False):
             return s.call(v.Static(_each), [value])
-        case v.Row():
-            return s.call(v.Static(_each_value if value.heap.is_dict else _each), [value])
-        case v.Record(kind="table", cls=None):
-            return s.call(v.Static(_each_value), [value])
         case _:
             return _of_container(s, value)
     hold(s, made)
@@ -92,22 +112,19 @@ def _deep(s: State, value: v.Abstract, path: tuple[Any, ...], seen: list[type]) 
 
 
 def _refuse_twice(s: State, value: v.Record) -> None:
-    """Refuse a container that holds one list, dict or object at two places."""
-    held = [x for x in value.items if isinstance(x, v.Row | v.Listing | v.Record)]
-    if any(x is y or (isinstance(x, v.Row) and x == y) for k, x in enumerate(held) for y in held[:k]):
-        s.refuse("deepcopy() of what holds one object at two places cannot be compiled", "build a new one of its parts")
-
-
-def _refuse_linked(s: State, row: v.Row, seen: list[type]) -> None:
-    """Refuse objects that may be in several places of what is copied: there is one copy of each then."""
-    classes = list(heaps.classes_of(s, row))
-    if s.frame.source.function in (_each, _each_value) or not set(classes).isdisjoint(seen):
-        s.refuse(
-            f"deepcopy() of objects of {classes[0].__name__} that may be linked, or in several places, cannot be "
-            "compiled",
-            "build the copies: let a method make a new object of the fields",
-        )
-    seen += classes
+    """Refuse a container that holds one list, dict or object, which is a value, at two places; of memory there are
+    copies."""
+    held = [x for x in value.items if isinstance(x, v.Listing | v.Record)]
+    twice = [x for k, x in enumerate(held) if any(x is y for y in held[:k])]
+    if not twice:
+        return
+    words = "deepcopy() of what holds one object at two places cannot be compiled"
+    error = UnsupportedError(words, s.span, "build a new one of its parts")
+    classes = {x.cls for x in twice if isinstance(x, v.Record) and x.kind == "object" and x.cls is not None}
+    if classes:
+        raise NeedsMemory(classes, error)
+    sites = s.context.sites.of(twice, s.context.memory.sites, True)
+    raise ListsNeedMemory(sites, error) if sites else error
 
 
 def _opened(s: State, value: v.Abstract) -> v.Abstract:
@@ -172,4 +189,4 @@ def _of_container(s: State, value: v.Abstract) -> v.Abstract:
             s.refuse("this value cannot be copied here", "build a new one of its parts")
 
 
-COPIES: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {copy.copy: shallow, copy.deepcopy: deep}
+COPIES: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {copy.copy: shallow, copy.deepcopy: deep, **MARKS}

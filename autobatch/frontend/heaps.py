@@ -242,12 +242,27 @@ def allocate(s: State, heap: Heap, record: v.Record) -> v.Row:
     assert layout is not None
     items = tuple(_or_unset(record.get(k), k) for k in layout.keys)
     count, *columns = memory_of(s, heap, write=True)
-    capacity = s.context.memory.capacity
-    s.check(traced(s, operator.lt, count, v.Static(capacity)).operand, NO_ROOM, out_of_room(capacity, heap.name))
+    check_room(s, heap, count)
     new = [x for item, k in zip(items, layout.items, strict=True) for x in convert(s, item, k)]
     after = [_written_to(s, c, x, operand_of(s, count)) for c, x in zip(columns, new, strict=True)]
     bind_memory(s, heap, [traced(s, operator.add, count, v.Static(1)), *after])
     return v.Row(operand_of(s, count), heap, classes=frozenset({member}))
+
+
+def clone(s: State, row: v.Row) -> v.Row:
+    """A new object that holds what another one holds."""
+    count, *columns = memory_of(s, row.heap, write=True)
+    check_room(s, row.heap, count)
+    after = [traced(s, _put, c, traced(s, _get, c, v.Leaf(row.operand)), count) for c in columns]
+    bind_memory(s, row.heap, [traced(s, operator.add, count, v.Static(1)), *after])
+    return replace(row, operand=operand_of(s, count))
+
+
+def check_room(s: State, heap: Heap, count: v.Abstract) -> None:
+    """Check that there is room for one more, behind so many."""
+    capacity = s.context.memory.capacity
+    room = traced(s, operator.lt, count, v.Static(capacity))
+    s.check(room.operand, NO_ROOM, out_of_room(capacity, heap.name))
 
 
 def _note_form(heap: Heap, cls: type, keys: Iterable[str]) -> None:
@@ -432,6 +447,11 @@ def set_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
     grow(s, row.heap, (name,), [layout_of(value)])
     for cls in classes:
         _note_form(row.heap, cls, (name,))
+    put_field(s, row, name, value)
+
+
+def put_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
+    """Let a field, which objects of the class have, hold a value of its type."""
     layout = row.heap.layout
     assert layout is not None
     count, *columns = memory_of(s, row.heap, write=True)

@@ -434,19 +434,6 @@ def test_a_method_of_a_list_that_its_variable_holds_no_more() -> None:
     refused(f, XS, jnp.float32(1.1), saying=r"append\(\) of this list or dict is called by another name")
 
 
-def test_a_deep_copy_of_one_object_at_two_places() -> None:
-    def f(w, xs):
-        account = Account()
-        pair = [account, account]
-        for x in xs:
-            if x * w > 0.3:
-                pair = copy.deepcopy(pair)
-                pair[0].total += x
-        return pair[1].total
-
-    refused(f, XS, jnp.float32(1.1), saying="holds one object at two places")
-
-
 def test_a_group_that_is_read_twice() -> None:
     def f(w, xs):
         s = 0.0
