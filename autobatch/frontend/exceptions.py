@@ -20,7 +20,7 @@ from autobatch.frontend.branches import run
 from autobatch.frontend.joins import arms, join
 from autobatch.frontend.numbers import operand_of
 from autobatch.frontend.raising import EXCEPTION, among, exception, is_caught
-from autobatch.frontend.state import FLAGS, RAISED, State
+from autobatch.frontend.state import FLAGS, RAISED, RESULT, RETURNED, State
 
 
 def try_statement(s: State, node: ast.Try) -> None:
@@ -126,13 +126,19 @@ def _first(kind: type[BaseException], classes: Sequence[Sequence[type[BaseExcept
     return next((k for k, found in enumerate(classes) if issubclass(kind, tuple(found))), len(classes))
 
 
+_KEPT = "<result, in finally>"
+
+
 def _finally(s: State, node: ast.Try) -> None:
     if not node.finalbody or s.dead:
         return
     flags = {name: s.env[name] for name in FLAGS if name in s.env}
+    if RESULT in s.env and s.flag(RETURNED) != v.Static(False):
+        s.bind(_KEPT, s.env[RESULT].value)  # what is returned is changed too
     for name in flags:
         s.bind(name, v.Static(False))
     s.context.rules.execute(s, node.finalbody)
+    s.env.pop(_KEPT, None)
     if any(s.flag(name) != v.Static(False) for name in FLAGS):
         s.refuse("`finally` leaves the function or the loop that it is in", "do it behind the `try`")
     s.env |= flags

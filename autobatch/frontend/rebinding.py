@@ -10,7 +10,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.list_sites import is_dict, is_list
 from autobatch.frontend.scopes import shown
-from autobatch.frontend.state import Impure, MemoryChanged, State
+from autobatch.frontend.state import Impure, MemoryChanged, RESULT, RETURNED, State
 
 
 def refuse_change(s: State, changed: ast.expr, message: str, cure: str, held: v.Abstract | None = None) -> NoReturn:
@@ -36,7 +36,7 @@ def rebind(s: State, name: str, new: v.Abstract) -> None:
         cure = "lists, dicts and objects of arguments and of enclosing functions are not changed: return a new one"
         raise _refusal(s, old, f"{shown(name)} is changed, but was made outside this function", cure, Impure)
     others = [n for n, b in s.env.items() if b.value is old]
-    rest = [b.value for n, b in s.env.items() if n not in others]
+    rest = [b.value for n, b in s.env.items() if n not in others and not (n == RESULT and _goes_on(s))]
     if any(_holds(x, old) for x in rest):
         words = f"{shown(name)} is changed while another container holds it"
         raise _refusal(s, old, words, "build the outer container afterwards")
@@ -58,6 +58,12 @@ def rebind(s: State, name: str, new: v.Abstract) -> None:
     identities.successor(new, old)
     for other in others:
         s.bind(other, new)
+
+
+def _goes_on(s: State) -> bool:
+    """Has the function not returned here, so that what other paths return is nothing of this one?"""
+    flag = s.flag(RETURNED)
+    return flag == v.Static(False) or (isinstance(flag, v.Leaf) and s.block.truth(flag.operand) is False)
 
 
 def take_out(s: State, value: v.Abstract, *lists: v.Abstract) -> None:

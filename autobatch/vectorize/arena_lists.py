@@ -53,7 +53,7 @@ def lists_of_numbers(
         numbers = device(lengths)
         whole = frozenset(_decided(module, numbers) if handed else ())
         read = _read_below(module, numbers) if handed and not alone else frozenset[Value]()
-        lists = _Lists(numbers, alone, module, whole).of(module, read)
+        lists = _Lists(numbers, alone, module, whole, handed).of(module, read)
         behind = frozenset(
             i.results[0]
             for i in inside
@@ -166,10 +166,12 @@ def _read_below(module: Module, device: Collection[Operand]) -> frozenset[Value]
 
 class _Lists:
     """`functions`: by name; `whole`: those that hand on no list without memory; `results`: the lists that each function
-    gives back, by position."""
+    gives back, by position; `handed`: as in `lists_of_numbers`."""
 
-    def __init__(self, device: Collection[Operand], alone: bool, module: Module, whole: frozenset[str]) -> None:
-        self.device, self.alone, self.whole = device, alone, whole
+    def __init__(
+        self, device: Collection[Operand], alone: bool, module: Module, whole: frozenset[str], handed: bool
+    ) -> None:
+        self.device, self.alone, self.whole, self.handed = device, alone, whole, handed
         self.found: set[Value] = set()
         self.functions = {f.name: f.region for f in module.functions}
         self.results: set[tuple[str, int]] = set()
@@ -199,7 +201,10 @@ class _Lists:
             return True
         if any(name == function.name for name, _ in self.results):
             return True
-        return any(isinstance(i, Apply) and i.op.name in (*TABLES, "spelt") for i in walk(function.region))
+        inside = list(walk(function.region))
+        if self.handed and any(decided_by_device(i, self.device) and any(map(is_made, i.results)) for i in inside):
+            return True
+        return any(isinstance(i, Apply) and i.op.name in (*TABLES, "spelt") for i in inside)
 
     def returned(self, name: str) -> None:
         for k, x in enumerate(self.functions[name].results):

@@ -169,11 +169,15 @@ class _Arenas(Memory):
     def function(self, function: Function) -> Function:
         """A function that calls itself; the very one where no list in it has memory."""
         values = region_values(function.region)
-        if self.lists.isdisjoint(values) and not any(_calls_with(self.lists, i) for i in walk(function.region)):
+        if self.lists.isdisjoint(values) and not any(map(self.calls_with, walk(function.region))):
             return function
         returned = [x if isinstance(x, Value) else self.fresh.value(x.type) for x in function.region.results]
         made = with_operands(self.region(function.region, returned), self.named)
         return replace(function, region=_without_unread(made))
+
+    def calls_with(self, i: Instruction) -> bool:
+        """Does a call hand on lists that have memory, or get it where they come in?"""
+        return isinstance(i, Call) and any(x in self.lists for x in (*i.operands, *self.functions[i.callee].args))
 
     def region(self, region: Region, targets: Sequence[Operand]) -> Region:
         """`targets`: what the results become; none where no list is among them."""
@@ -306,11 +310,6 @@ class _Arenas(Memory):
         rest = iter(found[1:])
         for r, (_, *buffers) in zip(of.results, blanks, strict=True):
             self.env[r] = Held((found[0], *(next(rest) for _ in buffers)))
-
-
-def _calls_with(lists: frozenset[Value], i: Instruction) -> bool:
-    """Does a call hand on lists that have memory?"""
-    return isinstance(i, Call) and any(x in lists for x in i.operands)
 
 
 def _without_unread(region: Region) -> Region:
