@@ -1,4 +1,4 @@
-"""The order of tuples and lists of a length that is known: that of their first elements that differ.
+"""The order of tuples and lists: that of their first elements that differ.
 
 Objects whose classes have no order may stand in them, as in heaps of `(score, count, node)`: an example fails where two
 such objects decide. It fails too where they are two that `==` calls equal: to compare the fields of whole trees would
@@ -7,6 +7,7 @@ take more than the heap does.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -46,3 +47,47 @@ def lexicographic(s: State, order: Order, xs: Sequence[v.Abstract], ys: Sequence
     if isinstance(same, bool):
         return lexicographic(s, order, xs[1:], ys[1:]) if same else differing(s)
     return conditional(s, same, lambda t: lexicographic(t, order, xs[1:], ys[1:]), differing)
+
+
+# ---- lists whose lengths are data: lowered like functions of the user
+
+
+def _less(xs: Any, ys: Any) -> Any:
+    for x, y in zip(xs, ys):  # noqa: B905
+        if x != y:
+            return x < y
+    return len(xs) < len(ys)
+
+
+def _at_most(xs: Any, ys: Any) -> Any:
+    for x, y in zip(xs, ys):  # noqa: B905
+        if x != y:
+            return x <= y
+    return len(xs) <= len(ys)
+
+
+def _greater(xs: Any, ys: Any) -> Any:
+    for x, y in zip(xs, ys):  # noqa: B905
+        if x != y:
+            return x > y
+    return len(xs) > len(ys)
+
+
+def _at_least(xs: Any, ys: Any) -> Any:
+    for x, y in zip(xs, ys):  # noqa: B905
+        if x != y:
+            return x >= y
+    return len(xs) >= len(ys)
+
+
+_OF_LISTS: dict[Any, Callable[..., Any]] = {
+    operator.lt: _less,
+    operator.le: _at_most,
+    operator.gt: _greater,
+    operator.ge: _at_least,
+}
+
+
+def of_lists(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """The order of two lists, or two tuples, of any length."""
+    return s.call(v.Static(_OF_LISTS[function]), [a, b])

@@ -18,7 +18,7 @@ from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.key_order import hand_out
-from autobatch.frontend.lexicographic import Order, lexicographic
+from autobatch.frontend.lexicographic import Order, lexicographic, of_lists
 from autobatch.frontend.list_heap import copied, there
 from autobatch.frontend.numbers import binary, combine, is_number, present, refuse_made, traced, unary
 from autobatch.frontend.sequences import arithmetic, is_tuple, members, sequence
@@ -257,9 +257,12 @@ def _ordered(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstrac
     if (made := sets.operate(s, function, a, b)) is not None:
         return made
     overloaded = _overloaded(s, function, a, b)
-    if overloaded is None:
-        s.refuse("these values have no order", "compare numbers")
-    return overloaded
+    if overloaded is not None:
+        return overloaded
+    a, b = copied(s, a), copied(s, b)
+    if (_is_list(a) and _is_list(b)) or (is_tuple(x) and is_tuple(y)):
+        return of_lists(s, function, a, b)
+    s.refuse("these values have no order", "compare numbers")
 
 
 def _expanded(s: State, value: v.Abstract) -> v.Abstract:

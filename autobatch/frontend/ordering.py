@@ -1,20 +1,22 @@
-"""Order by keys that the host knows: `sorted`, `list.sort`, and the elements that `min` and `max` choose.
+"""Order by keys: `sorted`, `list.sort`, and the elements that `min` and `max` choose.
 
 sorted(t.kids, key=lambda c: (c.rank, c.name))        %9: list<int> = sort_order(%ranks, %names)
 
-The elements stay where they are; what the host makes is the list of their positions.
+The elements stay where they are; what is made is the list of their positions. Keys that are compared by what their
+class defines, or element by element, are put into order by such comparisons, one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from autobatch.frontend import equality
+from autobatch.frontend import equality, list_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.attributes import fields_of
 from autobatch.frontend.comprehensions import collect
 from autobatch.frontend.joins import as_listing, stored
-from autobatch.frontend.layouts import HeldLayout, Layout, LeafLayout, RecordLayout
+from autobatch.frontend.layouts import HeldLayout, Layout, LeafLayout, ListingLayout, RecordLayout, RowLayout
 from autobatch.frontend.numbers import integer, is_number, operand_of, present
 from autobatch.frontend.sequences import item, length, sequence
 from autobatch.frontend.state import State
@@ -61,6 +63,10 @@ def keys_of(s: State, found: v.Lazy, key: v.Abstract | None) -> v.Listing | None
 
 def order_of(s: State, keys: v.Listing, *, reverse: bool) -> v.Listing:
     """The positions of keys in ascending order; equal ones keep theirs."""
+    if _has_comparison(s, keys.elem):
+        found = list_heap.copied(s, s.call(v.Static(_falling if reverse else _rising), [keys]))
+        assert isinstance(found, v.Listing | v.Record)
+        return found if isinstance(found, v.Listing) else as_listing(s, found)
     _refuse_unordered(s, keys.elem)
     positions = s.apply(own("sort_order", reverse=reverse), keys.lists, List(INT))
     s.block.memo["length", positions] = length(s, keys)
@@ -76,6 +82,73 @@ def _key(s: State, value: v.Abstract) -> v.Abstract:
     if isinstance(value, v.Record):
         return v.Record(value.kind, value.keys, tuple(_key(s, x) for x in value.items), value.cls)
     return v.Leaf(integer(s, operand_of(s, value))) if is_number(value) else stored(s, value)
+
+
+def first_of(s: State, keys: v.Listing, *, greatest: bool) -> v.Abstract:
+    """The position of the first of the least or the greatest keys, of which there is one."""
+    if _has_comparison(s, keys.elem):
+        return s.call(v.Static(_greatest if greatest else _least), [keys])
+    return item(s, order_of(s, keys, reverse=greatest), v.Static(0))
+
+
+def _has_comparison(s: State, layout: Layout) -> bool:
+    """Are keys compared by what their class defines, or element by element, and not by numbers?"""
+    match layout:
+        case ListingLayout():
+            return True
+        case RecordLayout(kind="object", cls=cls):
+            return cls is not None and _is_ordered(cls)
+        case RecordLayout(kind="tuple" | "list" | "namedtuple", items=items):
+            return any(_has_comparison(s, x) for x in items)
+        case RowLayout(heap=heap):
+            return heap.is_list or all(map(_is_ordered, heap.members))
+        case _:
+            return False
+
+
+def _is_ordered(cls: type) -> bool:
+    return any(getattr(cls, m) is not getattr(object, m) for m in ("__lt__", "__gt__"))
+
+
+# ---- order by comparison: lowered like functions of the user
+
+
+def _rising(keys: Any) -> Any:
+    order = list(range(len(keys)))
+    for k in range(1, len(keys)):
+        place = k
+        while place > 0 and keys[k] < keys[order[place - 1]]:
+            order[place] = order[place - 1]
+            place = place - 1
+        order[place] = k
+    return order
+
+
+def _falling(keys: Any) -> Any:
+    order = list(range(len(keys)))
+    for k in range(1, len(keys)):
+        place = k
+        while place > 0 and keys[order[place - 1]] < keys[k]:
+            order[place] = order[place - 1]
+            place = place - 1
+        order[place] = k
+    return order
+
+
+def _least(keys: Any) -> Any:
+    best = 0
+    for k in range(1, len(keys)):
+        if keys[k] < keys[best]:
+            best = k
+    return best
+
+
+def _greatest(keys: Any) -> Any:
+    best = 0
+    for k in range(1, len(keys)):
+        if keys[k] > keys[best]:
+            best = k
+    return best
 
 
 def _refuse_unordered(s: State, layout: Layout) -> None:

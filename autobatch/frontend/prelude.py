@@ -142,6 +142,23 @@ def _attributes_of(first: Any, second: Any) -> Any:
     return lambda x: (getattr(x, first), getattr(x, second))
 
 
+class _Compared:
+    """What `cmp_to_key(compare)` makes of an element."""
+
+    def __init__(self, compare: Any, element: Any) -> None:
+        self.compare, self.element = compare, element
+
+    def __lt__(self, other: Any) -> Any:
+        return self.compare(self.element, other.element) < 0
+
+    def __gt__(self, other: Any) -> Any:
+        return self.compare(self.element, other.element) > 0
+
+
+def _compared_by(compare: Any) -> Any:
+    return lambda x: _Compared(compare, x)
+
+
 def _next_or(iterator: Any, default: Any) -> Any:
     try:
         return iterator.__next__()
@@ -257,6 +274,7 @@ def stepped(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
+    functools.cmp_to_key: _written(_compared_by),
     functools.reduce: _reduced,
     itertools.accumulate: _accumulated,
     itertools.chain: _chain,
@@ -278,6 +296,24 @@ LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
     operator.itemgetter: _getter("itemgetter", _item_of, _items_of),
 }
 """Functions of `functools`, `itertools`, `math` and `operator`."""
+
+
+_TOTAL: dict[str, Callable[..., Any]] = {
+    "_gt_from_lt": lambda a, b: not (a < b) and a != b,
+    "_le_from_lt": lambda a, b: a < b or a == b,
+    "_ge_from_lt": lambda a, b: not (a < b),
+    "_ge_from_le": lambda a, b: not (a <= b) or a == b,
+    "_lt_from_le": lambda a, b: a <= b and a != b,
+    "_gt_from_le": lambda a, b: not (a <= b),
+    "_lt_from_gt": lambda a, b: not (a > b) and a != b,
+    "_ge_from_gt": lambda a, b: a > b or a == b,
+    "_le_from_gt": lambda a, b: not (a > b),
+    "_le_from_ge": lambda a, b: not (a >= b) or a == b,
+    "_gt_from_ge": lambda a, b: a >= b and a != b,
+    "_lt_from_ge": lambda a, b: not (a >= b),
+}
+"""What `functools.total_ordering` gives a class, by the names that the functions have in `functools`."""
+LIBRARY |= {getattr(functools, name): _written(f) for name, f in _TOTAL.items() if hasattr(functools, name)}
 
 
 def join(s: State, args: Arguments) -> v.Abstract:

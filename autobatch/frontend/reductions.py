@@ -17,9 +17,9 @@ from autobatch.frontend.layouts import LeafLayout
 from autobatch.frontend.numbers import coerce, combine, integer, is_number, operand_of, present, traced
 from autobatch.frontend.numpy_arrays import kind_of
 from autobatch.frontend.operators import apply_binary, compare_with
-from autobatch.frontend.ordering import keys_of, order_of
+from autobatch.frontend.ordering import first_of, keys_of
 from autobatch.frontend.recipes import alike_for_all
-from autobatch.frontend.sequences import item, length, listing_item, sequence
+from autobatch.frontend.sequences import length, listing_item, sequence
 from autobatch.frontend.state import State
 from autobatch.ir.core import For, Operand, Region, Value
 from autobatch.ir.ops import own
@@ -36,6 +36,8 @@ def sum_of(s: State, value: v.Abstract, start: v.Abstract, *, builtin: bool = Fa
         return concatenate(s, start, flatten(s, lists))
     if isinstance(found, v.Record):
         return _combined(s, operator.add, found.items, start)
+    if not is_number(start):
+        return s.call(v.Static(_added), [value, start])
     listing = collect(s, found, lambda t, x: (True, lambda u: _term(u, x, "sum() adds")))
     if isinstance(listing, v.Record):
         return start
@@ -43,6 +45,13 @@ def sum_of(s: State, value: v.Abstract, start: v.Abstract, *, builtin: bool = Fa
     if builtin and start == v.Static(0) and isinstance(found.length, v.Leaf) and isinstance(total.operand, Value):
         s.context.meanings[total.operand] = ("sum", found.length.operand)
     return total if start == v.Static(0) else apply_binary(s, operator.add, start, total)
+
+
+def _added(items: Any, total: Any) -> Any:
+    """Lowered like a function of the user."""
+    for x in items:
+        total = total + x
+    return total
 
 
 def product_of(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
@@ -89,7 +98,8 @@ def _combined(s: State, function: Comparison, items: Sequence[v.Abstract], start
 def _term(s: State, value: v.Abstract, does: str) -> v.Abstract:
     value = present(s, value)
     if not is_number(value):
-        s.refuse(f"{does} numbers and arrays", "take the parts one by one")
+        cure = "take the parts one by one; or give sum() an object that it starts with: sum(vectors, Vector(0.0, 0.0))"
+        s.refuse(f"{does} numbers and arrays", cure)
     return v.Leaf(integer(s, operand_of(s, value)), numpy=kind_of([value]))
 
 
@@ -217,8 +227,7 @@ def _extreme_of_list(
         items = collect(s, found, lambda t, x: (True, lambda u: stored(u, present(u, x))))
         if isinstance(items, v.Listing) and isinstance(items.elem, LeafLayout) and isinstance(items.elem.type, Array):
             return _carried(s, keys, items, count, better)
-    positions = order_of(s, keys, reverse=better is operator.gt)
-    return found.item(s, item(s, positions, v.Static(0)))
+    return found.item(s, first_of(s, keys, greatest=better is operator.gt))
 
 
 def _carried(s: State, keys: v.Listing, items: v.Listing, count: v.Abstract, better: Comparison) -> v.Abstract:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -74,3 +76,79 @@ def subsets(w, xs):
 
     go(0, 0.0, [])
     return best
+
+
+# ---- objects that say what operators do
+
+
+class Least:
+    def __init__(self, v, tag=0.0):
+        self.v = v
+        self.tag = tag
+
+    def __lt__(self, other):
+        return self.v < other.v
+
+
+@functools.total_ordering
+class Whole:
+    def __init__(self, v):
+        self.v = v
+
+    def __eq__(self, other):
+        return self.v == other.v
+
+    def __lt__(self, other):
+        return self.v < other.v
+
+
+class Vec:
+    def __init__(self, x, y):
+        self.x = x
+        self.y = y
+
+    def __add__(self, other):
+        return Vec(self.x + other.x, self.y + other.y)
+
+
+@program
+def ordered_by_a_method(w, xs):
+    q = [Least(w)]
+    for x in xs:
+        if w * x > 0.4:
+            q.append(Least(w * x, x))
+    q.sort()
+    tags = [c.tag for c in q]
+    q.sort(reverse=True)
+    return min(q).v, max(q).tag, tags, [c.tag for c in sorted(q)], [c.tag for c in q]
+
+
+@program
+def ordered_in_total(w, xs):
+    q = [Whole(w * x) for x in xs if w * x > 0.4]
+    q.sort()
+    s = 0.0
+    for a, b in itertools.pairwise(q):
+        if a <= b and b >= a and not a > b:
+            s = s + a.v
+    return s
+
+
+@program
+def ordered_by_a_comparison(w, xs):
+    q = [w * x for x in xs if w * x > 0.4]
+    return sorted(q, key=functools.cmp_to_key(lambda a, b: -1 if a > b else (1 if a < b else 0)))
+
+
+@program
+def summed_objects(w, xs):
+    t = sum([Vec(w * x, w) for x in xs if w * x > 0.4], Vec(0.0, 0.0))
+    return t.x, t.y
+
+
+@program
+def ordered_lists(w, xs):
+    q = [w * x for x in xs if w * x > 0.4]
+    r = [v for v in q if v > 1]
+    rows = [[w * x] * (2 if w * x > 1 else 1) for x in xs]
+    return q < r, q <= r, q > r, q >= r, tuple(q) < (w, w), max(q, r), min([q, r]), sorted(rows)
