@@ -247,14 +247,46 @@ def _bounds(index: v.Abstract) -> list[v.Abstract] | None:
 
 
 def _with_slice(s: State, items: v.Abstract, bounds: Sequence[v.Abstract], value: v.Abstract) -> v.Abstract:
-    """A copy of a list with the elements of a slice replaced by those of another sequence."""
+    """A copy of a list with the elements of a slice replaced by those of another sequence; of a slice with a step,
+    `GONE` takes them out."""
     start, stop, step = bounds
     if step not in (v.Static(None), v.Static(1)):
-        s.refuse("a slice with a step is not assigned", "build a new list in a comprehension")
+        return _with_steps(s, items, bounds, value)
     first, last = clipped(s, items, start, stop)
     none, more = v.Static(None), sequence(s, value)
     before, behind = sliced(s, items, [none, first, none]), sliced(s, items, [last, none, none])
     return concatenate(s, EMPTY, before, replace(more, kind="list") if isinstance(more, v.Record) else more, behind)
+
+
+def _with_steps(s: State, items: v.Abstract, bounds: Sequence[v.Abstract], value: v.Abstract) -> v.Abstract:
+    """The same of a slice with a step, which is as long before as behind."""
+    more = sequence(s, value)
+    if isinstance(items, v.Record) and isinstance(more, v.Record) and all(isinstance(b, v.Static) for b in bounds):
+        places = range(len(items.items))[slice(*(b.value for b in bounds if isinstance(b, v.Static)))]
+        if value is GONE:
+            left = tuple(x for k, x in enumerate(items.items) if k not in places)
+            return v.Record("list", tuple(range(len(left))), left)
+        if len(places) == len(more.items):
+            new = dict(zip(places, more.items, strict=True))
+            return replace(items, items=tuple(new.get(k, x) for k, x in enumerate(items.items)))
+    given = [items, *bounds]
+    made = s.call(v.Static(_taken_out), given) if value is GONE else s.call(v.Static(_stepped), [*given, value])
+    return list_heap.copied(s, made)
+
+
+def _stepped(items: Any, start: Any, stop: Any, step: Any, more: Any) -> Any:
+    """Lowered like a function of the user, as is the next one."""
+    made, new, places = list(items), list(more), list(range(len(items)))[start:stop:step]
+    if len(places) != len(new):
+        raise ValueError("attempt to assign a sequence of another size to an extended slice")
+    for k in range(len(places)):
+        made[places[k]] = new[k]
+    return made
+
+
+def _taken_out(items: Any, start: Any, stop: Any, step: Any) -> Any:
+    places = list(range(len(items)))[start:stop:step]
+    return [items[k] for k in range(len(items)) if k not in places]
 
 
 def _with_item(s: State, items: v.Abstract, index: v.Abstract, value: v.Abstract) -> v.Abstract:
@@ -340,6 +372,8 @@ def _changes_in_place(s: State, value: v.Abstract) -> bool:
     return _is_list(value) and not is_stack(s, value)
 
 
+GONE = v.Record("list", (), ())
+"""What stands for nothing where a slice is deleted, not assigned."""
 _NOT_DELETED = "only variables, and items of a list or dict in a variable, can be deleted"
 _WITHOUT = "build a new list or dict without the item"
 
@@ -371,7 +405,7 @@ def _delete_in_row(s: State, row: v.Row, index: v.Abstract) -> None:
         first = in_range(s, present(s, index), length(s, row))
         bounds = [first, arithmetic(s, operator.add, first, v.Static(1)), v.Static(None)]
     if not s.dead:
-        list_changes.assign(s, row, _with_slice(s, list_heap.copied(s, row), bounds, EMPTY))
+        list_changes.assign(s, row, _with_slice(s, list_heap.copied(s, row), bounds, GONE))
 
 
 def _delete_item(s: State, container: ast.Name, index: v.Abstract) -> None:
@@ -384,7 +418,7 @@ def _delete_item(s: State, container: ast.Name, index: v.Abstract) -> None:
             if s.dead:
                 return
             bounds = [first, arithmetic(s, operator.add, first, v.Static(1)), v.Static(None)]
-        left_over = _with_slice(s, items, bounds, EMPTY)
+        left_over = _with_slice(s, items, bounds, GONE)
         rebind(s, name, deques.with_items(s, old, left_over) if deques.is_deque(old) else left_over)
         return
     if not isinstance(old, v.Record) or old.kind not in ("dict", "table"):

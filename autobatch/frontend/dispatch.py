@@ -18,6 +18,7 @@ from autobatch.frontend.access import expand, wrap
 from autobatch.frontend.attributes import attribute, bind, class_list, classes_of, is_class, written
 from autobatch.frontend.builtin_functions import BUILTINS, packed
 from autobatch.frontend.calls import call_function, call_local, capture, lookup
+from autobatch.frontend.choices import CHOICES
 from autobatch.frontend.construct import construct
 from autobatch.frontend.copying import COPIES
 from autobatch.frontend.decorated import with_names_copied
@@ -160,8 +161,8 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         return COPIES[held](s, args, kwargs)
     if held is print:
         return printing.called(s, args, kwargs)
-    if _hashable(held) and held in LIBRARY:
-        return LIBRARY[held](s, args, kwargs)
+    if _hashable(held) and (meaning := LIBRARY.get(held) or CHOICES.get(held)) is not None:
+        return meaning(s, args, kwargs)
     if _hashable(held) and held in BUILTINS:
         return BUILTINS[held](s, args, kwargs)
     if (made := packed(s, held, args)) is not None:

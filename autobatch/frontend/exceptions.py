@@ -109,6 +109,8 @@ def _run_handler(s: State, handler: ast.ExceptHandler, found: Sequence[int]) -> 
             assert handler.name is not None
             s.bind(handler.name, exception(s, s.context.memory.raised[found[0]]))
         s.context.rules.execute(s, handler.body)
+        if looked_at and not s.dead:
+            s.bind(handler.name or "", v.Unset(handler.name or ""))  # as in Python
     finally:
         s.frame.handling = around
 

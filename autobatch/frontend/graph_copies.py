@@ -196,7 +196,12 @@ def _cloned(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     row = _row(s, *args)
     if row.heap.in_segments:
         return v.Leaf(list_changes.allocate(s, row.heap, list_heap.elements(s, row)).operand)
-    return v.Leaf(heaps.clone(s, row).operand)
+    count, *columns = heaps.memory_of(s, row.heap, write=True)
+    heaps.check_room(s, row.heap, count)
+    read = [traced(s, segments.read, c, v.Leaf(row.operand)) for c in columns]
+    after = [traced(s, segments.write, c, x, count) for c, x in zip(columns, read, strict=True)]
+    heaps.bind_memory(s, row.heap, [traced(s, operator.add, count, v.Static(1)), *after])
+    return v.Leaf(operand_of(s, count))
 
 
 def _noted(s: State, args: Arguments, kwargs: Named) -> v.Abstract:

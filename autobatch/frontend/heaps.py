@@ -227,6 +227,7 @@ def heap_of(s: State, cls: type | None) -> Heap | None:
 def allocate(s: State, heap: Heap, record: v.Record) -> v.Row:
     """A new object."""
     s.context.identities.stored(record)
+    s.context.sites.hold(record)
     assert record.cls is not None
     cls = record.cls
     member = heap.members.index(cls)
@@ -247,15 +248,6 @@ def allocate(s: State, heap: Heap, record: v.Record) -> v.Row:
     after = [_written_to(s, c, x, operand_of(s, count)) for c, x in zip(columns, new, strict=True)]
     bind_memory(s, heap, [traced(s, operator.add, count, v.Static(1)), *after])
     return v.Row(operand_of(s, count), heap, classes=frozenset({member}))
-
-
-def clone(s: State, row: v.Row) -> v.Row:
-    """A new object that holds what another one holds."""
-    count, *columns = memory_of(s, row.heap, write=True)
-    check_room(s, row.heap, count)
-    after = [traced(s, _put, c, traced(s, _get, c, v.Leaf(row.operand)), count) for c in columns]
-    bind_memory(s, row.heap, [traced(s, operator.add, count, v.Static(1)), *after])
-    return replace(row, operand=operand_of(s, count))
 
 
 def check_room(s: State, heap: Heap, count: v.Abstract) -> None:
@@ -300,7 +292,11 @@ def grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> No
     layout = RecordLayout("object", tuple(joined), tuple(joined.values()), heap.cls)
     if layout != before:
         heap.layout = layout
-        _columns(s, heap)
+        try:
+            _columns(s, heap)
+        except UnsupportedError as error:  # lists and dicts that fields hold may have memory of their own
+            heap.layout = before
+            raise s.context.sites.refused(s.context.memory.sites, error, dicts=True) from None
         raise MemoryChanged
 
 
@@ -443,6 +439,7 @@ def set_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
                 "test with isinstance() which it is",
             )
     s.context.identities.stored(value)
+    s.context.sites.hold(value)
     value = as_field(s, value)
     grow(s, row.heap, (name,), [layout_of(value)])
     for cls in classes:

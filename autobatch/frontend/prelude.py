@@ -34,6 +34,14 @@ def _index(items: Any, value: Any) -> Any:
     raise ValueError("the value is not in the list")
 
 
+def _index_between(items: Any, value: Any, start: Any, stop: Any) -> Any:
+    places = range(len(items))[start:stop]
+    for k in range(len(places)):
+        if items[places[k]] == value:
+            return places[k]
+    raise ValueError("the value is not in the list")
+
+
 def _reduce(function: Any, items: Any) -> Any:
     found = list(items)
     if len(found) == 0:
@@ -79,15 +87,6 @@ def _pairwise(items: Any) -> Any:
     return [(found[k], found[k + 1]) for k in range(len(found) - 1)]
 
 
-def _product(xs: Any, ys: Any) -> Any:
-    return [(x, y) for x in xs for y in ys]
-
-
-def _combinations(items: Any, size: Any) -> Any:
-    found = list(items)
-    return [(found[i], found[j]) for i in range(len(found)) for j in range(i + 1, len(found))]
-
-
 def _zip_longest(xs: Any, ys: Any, fillvalue: Any = None) -> Any:
     a, b = list(xs), list(ys)
     n, m = len(a), len(b)
@@ -110,16 +109,6 @@ def _repeat(item: Any, times: Any) -> Any:
     return [item for _ in range(times)]
 
 
-def _permutations(items: Any, size: Any) -> Any:
-    found = list(items)
-    return [(found[i], found[j]) for i in range(len(found)) for j in range(len(found)) if i != j]
-
-
-def _combinations_again(items: Any, size: Any) -> Any:
-    found = list(items)
-    return [(found[i], found[j]) for i in range(len(found)) for j in range(i, len(found))]
-
-
 def _isclose(a: Any, b: Any, rel_tol: Any, abs_tol: Any) -> Any:
     if abs(a) == math.inf or abs(b) == math.inf:
         return a == b
@@ -130,16 +119,8 @@ def _item_of(key: Any) -> Any:
     return lambda x: x[key]
 
 
-def _items_of(first: Any, second: Any) -> Any:
-    return lambda x: (x[first], x[second])
-
-
-def _attribute_of(name: Any) -> Any:
-    return lambda x: getattr(x, name)
-
-
-def _attributes_of(first: Any, second: Any) -> Any:
-    return lambda x: (getattr(x, first), getattr(x, second))
+def _items_of(*keys: Any) -> Any:
+    return lambda x: tuple([x[k] for k in keys])
 
 
 class _Compared:
@@ -214,27 +195,6 @@ def _islice(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return sliced(s, args[0], bounds)
 
 
-def _pairs(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    if len(args) == 1 and kwargs == {"repeat": v.Static(2)}:
-        return run(s, _product, [*args, *args], {})
-    if len(args) != 2 or kwargs:
-        s.refuse("itertools.product() of two lists can be compiled", "write a comprehension with several `for`")
-    return run(s, _product, args, kwargs)
-
-
-def _choosing(name: str, function: Callable[..., Any]) -> Callable[[State, Arguments, Named], v.Abstract]:
-    """A function that gives all choices of so many elements: of two."""
-
-    def chosen(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-        given = [*args, *kwargs.values()]
-        if len(given) != 2 or given[1] != v.Static(2):
-            words = f"itertools.{name}() of two elements can be compiled"
-            s.refuse(words, "write a comprehension with several `for`")
-        return run(s, function, given, {})
-
-    return chosen
-
-
 def _longest(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     if len(args) != 2:
         s.refuse("itertools.zip_longest() of two lists can be compiled", "append to the shorter ones in front of it")
@@ -243,18 +203,6 @@ def _longest(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 def _is_close(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return run(s, _isclose, args, {"rel_tol": v.Static(1e-9), "abs_tol": v.Static(0.0)} | kwargs)
-
-
-def _getter(name: str, one: Callable[..., Any], two: Callable[..., Any]) -> Callable[..., v.Abstract]:
-    """`operator.itemgetter` or `attrgetter`: a function of one argument."""
-
-    def getter(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-        dotted = any(isinstance(a, v.Static) and "." in str(a.value) for a in args) and name == "attrgetter"
-        if len(args) > 2 or dotted:
-            s.refuse(f"operator.{name}() of one or two names can be compiled", "write a lambda")
-        return run(s, one if len(args) == 1 else two, args, {})
-
-    return getter
 
 
 def _listed(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -279,21 +227,16 @@ LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
     itertools.accumulate: _accumulated,
     itertools.chain: _chain,
     itertools.chain.from_iterable: _chain_of,
-    itertools.combinations: _choosing("combinations", _combinations),
-    itertools.combinations_with_replacement: _choosing("combinations_with_replacement", _combinations_again),
     itertools.compress: _written(_compress),
     itertools.filterfalse: _written(_filterfalse),
     itertools.islice: _islice,
     itertools.pairwise: _written(_pairwise),
-    itertools.permutations: _choosing("permutations", _permutations),
-    itertools.product: _pairs,
     itertools.repeat: _written(_repeat),
     itertools.starmap: _written(_starmap),
     itertools.zip_longest: _longest,
     listed: _listed,
     math.isclose: _is_close,
-    operator.attrgetter: _getter("attrgetter", _attribute_of, _attributes_of),
-    operator.itemgetter: _getter("itemgetter", _item_of, _items_of),
+    operator.itemgetter: lambda s, args, kwargs: run(s, _item_of if len(args) == 1 else _items_of, args, kwargs),
 }
 """Functions of `functools`, `itertools`, `math` and `operator`."""
 
@@ -322,7 +265,8 @@ def join(s: State, args: Arguments) -> v.Abstract:
 
 
 def index_of(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
-    """`receiver.index(value)` of a list or tuple."""
-    if len(args) != 1:
-        s.refuse("index() takes a value alone here", "look it up in a slice of the list")
-    return run(s, _index, [receiver, *args], kwargs)
+    """`receiver.index(value)` of a list or tuple, also with a start and a stop."""
+    if len(args) == 1:
+        return run(s, _index, [receiver, *args], kwargs)
+    bounds = [*args[1:], v.Static(None)][:2]
+    return run(s, _index_between, [receiver, args[0], *bounds], kwargs)

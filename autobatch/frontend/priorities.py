@@ -102,35 +102,39 @@ def _largest(n: Any, items: Any, key: Any) -> Any:
     return sorted(items, key=key, reverse=True)[:n]
 
 
-def _left(items: Any, x: Any) -> Any:
-    low, high = 0, len(items)
+def _left(items: Any, x: Any, lo: Any, hi: Any, key: Any) -> Any:
+    if lo < 0:
+        raise ValueError("lo must be non-negative")
+    low, high = lo, len(items) if hi is None else hi
     while low < high:
         middle = (low + high) // 2
-        if items[middle] < x:
+        if (items[middle] if key is None else key(items[middle])) < x:
             low = middle + 1
         else:
             high = middle
     return low
 
 
-def _right(items: Any, x: Any) -> Any:
-    low, high = 0, len(items)
+def _right(items: Any, x: Any, lo: Any, hi: Any, key: Any) -> Any:
+    if lo < 0:
+        raise ValueError("lo must be non-negative")
+    low, high = lo, len(items) if hi is None else hi
     while low < high:
         middle = (low + high) // 2
-        if x < items[middle]:
+        if x < (items[middle] if key is None else key(items[middle])):
             high = middle
         else:
             low = middle + 1
     return low
 
 
-def _inserted_left(items: Any, x: Any) -> Any:
-    place = _left(items, x)
+def _inserted_left(items: Any, x: Any, lo: Any, hi: Any, key: Any) -> Any:
+    place = _left(items, x if key is None else key(x), lo, hi, key)
     return [*items[:place], x, *items[place:]]
 
 
-def _inserted_right(items: Any, x: Any) -> Any:
-    place = _right(items, x)
+def _inserted_right(items: Any, x: Any, lo: Any, hi: Any, key: Any) -> Any:
+    place = _right(items, x if key is None else key(x), lo, hi, key)
     return [*items[:place], x, *items[place:]]
 
 
@@ -153,23 +157,30 @@ TAKING: dict[Any, Callable[..., Any]] = {
 }
 """Those that change a list and give an element of it."""
 
+_BOUNDED = (bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right)
+_BOUNDS: Named = {"lo": v.Static(0), "hi": v.Static(None), "key": v.Static(None)}
+"""What those take beside the list and the element."""
+
 
 def call(s: State, node: ast.Call, function: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract | None:
     """The result of a call of `heapq` or `bisect`; None when the call is of another function."""
     held = function.value if isinstance(function, v.Static) else None
     if not callable(held) or getattr(held, "__module__", None) not in ("_heapq", "_bisect", "heapq", "bisect"):
         return None
-    if held in READING:
+    if held in _BOUNDED:
+        default = dict(tuple(_BOUNDS.items())[max(len(args) - 2, 0) :])
+    else:
         default = {"key": v.Static(None)} if held in (heapq.nsmallest, heapq.nlargest) and len(args) == 2 else {}
+    if held in READING:
         return run(s, READING[held], args, {**default, **kwargs})
     meaning = CHANGING.get(held) or TAKING.get(held)
     name = held.__name__
     if meaning is None:
         return None
-    if kwargs:
+    if kwargs and held not in _BOUNDED:
         s.refuse(f"{name}() takes no named arguments here", "pass the list and the element by position")
     if args and list_heap.is_row(args[0]):
-        return _in_memory(s, held, meaning, list_heap.there(s, args[0]), args[1:])
+        return _in_memory(s, held, meaning, list_heap.there(s, args[0]), args[1:], {**default, **kwargs})
     holder = node.args[0] if node.args else node
     if not isinstance(holder, ast.Name) or _called(node.func) not in ORDERED:
         words = f"{name}() changes a list that no variable holds, or is called by another name"
@@ -183,7 +194,7 @@ def call(s: State, node: ast.Call, function: v.Abstract, args: Arguments, kwargs
     items = expand(s, s.env[holder.id].value if holder.id in s.env else args[0])
     if isinstance(items, v.Static) or not isinstance(items, v.Record | v.Listing):
         s.refuse("only a list built in this function can be changed", "build a new one: list(xs)")
-    found = run(s, meaning, [items, *args[1:]], {})
+    found = run(s, meaning, [items, *args[1:]], {**default, **kwargs})
     if held in CHANGING:
         s.context.identities.renewed(found, items, args[1:])
         rebind(s, holder.id, found)
@@ -197,11 +208,13 @@ def call(s: State, node: ast.Call, function: v.Abstract, args: Arguments, kwargs
     return found.items[0]
 
 
-def _in_memory(s: State, function: Any, meaning: Callable[..., Any], row: v.Row, args: Arguments) -> v.Abstract:
+def _in_memory(
+    s: State, function: Any, meaning: Callable[..., Any], row: v.Row, args: Arguments, kwargs: Named
+) -> v.Abstract:
     """The same of a list that has memory."""
     for x in args:
         s.context.identities.stored(x)
-    found = run(s, meaning, [list_heap.copied(s, row), *args], {})
+    found = run(s, meaning, [list_heap.copied(s, row), *args], kwargs)
     if s.dead:
         return found
     if function in CHANGING:

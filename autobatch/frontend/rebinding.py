@@ -10,7 +10,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.list_sites import is_dict, is_list
 from autobatch.frontend.scopes import shown
-from autobatch.frontend.state import Impure, MemoryChanged, RESULT, RETURNED, State
+from autobatch.frontend.state import RESULT, RETURNED, Impure, MemoryChanged, State
 
 
 def refuse_change(s: State, changed: ast.expr, message: str, cure: str, held: v.Abstract | None = None) -> NoReturn:

@@ -22,6 +22,8 @@ from functools import lru_cache
 
 FunctionNode = ast.FunctionDef | ast.Lambda
 _CELL, _READ = " of ", " in "
+KEPT = "<kept "
+"""How the names of variables begin whose object holds what outlives a function (`outliving.py`)."""
 
 
 def is_cell(name: str) -> bool:
@@ -40,19 +42,19 @@ def shown(name: str) -> str:
 
 
 @dataclass(eq=False)
-class _Scope:
+class Scope:
     """One function: the variables that are its own, and those that it reads, assigns or changes in place."""
 
     node: FunctionNode
-    outer: _Scope | None
+    outer: Scope | None
     own: set[str] = field(default_factory=set)
     declared: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
 
-    def owner(self, name: str) -> _Scope | None:
+    def owner(self, name: str) -> Scope | None:
         """The function that a variable belongs to; None for a global one."""
-        scope: _Scope | None = self
+        scope: Scope | None = self
         while scope is not None and name not in scope.own:
             scope = scope.outer
         return scope
@@ -68,19 +70,19 @@ def with_names_of_their_own(node: FunctionNode, mutators: frozenset[str]) -> Fun
 
 @lru_cache(maxsize=256)
 def _renamed(node: ast.FunctionDef, mutators: frozenset[str]) -> ast.FunctionDef:
-    scopes = list(_scopes(node, None, mutators))
+    scopes = list(scopes_of(node, None, mutators))
     names = _new_names(scopes)
     if not names:
         return node
     made = copy.deepcopy(node)
-    copies = [s.node for s in _scopes(made, None, mutators)]
-    _Renaming(dict(zip(copies, scopes, strict=True)), names).function(made)
+    copies = [s.node for s in scopes_of(made, None, mutators)]
+    Renaming(dict(zip(copies, scopes, strict=True)), names).function(made)
     return made
 
 
-def _new_names(scopes: list[_Scope]) -> dict[tuple[_Scope, str], str]:
+def _new_names(scopes: list[Scope]) -> dict[tuple[Scope, str], str]:
     """The variables that get another name, by their owner."""
-    cells, read, count = dict[tuple[_Scope, str], None](), dict[tuple[_Scope, str], None](), dict[str, int]()
+    cells, read, count = dict[tuple[Scope, str], None](), dict[tuple[Scope, str], None](), dict[str, int]()
     for scope in scopes:
         for name in scope.own:
             count[name] = count.get(name, 0) + 1
@@ -94,16 +96,16 @@ def _new_names(scopes: list[_Scope]) -> dict[tuple[_Scope, str], str]:
     return made | {(owner, name): f"{name}{_READ}{_name(owner, scopes)}" for owner, name in hidden}
 
 
-def _name(scope: _Scope, scopes: list[_Scope]) -> str:
+def _name(scope: Scope, scopes: list[Scope]) -> str:
     """A name for a function, unlike those of the others."""
     assert isinstance(scope.node, ast.FunctionDef)
     alike = [x for x in scopes if isinstance(x.node, ast.FunctionDef) and x.node.name == scope.node.name]
     return scope.node.name if scope is alike[0] else f"{scope.node.name} {alike.index(scope) + 1}"
 
 
-def _scopes(node: FunctionNode, outer: _Scope | None, mutators: frozenset[str]) -> Iterator[_Scope]:
+def scopes_of(node: FunctionNode, outer: Scope | None, mutators: frozenset[str]) -> Iterator[Scope]:
     """The function, and those inside it, outer ones first."""
-    scope = _Scope(node, outer)
+    scope = Scope(node, outer)
     scope.own.update(_parameters(node))
     inner: list[FunctionNode] = []
     for part in _body(node):
@@ -111,10 +113,10 @@ def _scopes(node: FunctionNode, outer: _Scope | None, mutators: frozenset[str]) 
     scope.own -= scope.declared
     yield scope
     for function in inner:
-        yield from _scopes(function, scope, mutators)
+        yield from scopes_of(function, scope, mutators)
 
 
-def _look(node: ast.AST, scope: _Scope, inner: list[FunctionNode], mutators: frozenset[str]) -> None:
+def _look(node: ast.AST, scope: Scope, inner: list[FunctionNode], mutators: frozenset[str]) -> None:
     """Note what a part of a function does with variables."""
     match node:
         case ast.FunctionDef() | ast.Lambda():
@@ -133,7 +135,7 @@ def _look(node: ast.AST, scope: _Scope, inner: list[FunctionNode], mutators: fro
             scope.declared.update(names)
         case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
             scope.changed.add(name)
-        case ast.Attribute(value=ast.Name(id=name), ctx=ast.Store()):
+        case ast.Attribute(value=ast.Name(id=name), ctx=ast.Store()) if not name.startswith(KEPT):
             scope.changed.add(name)
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr)) if attr in mutators:
             scope.changed.add(name)
@@ -144,7 +146,7 @@ def _look(node: ast.AST, scope: _Scope, inner: list[FunctionNode], mutators: fro
         case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
             scope.own.update((a.asname or a.name).split(".")[0] for a in aliases)
         case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-            found = _Scope(scope.node, None)
+            found = Scope(scope.node, None)
             for part in ast.iter_child_nodes(node):
                 _look(part, found, inner, mutators)
             targets = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
@@ -157,11 +159,11 @@ def _look(node: ast.AST, scope: _Scope, inner: list[FunctionNode], mutators: fro
 
 
 @dataclass
-class _Renaming:
+class Renaming:
     """Changes names in a copy of the syntax tree. `scopes`: of each function of the copy."""
 
-    scopes: dict[FunctionNode, _Scope]
-    names: dict[tuple[_Scope, str], str]
+    scopes: dict[FunctionNode, Scope]
+    names: dict[tuple[Scope, str], str]
 
     def function(self, node: FunctionNode) -> None:
         scope = self.scopes[node]
@@ -171,11 +173,11 @@ class _Renaming:
             given = [(p, new) for p in _parameters(node) if (new := self.names.get((scope, p))) is not None]
             node.body[:0] = [_assigned(node, new, name) for name, new in given]
 
-    def name(self, name: str, scope: _Scope, hidden: frozenset[str]) -> str:
+    def name(self, name: str, scope: Scope, hidden: frozenset[str]) -> str:
         owner = None if name in hidden else scope.owner(name)
         return name if owner is None else self.names.get((owner, name), name)
 
-    def part(self, node: ast.AST, scope: _Scope, hidden: frozenset[str]) -> None:
+    def part(self, node: ast.AST, scope: Scope, hidden: frozenset[str]) -> None:
         """`hidden`: the variables of comprehensions around it."""
         match node:
             case ast.FunctionDef() | ast.Lambda():

@@ -16,6 +16,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.frontend.bound_methods import with_methods_written_out
 from autobatch.frontend.iterator_variables import with_iterators_as_places
 from autobatch.frontend.live_names import LiveNames
+from autobatch.frontend.outliving import with_outliving_variables
 from autobatch.frontend.parametrised import without_parameters
 from autobatch.frontend.scopes import is_cell, with_names_of_their_own
 from autobatch.source import NOWHERE, Span
@@ -157,7 +158,7 @@ def source_of(function: types.FunctionType, caller: Span = NOWHERE) -> FunctionS
         raise UnsupportedError(f"{function.__qualname__} is a coroutine", place, "write it with `def`")
     node = with_methods_written_out(found[0], MUTATORS)
     node = with_iterators_as_places(node, function.__globals__, mutated)
-    node = with_names_of_their_own(node, MUTATORS)
+    node = with_names_of_their_own(with_outliving_variables(node, MUTATORS), MUTATORS)
     without_parameters(node, function)
     return describe(node, file, function.__qualname__, function.__globals__, function)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from autobatch.errors import UnsupportedError
@@ -73,11 +74,22 @@ def _return(s: State, node: ast.Return) -> None:
         s.dead = True
         return
     value = v.Static(None) if node.value is None else stored(s, s.evaluate(node.value))
-    if isinstance(value, v.LocalFunction):
-        value = capture(s, value)
+    value = _captured(s, value)
     if not s.dead:
         s.bind(RESULT, value)
         s.bind(RETURNED, v.Static(True))
+
+
+def _captured(s: State, value: v.Abstract) -> v.Abstract:
+    """A value in which local functions hold the variables that they read: they outlive the function."""
+    match value:
+        case v.LocalFunction():
+            return capture(s, value)
+        case v.Record(kind="tuple" | "list" | "dict", items=items):
+            held = tuple(_captured(s, x) for x in items)
+            return value if all(x is y for x, y in zip(held, items, strict=True)) else replace(value, items=held)
+        case _:
+            return value
 
 
 def _only_none_left(s: State) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -152,3 +154,172 @@ def ordered_lists(w, xs):
     r = [v for v in q if v > 1]
     rows = [[w * x] * (2 if w * x > 1 else 1) for x in xs]
     return q < r, q <= r, q > r, q >= r, tuple(q) < (w, w), max(q, r), min([q, r]), sorted(rows)
+
+
+# ---- slices and places of lists
+
+
+@program
+def slices_with_steps(w, xs):
+    q = [w * x for x in xs if w * x > 0.4]
+    r, t = list(q), [w * x for x in xs] + [1.0, 2.0]
+    r[::2] = [0.0 * w for _ in r[::2]]
+    t[::2] = [v + 1.0 if v > 1 else v for v in t[::2]]
+    u = list(q)
+    del u[::2], t[-1::-2]
+    q[::-1] = list(q)
+    return q, r, t, u
+
+
+@program
+def slices_of_another_length(w, xs):
+    q = [w * x for x in xs if w * x > 0.4]
+    q[::2] = [w, w]
+    return q
+
+
+@program
+def places(w, xs):
+    q = [w * x for x in xs if w * x > 0.4] + [w, 1.0, w]
+    r, order = sorted(q), []
+    for x in xs:
+        bisect.insort(order, (w * x, x), key=lambda p: -p[0])
+    return q.index(w, len(q) - 2), q.index(1.0, -3, 100), bisect.bisect_right(r, 1.0, 0, len(r)), [x for _, x in order]
+
+
+# ---- functions of the library
+
+
+@program
+def choices_of_three(w, xs):
+    q = [w * x for x in xs if w * x > 0.4]
+    s = sum([a + 2 * b + 4 * c for a, b, c in itertools.permutations(q, 3)])
+    s = s + sum([a + 2 * b + 4 * c for a, b, c in itertools.combinations(q, 3)])
+    return s + sum([a * b + c for a, b, c in itertools.product(q, [1, 2], q)]), len(
+        list(itertools.product(q, repeat=3))
+    )
+
+
+class Outer:
+    def __init__(self, inner):
+        self.inner = inner
+
+
+@program
+def getters(w, xs):
+    q = [Outer(Least(w * x, x)) for x in xs if w * x > 0.4]
+    rows = [(x, w * x, 1.0) for x in xs]
+    s = sum(map(operator.attrgetter("inner.v"), q)) + len(sorted(q, key=operator.attrgetter("inner.v", "inner.tag")))
+    counts = map(operator.methodcaller("count", 1.0), rows)
+    return s, [operator.itemgetter(1, 2, 0)(r) for r in rows], list(counts)
+
+
+# ---- trees with lists of children
+
+
+class Node:
+    def __init__(self, value, kids):
+        self.value = value
+        self.kids = kids
+
+
+def total(n):
+    s = n.value
+    for c in n.kids:
+        s = s + 0.5 * total(c)
+    return s
+
+
+def full(xs, i):
+    return Node(xs[i], [full(xs, j) for j in (2 * i + 1, 2 * i + 2) if j < len(xs)])
+
+
+@program
+def grown_tree(w, xs):
+    def make(k, y):
+        if k == 0 or y > 3.0:
+            return Node(y, [])
+        return Node(y, [make(k - 1, y * 1.5), make(k - 1, y + w)])
+
+    return total(make(2, w * xs[0]))
+
+
+@program
+def pruned_tree(w, xs):
+    def prune(n):
+        return Node(n.value * w, [prune(c) for c in n.kids if w * c.value > 0.5])
+
+    return total(prune(full(xs, 0)))
+
+
+@program
+def pruned_to_none(w, xs):
+    def prune(n):
+        kids = []
+        for c in n.kids:
+            p = prune(c)
+            if p is not None:
+                kids.append(p)
+        if not kids and w * n.value < 0.5:
+            return None
+        return Node(n.value * w, kids)
+
+    p = prune(full(xs, 0))
+    return total(p) if p is not None else -1.0
+
+
+# ---- functions that keep variables, exceptions that are looked at
+
+
+@program
+def counters(w, xs):
+    def make(start):
+        n = start
+        seen = []
+
+        def step(v):
+            nonlocal n
+            n += v
+            seen.append(v)
+            return n
+
+        def mean():
+            return sum(seen) / max(len(seen), 1)
+
+        return step, mean
+
+    (a, of_a), (b, of_b) = make(0.0), make(w)
+    for x in xs:
+        if w * x > 1:
+            a(x)
+        else:
+            b(1.0)
+    return a(0.5), b(0.25), of_a(), of_b()
+
+
+@program
+def functions_in_a_tuple(w, xs):
+    def make(k):
+        return lambda v: v * k, lambda v: v + k
+
+    f, g = make(w)
+    s = 0.0
+    for x in xs:
+        if w * x > 1:
+            s = f(s) + g(x)
+    return s
+
+
+@program
+def one_handler_for_two(w, xs):
+    n = 0.0
+    for x in xs:
+        try:
+            if w * x > 1:
+                raise ValueError("high", x)
+            if w * x < 0.4:
+                raise KeyError("low")
+            n = n + x
+        except (ValueError, KeyError) as e:
+            n = n + (10.0 * e.args[1] if isinstance(e, ValueError) else 100.0)
+    return n
