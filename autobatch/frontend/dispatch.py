@@ -41,6 +41,7 @@ from autobatch.frontend.recipes import trace_numbers
 from autobatch.frontend.selection import apply_choice
 from autobatch.frontend.sources import is_bound_method, is_user_function, mutated
 from autobatch.frontend.stacking import stacking
+from autobatch.frontend.standard import STANDARD
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import inputs, is_array
 from autobatch.frontend.texts import call_method, method_of
@@ -161,7 +162,7 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         return COPIES[held](s, args, kwargs)
     if held is print:
         return printing.called(s, args, kwargs)
-    if _hashable(held) and (meaning := LIBRARY.get(held) or CHOICES.get(held)) is not None:
+    if _hashable(held) and (meaning := LIBRARY.get(held) or CHOICES.get(held) or STANDARD.get(held)) is not None:
         return meaning(s, args, kwargs)
     if _hashable(held) and held in BUILTINS:
         return BUILTINS[held](s, args, kwargs)

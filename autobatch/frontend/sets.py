@@ -187,6 +187,8 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
 
 def method(s: State, name: str, receiver: v.Abstract, args: Arguments) -> v.Abstract:
     """`receiver.name(...)` of a set, which reads it."""
+    if len(args) > 1 and name in ("union", "intersection", "difference"):
+        return method(s, name, method(s, name, receiver, args[:1]), args[1:])
     if len(args) != 1:
         s.refuse(f"{name}() of a set takes one other set here", "call it once for each")
     other = args[0]

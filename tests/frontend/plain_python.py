@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import bisect
 import functools
+import heapq
 import itertools
+import math
 import operator
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -323,3 +326,18 @@ def one_handler_for_two(w, xs):
         except (ValueError, KeyError) as e:
             n = n + (10.0 * e.args[1] if isinstance(e, ValueError) else 100.0)
     return n
+
+
+@program
+def statistics_of_a_list(w, xs):
+    q = [w * x for x in xs if w * x > 0.2] + [w, 2.0]
+    known = statistics.mean(q), statistics.median(q), statistics.fmean(q[1:]), math.dist([w, 1.0], [2.0, w])
+    return known, statistics.pstdev(q), statistics.stdev(q), statistics.variance(q), statistics.pvariance(q, mu=w)
+
+
+@program
+def merged_and_keyed(w, xs):
+    q = sorted([w * x for x in xs if w * x > 0.4])
+    d = dict.fromkeys(range(len(q)), 0)
+    a = {i for i, x in enumerate(xs) if w * x > 1}
+    return list(heapq.merge(q, sorted([w * x + 0.25 for x in xs]))), d, sorted(a.union([7], {8, 9}))
