@@ -412,7 +412,7 @@ def _frozenset(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _elements(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    return sets.members(args[0])
+    return sets.members(s, args[0])
 
 
 def _alike(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -425,7 +425,7 @@ def _alike(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 def _of_members(builtin: Builtin) -> Builtin:
     """A function that does not depend on the order of a set."""
-    return lambda s, args, kwargs: builtin(s, [*map(sets.members, args)], kwargs)
+    return lambda s, args, kwargs: builtin(s, [sets.members(s, x) for x in args], kwargs)
 
 
 def _ord(s: State, args: Arguments, kwargs: Named) -> v.Abstract:

@@ -24,6 +24,7 @@ from autobatch.frontend.list_heap import is_dict_row
 from autobatch.frontend.list_sites import is_dict
 from autobatch.frontend.numbers import present, traced
 from autobatch.frontend.state import State
+from autobatch.frontend.unify import as_table
 
 # ---- reading
 
@@ -136,6 +137,9 @@ def set_default(s: State, row: v.Row, key: v.Abstract, default: Callable[[State]
 
 def assign(s: State, row: v.Row, table: v.Abstract) -> None:
     """Let it hold what another dict holds, and nothing else."""
+    if row.heap.is_set:
+        list_changes.assign(s, row, tables.pairs_of(s, as_table(table)))
+        return
     assert is_dict(table) and isinstance(table, v.Record)
     if row.heap.is_record:
         record_heap.assign(s, row, table)

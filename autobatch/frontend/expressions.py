@@ -231,7 +231,7 @@ def _string(s: State, node: ast.JoinedStr) -> v.Abstract:
     return formatted(s, node)
 
 
-MAKING = (ast.List, ast.ListComp, ast.BinOp, ast.Call, ast.Subscript, ast.Dict, ast.DictComp)
+MAKING = (ast.List, ast.ListComp, ast.BinOp, ast.Call, ast.Subscript, ast.Dict, ast.DictComp, ast.Set, ast.SetComp)
 """The expressions that may make a list or dict."""
 EXPRESSIONS: dict[type[ast.expr], Callable[[State, Any], v.Abstract]] = {
     ast.Constant: _constant,

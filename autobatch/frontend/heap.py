@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from autobatch.frontend.layouts import RecordLayout
     from autobatch.frontend.values import Abstract
 
-DICTS = (dict, Counter, defaultdict)
-"""The classes of dicts that may have memory."""
+DICTS = (dict, Counter, defaultdict, set)
+"""The classes of dicts that may have memory; a set has it as a dict whose values say nothing."""
 
 
 class DictRecord(dict):  # type: ignore[type-arg]
@@ -83,6 +83,11 @@ class Heap:
     def is_dict(self) -> bool:
         """Are its objects dicts (`dict_heap.py`)?"""
         return self.cls in DICTS or self.is_record
+
+    @property
+    def is_set(self) -> bool:
+        """Are its objects sets?"""
+        return self.cls is set
 
     @property
     def is_record(self) -> bool:

@@ -233,6 +233,8 @@ def copied(s: State, value: v.Abstract) -> v.Abstract:
         if row.heap.cls is tuple:
             return tuple_of(made)
         return made
+    if row.heap.is_set:
+        return v.Record("table", ("keys",), (column(s, row, 0),), set)
     items = {"keys": column(s, row, 0), "values": column(s, row, 1)}
     if row.heap.factory is not None:
         items["factory"] = row.heap.factory

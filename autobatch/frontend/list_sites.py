@@ -77,6 +77,8 @@ def dicts_have_memory(known: dict[object, Heap]) -> bool:
 
 def class_of(value: v.Abstract) -> type:
     """The class of a list or dict that may have memory."""
+    if is_set(value):
+        return set
     if not is_dict(value):
         return tuple if isinstance(value, v.Listing) and value.is_tuple else list
     assert isinstance(value, v.Record)
@@ -91,13 +93,33 @@ def is_list(value: v.Abstract) -> bool:
 
 
 def is_dict(value: v.Abstract) -> bool:
-    """Is it a dict that the function builds, which is a value, of a class that may have memory?"""
+    """Is it a dict or set that the function builds, which is a value, of a class that may have memory?"""
+    if is_set(value):
+        return True
     if not isinstance(value, v.Record) or (value.cls or dict) not in DICTS:
         return False
     return value.kind == "dict" or (value.kind == "table" and "values" in value.keys)
 
 
+def is_set(value: v.Abstract) -> bool:
+    """Is it a set that the function builds, which is a value?"""
+    if isinstance(value, v.Static):
+        return type(value.value) is set
+    return isinstance(value, v.Record) and value.kind == "table" and value.cls is set
+
+
+def _sets_of_constants(value: v.Abstract) -> Iterator[v.Abstract]:
+    if isinstance(value, v.Static) and is_set(value):
+        yield value
+    elif isinstance(value, v.Record):
+        for item in value.items:
+            yield from _sets_of_constants(item)
+    elif isinstance(value, v.Optional):
+        yield from _sets_of_constants(value.value)
+
+
 def _lists(value: v.Abstract) -> Iterator[v.Abstract]:
     if isinstance(value, v.Lazy):
         yield value
+    yield from _sets_of_constants(value)
     yield from (x for x in containers(value) if is_list(x) or is_dict(x))

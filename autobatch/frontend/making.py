@@ -11,6 +11,7 @@ from autobatch.frontend.heap import Heap
 from autobatch.frontend.list_sites import is_dict, is_list
 from autobatch.frontend.own_parts import changed_parts
 from autobatch.frontend.state import State
+from autobatch.frontend.unify import as_table
 
 
 def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
@@ -28,6 +29,8 @@ def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
     heap = heap.whole
     if not heap.is_dict:
         return list_changes.allocate(s, heap, value)
+    if heap.is_set:
+        return list_changes.allocate(s, heap, tables.pairs_of(s, as_table(value)))
     assert isinstance(value, v.Record)
     if heap.is_record:
         return record_heap.allocate(s, heap, value)

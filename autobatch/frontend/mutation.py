@@ -127,6 +127,9 @@ def _change_dict(s: State, row: v.Row, method: Any, args: Arguments, kwargs: Nam
             return dict_heap.set_default(s, row, key, lambda t: NONE)
         case "setdefault", [key, default]:
             return dict_heap.set_default(s, row, key, lambda t: default)
+        case "add", [key]:
+            dict_heap.store(s, row, key, v.Static(True))
+            return NONE
         case "clear", []:
             if row.heap.is_record:
                 record_heap.give_up(s, row, "it is cleared")

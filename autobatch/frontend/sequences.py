@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NoReturn
 
 import jax.numpy as jnp
 
@@ -92,6 +92,10 @@ def known_length(s: State, operand: Operand) -> v.Abstract | None:
     return known
 
 
+def refuse_order(s: State) -> NoReturn:
+    s.refuse("the order of a set is not kept here", "run over sorted(...) of it, or over the keys of a dict")
+
+
 def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     """What a loop runs over: a container whose items are named one by one, or a length with a function."""
     if isinstance(value, v.Generator):
@@ -99,6 +103,8 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     value = heaps.opened(s, viewed(s, present(s, value)))
     if list_heap.is_row(value):
         row = list_heap.there(s, value)
+        if row.heap.is_set:
+            refuse_order(s)
         value = list_heap.parts(s, row, 0) if row.heap.is_dict else list_heap.elements(s, row)
     if record_heap.is_view(value):
         return record_heap.as_it_is(s, value)
@@ -114,7 +120,7 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
         case v.Record(kind="dict", keys=keys):
             return v.Record("tuple", tuple(range(len(keys))), tuple(v.Static(k) for k in keys))
         case v.Record(kind="table", cls=cls) if cls in (set, frozenset):
-            s.refuse("the order of a set is not kept here", "run over sorted(...) of it, or over the keys of a dict")
+            refuse_order(s)
         case v.Record(kind="table", items=items):
             return sequence(s, items[0])
         case v.Record(kind="tuple" | "list" | "namedtuple") | v.Lazy():

@@ -35,8 +35,10 @@ def is_frozen(value: v.Abstract) -> bool:
     return (value.cls if isinstance(value, v.Record) else type(getattr(value, "value", None))) is frozenset
 
 
-def members(value: v.Abstract) -> v.Abstract:
+def members(s: State, value: v.Abstract) -> v.Abstract:
     """The elements of a set as a list, for what does not depend on their order; other values as they are."""
+    if isinstance(value, v.Row) and value.heap.is_set:
+        return list_heap.column(s, list_heap.there(s, value), 0)
     if isinstance(value, v.Record) and value.kind == "table" and value.cls in SETS:
         return tables.keys_of(value)
     return value
@@ -63,8 +65,9 @@ def set_of(s: State, value: v.Abstract | None, cls: type = set) -> v.Abstract:
     """`set(value)` or `frozenset(value)`"""
     if value is None:
         return v.Static(cls())
+    value = list_heap.copied(s, value) if list_heap.is_dict_row(value) else value
     if is_set(value):
-        return v.Static(cls(value.value)) if isinstance(value, v.Static) else _kept(cls, members(value))
+        return v.Static(cls(value.value)) if isinstance(value, v.Static) else _kept(cls, members(s, value))
     found = sequence(s, value)
     if isinstance(found, v.Record):
         return make_set(s, cls, found.items)
@@ -142,6 +145,37 @@ def _same_dict(a: Any, b: Any) -> Any:
     return len(a) == len(b) and all(k in b and b[k] == x for k, x in a.items())
 
 
+def _sum_of_counters(a: Any, b: Any) -> Any:
+    made = a.copy()
+    for key, count in b.items():
+        made[key] += count
+    return collections.Counter({key: count for key, count in made.items() if count > 0})
+
+
+def _difference_of_counters(a: Any, b: Any) -> Any:
+    made = a.copy()
+    for key, count in b.items():
+        made[key] -= count
+    return collections.Counter({key: count for key, count in made.items() if count > 0})
+
+
+def _greater_counts(a: Any, b: Any) -> Any:
+    made = a.copy()
+    for key, count in b.items():
+        made[key] = max(count, made[key])
+    return collections.Counter({key: count for key, count in made.items() if count > 0})
+
+
+def _smaller_counts(a: Any, b: Any) -> Any:
+    return collections.Counter({key: min(count, b[key]) for key, count in a.items() if min(count, b[key]) > 0})
+
+
+COUNTERS: dict[Any, Callable[..., Any]] = {
+    operator.add: _sum_of_counters,
+    operator.sub: _difference_of_counters,
+    operator.or_: _greater_counts,
+    operator.and_: _smaller_counts,
+}
 OPERATORS: dict[Any, Callable[..., Any]] = {
     operator.or_: _union,
     operator.and_: _intersection,
@@ -168,9 +202,15 @@ def operate(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract
     a, b = (list_heap.copied(s, x) if list_heap.is_dict_row(x) else x for x in (a, b))
     if function in OPERATORS and is_set(a) and is_set(b):
         return s.call(v.Static(OPERATORS[function]), [as_table(a), as_table(b)])
+    if function in COUNTERS and _is_counter(a) and _is_counter(b):
+        return s.call(v.Static(COUNTERS[function]), [a, b])
     if function is operator.or_ and tables.is_dict(a) and tables.is_dict(b):
         return tables.updated(s, tables.copied(a), b)
     return None
+
+
+def _is_counter(value: v.Abstract) -> bool:
+    return isinstance(value, v.Record) and value.kind == "table" and value.cls is collections.Counter
 
 
 def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
@@ -187,6 +227,7 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
 
 def method(s: State, name: str, receiver: v.Abstract, args: Arguments) -> v.Abstract:
     """`receiver.name(...)` of a set, which reads it."""
+    receiver, args = list_heap.copied(s, receiver), [list_heap.copied(s, x) for x in args]
     if len(args) > 1 and name in ("union", "intersection", "difference"):
         return method(s, name, method(s, name, receiver, args[:1]), args[1:])
     if len(args) != 1:
@@ -267,7 +308,7 @@ def counted(s: State, counter: v.Record, more: v.Abstract) -> v.Record:
     if tables.is_dict(more):
         found = s.call(v.Static(_added_counts), [counter, as_table(more) if tables.is_table(more) else more])
     else:
-        found = s.call(v.Static(_counted), [counter, members(more)])
+        found = s.call(v.Static(_counted), [counter, members(s, more)])
     assert isinstance(found, v.Record)
     return found
 
@@ -322,7 +363,7 @@ def counter_updated(s: State, whole: v.Abstract, args: Arguments, named: Named) 
 
 def counter_subtracted(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     """`counter.subtract(items)`"""
-    return v.Static(None), s.call(v.Static(_subtracted), [whole, members(args[0])])
+    return v.Static(None), s.call(v.Static(_subtracted), [whole, members(s, args[0])])
 
 
 CHANGES |= {

@@ -31,6 +31,7 @@ from autobatch.frontend.joined import EMPTY, concatenate
 from autobatch.frontend.joins import as_listing, conditional, convert, stored
 from autobatch.frontend.layouts import ListingLayout, describe, layout_of
 from autobatch.frontend.list_heap import hold
+from autobatch.frontend.list_sites import is_set
 from autobatch.frontend.numbers import is_python, operand_of, present, traced
 from autobatch.frontend.sequences import length, listing_item, sequence, sliced, zipped
 from autobatch.frontend.state import State
@@ -148,7 +149,11 @@ def get_else(s: State, table: v.Record, key: v.Abstract, default: Callable[[Stat
 def made(s: State, factory: v.Abstract) -> v.Abstract:
     """A new value of a `defaultdict`."""
     value = s.call(factory, [])
-    site = ("defaultdict", value.cls or dict) if is_dict(value) and isinstance(value, v.Record) else "defaultdict"
+    site: object = (
+        ("defaultdict", value.cls or dict) if is_dict(value) and isinstance(value, v.Record) else "defaultdict"
+    )
+    if is_set(value):
+        site = ("defaultdict", set)
     return hold(s, s.context.rules.made_by(s, value, site))
 
 
@@ -211,7 +216,13 @@ def updated(s: State, table: v.Record, more: v.Abstract) -> v.Record:
 
 
 def pairs_of(s: State, table: v.Record) -> v.Abstract:
-    """The pairs of keys and values of a dict."""
+    """The pairs of keys and values of a dict; of a set, the values are constants."""
+    if table.kind == "table" and table.cls is set:
+        found = sequence(s, table.items[0])
+        if isinstance(found, v.Record):
+            made = tuple(v.Record("tuple", (0, 1), (x, v.Static(True))) for x in found.items)
+            return v.Record("list", tuple(range(len(made))), made)
+        return v.Lazy(found.length, lambda t, i: v.Record("tuple", (0, 1), (found.item(t, i), v.Static(True))))
     if table.kind == "dict":
         items = tuple(v.Record("tuple", (0, 1), (v.Static(k), x)) for k, x in zip(table.keys, table.items, strict=True))
         return v.Record("list", tuple(range(len(items))), items)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import collections
 import functools
 import heapq
 import itertools
@@ -341,3 +342,70 @@ def merged_and_keyed(w, xs):
     d = dict.fromkeys(range(len(q)), 0)
     a = {i for i, x in enumerate(xs) if w * x > 1}
     return list(heapq.merge(q, sorted([w * x + 0.25 for x in xs]))), d, sorted(a.union([7], {8, 9}))
+
+
+# ---- sets inside of containers; counters
+
+
+@program
+def sets_by_keys(w, xs):
+    d, e = {}, collections.defaultdict(set)
+    for i, x in enumerate(xs):
+        d.setdefault(1 if w * x > 1 else 0, set()).add(i % 2)
+        e[i % 2].add(1 if w * x > 1 else 0)
+    return d, len(e[0]) + 10 * len(e[1]), 1 in e[0], sorted(e[1])
+
+
+@program
+def sets_of_neighbours(w, xs):
+    n = len(xs)
+    near = [set() for _ in range(n)]
+    for i in range(n):
+        for j in range(i):
+            if w * xs[i] > xs[j]:
+                near[i].add(j)
+                near[j].add(i)
+    return [len(a) for a in near], sum(sum(a) for a in near), len(near[0] & near[-1]), [0 in a for a in near]
+
+
+@program
+def sets_in_a_list(w, xs):
+    one = {1}
+    groups, two = [{0}, {1}, {2}], [one, {2}]
+    for i, x in enumerate(xs):
+        if w * x > 1:
+            groups[i % 3] |= groups[(i + 1) % 3]
+            groups[0].update([5, i])
+            two[i % 2].add(i)
+            two[1] = one
+        elif 0 in groups[0]:
+            groups[0].remove(0)
+    return [sorted(g) for g in groups], groups[1] <= groups[0], sorted(one), [len(x) for x in two]
+
+
+@program
+def set_of_a_function(w, xs):
+    def visit(i, seen):
+        if i in seen:
+            return 0.0
+        seen.add(i)
+        s = w * xs[i]
+        if s > 1:
+            s = s + visit((i + 1) % len(xs), seen)
+        return s + visit((i * 2) % len(xs), seen)
+
+    seen = set()
+    return visit(0, seen), len(seen)
+
+
+@program
+def counters_together(w, xs):
+    c, e = collections.Counter(), collections.Counter()
+    for i, x in enumerate(xs):
+        if w * x > 1:
+            c[i % 2] += 1
+        else:
+            e[i % 2] += 1
+        c[0] += 1
+    both = (c | e)[0], (c | e)[1], (c & e)[0], (c + e)[0], (c - e)[1], (c + e).total()
+    return both, c == e, (c | e) == c
