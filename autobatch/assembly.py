@@ -64,7 +64,6 @@ class Assembler:
     made: MadeStore | None = None
     heaps: dict[str, tuple[Type, Any]] = field(default_factory=dict)
     points: bool = False
-    known: dict[str, list[Any]] = field(default_factory=dict)
     objects_of: dict[tuple[int, int], tuple[Container, Level, Cell]] = field(default_factory=dict)
 
     def batch(self, template: Template) -> Batch:
@@ -85,6 +84,7 @@ class Assembler:
             stores, lists = (*known.stores, *stores), (*known.lists, *lists)
             self.enums |= dict(self.outcome.enums)
         leaves |= self.columns
+        leaves |= {name: transfer.encode(words) for name, words in self.known.items() if name in leaves}
         leaves[ROOT] = root.values
         if root.missing is not None:
             leaves[ROOT_MISSING] = root.missing
@@ -179,14 +179,15 @@ class Assembler:
         name = transfer.VOCABULARY + type.vocabulary
         if numbers.ndim == 2:
             numbers = np.array([texts.number(w) for w in _spelt(np.asarray(numbers))], np.int64)
-        known = self.known.setdefault(name, list(transfer.decode(self.columns[name], self.enums.get(type.vocabulary))))
+        if name not in self.known:
+            self.known[name] = list(transfer.decode(self.columns[name], self.enums.get(type.vocabulary)))
+        known = self.known[name]
         places, least = {texts.number(w): k for k, w in enumerate(known)}, 0 if type == STR else texts.BEHIND
         distinct, which = np.unique(np.asarray(numbers), return_inverse=True)
         for n in distinct.tolist():
             if n not in places and n >= least and (made := texts.word(n)) is not None:  # the program has made it
                 places[n] = len(known)
                 known.append(made)
-        self.columns[name] = transfer.encode(known)
         rows = np.array([places.get(n, -1) for n in distinct.tolist()], np.int32)
         return Cell(type, jnp.asarray(rows[which.reshape(-1)]))
 
@@ -219,6 +220,12 @@ class Assembler:
             number += 1
             made = f"{wanted}_{number}"
         return made
+
+    @property
+    def known(self) -> dict[str, list[Any]]:
+        """The words of each vocabulary, which all results of a call have in common, as they have memory."""
+        known: dict[str, list[Any]] = self.outcome.common.setdefault("words", {})
+        return known
 
     def pointer(self, rows: Any, of: str, level: Level) -> Cell:
         """Objects of the memory of a class."""

@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import Any
 
+from autobatch.analysis.single_characters import all_single
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Map, Module, Operand, Region, Value, While, walk
-from autobatch.ir.texts import MAY_FAIL, is_plain_format
+from autobatch.ir.texts import may_fail
 from autobatch.ir.types import Array, List, Ref
 from autobatch.runtime.schema import Schema, field_column
 
@@ -56,9 +58,11 @@ class _Known:
 
     there: set[Value] = field(default_factory=set)
     excluded: dict[Value, frozenset[str]] = field(default_factory=dict)
+    fitting: set[Any] = field(default_factory=set)
+    """Functions of strings with their operands that have results."""
 
     def copy(self) -> _Known:
-        return _Known(set(self.there), dict(self.excluded))
+        return _Known(set(self.there), dict(self.excluded), set(self.fitting))
 
     def exclude(self, x: Value, names: frozenset[str]) -> None:
         self.excluded[x] = self.excluded.get(x, frozenset()) | names
@@ -69,6 +73,7 @@ class _Found:
         self.schema = schema
         self.fallible: list[Value] = []
         self.counts: dict[Value, Operand] = {}
+        self.single = frozenset(x for f in module.functions for x in all_single(f.region))
         self.definition: dict[Value, tuple[Instruction, int]] = {}
         for function in module.functions:
             for instruction in walk(function.region):
@@ -147,9 +152,21 @@ class _Found:
                 keys = op["keys"]
                 return not (isinstance(keys[0], enum.Enum) and set(type(keys[0])) <= set(keys))
             case "text":
-                return op["function"] in MAY_FAIL and not is_plain_format(op["function"], op["args"])
+                return self.text_fails(read, known)
             case _:
                 return False
+
+    def text_fails(self, text: Apply, known: _Known) -> bool:
+        function, args, xs = text.op["function"], text.op["args"], text.operands
+        numbers = [isinstance(x.type, Array) for x in xs]
+        if not may_fail(function, args, numbers) or (function, args, xs) in known.fitting:
+            return False
+        if function == "ord":
+            return xs[0] not in self.single
+        if function in ("__getitem__", "split_item") and args[1] is ... and xs[-1] in self.counts:
+            counted = self.made_by(self.counts[xs[-1]])
+            return not (isinstance(counted, Apply) and _counts(counted, text))
+        return True
 
     def may_be_none(self, xs: Operand, known: _Known) -> bool:
         assert isinstance(xs.type, List)
@@ -189,6 +206,8 @@ class _Found:
                     case "and" | "or" if truth is (op.name == "and"):
                         for x in xs:
                             self.assume(x, truth, known)
+                    case "text" if truth and op["function"] == "fits":
+                        known.fitting.add((op["args"][0], op["args"][1:], xs))
                     case "is_none" if not truth and isinstance(xs[0], Value):
                         known.there.add(xs[0])
                     case "is_class" if isinstance(xs[0], Value):
@@ -247,6 +266,16 @@ class _Found:
 
     def made_by(self, x: Operand) -> Instruction | None:
         return self.definition[x][0] if isinstance(x, Value) and x in self.definition else None
+
+
+def _counts(counted: Apply, text: Apply) -> bool:
+    """Is this how many characters, or parts, the string has of which one is read?"""
+    if counted.op.name != "text":
+        return False
+    function = {"__getitem__": "__len__", "split_item": "split_count"}[text.op["function"]]
+    word, _, *how = text.op["args"]
+    same = counted.op["args"] == (word, *how) and counted.operands == text.operands[: len(counted.operands)]
+    return counted.op["function"] == function and same and ... not in how
 
 
 def _is_zero(x: Operand) -> bool:

@@ -29,6 +29,7 @@ from autobatch.frontend.numbers import is_python, negate, operand_of, traced
 from autobatch.frontend.raising import HANDED_ON, is_caught, raise_here, raise_on
 from autobatch.frontend.sources import MUTATORS
 from autobatch.frontend.state import State
+from autobatch.ir import texts
 from autobatch.ir.capacity import NO_ROOM
 from autobatch.ir.core import Apply, Call, Instruction, Literal, Operand, Region, Value, walk
 from autobatch.ir.ops import OWN, own
@@ -226,10 +227,20 @@ def _kinds(s: State, i: Apply) -> Iterable[type[BaseException]]:
             return [TypeError] if isinstance(held, List) and held.store is not None else []
         case "reduce":
             return [ValueError] if i.op["kind"] in ("max", "min") else []
+        case "text":
+            return _kinds_of_text(i)
         case name if not i.op.is_jax and OWN[name].fails:
             return [ValueError, TypeError, OverflowError, ZeroDivisionError]
         case _:
             return []
+
+
+def _kinds_of_text(i: Apply) -> list[type[BaseException]]:
+    function, args = i.op["function"], i.op["args"]
+    if not texts.may_fail(function, args, [isinstance(x.type, Array) for x in i.operands]):
+        return []
+    kind, _ = texts.WHAT_FAILS.get(function, ("ValueError", ""))
+    return [getattr(builtins, kind)]
 
 
 def _of_python(x: Operand) -> bool:
@@ -253,6 +264,9 @@ def _condition(s: State, i: Apply) -> Operand:
             return operand_of(s, traced(s, operator.gt, v.Leaf(count), v.Static(0)))
         case "load" | "load_is_none":
             return negate(s, s.apply(own("is_none"), i.operands[:1], BOOL))
+        case "text":
+            function, args = i.op["function"], i.op["args"]
+            return s.apply(own("text", function="fits", args=(function, *args)), i.operands, BOOL)
         case name:
             s.refuse(
                 f"what `try` catches may fail in an operation ({name}) that has no test of its own",
@@ -274,7 +288,8 @@ def in_range(s: State, index: Value) -> None:
         if not isinstance(i, Apply):
             continue
         read = {x for x in i.operands if isinstance(x, Value)}
-        if i.op.name == "item" and i.operands[1] in of_index:
+        is_text = i.op.name == "text" and i.op["function"] in ("__getitem__", "split_item")
+        if (i.op.name == "item" or is_text) and i.operands and i.operands[-1] in of_index:
             s.context.caught.handled[id(i)] = i
         elif i.op.is_jax and read & of_index and all(x in of_index or _is_length(s, x) for x in read):
             of_index.update(i.results)

@@ -39,12 +39,22 @@ def _join(separator: str, *words: str) -> str:
     return separator.join(words)
 
 
+def _fits(function: str, *args: Any) -> bool:
+    """Is there a result of a function of these?"""
+    try:
+        FUNCTIONS[function][0](*args)
+    except FAILURES:
+        return False
+    return True
+
+
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Type]] = {
     **{name: (getattr(str, name), type) for type, names in _METHODS.items() for name in names.split()},
     "part": (_part, _STR),
     "split_count": (_split_count, INT),
     "split_item": (_split_item, _STR),
     "join": (_join, _STR),
+    "fits": (_fits, BOOL),
     "int": (int, INT),
     "ord": (ord, INT),
     "chr": (chr, _STR),
@@ -61,11 +71,47 @@ FAILURES = (ValueError, LookupError, TypeError, OverflowError)
 """What a function of strings raises where it does not fit its operands."""
 
 
-def is_plain_format(function: str, args: Sequence[Any]) -> bool:
-    """Does it format by `{}` alone, which fits all operands?"""
-    if function != "format" or not isinstance(args[0], str):
+WHAT_FAILS: dict[str, tuple[str, str]] = {
+    "int": ("ValueError", "invalid literal for int() with base 10: {!r}"),
+    "ord": ("TypeError", "ord() expected a character, but string of length {} found"),
+    "chr": ("ValueError", "chr() arg not in range(0x110000)"),
+    "index": ("ValueError", "substring not found"),
+    "rindex": ("ValueError", "substring not found"),
+    "__getitem__": ("IndexError", "string index out of range"),
+    "split_count": ("ValueError", "empty separator"),
+    "split_item": ("IndexError", "list index out of range"),
+}
+"""By function: what it raises for operands that it does not fit, with what message; other functions, a ValueError."""
+
+
+def may_fail(function: str, args: Sequence[Any], numbers: Sequence[bool]) -> bool:
+    """Is there an operand that a function does not fit? `numbers`: which of the operands are numbers."""
+    if function not in MAY_FAIL:
         return False
-    return not any(spec or conversion for _, _, spec, conversion in string.Formatter().parse(args[0]))
+    match function:
+        case "format":
+            return not _always_formats(args, numbers)
+        case "center" | "ljust" | "rjust":
+            return len(args) > 2 and not (isinstance(args[2], str) and len(args[2]) == 1)
+        case "split_count":
+            return len(args) > 1 and (args[1] is ... or args[1] == "")
+        case "__getitem__" if isinstance(args[0], str) and isinstance(args[1], int):
+            return not -len(args[0]) <= args[1] < len(args[0])
+        case _:
+            return True
+
+
+def _always_formats(args: Sequence[Any], numbers: Sequence[bool]) -> bool:
+    """Does a format fit all operands? Which do is a matter of their types, but for numbers as characters."""
+    form = args[0]
+    if not isinstance(form, str) or any((spec or "").endswith("c") for _, _, spec, _ in string.Formatter().parse(form)):
+        return False
+    return _fits("format", *_given(args, [0 if n else "a" for n in numbers]))
+
+
+def _given(args: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    rest = iter(operands)
+    return [next(rest) if a is ... else a for a in args]
 
 
 def order(keys: Sequence[Sequence[Any]], reverse: bool) -> list[int]:
@@ -125,5 +171,4 @@ def spelt(function: str, room: int, lists: Sequence[Sequence[Any]]) -> Any:
 
 def call(function: str, args: Sequence[Any], operands: Sequence[Any]) -> Any:
     """The function on plain Python values: `args` with the operands in the places of `...`."""
-    rest = iter(operands)
-    return FUNCTIONS[function][0](*(next(rest) if a is ... else a for a in args))
+    return FUNCTIONS[function][0](*_given(args, operands))

@@ -42,7 +42,7 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.rewrite import Fresh, region_values, with_operands, with_regions
+from autobatch.ir.rewrite import Fresh, free_values, region_values, with_operands, with_regions
 from autobatch.ir.types import BOOL, INT, Array, List
 from autobatch.optimize.inline import recursive_functions
 from autobatch.runtime.schema import Schema
@@ -51,6 +51,7 @@ from autobatch.vectorize import spelt
 from autobatch.vectorize.arena_lists import (
     TABLES,
     Device,
+    decided_by_device,
     deciding,
     floats_decide,
     has_tables,
@@ -92,7 +93,8 @@ def _with_arenas(
     wanted = frozenset[Operand]()
     if not alone:
         handed_on = _handed_on(module, found)
-        wanted = frozenset((*_read_by_number(entry.region, found, numbers), *handed_on))
+        joined = _joined_in_loops(entry.region, found, numbers)
+        wanted = frozenset((*_read_by_number(entry.region, found, numbers), *joined, *handed_on))
     if not found and not wanted:
         return module
     inside = [i for f in module.functions for i in walk(f.region)]
@@ -127,6 +129,17 @@ def _read_by_number(region: Region, found: frozenset[Value], device: Collection[
         holds = isinstance(i.results[0].type, Array) or is_inner(i)
         if holds and read not in found and lists.is_storable(lists.made_type(read)):
             yield read
+
+
+def _joined_in_loops(region: Region, found: frozenset[Value], device: Collection[Operand]) -> Iterator[Operand]:
+    """The lists of structure of which lists that have memory are made in loops that computed numbers decide."""
+    for i in walk(region):
+        if isinstance(i, If) or not decided_by_device(i, device):
+            continue
+        free = {x for x in free_values(Region((), (i,), ())) if isinstance(x.type, List)} - found
+        for j in (j for r in regions(i) for j in walk(r)):
+            if isinstance(j, Apply) and j.op.name in ("pack_list", "flatten") and not found.isdisjoint(j.results):
+                yield from (x for x in j.operands if x in free and lists.is_storable(lists.made_type(x)))
 
 
 def _reads_of_host(region: Region, wanted: frozenset[Operand], device: Collection[Operand]) -> Iterator[Value]:

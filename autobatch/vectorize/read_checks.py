@@ -12,12 +12,14 @@ from __future__ import annotations
 from jax import lax
 
 from autobatch.analysis.fallible import lacking
+from autobatch.ir import texts
 from autobatch.ir.core import Apply, Instruction, Operand, Value
 from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import Fresh
 from autobatch.ir.types import BOOL, INT, Type
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
+from autobatch.vectorize.blocks import words
 
 
 class ReadChecks:
@@ -37,6 +39,8 @@ class ReadChecks:
                 self.there(xs[0], "TypeError", "object of type 'NoneType' has no len()", read.span)
             case "item":
                 self.item(xs[0], xs[1], read.span)
+            case "text":
+                self.text(read)
             case _:
                 return False
         return True
@@ -59,6 +63,12 @@ class ReadChecks:
         high = self.apply(Op("lt", (), lax.lt_p), (index, count), BOOL, span)
         inside = self.apply(Op("and", (), lax.and_p), (low, high), BOOL, span)
         self.fails(inside, "IndexError", "list index out of range", span)
+
+    def text(self, text: Apply) -> None:
+        function, args = text.op["function"], text.op["args"]
+        fits = self.apply(own("text", function="fits", args=(function, *args)), text.operands, BOOL, text.span)
+        kind, message = texts.WHAT_FAILS.get(function, ("ValueError", ""))
+        self.fails(fits, kind, words(message), text.span)
 
     # ---- instructions
 

@@ -255,7 +255,7 @@ class _Speculation:
     def can_be_checked(self, i: Apply) -> bool:
         if self.total.fallible.isdisjoint(i.results) or any(map(self.total.on_device, i.operands)):
             return True
-        return i.op.name in ("load", "load_is_none", "length", "item")
+        return i.op.name in ("load", "load_is_none", "length", "item", "text")
 
     def lifted(self, arm: Region) -> list[int]:
         """The instructions of an arm that run in front: those that are no arithmetic, and what they need."""

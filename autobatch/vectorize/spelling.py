@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import networkx as nx
 
 from autobatch.analysis.by_floats import decided_by_floats
+from autobatch.analysis.single_characters import all_single
 from autobatch.errors import UnsupportedError
 from autobatch.ir import texts
 from autobatch.ir.core import (
@@ -85,7 +86,7 @@ def _is_text(i: Apply) -> bool:
 
 def _spelt(region: Region, words: frozenset[Value], alone: bool) -> frozenset[Value]:
     """Those of some words that are looked into, or made of others, and what these may be."""
-    single = frozenset() if alone else characters.all_single(region)
+    single = frozenset() if alone else all_single(region)
     free = words - (_atoms(region) | set(region.args) if alone else set())
     joined, seeds = _flows(region, free), set[Value]()
     for i in walk(region):

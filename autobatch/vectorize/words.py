@@ -11,7 +11,7 @@ that is read at a computed place is a list of such numbers. What looks into long
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, assert_never
@@ -19,6 +19,7 @@ from typing import Any, assert_never
 import jax
 import jax.numpy as jnp
 
+from autobatch.analysis.single_characters import all_single
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat, texts
 from autobatch.ir.core import (
@@ -40,12 +41,12 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import Fresh, region_values, with_operands, with_regions
+from autobatch.ir.rewrite import Fresh, free_values, region_values, with_operands, with_regions
 from autobatch.ir.types import BOOL, INT, STR, Array, List, Tag, Type
 from autobatch.optimize.inline import recursive_functions
 from autobatch.source import NOWHERE
 from autobatch.vectorize import characters
-from autobatch.vectorize.arena_lists import Device, lists_of_numbers
+from autobatch.vectorize.arena_lists import Device, decided_by_device, deciding, lists_of_numbers
 from autobatch.vectorize.blocks import words
 from autobatch.vectorize.handed_words import with_words_handed
 from autobatch.vectorize.indices import UNKNOWN
@@ -85,9 +86,21 @@ def decided_words(module: Module, device: Device) -> frozenset[Value]:
         for i in walk(f.region)
         if isinstance(i, Apply) and i.op.name == "item" and i.operands[0] in lists and is_word(i.results[0].type)
     )
+    read |= frozenset(r for f in module.functions for r in _characters_in_loops(f.region, numbers))
     behind = device(read)
     held = (lists, numbers, read, behind)
     return frozenset(x for x in values if is_word(x.type) and any(x in known for known in held))
+
+
+def _characters_in_loops(region: Region, device: Collection[Operand]) -> Iterator[Value]:
+    """The characters of strings that are read at places which loops of computed numbers count."""
+    for i in walk(region):
+        if isinstance(i, For | Map | While) and deciding(i)[0] in device and decided_by_device(i, device):
+            free = set(free_values(Region((), (i,), ())))
+            within = (j for r in regions(i) for j in walk(r))
+            inside = (j for j in within if isinstance(j, Apply) and j.op.name == "text" and j.operands)
+            read = (j for j in inside if j.op["function"] == "__getitem__" and isinstance(j.operands[-1], Value))
+            yield from (j.results[0] for j in read if j.operands[-1] not in free)
 
 
 def is_word(type: Type) -> bool:
@@ -123,7 +136,7 @@ class Rewriter:
         self.spelt = {
             i.operands[0] for i in texts_ if i.op["function"] == "__getitem__" and i.op["args"][0] is ...
         } - found
-        self.single = characters.all_single(region)
+        self.single = all_single(region)
         self.codes: dict[Operand, Operand] = {}
         self.parts: dict[Any, Operand] = {}
         self.made: list[Instruction] = []
