@@ -48,6 +48,7 @@ from autobatch.vectorize.refuse import (
 from autobatch.vectorize.spelling import strings_as_letters
 from autobatch.vectorize.stack import Limits, Repeats, use_stack
 from autobatch.vectorize.status import cut_off, hand_up_statuses
+from autobatch.vectorize.texts_in_front import texts_in_front
 from autobatch.vectorize.uniform_loops import Turns, fuse_uniform_loops
 from autobatch.vectorize.words import words_as_numbers
 
@@ -169,6 +170,8 @@ def with_arenas(module: Module, asked: Asked, handed: bool = False, known: Devic
 def with_letters(module: Module, asked: Asked) -> Module:
     """A module with lists of code points in the place of strings that computed numbers put together."""
     capacity = asked.options.list_capacity
+    if not asked.alone:
+        module = texts_in_front(module)
     return strings_as_letters(module, partial(_device, module, asked), capacity, asked.alone)
 
 

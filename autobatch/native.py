@@ -6,7 +6,6 @@ runs as XLA runs it.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from autobatch.groups import Tables
 from autobatch.handing_over import as_jax
 from autobatch.ir.types import INT, Array, List, Ref
 from autobatch.options import CHOSEN, Options
+from autobatch.runtime import word_tables
 from autobatch.runtime.schema import WORDS, ColumnInput
 from autobatch.specialise import Program, parameters
 
@@ -66,8 +66,7 @@ def _of_examples(program: Program, examples: Examples) -> Iterator[Any]:
     words = dict[str, dict[Any, int]]()
     for x in program.compiled.native.inputs:
         if isinstance(x, ColumnInput) and x.name.startswith(WORDS):
-            letters, offsets = _spelt(program.extended(_vocabularies(examples)).get("str", ()))
-            yield offsets if x.name.endswith(".#offsets") else letters
+            yield word_tables.column(program.extended(_vocabularies(examples)).get("str", ()), x.name)
             continue
         if isinstance(x, ColumnInput):
             yield _column(examples, x.name) if x.shared is None else examples.packed[x.shared].column(x.name)
@@ -76,14 +75,6 @@ def _of_examples(program: Program, examples: Examples) -> Iterator[Any]:
             known = program.extended(_vocabularies(examples))
             words[x.vocabulary] = {w: k for k, w in enumerate(known[x.vocabulary])}
         yield np.int32(words[x.vocabulary].get(x.value, -1))
-
-
-@functools.lru_cache(maxsize=16)
-def _spelt(words: tuple[str, ...]) -> tuple[Any, Any]:
-    """The code points of words behind one another, and where those of each begin; of none an empty one."""
-    lengths = [len(w) for w in words or ("",)]
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return np.array([*map(ord, "".join(words)), 0], np.int32), offsets
 
 
 def _column(examples: Examples, name: str) -> Any:

@@ -163,7 +163,7 @@ class _Found:
             return False
         if function == "ord":
             return xs[0] not in self.single
-        if function in ("__getitem__", "split_item") and args[1] is ... and xs[-1] in self.counts:
+        if (function == "__getitem__" or function.endswith("_item")) and args[1] is ... and xs[-1] in self.counts:
             counted = self.made_by(self.counts[xs[-1]])
             return not (isinstance(counted, Apply) and _counts(counted, text))
         return True
@@ -272,7 +272,7 @@ def _counts(counted: Apply, text: Apply) -> bool:
     """Is this how many characters, or parts, the string has of which one is read?"""
     if counted.op.name != "text":
         return False
-    function = {"__getitem__": "__len__", "split_item": "split_count"}[text.op["function"]]
+    function = text.op["function"].replace("_item", "_count") if text.op["function"] != "__getitem__" else "__len__"
     word, _, *how = text.op["args"]
     same = counted.op["args"] == (word, *how) and counted.operands == text.operands[: len(counted.operands)]
     return counted.op["function"] == function and same and ... not in how

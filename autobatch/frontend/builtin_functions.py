@@ -49,7 +49,7 @@ from autobatch.frontend.sequences import (
 )
 from autobatch.frontend.state import State
 from autobatch.frontend.statics import MISSING, inputs
-from autobatch.frontend.texts import is_text, text
+from autobatch.frontend.texts import as_float, is_text, text
 from autobatch.frontend.views import packed_field, viewed
 from autobatch.ir.types import BOOL, INT, Array, List, Ref, Type
 
@@ -222,10 +222,10 @@ def _int(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     if not args:
         return v.Static(0)
     value = present(s, args[0])
+    if is_text(value) or len(args) > 1:
+        return text(s, "int", value, *args[1:])
     if isinstance(value, v.Static):
         return v.Static(int(value.value))
-    if is_text(value):
-        return text(s, "int", value)
     x = operand_of(s, value)
     if isinstance(x.type, Array) and is_python(x.type) and (x.type.is_integer or x.type.is_bool):
         return v.Leaf(integer(s, x))
@@ -235,7 +235,7 @@ def _int(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 def _float(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     value = present(s, args[0]) if args else v.Static(0.0)
     if is_text(value):
-        s.refuse("float() of a string of the examples cannot be compiled", "store the number in a field of its own")
+        return as_float(s, value)
     return to_float(s, value)
 
 

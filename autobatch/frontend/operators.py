@@ -25,7 +25,7 @@ from autobatch.frontend.sequences import arithmetic, is_tuple, members, sequence
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import container_kind, inputs
 from autobatch.frontend.tags import tag_equal
-from autobatch.frontend.texts import is_text, text
+from autobatch.frontend.texts import is_text, percent, text
 from autobatch.frontend.unify import refuse_alternatives
 from autobatch.frontend.views import viewed
 from autobatch.ir.core import Operand
@@ -92,6 +92,8 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
     if function is operator.mul and {_is_string(a), _is_string(b)} == {True, False}:
         return text(s, "__mul__", a, b) if _is_string(a) else text(s, "__mul__", b, a)
     left, right = expand(s, copied(s, a)), expand(s, copied(s, b))
+    if function is operator.mod and isinstance(a, v.Static) and isinstance(a.value, str):
+        return percent(s, a.value, right)
     if function is operator.add and _is_sequence(left) and _is_sequence(right):
         return concatenate(s, left, right)
     if function is operator.mul and (_is_sequence(left) or _is_sequence(right)):

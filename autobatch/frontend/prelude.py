@@ -238,7 +238,7 @@ LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
     math.isclose: _is_close,
     operator.itemgetter: lambda s, args, kwargs: run(s, _item_of if len(args) == 1 else _items_of, args, kwargs),
 }
-"""Functions of `functools`, `itertools`, `math` and `operator`."""
+"""Functions of `functools`, `itertools`, `math` and `operator`, and of classes that are built in."""
 
 
 _TOTAL: dict[str, Callable[..., Any]] = {

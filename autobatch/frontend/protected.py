@@ -29,6 +29,7 @@ from autobatch.frontend.numbers import is_python, negate, operand_of, traced
 from autobatch.frontend.raising import HANDED_ON, is_caught, raise_here, raise_on
 from autobatch.frontend.sources import MUTATORS
 from autobatch.frontend.state import State
+from autobatch.frontend.texts import text
 from autobatch.ir import texts
 from autobatch.ir.capacity import NO_ROOM
 from autobatch.ir.core import Apply, Call, Instruction, Literal, Operand, Region, Value, walk
@@ -265,8 +266,7 @@ def _condition(s: State, i: Apply) -> Operand:
         case "load" | "load_is_none":
             return negate(s, s.apply(own("is_none"), i.operands[:1], BOOL))
         case "text":
-            function, args = i.op["function"], i.op["args"]
-            return s.apply(own("text", function="fits", args=(function, *args)), i.operands, BOOL)
+            return _fits(s, i)
         case name:
             s.refuse(
                 f"what `try` catches may fail in an operation ({name}) that has no test of its own",
@@ -275,8 +275,32 @@ def _condition(s: State, i: Apply) -> Operand:
             )
 
 
+def _fits(s: State, i: Apply) -> Operand:
+    """Does a function of strings fit its operands? Of numbers and lengths that is arithmetic."""
+    function, args = i.op["function"], i.op["args"]
+    rest = iter(i.operands)
+    given = [v.Leaf(next(rest)) if a is ... else v.Static(a) for a in args]
+    match function:
+        case "chr":
+            return operand_of(s, traced(s, _is_code, given[0]))
+        case "ord":
+            return operand_of(s, traced(s, operator.eq, text(s, "__len__", given[0]), v.Static(1)))
+        case "__getitem__":
+            return operand_of(s, traced(s, _in_range, given[1], text(s, "__len__", given[0])))
+        case _:
+            return s.apply(own("text", function="fits", args=(function, *args)), i.operands, BOOL)
+
+
+def _is_code(number: int) -> object:
+    return (number >= 0) & (number < texts.BEHIND)
+
+
 def _in_range(index: int, count: int) -> object:
     return (-count <= index) & (index < count)
+
+
+ITEMS = ("split_item", "rsplit_item", "splitlines_item")
+"""The functions of strings that are read at the turn of a loop over them."""
 
 
 def in_range(s: State, index: Value) -> None:
@@ -288,7 +312,7 @@ def in_range(s: State, index: Value) -> None:
         if not isinstance(i, Apply):
             continue
         read = {x for x in i.operands if isinstance(x, Value)}
-        is_text = i.op.name == "text" and i.op["function"] in ("__getitem__", "split_item")
+        is_text = i.op.name == "text" and i.op["function"] in ("__getitem__", *ITEMS)
         if (i.op.name == "item" or is_text) and i.operands and i.operands[-1] in of_index:
             s.context.caught.handled[id(i)] = i
         elif i.op.is_jax and read & of_index and all(x in of_index or _is_length(s, x) for x in read):

@@ -6,16 +6,20 @@ t.name.startswith("st")        %4: bool[] = text[function='startswith', args=(..
 from __future__ import annotations
 
 import ast
+import re
 import types
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+from jax import lax
+
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand, wrap
 from autobatch.frontend.key_order import hand_out
-from autobatch.frontend.numbers import integer, present
+from autobatch.frontend.numbers import integer, present, traced
 from autobatch.frontend.state import Impure, State
-from autobatch.ir import texts
+from autobatch.ir import jax_compat, texts
 from autobatch.ir.ops import own
 from autobatch.ir.types import Array, Tag
 
@@ -36,9 +40,10 @@ def text(s: State, function: str, *args: v.Abstract) -> v.Abstract:
             fixed.append(value.value)
             continue
         if not is_text(value) and not _is_whole(value):
-            raise Impure(
-                "strings are made of strings and whole numbers here", s.span, "make other strings before packing"
-            )
+            what, cure = "strings and whole numbers", "make other strings before packing"
+            if function == "format":
+                cure = "print() formats floats; or return the number, and format it outside"
+            raise Impure(f"strings are made of {what} here", s.span, cure)
         assert isinstance(value, v.Leaf)
         fixed.append(...)
         operands.append(integer(s, value.operand) if function != "format" else value.operand)
@@ -79,8 +84,13 @@ def method_of(function: Any) -> str | None:
 
 def call_method(s: State, name: str, receiver: v.Abstract, args: Sequence[v.Abstract]) -> v.Abstract:
     """`receiver.name(*args)`"""
-    if name == "split":
-        return v.Lazy(text(s, "split_count", receiver, *args), lambda t, i: text(t, "split_item", receiver, i, *args))
+    args = [_written_out(x) for x in args]
+    if name in ("split", "rsplit", "splitlines"):
+        count = text(s, f"{name}_count", receiver, *args)
+        return v.Lazy(count, lambda t, i: text(t, f"{name}_item", receiver, i, *args))
+    if name in ("partition", "rpartition"):
+        parts = [text(s, f"{name}_item", receiver, v.Static(k), *args) for k in range(3)]
+        return v.Record("tuple", tuple(range(3)), tuple(parts))
     if name == "join":
         words = expand(s, args[0])
         assert isinstance(words, v.Record)
@@ -91,6 +101,57 @@ def call_method(s: State, name: str, receiver: v.Abstract, args: Sequence[v.Abst
             "compute it before packing and store the result in a field",
         )
     return text(s, name, receiver, *args)
+
+
+def as_float(s: State, value: v.Abstract) -> v.Abstract:
+    """`float(value)`; what the host hands over are whole numbers."""
+    return traced(s, _of_bits, text(s, "float_bits", value))
+
+
+def _of_bits(bits: Any) -> Any:
+    return jax_compat.weakened(lax.bitcast_convert_type(bits, jax.dtypes.canonicalize_dtype(float)))
+
+
+def _written_out(value: v.Abstract) -> v.Abstract:
+    """A tuple of constants as one: `s.startswith(("a", "b"))`."""
+    if isinstance(value, v.Record) and value.kind == "tuple":
+        items = [x.value for x in value.items if isinstance(x, v.Static)]
+        return v.Static(tuple(items)) if len(items) == len(value.items) else value
+    return value
+
+
+PERCENT = re.compile(r"%(?P<flags>[-0+ ]*)(?P<width>[0-9]*)(?P<kind>[sdir%])")
+
+
+def percent(s: State, form: str, value: v.Abstract) -> v.Abstract:
+    """`form % value`, as a format by `{}`."""
+    values = value.items if isinstance(value, v.Record) and value.kind == "tuple" else (value,)
+    made, at, used = "", 0, 0
+    for found in PERCENT.finditer(form):
+        made += _doubled(s, form[at : found.start()])
+        at, kind, flags = found.end(), found["kind"], found["flags"]
+        if kind == "%":
+            made += "%"
+            continue
+        spec = found["width"]
+        if kind in "sr":
+            spec = f"{'<' if '-' in flags else '>'}{spec}" if spec else ""
+        else:
+            sign = "+" if "+" in flags else " " if " " in flags else ""
+            zero = "0" if "0" in flags and "-" not in flags else ""
+            spec = f"{'<' if '-' in flags and spec else ''}{sign}{zero if spec else ''}{spec}d"
+        made += "{" + {"s": "!s", "r": "!r"}.get(kind, "") + (f":{spec}" if spec else "") + "}"
+        used += 1
+    made += _doubled(s, form[at:])
+    if used != len(values):
+        s.refuse("as many values as the format has places are needed", "write a value for each %")
+    return text(s, "format", v.Static(made), *values)
+
+
+def _doubled(s: State, plain: str) -> str:
+    if "%" in plain:
+        s.refuse("this format cannot be compiled", "write an f-string")
+    return plain.replace("{", "{{").replace("}", "}}")
 
 
 def characters(s: State, value: v.Abstract) -> v.Lazy:

@@ -94,7 +94,7 @@ OWN: dict[str, OwnOp] = {
         fails=True,
     ),
     "spelt": OwnOp(
-        "spelt[function](list of ints, ...): a function of strings, by their code points (`vectorize/spelt.py`); "
+        "spelt[function](x, ...): a function of strings, by their code points, and of ints (`vectorize/spelt.py`); "
         "'packed'[room]: an array, the length and behind it the code points, with room for so many"
     ),
     "check": OwnOp(

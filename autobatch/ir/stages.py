@@ -17,7 +17,7 @@ from autobatch.ir import jax_compat, leaf, texts
 from autobatch.ir.blocks import BlockProgram, problems
 from autobatch.ir.core import Apply, Call, For, If, Literal, Map, While
 from autobatch.ir.ops import OWN, Op
-from autobatch.ir.types import BOOL, INT, MADE, Array, List, Made, Ref, Tag, Type
+from autobatch.ir.types import BOOL, INT, MADE, STR, Array, List, Made, Ref, Tag, Type
 
 Scalar = bool | int | float | complex | None
 
@@ -39,6 +39,7 @@ KINDS: Mapping[str, Callable[[Type], bool]] = {
     "a reference or list": lambda t: isinstance(t, Ref | List),
     "a reference, list or made object": lambda t: isinstance(t, Ref | List | Made),
     "a list of ints": lambda t: t == List(INT),
+    "code points or an int": lambda t: t == List(INT) or (isinstance(t, Array) and t.is_scalar and t.is_integer),
     "a tag": lambda t: isinstance(t, Tag),
     "an int": _is_int,
     "a bool": lambda t: t == BOOL,
@@ -148,8 +149,11 @@ def _spelt(apply: Apply) -> tuple[Type, ...]:
     match apply.op["function"]:
         case "packed":
             return (Array("int32", (apply.op["room"] + 1,)),)
+        case "__eq__" | "fits_int":
+            return (BOOL,)
         case name:
-            return (texts.FUNCTIONS[name][1] if name != "__eq__" else BOOL,)
+            found = STR if name == "centred" else texts.FUNCTIONS[name][1]
+            return (List(INT) if found == STR else found,)
 
 
 def _put(apply: Apply) -> tuple[Type, ...]:
@@ -291,7 +295,9 @@ OWN_RULES: Mapping[str, Rule] = {
     "word": Rule(("a tag",), _always(INT)),
     "word_of": Rule(("an int",), _one_of("a tag")),
     "text": Rule(("a value",), _text, frozenset({"function", "args"}), repeat=True),
-    "spelt": Rule(("a list of ints",), _spelt, frozenset({"function"}), repeat=True, optional=frozenset({"room"})),
+    "spelt": Rule(
+        ("code points or an int",), _spelt, frozenset({"function"}), repeat=True, optional=frozenset({"room"})
+    ),
     "check": Rule(("a bool", "a value"), _always(), frozenset({"kind", "message"}), repeat=True),
     "bounds": Rule(("an array",), _always(), frozenset({"axis", "size"})),
     "undefined": Rule((), lambda apply: (apply.op["type"],), frozenset({"type"})),

@@ -10,6 +10,9 @@ import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import numpy as np
+
 from autobatch.ir.types import BOOL, INT, Tag, Type
 
 _STR = Tag("str")
@@ -27,16 +30,35 @@ def _part(word: str, start: int | None, stop: int | None, step: int | None) -> s
     return word[start:stop:step]
 
 
-def _split_count(word: str, *how: Any) -> int:
-    return len(word.split(*how))
+def _count_of(method: Callable[..., Sequence[str]]) -> Callable[..., int]:
+    return lambda word, *how: len(method(word, *how))
 
 
-def _split_item(word: str, position: int, *how: Any) -> str:
-    return word.split(*how)[position]
+def _item_of(method: Callable[..., Sequence[str]]) -> Callable[..., str]:
+    return lambda word, position, *how: method(word, *how)[position]
+
+
+_SPLITS: dict[str, Callable[..., Sequence[str]]] = {
+    "split": str.split,
+    "rsplit": str.rsplit,
+    "splitlines": str.splitlines,
+}
+_PARTS: dict[str, Callable[..., Sequence[str]]] = {**_SPLITS, "partition": str.partition, "rpartition": str.rpartition}
 
 
 def _join(separator: str, *words: str) -> str:
     return separator.join(words)
+
+
+def _is_narrow(word: str) -> bool:
+    """Has an int that a string says room in 32 bits?"""
+    return not _fits("int", word) or -(2**31) <= int(word) < 2**31
+
+
+def _float_bits(word: str) -> int:
+    """The bits of `float(word)`: what the host hands over are whole numbers."""
+    x = np.asarray(float(word), jax.dtypes.canonicalize_dtype(float))
+    return int(x.view(f"int{x.dtype.itemsize * 8}"))
 
 
 def _fits(function: str, *args: Any) -> bool:
@@ -51,19 +73,33 @@ def _fits(function: str, *args: Any) -> bool:
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Type]] = {
     **{name: (getattr(str, name), type) for type, names in _METHODS.items() for name in names.split()},
     "part": (_part, _STR),
-    "split_count": (_split_count, INT),
-    "split_item": (_split_item, _STR),
+    **{f"{name}_count": (_count_of(method), INT) for name, method in _SPLITS.items()},
+    **{f"{name}_item": (_item_of(method), _STR) for name, method in _PARTS.items()},
     "join": (_join, _STR),
     "fits": (_fits, BOOL),
+    "is_narrow": (_is_narrow, BOOL),
     "int": (int, INT),
+    "float_bits": (_float_bits, INT),
     "ord": (ord, INT),
     "chr": (chr, _STR),
 }
 """By name: the function, and the type of its result."""
 
-MAY_FAIL = {"int", "ord", "chr", "index", "rindex", "__getitem__", "format", "center", "ljust", "rjust"} | {
-    "split_count",
-    "split_item",
+MAY_FAIL = {
+    "int",
+    "float_bits",
+    "ord",
+    "chr",
+    "index",
+    "rindex",
+    "__getitem__",
+    "format",
+    "center",
+    "ljust",
+    "rjust",
+} | {
+    *("split_count", "split_item", "rsplit_count", "rsplit_item", "splitlines_item"),
+    *("partition_item", "rpartition_item"),
 }
 """The functions that do not fit all operands of their types."""
 
@@ -78,8 +114,11 @@ WHAT_FAILS: dict[str, tuple[str, str]] = {
     "index": ("ValueError", "substring not found"),
     "rindex": ("ValueError", "substring not found"),
     "__getitem__": ("IndexError", "string index out of range"),
-    "split_count": ("ValueError", "empty separator"),
-    "split_item": ("IndexError", "list index out of range"),
+    "partition_item": ("ValueError", "empty separator"),
+    "rpartition_item": ("ValueError", "empty separator"),
+    **dict.fromkeys(("split_count", "rsplit_count"), ("ValueError", "empty separator")),
+    **dict.fromkeys(("split_item", "rsplit_item", "splitlines_item"), ("IndexError", "list index out of range")),
+    "float_bits": ("ValueError", "could not convert string to float: {!r}"),
 }
 """By function: what it raises for operands that it does not fit, with what message; other functions, a ValueError."""
 
@@ -93,8 +132,10 @@ def may_fail(function: str, args: Sequence[Any], numbers: Sequence[bool]) -> boo
             return not _always_formats(args, numbers)
         case "center" | "ljust" | "rjust":
             return len(args) > 2 and not (isinstance(args[2], str) and len(args[2]) == 1)
-        case "split_count":
+        case "split_count" | "rsplit_count":
             return len(args) > 1 and (args[1] is ... or args[1] == "")
+        case "partition_item" | "rpartition_item":
+            return args[2] is ... or args[2] == ""
         case "__getitem__" if isinstance(args[0], str) and isinstance(args[1], int):
             return not -len(args[0]) <= args[1] < len(args[0])
         case _:
@@ -161,12 +202,18 @@ def plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def spelt(function: str, room: int, lists: Sequence[Sequence[Any]]) -> Any:
-    """What `spelt` computes of lists of code points."""
-    words = ["".join(chr(plain(c)) for c in x) for x in lists]
-    if function == "packed":
-        return [len(words[0]), *map(ord, words[0].ljust(room, "\0"))]
-    return getattr(str, function)(*words)
+def spelt(function: str, room: int, operands: Sequence[Any]) -> Any:
+    """What `spelt` computes of lists of code points, and of whole numbers."""
+    given = ["".join(chr(plain(c)) for c in x) if isinstance(x, list) else plain(x) for x in operands]
+    match function:
+        case "packed":
+            return [len(given[0]), *map(ord, given[0].ljust(room, "\0"))]
+        case "fits_int":
+            return _fits("int", *given)
+        case "centred":
+            return [*map(ord, f"{given[0]:{''.join(given[2:])}^{given[1]}}")]
+    found = getattr(str, function)(*given) if hasattr(str, function) else FUNCTIONS[function][0](*given)
+    return [*map(ord, found)] if isinstance(found, str) else found
 
 
 def call(function: str, args: Sequence[Any], operands: Sequence[Any]) -> Any:

@@ -169,7 +169,7 @@ class StructureOps:
     def plain(self, value: int, type: Any) -> Any:
         """A word, bool or int as Python has it."""
         if isinstance(type, Tag):
-            return self.word(type.vocabulary, value)
+            return self.word(type.vocabulary, value) if value >= 0 else ""  # None, in rows that do not come there
         return bool(value) if type == BOOL else value
 
     def number(self, instruction: Apply, xs: list[Values], example: Ints) -> list[Values]:

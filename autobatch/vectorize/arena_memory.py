@@ -20,6 +20,7 @@ from autobatch.analysis.fallible import is_there
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.capacity import NO_ROOM, out_of_room
+from autobatch.ir.constants import Constants
 from autobatch.ir.core import Apply, For, Instruction, Literal, Map, Operand, Region, Value
 from autobatch.ir.ops import own
 from autobatch.ir.rewrite import Fresh
@@ -54,8 +55,10 @@ class Memory:
         fallible: frozenset[Value],
         turns: Collection[Operand],
         capacity: int,
+        constants: Constants,
     ) -> None:
         self.fresh, self.lists, self.fallible, self.turns, self.capacity = fresh, lists, fallible, turns, capacity
+        self.constants = constants
         self.in_front = False  # of all branches and loops, where the host lays lists out
         self.env: dict[Value, Held | Packed] = {}
         self.copies: dict[Operand, Held] = {}
@@ -256,11 +259,11 @@ class Memory:
         """The results of a function of JAX, whose operations are added."""
         xs = tuple(self.named(x) for x in xs)
         closed, _ = jax_compat.trace(function, *(x.type for x in xs if isinstance(x.type, Array)))
-        return tuple(jax_compat.inline(closed, xs, self.fresh.value, _no_constant, self.made.append, self.span))
+        return tuple(jax_compat.inline(closed, xs, self.fresh.value, self.constant, self.made.append, self.span))
 
-
-def _no_constant(array: Any) -> Literal:
-    raise AssertionError("lists are made of no constant arrays")
+    def constant(self, array: Any) -> Literal:
+        """An array of the module's constants."""
+        return self.constants.literal(array)
 
 
 def truth(x: Any) -> Any:

@@ -172,6 +172,24 @@ def order(reverse: bool) -> Callable[..., Parts]:
     return ordered
 
 
+def ranks(n: Any, lengths: Any, items: Any) -> tuple[Any]:
+    """How many of some lists of numbers are less than each one: by the first number that differs; one that ends there
+    is less."""
+    room = items.shape[0]
+
+    def step(known: Any, given: Any) -> tuple[Any, None]:
+        less, equal = known
+        place, column = given
+        held = place < lengths
+        here = held[None, :] & (~held[:, None] | (column[:, None] < column[None, :]))
+        same = (held[:, None] == held[None, :]) & (~held[:, None] | (column[:, None] == column[None, :]))
+        return (less | (equal & here), equal & same), None
+
+    none = jnp.zeros((room, room), bool)
+    (less, _), _ = lax.scan(step, (none, ~none), (jnp.arange(items.shape[1]), items.T))
+    return (jnp.sum(less & (jnp.arange(room) < n)[:, None], 0, dtype=jnp.int32),)
+
+
 def _descending(key: Any) -> Any:
     if key.dtype == bool:
         return ~key

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 
 from autobatch.analysis.fallible import fallible_reads
 from autobatch.errors import UnsupportedError
+from autobatch.ir.constants import Constants
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -101,12 +102,13 @@ def _with_arenas(
     turns = {v for i in inside if isinstance(i, For | Map) for v in i.body.args[:1]}
     longest = max((len(i.operands) for i in inside if isinstance(i, Apply) and _shows(i)), default=1)
     fallible = frozenset[Value]() if checked else fallible_reads(module, schema)
-    made = _Arenas(Fresh(module), found, fallible, turns, max(capacity, longest))
+    constants = Constants(module)
+    made = _Arenas(Fresh(module), found, fallible, turns, max(capacity, longest), constants)
     made.wanted, made.alone = wanted, alone
     made.on_host = frozenset(_reads_of_host(entry.region, wanted, numbers))
     made.functions = {f.name: f.region for f in module.functions}
     changed = (replace(entry, region=made.entry(entry.region)), *map(made.function, others))
-    whole = replace(module, functions=changed)
+    whole = replace(module, functions=changed, constants=constants.all)
     return stores_behind_branches(whole)
 
 
@@ -282,18 +284,35 @@ class _Arenas(Memory):
                 given = (columns[0][0], *(b for c in columns for b in c[1:]), *(p for x in wanted for p in x))
                 (self.names[i.results[0]],) = self.traced(lists.position([len(c) - 1 for c in columns]), given)
             case "spelt":
-                of = spelt.function(i.op["function"], dict(i.op.params).get("room", 0))
-                (self.names[i.results[0]],) = self.traced(of, [p for x in xs for p in self.held(x)])
+                self.spelt(i)
             case "put":
                 self.room_for(xs[1], 1)
                 parts, element = self.held(xs[0]), self.element(xs[2])
                 self.env[i.results[0]] = Held(self.put(parts, xs[1], element))
             case "sort_order":
-                keys = [self.held(x) for x in xs]
+                keys = [self.ranked(x) for x in xs]
                 order = lists.order(dict(i.op.params).get("reverse", False))
                 self.env[i.results[0]] = Held(self.traced(order, (keys[0][0], *(b for k in keys for b in k[1:]))))
             case name:
                 raise self.refused(f"is an operand of {name}", "read numbers and arrays of it")
+
+    def ranked(self, x: Operand) -> tuple[Operand, ...]:
+        """Keys of an order: of lists how many are less."""
+        parts = self.held(x)
+        if isinstance(x.type, List) and isinstance(x.type.elem, List):
+            return parts[0], *self.traced(lists.ranks, parts)
+        return parts
+
+    def spelt(self, i: Apply) -> None:
+        """A function of strings, of their code points; of lists that are not too long where a list is made."""
+        of_lists = [isinstance(x.type, List) for x in i.operands]
+        of = spelt.function(i.op["function"], dict(i.op.params).get("room", 0), of_lists)
+        found = self.traced(of, [p for x in i.operands for p in self.element(x)])
+        if isinstance(i.results[0].type, List):
+            self.room_for(found[0])
+            self.env[i.results[0]] = Held(found)
+        else:
+            (self.names[i.results[0]],) = found
 
     # ---- comprehensions
 

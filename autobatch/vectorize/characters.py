@@ -29,22 +29,38 @@ class Known:
 @functools.cache
 def _table(name: str) -> Any:
     """For each code point, a bit: what a method of `str` says of it."""
-    method = getattr(str, name)
+    method = _INSIDE[name] if name in _INSIDE else getattr(str, name)
     return np.packbits([method(chr(k)) for k in range(texts.BEHIND)], bitorder="little")
 
 
-def _predicate(name: str) -> Known:
-    def holds(code: Any) -> Any:
-        table = jnp.asarray(_table(name))
-        return ((table[code >> 3] >> (code & 7).astype(jnp.uint8)) & 1).astype(bool)
+_INSIDE: dict[str, Callable[[str], bool]] = {
+    "continues": lambda c: f"a{c}".isidentifier(),
+    "is_cased": lambda c: f"{c}a".title().endswith("a"),
+}
+"""What a letter is inside of a word: does it go on with an identifier, or with a word whose letters have cases?"""
 
-    return Known(holds)
+
+def holds(name: str, code: Any) -> Any:
+    """What a method of `str` says of characters."""
+    table = jnp.asarray(_table(name))
+    code = jnp.clip(code, 0, texts.BEHIND - 1)  # what lies behind the end of a list may be anything
+    return ((table[code >> 3] >> (code & 7).astype(jnp.uint8)) & 1).astype(bool)
+
+
+def _predicate(name: str) -> Known:
+    return Known(functools.partial(holds, name))
 
 
 @functools.cache
 def _zeros() -> Any:
     """The code points of the digits 0: those of the others follow them."""
     return np.array([k for k in range(texts.BEHIND) if chr(k).isdecimal() and int(chr(k)) == 0], np.int32)
+
+
+def decimal(code: Any) -> Any:
+    """The digits that characters are; -1 of others."""
+    found = _digit(code)
+    return jnp.where(_is_decimal(code), found, -1)
 
 
 def _digit(code: Any) -> Any:

@@ -45,9 +45,10 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.rewrite import Fresh, calls, region_values
-from autobatch.ir.types import BOOL, INT, ROWS, Array, List, Made, Ref, Tag, Type
+from autobatch.ir.types import BOOL, INT, ROWS, STR, Array, List, Made, Ref, Tag, Type
 from autobatch.runtime.returned import element_type
-from autobatch.runtime.schema import ColumnInput, Schema, WordInput, column_of_words, field_column, input_of
+from autobatch.runtime.schema import ColumnInput, Schema, WordInput, field_column, input_of
+from autobatch.runtime.word_tables import BEGINS, LETTERS, OFFSETS, VALUES, Step, name_of
 from autobatch.vectorize.indices import UNKNOWN
 from autobatch.vectorize.read_checks import ReadChecks
 
@@ -93,6 +94,7 @@ class Lowering:
         self.inputs: dict[ColumnInput | WordInput, Value] = {}
         self.env: dict[Value, Operand] = {}
         self.letters: set[Operand] = set()
+        self.tables: dict[Operand, tuple[Step, ...]] = {}
         self.made: list[Instruction] = []
         self.span = module.functions[0].span
 
@@ -194,7 +196,8 @@ class Lowering:
 
     def checked(self, apply: Apply) -> None:
         """An operation behind what Python checks of it, where an example can fail in it."""
-        if not self.fallible.isdisjoint(apply.results):
+        is_part = not apply.op.is_jax and apply.op.name == "text" and apply.op["function"].endswith("_item")
+        if not is_part and not self.fallible.isdisjoint(apply.results):  # of parts the front end has asked
             checks = ReadChecks(self.fresh, self.schema)
             if checks.read(apply):
                 for check in checks.made:
@@ -392,22 +395,56 @@ class Lowering:
         self.env[apply.results[0]] = self.read(apply.operands[0])
 
     def text(self, text: Apply) -> None:
-        """The length of a string of the examples, and the code points of its characters (`spelling.py`)."""
-        (word, *rest), result, name = text.operands, text.results[0], text.op["function"]
+        """A function of a string of the examples, as a column of the vocabulary (`runtime/word_tables.py`); its length,
+        and the code points of its characters (`spelling.py`)."""
+        (word, *rest), result, name, args = text.operands, text.results[0], text.op["function"], text.op["args"]
         if name == "ord" and word in self.letters:
             self.env[result] = self.read(word)
             return
-        if name not in ("__len__", "__getitem__") or text.op["args"] != (...,) * len(text.operands):
+        if not isinstance(word.type, Tag) or args.count(...) != len(text.operands) or word in self.letters:
             raise self.refused(_WORDS["text"])
-        row, offsets = self.there(word), column_of_words(".#offsets")
+        row, steps = self.there(word), self.tables.get(word, ())
+        if name in ("__len__", "__getitem__") and args == (...,) * len(text.operands):
+            self.looked_into(text, row, steps)
+        elif name.endswith("_item"):
+            self.part_of(text, row, steps)
+        elif rest:
+            raise self.refused(_WORDS["text"])
+        elif result.type == STR:
+            self.env[result], self.tables[result] = row, (*steps, (name, args))
+        else:
+            if name == "int":
+                self.check_width(row, (*steps, ("is_narrow", (...,))))
+            assert isinstance(result.type, Array)
+            self.env[result] = self.take(name_of((*steps, (name, args)), VALUES), result.type, row)
+
+    def looked_into(self, text: Apply, row: Operand, steps: tuple[Step, ...]) -> None:
+        """`len(word)`, `word[k]`"""
+        offsets, result = name_of(steps, OFFSETS), text.results[0]
         first = self.take(offsets, INT, row)
-        if name == "__len__":
+        if text.op["function"] == "__len__":
             behind = self.take(offsets, INT, self.number("add", row, ONE))
             self.made.append(Apply((result,), own("int"), (self.number("sub", behind, first),), self.span))
             return
         self.letters.add(result)
-        place = self.number("add", first, self.read(rest[0]))
-        self.env[result] = self.take(column_of_words(".#letters"), INT, place)
+        place = self.number("add", first, self.read(text.operands[1]))
+        self.env[result] = self.take(name_of(steps, LETTERS), INT, place)
+
+    def part_of(self, text: Apply, row: Operand, steps: tuple[Step, ...]) -> None:
+        """`word.split()[k]`: a row of the table of all parts."""
+        name, args, result = text.op["function"], text.op["args"], text.results[0]
+        place = self.read(text.operands[1]) if args[1] is ... else Literal(args[1], INT)
+        steps = (*steps, (name, (..., ..., *args[2:])))
+        begins = name_of(steps, BEGINS)
+        first, behind = self.take(begins, INT, row), self.take(begins, INT, self.number("add", row, ONE))
+        at = self.number("add", first, place)
+        inside = self.test("and", self.test("ge", place, ZERO), self.test("lt", at, behind))
+        self.env[result], self.tables[result] = self.number("select_n", inside, ZERO, at), steps
+
+    def check_width(self, row: Operand, steps: tuple[Step, ...]) -> None:
+        fits = self.take(name_of(steps, VALUES), BOOL, row)
+        message = "an int does not fit into the int32 of the device; jax_enable_x64 makes it wider"
+        self.made.append(Apply((), own("check", kind="OverflowError", message=message), (fits,), self.span))
 
     def undefined(self, apply: Apply) -> None:
         type = self.type(apply.results[0].type)

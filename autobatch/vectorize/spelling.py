@@ -11,7 +11,6 @@ one character is one too, except where no host has any string (`alone`).
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +22,7 @@ from autobatch.analysis.by_floats import decided_by_floats
 from autobatch.analysis.single_characters import all_single
 from autobatch.errors import UnsupportedError
 from autobatch.ir import texts
+from autobatch.ir.constants import Constants
 from autobatch.ir.core import (
     Apply,
     For,
@@ -38,11 +38,13 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import own
 from autobatch.ir.rewrite import Fresh, region_values
-from autobatch.ir.types import BOOL, INT, Array, List, Tag, Type
+from autobatch.ir.types import BOOL, INT, STR, Array, List, Tag, Type
 from autobatch.optimize.inline import recursive_functions
-from autobatch.vectorize import characters, spelt
+from autobatch.vectorize import characters, spelt, spelt_cases
 from autobatch.vectorize.arena_lists import Device
-from autobatch.vectorize.words import Rewriter, decided_words, is_word
+from autobatch.vectorize.blocks import words
+from autobatch.vectorize.spelling_formats import is_string, pieces
+from autobatch.vectorize.words import Rewriter, decided_words, is_word, jax_op
 
 LETTERS = List(INT)
 
@@ -52,21 +54,23 @@ def strings_as_letters(module: Module, device: Device, capacity: int, alone: boo
     are looked into or made; the same where there are none. `device`: as in `lists_of_numbers`; `alone`: there is no
     host that knows any string."""
     entry = module.functions[0]
-    if not any(isinstance(i, Apply) and i.op.name == "text" for i in walk(entry.region)):
+    asks = any(isinstance(i, Apply) and _asks_words(i, alone) for i in walk(entry.region))
+    if not asks:
         return module
     if entry.name in recursive_functions(module):
         return module
-    words = frozenset(x for x in region_values(entry.region) if is_word(x.type))
-    decided = words if alone else decided_words(module, device)
+    named = frozenset(x for x in region_values(entry.region) if is_word(x.type))
+    decided = named if alone else decided_words(module, device)
     found = _spelt(entry.region, decided, alone)
     if not alone and decided_by_floats(module):  # else it is traced
-        found |= _returned(entry.region, words - decided)
-    if not found:
+        found |= _returned(entry.region, named - decided)
+    if not found and not alone:
         return module
-    rewriter = _Speller(Fresh(module), found, entry.region, len(module.constants))
-    rewriter.alone, rewriter.room = alone, max(capacity, _longest(entry.region))
+    constants = Constants(module)
+    room = max(capacity, _longest(entry.region))
+    rewriter = _Speller(Fresh(module), found, entry.region, constants, alone, room)
     functions = (replace(entry, region=rewriter.whole(entry.region)), *module.functions[1:])
-    return replace(module, functions=functions, constants=(*module.constants, *rewriter.constants))
+    return replace(module, functions=functions, constants=constants.all)
 
 
 def _longest(region: Region) -> int:
@@ -78,6 +82,11 @@ def _longest(region: Region) -> int:
             held = [*params.get("args", ()), *params.get("keys", ()), params.get("value")]
             found += [len(i.operands), *(len(x) for x in held if isinstance(x, str))]
     return max(found)
+
+
+def _asks_words(i: Apply, alone: bool) -> bool:
+    """Is it a function of strings, or an order of some, which machine code knows by their letters alone?"""
+    return _is_text(i) or (alone and i.op.name == "sort_order" and any(is_word(x.type) for x in i.operands))
 
 
 def _is_text(i: Apply) -> bool:
@@ -96,6 +105,9 @@ def _spelt(region: Region, words: frozenset[Value], alone: bool) -> frozenset[Va
         if alone or looked_into:
             made = [r for r in i.results if i.op["function"] not in ("__getitem__", "chr") or alone]
             seeds.update(x for x in (*i.operands, *made) if x in free and is_word(x.type))
+    for i in walk(region):
+        if isinstance(i, Apply) and i.op.name == "sort_order":
+            seeds.update(x for x in i.operands if x in free and is_word(x.type) and x not in single)
     joined.add_nodes_from(seeds)
     return frozenset(x for seed in seeds for x in nx.node_connected_component(joined, seed))
 
@@ -176,8 +188,12 @@ def _is_of_characters(i: Apply, words: frozenset[Value], single: frozenset[Value
 class _Speller(Rewriter):
     """`found`: what becomes a list of code points."""
 
-    room = 0
-    alone = False
+    def __init__(
+        self, fresh: Fresh, found: frozenset[Value], region: Region, constants: Constants, alone: bool, room: int
+    ) -> None:
+        self.alone, self.room = alone, room
+        self.in_tables = dict[Operand, Operand]()  # the strings that are words of tables, where these are no letters
+        super().__init__(fresh, found, region, constants)
 
     def whole(self, region: Region) -> Region:
         """The entry, whose results are arrays in the place of such lists."""
@@ -204,12 +220,14 @@ class _Speller(Rewriter):
     # ---- strings that stay what they are, as letters
 
     def all_asked(self, region: Region) -> frozenset[Operand]:
-        texts_ = [i for i in walk(region) if isinstance(i, Apply) and _is_text(i)]
+        texts_ = [i for i in walk(region) if isinstance(i, Apply) and (_is_text(i) or i.op.name == "sort_order")]
         operands = {x for i in texts_ if self.concerns(i) for x in i.operands if is_word(x.type)}
         return super().all_asked(region) | frozenset(x for x in operands if x not in self.found)
 
     def concerns(self, i: Apply) -> bool:
-        return any(x in self.found for x in (*i.operands, *i.results)) or (self.alone and _is_text(i))
+        if any(x in self.found for x in (*i.operands, *i.results)):
+            return True
+        return self.alone and _asks_words(i, True)
 
     def number(self, defined: Sequence[Value]) -> None:
         for x in defined:
@@ -259,6 +277,9 @@ class _Speller(Rewriter):
                 self.compare(i.results[0], "__eq__", *map(self.code, i.operands))
             case "text":
                 self.spelt_text(i)
+            case "sort_order":
+                keys = tuple(self.code(x) if is_word(x.type) else x for x in i.operands)
+                self.made.append(replace(i, operands=keys))
             case "word":
                 raise UnsupportedError(
                     "a string that computed numbers put together is kept in a list, dict or object that has memory",
@@ -283,6 +304,8 @@ class _Speller(Rewriter):
         """A function of strings, on their letters."""
         name, rest, result = i.op["function"], iter(i.operands), i.results[0]
         given = [next(rest) if a is ... else a for a in i.op["args"]]
+        if self.alone and self.of_table(i):
+            return
         match name:
             case "__len__":
                 self.made.append(Apply(i.results, own("length"), (self.text_of(given[0]),), self.span))
@@ -304,7 +327,7 @@ class _Speller(Rewriter):
                 between, *parts = map(self.text_of, given)
                 self.joined(result, [x for k, p in enumerate(parts) for x in ([between, p] if k else [p])])
             case "format":
-                self.joined(result, [self.formatted(x) for x in self.pieces(given)])
+                self.joined(result, pieces(self, given))
             case "__mul__":
                 word, times = self.text_of(given[0]), self.whole_number(given[1])
                 length = self.applied(INT, own("length"), word)
@@ -313,8 +336,91 @@ class _Speller(Rewriter):
                 self.become_list(result, count, lambda k: self.letter_of(word, self.traced(again, (k, length))[0]))
             case "part":
                 self.part(result, self.text_of(given[0]), given[1:])
-            case _ if name in spelt.FUNCTIONS and all(isinstance(x, str) or is_word(x.type) for x in given):
-                self.compare(result, name, *map(self.text_of, given))
+            case "fits":
+                assert isinstance(given[0], str)
+                self.fitting(result, given[0], given[1:])
+            case _ if name in ("index", "rindex", *spelt.FUNCTIONS):
+                self.function_of_letters(result, name, given)
+            case _:
+                raise self.refused(f"is looked into: {name.strip('_')}()")
+
+    def of_table(self, i: Apply) -> bool:
+        """A function of one string of the examples, and of constants: a column, or a table of words, of the vocabulary
+        (`runtime/word_tables.py`)."""
+        name, result, word = i.op["function"], i.results[0], self.in_tables.get(i.operands[0], i.operands[0])
+        is_part = name.endswith("_item")
+        if word in self.found or not isinstance(word.type, Tag) or word in self.constants_of:
+            return False
+        if name in ("__getitem__", "ord") or len(i.operands) > 1 + is_part:
+            return False
+        given = (word, *i.operands[1:])
+        if result.type != STR:
+            self.made.append(replace(i, operands=given))
+            return True
+        known = self.applied(STR, i.op, *given)
+        self.in_tables[result] = known
+        if result in self.found:
+            self.names[self.value(result)] = self.letters_of_data(known)
+        else:
+            self.names[result] = known
+        return True
+
+    def function_of_letters(self, result: Value, name: str, given: Sequence[Any]) -> None:
+        """A function of letters (`spelt.py`)."""
+        if name == "int" and len(given) > 1:
+            raise self.refused("is read as a number of another base", "write int(s)")
+        if len(given) > 1 and isinstance(given[1], tuple):
+            hits = [self.asked_of(name, [given[0], x, *given[2:]]) for x in given[1]]
+            some: Operand = Literal(False, BOOL)
+            for hit in hits:
+                some = self.applied(BOOL, jax_op("or"), some, hit)
+            self.names[result] = some
+            return
+        if name in spelt_cases.LOWERING:
+            (fine,) = self.traced(jnp.logical_not, (self.asked_of("__contains__", [given[0], "\u03a3"]),))
+            self.check(
+                fine, "NotImplementedError", f"{name}() of a capital sigma, where computed numbers decide strings"
+            )
+        known = [... if isinstance(x, Value) else x for x in given]
+        if name != "split_item" and texts.may_fail(name, known, []):  # of which there is such a part, as was asked
+            kind, message = texts.WHAT_FAILS.get(
+                name, ("TypeError", "The fill character must be exactly one character long")
+            )
+            fits = self.fresh.value(BOOL)
+            self.fitting(fits, name, given)
+            self.check(self.named_as(fits), kind, words(message))
+        self.compare(self.value(result), {"index": "find", "rindex": "rfind"}.get(name, name), *self.as_letters(given))
+
+    def as_letters(self, given: Sequence[Any]) -> list[Operand]:
+        """Words as their letters, and whole numbers; what is not given is left out."""
+        whole = [x for x in given if x is not None]
+        return [self.text_of(x) if is_string(x) else self.whole_number(x) for x in whole]
+
+    def asked_of(self, name: str, given: Sequence[Any]) -> Operand:
+        found = self.fresh.value(BOOL)
+        self.compare(found, name, *self.as_letters(given))
+        return found
+
+    def fitting(self, result: Value, name: str, given: Sequence[Any]) -> None:
+        """Has a function a result?"""
+        letters = self.as_letters(given)
+        match name:
+            case "int":
+                self.compare(result, "fits_int", *letters)
+            case "index" | "rindex":
+                found = self.applied(INT, own("spelt", function="find"), *letters)
+                (self.names[result],) = self.traced(lambda k: jnp.asarray(k >= 0, bool), (found,))
+            case "__getitem__":
+                count = self.applied(INT, own("length"), letters[0])
+                (self.names[result],) = self.traced(_is_place, (letters[1], count))
+            case "chr":
+                (self.names[result],) = self.traced(_is_code, letters)
+            case "ord" | "center" | "ljust" | "rjust":
+                count = self.applied(INT, own("length"), letters[-1])
+                (self.names[result],) = self.traced(lambda n: jnp.asarray(n == 1, bool), (count,))
+            case "split_count" | "partition_item" | "rpartition_item":
+                count = self.applied(INT, own("length"), letters[1 if name == "split_count" else 2])
+                (self.names[result],) = self.traced(lambda n: jnp.asarray(n > 0, bool), (count,))
             case _:
                 raise self.refused(f"is looked into: {name.strip('_')}()")
 
@@ -378,37 +484,10 @@ class _Speller(Rewriter):
         place = lambda b, k: (b + k * by,)
         self.become_list(result, count, lambda k: self.letter_of(word, self.traced(place, (begin, k))[0]))
 
-    def pieces(self, given: Sequence[Any]) -> Sequence[Any]:
-        """What `form.format(...)` joins: constants, and values that are formatted as `str` does."""
-        form, *values = given
-        if not isinstance(form, str):
-            raise self.refused("is a format", "write the format as a constant")
-        rest, made = iter(values), list[Any]()
-        for text, name, spec, conversion in string.Formatter().parse(form):
-            made += [text] if text else []
-            if name is None:
-                continue
-            if name or spec or conversion not in (None, "s"):
-                raise self.refused("is formatted with a specification", "format plainly, with {}")
-            made.append(next(rest))
-        return made
 
-    def formatted(self, x: Any) -> Operand:
-        """`str(x)` as letters."""
-        if isinstance(x, str) or (isinstance(x, Value) and is_word(x.type)):
-            return self.text_of(x)
-        if not isinstance(x, Value | Literal):
-            return self.letters_of(str(x))
-        if x.type == BOOL:
-            arms = [Region((), (), (self.letters_of(str(b)),)) for b in (True, False)]
-            found = self.fresh.value(LETTERS)
-            self.made.append(If((found,), x, arms[0], arms[1], self.span))
-            return found
-        count, sign = self.traced(spelt.digits, (x,))
-        found = self.fresh.value(LETTERS)
-        turn = self.fresh.value(INT)
-        before, self.made = self.made, []
-        (code,) = self.traced(spelt.digit, (x, turn, count, sign))
-        body, self.made = Region((turn,), tuple(self.made), (code,)), before
-        self.made.append(Map((found,), count, body, False, self.span))
-        return found
+def _is_place(k: Any, n: Any) -> Any:
+    return jnp.asarray((-n <= k) & (k < n), bool)
+
+
+def _is_code(k: Any) -> Any:
+    return jnp.asarray((k >= 0) & (k < texts.BEHIND), bool)

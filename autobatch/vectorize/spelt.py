@@ -1,66 +1,125 @@
 """Functions of strings that are lists of code points, as functions of JAX for one example: lengths and buffers.
 
     spelt['__eq__'](a, b)      len(a) == len(b), and a[i] == b[i] for all i in front of that
+    spelt['strip'](a)          a list again: a length, and a buffer with as much room
 
-What lies behind the length of a list is whatever was there before.
+What lies behind the length of a list is whatever was there before. Where a result has more letters than there is room
+for, its length says so. Cases of letters are in `spelt_cases.py`; `split`, `replace` and others in `spelt_parts.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 
 from autobatch.ir import jax_compat
+from autobatch.vectorize import characters, spelt_cases, spelt_parts
+from autobatch.vectorize.spelt_words import Word, cut, inside, places, starts_at
 
 
-def _inside(n: Any, buffer: Any) -> Any:
-    return jnp.arange(buffer.shape[0]) < n
+def _equal(a: Word, b: Word) -> Any:
+    return (a.length == b.length) & jnp.all((a.letters == b.letters) | ~inside(a))
 
 
-def _equal(n: Any, a: Any, m: Any, b: Any) -> Any:
-    return (n == m) & jnp.all((a == b) | ~_inside(n, a))
-
-
-def _less(n: Any, a: Any, m: Any, b: Any) -> Any:
+def _less(a: Word, b: Word) -> Any:
     """Is `a` before `b`? By the first letter that differs; else the shorter one is."""
-    both = _inside(jnp.minimum(n, m), a)
-    differs = both & (a != b)
+    both = places(a) < jnp.minimum(a.length, b.length)
+    differs = both & (a.letters != b.letters)
     first = jnp.argmax(differs)
-    return jnp.where(jnp.any(differs), a[first] < b[first], n < m)
+    return jnp.where(jnp.any(differs), a.letters[first] < b.letters[first], a.length < b.length)
 
 
-def _starts_at(n: Any, a: Any, m: Any, b: Any) -> Any:
-    """bool[room]: does `b` stand in `a` at a place?"""
-    room = a.shape[0]
-    place, k = jnp.arange(room)[:, None], jnp.arange(room)[None, :]
-    alike = a[jnp.minimum(place + k, room - 1)] == b[None, :]
-    return jnp.all(alike | (k >= m), 1) & (jnp.arange(room) + m <= n)
+def _found(a: Word, b: Word, *ends: Any) -> tuple[Any, Any, Any]:
+    """bool[room]: where `b` stands in a part of `a`; where that part begins, and the last place where it may."""
+    n = a.length
+
+    def end(k: int, default: Any) -> Any:
+        if len(ends) <= k:
+            return default
+        return jnp.clip(jnp.where(ends[k] < 0, ends[k] + n, ends[k]), 0, n)
+
+    start = ends[0] if ends else 0
+    begin = jnp.maximum(jnp.where(start < 0, start + n, start), 0) if ends else jnp.zeros_like(n)
+    last = end(1, n) - b.length
+    return starts_at(a, b) & (places(a) >= begin) & (places(a) <= last), begin, last
 
 
-def _contains(n: Any, a: Any, m: Any, b: Any) -> Any:
-    return (m == 0) | jnp.any(_starts_at(n, a, m, b))
+def _find(a: Word, b: Word, *ends: Any) -> Any:
+    here, begin, last = _found(a, b, *ends)
+    found = jnp.where(jnp.any(here), jnp.argmax(here), -1)
+    return jnp.where(b.length == 0, jnp.where(begin <= last, begin, -1), found)
 
 
-def _find(n: Any, a: Any, m: Any, b: Any) -> Any:
-    here = _starts_at(n, a, m, b)
-    return jnp.where(m == 0, 0, jnp.where(jnp.any(here), jnp.argmax(here), -1))
+def _rfind(a: Word, b: Word, *ends: Any) -> Any:
+    here, begin, last = _found(a, b, *ends)
+    found = jnp.max(jnp.where(here, places(a), -1))
+    return jnp.where(b.length == 0, jnp.where(begin <= last, last, -1), found)
 
 
-def _starts(n: Any, a: Any, m: Any, b: Any) -> Any:
-    return (m <= n) & jnp.all((a == b) | ~_inside(m, a))
+def _contains(a: Word, b: Word) -> Any:
+    return (b.length == 0) | jnp.any(starts_at(a, b))
 
 
-def _ends(n: Any, a: Any, m: Any, b: Any) -> Any:
-    moved = a[jnp.clip(jnp.arange(a.shape[0]) + n - m, 0, a.shape[0] - 1)]
-    return (m <= n) & jnp.all((moved == b) | ~_inside(m, a))
+def _starts(a: Word, b: Word) -> Any:
+    return (b.length <= a.length) & jnp.all((a.letters == b.letters) | ~inside(b))
+
+
+def _ends(a: Word, b: Word) -> Any:
+    return (b.length <= a.length) & jnp.all((cut(a, a.length - b.length, b.length).letters == b.letters) | ~inside(b))
+
+
+def _all_are(name: str, of_none: bool = False) -> Callable[[Word], Any]:
+    def holds(a: Word) -> Any:
+        return jnp.all(characters.holds(name, a.letters) | ~inside(a)) & (of_none | (a.length > 0))
+
+    return holds
+
+
+def _is_identifier(a: Word) -> Any:
+    first = characters.holds("isidentifier", a.letters[0])
+    rest = characters.holds("continues", a.letters) | (places(a) == 0) | ~inside(a)
+    return (a.length > 0) & first & jnp.all(rest)
+
+
+# ---- numerals
+
+
+def _numeral(a: Word) -> tuple[Any, Any, Any]:
+    """The digits of a numeral, where there are some, and whether it is negative; bool[room] for the digits."""
+    word = spelt_parts.stripped(a)
+    first = word.letters[0]
+    signed = (word.length > 0) & ((first == ord("-")) | (first == ord("+")))
+    digit, held = characters.decimal(word.letters), inside(word)
+    return digit, held & (digit >= 0) & ~(signed & (places(a) == 0)), signed & (first == ord("-"))
+
+
+def _fits_int(a: Word) -> Any:
+    """Is it a sign, and digits with single underscores between them?"""
+    word = spelt_parts.stripped(a)
+    _, is_digit, _ = _numeral(a)
+    first, held = word.letters[0], inside(word)
+    signed = (word.length > 0) & ((first == ord("-")) | (first == ord("+")))
+    between = held & (word.letters == ord("_"))
+    neighbours = jnp.roll(is_digit, 1).at[0].set(False) & jnp.roll(is_digit, -1).at[-1].set(False)
+    others = held & ~is_digit & ~(between & neighbours) & ~(signed & (places(a) == 0))
+    return jnp.any(is_digit) & ~jnp.any(others)
+
+
+def _int(a: Word) -> Any:
+    digit, is_digit, negative = _numeral(a)
+    behind = jnp.sum(is_digit) - jnp.cumsum(is_digit)
+    kind = jnp.zeros((), jnp.result_type(int)).dtype
+    powers = jnp.power(jnp.asarray(10, kind), behind.astype(kind))
+    found = jnp.sum(jnp.where(is_digit, digit.astype(kind) * powers, 0)).astype(kind)
+    return jnp.where(negative, -found, found)
 
 
 def _packed(room: int) -> Callable[..., Any]:
-    def packed(n: Any, a: Any) -> tuple[Any]:
-        held = jnp.pad(jnp.where(_inside(n, a), a, 0), (0, room - a.shape[0]))
-        return (jnp.concatenate([jnp.asarray(n, jnp.int32)[None], jnp.asarray(held, jnp.int32)]),)
+    def packed(a: Word) -> tuple[Any]:
+        held = jnp.pad(jnp.where(inside(a), a.letters, 0), (0, room - a.letters.shape[0]))
+        return (jnp.concatenate([jnp.asarray(a.length, jnp.int32)[None], jnp.asarray(held, jnp.int32)]),)
 
     return packed
 
@@ -68,26 +127,41 @@ def _packed(room: int) -> Callable[..., Any]:
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "__eq__": _equal,
     "__lt__": _less,
-    "__le__": lambda n, a, m, b: ~_less(m, b, n, a),
-    "__gt__": lambda n, a, m, b: _less(m, b, n, a),
-    "__ge__": lambda n, a, m, b: ~_less(n, a, m, b),
+    "__le__": lambda a, b: ~_less(b, a),
+    "__gt__": lambda a, b: _less(b, a),
+    "__ge__": lambda a, b: ~_less(a, b),
     "__contains__": _contains,
     "find": _find,
+    "rfind": _rfind,
     "startswith": _starts,
     "endswith": _ends,
+    "int": _int,
+    "fits_int": _fits_int,
+    "isidentifier": _is_identifier,
+    **{name: _all_are(name) for name in ("isalpha", "isdigit", "isalnum", "isspace", "isnumeric", "isdecimal")},
+    **{name: _all_are(name, True) for name in ("isascii", "isprintable")},
+    **spelt_cases.FUNCTIONS,
+    **spelt_parts.FUNCTIONS,
 }
-"""By the name of the function of strings; each takes length and buffer of two."""
+"""By the name of the function of strings; of words, and of whole numbers."""
 
 
-def function(name: str, room: int) -> Callable[..., Any]:
-    """A function of lengths and buffers, whose results are as those of strings are. `room`: how many code points an
-    array of them has room for."""
-    if name == "packed":
-        return _packed(room)
-    of = FUNCTIONS[name]
-    if name == "find":
-        return lambda *xs: (jax_compat.weakened(of(*xs)),)
-    return lambda *xs: (jnp.asarray(of(*xs), bool),)
+def function(name: str, room: int, lists: Sequence[bool]) -> Callable[..., Any]:
+    """A function of lengths and buffers, and of whole numbers, whose results are as those of strings are. `room`: how
+    many code points an array of them has room for; `lists`: which of its operands are lists."""
+    of = _packed(room) if name == "packed" else FUNCTIONS[name]
+
+    def applied(*parts: Any) -> Any:
+        rest = iter(parts)
+        found = of(*(Word(next(rest), next(rest)) if is_list else next(rest) for is_list in lists))
+        if name == "packed":
+            return found
+        if isinstance(found, Word):
+            return jax_compat.weakened(found.length), jax_compat.weakened(found.letters)
+        is_bool = jnp.asarray(found).dtype == bool
+        return (jnp.asarray(found, bool) if is_bool else jax_compat.weakened(found),)
+
+    return applied
 
 
 def digits(x: Any) -> tuple[Any, Any]:

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from autobatch.analysis.single_characters import all_single
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat, texts
+from autobatch.ir.constants import Constants
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -51,6 +52,9 @@ from autobatch.vectorize.blocks import words
 from autobatch.vectorize.handed_words import with_words_handed
 from autobatch.vectorize.indices import UNKNOWN
 
+_Split = tuple[str, tuple[Any, ...]]
+"""How a string is split: the function that reads a part (`ir/texts.py`), and what it is given beside."""
+
 CURE = "compute it before packing and store the result in a field, or choose between numbers"
 
 
@@ -63,15 +67,14 @@ def words_as_numbers(module: Module, device: Device) -> Module:
     if not found:
         return module
     fresh, parameters = Fresh(module), {f.name: f.region.args for f in module.functions}
-    functions, constants = list[Function](), list[Any](module.constants)
+    functions, constants = list[Function](), Constants(module)
     for f in module.functions:
         if found.isdisjoint(region_values(f.region)):
             functions.append(f)
             continue
-        rewriter = Rewriter(fresh, found, f.region, len(constants), parameters)
+        rewriter = Rewriter(fresh, found, f.region, constants, parameters)
         functions.append(replace(f, region=rewriter.entry(f.region)))
-        constants += rewriter.constants
-    return with_words_handed(replace(module, functions=tuple(functions), constants=tuple(constants)))
+    return with_words_handed(replace(module, functions=tuple(functions), constants=constants.all))
 
 
 def decided_words(module: Module, device: Device) -> frozenset[Value]:
@@ -99,8 +102,14 @@ def _characters_in_loops(region: Region, device: Collection[Operand]) -> Iterato
             free = set(free_values(Region((), (i,), ())))
             within = (j for r in regions(i) for j in walk(r))
             inside = (j for j in within if isinstance(j, Apply) and j.op.name == "text" and j.operands)
-            read = (j for j in inside if j.op["function"] == "__getitem__" and isinstance(j.operands[-1], Value))
+            read = (j for j in inside if _is_read(j) and isinstance(j.operands[-1], Value))
             yield from (j.results[0] for j in read if j.operands[-1] not in free)
+
+
+def _is_read(text: Apply) -> bool:
+    """Is it a character, or a part, of a string?"""
+    name, args = text.op["function"], text.op["args"]
+    return (name == "__getitem__" or name.endswith("_item")) and args[:2] == (..., ...) and ... not in args[2:]
 
 
 def is_word(type: Type) -> bool:
@@ -116,33 +125,31 @@ def _numbered(type: Type) -> Type:
 
 
 class Rewriter:
-    """`found`: the words that become numbers; `before`: how many constant arrays there are; `parameters`: those of the
-    functions whose words become numbers too. What the host knows is
-    numbered where it is defined, once."""
+    """`found`: the words that become numbers; `constants`: the constant arrays of the module; `parameters`: those of
+    the functions whose words become numbers too. What the host knows is numbered where it is defined, once."""
 
     def __init__(
         self,
         fresh: Fresh,
         found: frozenset[Value],
         region: Region,
-        before: int,
+        constants: Constants,
         parameters: Mapping[str, Sequence[Value]] = MappingProxyType({}),
     ) -> None:
-        self.fresh, self.found, self.before, self.parameters = fresh, found, before, parameters
+        self.fresh, self.found, self.constants, self.parameters = fresh, found, constants, parameters
         tags = [i for i in walk(region) if isinstance(i, Apply) and i.op.name == "tag"]
         self.constants_of = {i.results[0]: i.op["value"] for i in tags}
         self.asked = self.all_asked(region)
-        texts_ = [i for i in walk(region) if isinstance(i, Apply) and i.op.name == "text" and i.results[0] in found]
-        self.spelt = {
-            i.operands[0] for i in texts_ if i.op["function"] == "__getitem__" and i.op["args"][0] is ...
-        } - found
+        self.split = dict[Operand, set[_Split]]()
+        for i in walk(region):
+            if isinstance(i, Apply) and i.op.name == "text" and i.results[0] in found and _is_read(i):
+                self.split.setdefault(i.operands[0], set()).add((i.op["function"], i.op["args"][2:]))
         self.single = all_single(region)
         self.codes: dict[Operand, Operand] = {}
         self.parts: dict[Any, Operand] = {}
         self.made: list[Instruction] = []
         self.first: list[Instruction] = []
         self.names: dict[Value, Operand] = {}
-        self.constants: list[Any] = []
         self.span = region.body[0].span if region.body else NOWHERE
 
     def all_asked(self, region: Region) -> frozenset[Operand]:
@@ -239,8 +246,9 @@ class Rewriter:
             if x in self.asked and x not in self.codes:
                 known = self.constants_of.get(x)
                 self.codes[x] = self.numbered(x) if known is None else self.constant(known, x.type)
-            if x in self.spelt and x not in self.parts:
-                self.parts[x] = self.letters(x)
+            if x not in self.found:
+                for split in sorted(self.split.get(x, ()), key=repr):
+                    self.parts[x, split] = self.all_parts(x, *split)
 
     def numbered(self, x: Operand) -> Operand:
         if isinstance(x.type, Tag):
@@ -263,8 +271,13 @@ class Rewriter:
 
     def letters(self, text: Operand) -> Operand:
         """The characters of a string of the host, as a list of code points."""
-        count = self.applied(INT, own("text", function="__len__", args=(...,)), text)
-        read = own("text", function="__getitem__", args=(..., ...))
+        return self.all_parts(text, "__getitem__", ())
+
+    def all_parts(self, text: Operand, function: str, how: tuple[Any, ...]) -> Operand:
+        """The characters, or the parts, of a string of the host, as a list of their numbers."""
+        counted = "__len__" if function == "__getitem__" else function.replace("_item", "_count")
+        count = self.applied(INT, own("text", function=counted, args=(..., *how)), text)
+        read = own("text", function=function, args=(..., ..., *how))
         return self.listed(count, lambda k: self.applied(INT, own("word"), self.applied(STR, read, text, k)))
 
     def letters_of(self, text: str) -> Operand:
@@ -344,6 +357,8 @@ class Rewriter:
                 self.made.append(replace(i, op=own("check", kind=op["kind"], message=message), operands=xs[:1]))
             case "pack_list" | "flatten" | "length" | "item" | "put" | "find":
                 self.made.append(replace(i, operands=coded, results=self.values(i.results)))
+            case "sort_order" if all(x in self.single for x in xs if is_word(x.type)):
+                self.made.append(replace(i, operands=coded))
             case "sort_order":
                 raise self.refused("is sorted, or compared with others", "sort by numbers")
             case name:
@@ -356,16 +371,16 @@ class Rewriter:
         hits = [self.same(code, k) for k in given]
         some = hits[0]
         for hit in hits[1:]:
-            some = self.applied(BOOL, _jax("or"), some, hit)
+            some = self.applied(BOOL, jax_op("or"), some, hit)
         self.check(some, "KeyError", UNKNOWN)
         found: Operand = Literal(0, INT)
         for k in reversed(range(1, len(keys))):
-            found = self.applied(INT, _jax("select_n"), hits[k], found, Literal(k, INT))
-        self.made.append(Apply(i.results, _jax("select_n"), (hits[0], found, Literal(0, INT)), i.span))
+            found = self.applied(INT, jax_op("select_n"), hits[k], found, Literal(k, INT))
+        self.made.append(Apply(i.results, jax_op("select_n"), (hits[0], found, Literal(0, INT)), i.span))
 
     def same(self, a: Operand, b: Operand) -> Operand:
         """Are two words equal?"""
-        return self.applied(BOOL, _jax("eq"), a, b)
+        return self.applied(BOOL, jax_op("eq"), a, b)
 
     def constant(self, word: Any, type: Type) -> Operand:
         """The number of a constant."""
@@ -387,6 +402,9 @@ class Rewriter:
         (whole, code), *others = given
         if name == "__getitem__" and whole not in self.found:
             self.letter(i, whole, others[0][1])
+        elif _is_read(i) and whole not in self.found:  # of which there is such a part, as was asked
+            held = self.parts[whole, (name, args[2:])]
+            self.made.append(Apply(self.values(i.results), own("item", there=True), (held, others[0][1]), i.span))
         elif name == "chr":
             self.named(i, code)
         elif name == "__contains__" and isinstance(whole, str) and self.is_single(others[0][0]):
@@ -409,7 +427,7 @@ class Rewriter:
 
     def letter(self, i: Apply, whole: Any, place: Operand) -> None:
         """`text[place]`"""
-        held = self.letters_of(whole) if isinstance(whole, str) else self.parts[whole]
+        held = self.letters_of(whole) if isinstance(whole, str) else self.parts[whole, ("__getitem__", ())]
         count = self.applied(INT, own("length"), held)
         (inside,) = self.traced(lambda k, n: (-n <= k) & (k < n), (place, count))
         self.check(inside, "IndexError", "string index out of range")
@@ -437,7 +455,7 @@ class Rewriter:
         return found
 
     def put(self, result: Value, name: str, *xs: Operand) -> None:
-        self.made.append(Apply((result,), _jax(name), tuple(xs), self.span))
+        self.made.append(Apply((result,), jax_op(name), tuple(xs), self.span))
 
     def check(self, holds: Operand, kind: str, message: str) -> None:
         self.made.append(Apply((), own("check", kind=kind, message=message), (holds,), self.span))
@@ -449,8 +467,7 @@ class Rewriter:
 
     def constant_array(self, array: Any) -> Literal:
         """An array of the module's constants."""
-        self.constants.append(array)
-        return Literal(None, jax_compat.type_of(array), self.before + len(self.constants) - 1)
+        return self.constants.literal(array)
 
 
 def _without_unread(region: Region) -> Region:
@@ -481,5 +498,5 @@ def _looked_into(name: str) -> str:
 _PRIMITIVES = {"eq": jax.lax.eq_p, "or": jax.lax.or_p, "select_n": jax.lax.select_n_p}
 
 
-def _jax(name: str) -> Op:
+def jax_op(name: str) -> Op:
     return Op(name, (), _PRIMITIVES[name])
