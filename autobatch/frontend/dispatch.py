@@ -49,6 +49,8 @@ from autobatch.frontend.tracing import Untraceable, trace
 from autobatch.ir.types import Array, Ref
 from autobatch.source import Span
 
+MEANINGS = {**BUILTINS, **STANDARD, **CHOICES, **LIBRARY, print: printing.called, **COPIES}
+"""What functions of Python and of its library do; the last table that has one tells."""
 FOLDED = (hash, vars, dir)
 """Of a known object they give what is known; without one, `vars()` and `dir()` name variables, of whoever calls."""
 TRANSFORMS = frozenset(
@@ -158,14 +160,8 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         raise Impure(message[0], s.span, message[1])
     if (method := method_of(held)) is not None and not _all_static(args, kwargs):
         return _of_string(s, held, method, args, kwargs)
-    if _hashable(held) and held in COPIES:
-        return COPIES[held](s, args, kwargs)
-    if held is print:
-        return printing.called(s, args, kwargs)
-    if _hashable(held) and (meaning := LIBRARY.get(held) or CHOICES.get(held) or STANDARD.get(held)) is not None:
-        return meaning(s, args, kwargs)
-    if _hashable(held) and held in BUILTINS:
-        return BUILTINS[held](s, args, kwargs)
+    if _hashable(held) and held in MEANINGS:
+        return MEANINGS[held](s, args, kwargs)
     if (made := packed(s, held, args)) is not None:
         return made
     if (made := replaced(s, held, args, kwargs)) is not None:
