@@ -24,3 +24,19 @@ def test_nothing_is_said(capfd, tmp_path, monkeypatch):
     f = ab.batched(stacked, in_axes=(None, 0), backend="llvm")
     np.testing.assert_allclose(f(w, x), f.loop(w, x), rtol=1e-4, atol=1e-5)
     assert capfd.readouterr().err == ""
+
+
+def triangle(w, x):
+    """Lists in memory, whose derivatives are added up at places that numbers choose; some of these are the same."""
+    rows = [[w]]
+    while x < 3.0:
+        x, last = x * 1.5 + 0.3, rows[-1]
+        rows.append([w, *(last[k] + last[k + 1] * x for k in range(len(last) - 1)), 1.0])
+    return sum(rows[-1]) + rows[-1][len(rows) // 2] * len(rows)
+
+
+def test_nothing_is_said_of_sums_at_computed_places(capfd, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    f = ab.batched(triangle, in_axes=(None, 0), backend="llvm")
+    assert np.isfinite(ab.grad(f)(jnp.float32(0.7), np.array([0.2, 0.9], np.float32)))
+    assert capfd.readouterr().err == ""

@@ -235,6 +235,7 @@ def scatter(combine: str | None) -> Callable[..., list[Tensor]]:
     def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
         x, indices, updates = xs[0], kept(w, xs[1]), kept(w, xs[2])
         numbers = op["dimension_numbers"]
+        window_dims = numbers.update_window_dims
         mode = GatherScatterMode.from_any(op["mode"])
         dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
         window = [k for k in range(len(x.shape)) if k not in dropped]
@@ -267,7 +268,8 @@ def scatter(combine: str | None) -> Callable[..., list[Tensor]]:
 
                 into.update(places, made, inside)
 
-            over(w, updates.shape, one)
+            last = max((k for k, n in enumerate(updates.shape) if n > 1), default=-1)
+            over(w, updates.shape, one, vectors=last in window_dims)  # two others may be at one place
 
         return [_changed(w, x, write)]
 
