@@ -369,6 +369,10 @@ def hashable(s: State, key: v.Abstract) -> v.Abstract:
             return v.Record(key.kind, keys, tuple(hashable(s, x) for x in items), cls)
         case v.Leaf(type=Array()):
             _refuse_key(s, "an array has no hash", "make a number of Python of it: int(x)")
+        case v.Listing() | v.Record(kind="list"):
+            _refuse_key(s, "a list has no hash")
+        case v.Record(kind="dict" | "table"):
+            _refuse_key(s, "a dict or set has no hash")
         case _:
             _refuse_key(s, f"{describe(layout_of(stored(s, key)))} has no hash")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -156,7 +157,7 @@ class Tracing:
                 refused.add_note(f"Its structure cannot be traced either: {error}")
                 raise refused from error
             except Exception as error:
-                found.failures.append(Failure(k, type(error).__name__, str(error), span_of(error)))
+                found.failures.append(Failure(k, type(error).__name__, _in_words(error), span_of(error)))
                 found.runs.append(None)
                 found.first = found.first or error
 
@@ -207,3 +208,8 @@ class Kept:
     @property
     def group(self) -> Group:
         return self.rows.group()
+
+
+def _in_words(error: Exception) -> str:
+    """What Python says, of numbers where symbols stand for them."""
+    return re.sub(r"'(Symbol|\w*Tracer)'", "'float'", str(error))

@@ -276,3 +276,15 @@ def test_large_shared_values_at_one_place_are_classes_of_their_own() -> None:
     np.testing.assert_allclose(f(p, batch), f.loop(p, batch), rtol=1e-4)
     ((_, structure),) = f._traces._structures.items()
     assert sum(c.name == "matmul" for c in structure.classes.all) == 6
+
+
+def test_failures_name_the_types_that_python_has() -> None:
+    def f(w: Any, xs: Any) -> Any:
+        s = 0.0
+        for x in xs:
+            s += x * w
+        return s
+
+    g = ab.batched(f, in_axes=(None, 0), backend="interpret")
+    with pytest.raises(ab.ExampleError, match=r"unsupported operand type\(s\) for \*: 'NoneType' and 'float'"):
+        g(jnp.float32(2.0), [[1.0, None], [2.0]])
