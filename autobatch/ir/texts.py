@@ -51,8 +51,9 @@ def _join(separator: str, *words: str) -> str:
 
 
 def _is_narrow(word: str) -> bool:
-    """Has an int that a string says room in 32 bits?"""
-    return not _fits("int", word) or -(2**31) <= int(word) < 2**31
+    """Has an int that a string says room on the device?"""
+    width = np.iinfo(jax.dtypes.canonicalize_dtype(int))
+    return not _fits("int", word) or width.min <= int(word) <= width.max
 
 
 def _float_bits(word: str) -> int:

@@ -14,6 +14,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from autobatch.ir import texts
@@ -23,7 +24,6 @@ from autobatch.runtime.schema import column_of_words
 Step = tuple[str, tuple[Any, ...]]
 """A function of strings with its operands; `...` is the word, and of a part of it which one (`ir/texts.py`)."""
 
-_WIDTH = np.iinfo(np.int32)
 LETTERS, OFFSETS, BEGINS, VALUES = ".#letters", ".#offsets", ".#begins", ".#values"
 """The code points of words behind one another; where those of each begin; where the parts of each begin; numbers."""
 
@@ -39,14 +39,18 @@ def _written(x: Any) -> str:
     return "..." if x is ... else repr(x)
 
 
-@functools.lru_cache(maxsize=64)
 def column(words: tuple[str, ...], name: str) -> Any:
     """A column of the vocabulary by its name."""
+    return _column(words, name, jax.dtypes.canonicalize_dtype(int))
+
+
+@functools.lru_cache(maxsize=64)
+def _column(words: tuple[str, ...], name: str, whole: Any) -> Any:
     path, _, part = name.removeprefix(column_of_words("")).rpartition(".#")
     steps: list[Step] = list(ast.literal_eval(path or "()"))
     match f".#{part}":
         case ".#values":
-            return _numbers(_table(words, steps[:-1]), *steps[-1])
+            return _numbers(_table(words, steps[:-1]), *steps[-1], whole)
         case ".#begins":
             return _offsets([len(_parts(word, *steps[-1])) for word in _table(words, steps[:-1])])
         case kind:
@@ -82,11 +86,11 @@ def _called(word: str, name: str, args: tuple[Any, ...], otherwise: Any) -> Any:
         return otherwise
 
 
-def _numbers(words: Sequence[str], name: str, args: tuple[Any, ...]) -> Any:
+def _numbers(words: Sequence[str], name: str, args: tuple[Any, ...], whole: Any) -> Any:
     """0 where there is none, or where it is too wide for the device."""
-    kind = bool if texts.FUNCTIONS[name][1] == BOOL else np.int32
+    kind, width = bool if texts.FUNCTIONS[name][1] == BOOL else whole, np.iinfo(whole)
     found = [_called(word, name, args, 0) for word in words or ("",)]
-    return np.array([int(x) if _WIDTH.min <= x <= _WIDTH.max else 0 for x in found], kind)
+    return np.array([int(x) if width.min <= x <= width.max else 0 for x in found], kind)
 
 
 def _offsets(lengths: Sequence[int]) -> Any:
