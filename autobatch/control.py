@@ -19,6 +19,7 @@ from autobatch.analysis.fallible import fallible_reads
 from autobatch.analysis.structure import Structure, analyse
 from autobatch.backends.llvm.whole.region import of_kernels
 from autobatch.errors import UnsupportedError
+from autobatch.frontend.heap import CompilesInMemory
 from autobatch.ir.blocks import Site
 from autobatch.ir.core import Call, For, Module, Value, While, regions, walk
 from autobatch.ir.masked import Allowed
@@ -31,7 +32,7 @@ from autobatch.options import WHOLE, Options
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 from autobatch.vectorize.arena_lists import decided_by_device
-from autobatch.vectorize.arenas import lists_in_arenas
+from autobatch.vectorize.arenas import left_to_traces, lists_in_arenas
 from autobatch.vectorize.chosen_rows import objects_as_rows
 from autobatch.vectorize.indices import keep_known_bounds
 from autobatch.vectorize.kinds import loops_to_functions
@@ -163,6 +164,8 @@ def with_arenas(module: Module, asked: Asked, handed: bool = False, known: Devic
     module = asked.passes.after("letters", with_letters(module, asked))
     module = asked.passes.after("words", words_as_numbers(module, partial(_device, module, asked)))
     device = partial(known, module, asked)
+    if asked.options.trace and (left := left_to_traces(module, device)) is not None:
+        raise CompilesInMemory.because(left)
     made = lists_in_arenas(module, asked.schema, device, capacity, alone=False, checked=False, handed=handed)
     return asked.passes.after("arenas", made)
 

@@ -331,11 +331,10 @@ class Linear:
 
     def pull(self, given: Any) -> tuple[Any, ...]:
         """Cotangents of the arguments, for a cotangent of the result or a list of one for each example."""
-        masks = leaves(self.tree)[0].prepared.program.masks
         if isinstance(given, list) and not isinstance(self.result, list):
             with printed():
                 by_example = assemble(self.tree, iter(self.computed), out_axes=0)
-            by_example = by_example[0] if masks else by_example
+            by_example = by_example[0] if leaves(self.tree)[0].prepared.program.masks else by_example
             return self.pull_floats(fit_examples(by_example, given, self.selection.bound.size, self.what), 0)
         return self.pull_floats(fit(self.result, given, self.what), ...)
 

@@ -72,9 +72,6 @@ def lists_in_arenas(
     """The module with arrays in place of the lists that computed numbers decide; the same where there are none.
     `device`, `handed`: as in `lists_of_numbers`; `alone`: there is no host that knows any list; `checked`: are reads
     that can fail behind checks already? UnsupportedError where such a list is a result, or holds objects."""
-    if not alone and has_tables(module) and not floats_decide(module, device):
-        why = "this dict or set has keys that are no constants, and numbers decide nothing here"
-        raise _refused_table(module, f"{why}: such functions are traced")
     made = _with_arenas(module, schema, device, capacity, alone, checked, handed)
     if has_tables(made):
         raise _refused_table(
@@ -112,8 +109,16 @@ def _with_arenas(
     return stores_behind_branches(whole)
 
 
+def left_to_traces(module: Module, device: Device) -> UnsupportedError | None:
+    """What to say of dicts and sets that structure alone decides, as traces follow each key to its value; None where
+    there are none."""
+    if not has_tables(module) or floats_decide(module, device):
+        return None
+    why = "this dict or set has keys that are no constants, and numbers decide nothing here"
+    return _refused_table(module, f"{why}: such functions are traced")
+
+
 def _refused_table(module: Module, message: str) -> UnsupportedError:
-    """Dicts that structure alone decides are left to traces, which follow each key to its value."""
     inside = (i for f in module.functions for i in walk(f.region))
     place = next(i.span for i in inside if isinstance(i, Apply) and i.op.name in TABLES)
     return UnsupportedError(message, place, "leave ab.options(trace=True) as it is, or use a list")

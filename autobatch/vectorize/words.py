@@ -59,15 +59,14 @@ CURE = "compute it before packing and store the result in a field, or choose bet
 
 
 def words_as_numbers(module: Module, device: Device) -> Module:
-    """The module with numbers in place of the words of the entry that computed numbers decide; the same where there are
-    none; such a result is its number, which is looked up where results are put together. `device`: as in
-    `lists_of_numbers`. UnsupportedError where such a word is looked into, made of others, or handed to a function that
-    calls itself."""
+    """The module with numbers in place of the words of the entry that computed numbers decide; such a result is its
+    number, which is looked up where results are put together. `device`: as in `lists_of_numbers`. UnsupportedError
+    where such a word is looked into, made of others, or handed to a function that calls itself."""
     found = decided_words(module, device)
     if not found:
         return module
-    fresh, parameters = Fresh(module), {f.name: f.region.args for f in module.functions}
-    functions, constants = list[Function](), Constants(module)
+    fresh, constants = Fresh(module), Constants(module)
+    functions, parameters = list[Function](), {f.name: f.region.args for f in module.functions}
     for f in module.functions:
         if found.isdisjoint(region_values(f.region)):
             functions.append(f)
@@ -91,8 +90,7 @@ def decided_words(module: Module, device: Device) -> frozenset[Value]:
     )
     read |= frozenset(r for f in module.functions for r in _characters_in_loops(f.region, numbers))
     behind = device(read)
-    held = (lists, numbers, read, behind)
-    return frozenset(x for x in values if is_word(x.type) and any(x in known for known in held))
+    return frozenset(x for x in values if is_word(x.type) and any(x in k for k in (lists, numbers, read, behind)))
 
 
 def _characters_in_loops(region: Region, device: Collection[Operand]) -> Iterator[Value]:

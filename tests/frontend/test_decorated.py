@@ -124,4 +124,4 @@ def test_one_that_keeps_something() -> None:
 
         return walk(0)
 
-    refused(f, XS, 1.1, saying="the decorator memoize keeps known between the calls of the function")
+    refused(f, XS, 1.1, saying="the decorator memoize changes something")

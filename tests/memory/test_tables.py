@@ -360,3 +360,15 @@ def test_words_that_take_python_too_long_are_left_out(monkeypatch: pytest.Monkey
     with pytest.raises(ab.ExampleError) as failed:
         f(ONE, np.array([0.5, 31.0], np.float32))
     assert [(x.index, x.kind, x.message) for x in failed.value.failures] == [(0, "KeyError", "<...>")]
+
+
+def test_structure_alone_decides_and_a_number_is_asked_for() -> None:
+    """No trace knows what `int(x)` is, so the dict has memory."""
+
+    def f(w, xs):
+        found = {k % 3: x * w for k, x in enumerate(xs)}
+        return found.get(1, 0.5) + w, int(xs[0] * 3.0) + len(found)
+
+    xs = [[0.9, 0.4, -0.7, 1.3, 2.1], [0.5, 1.7], [1.4]]
+    with ab.options(trace=True):
+        check_equivalence(f, xs, (jnp.float32(1.1),), backends=("interpret", "llvm"), jit=False)
