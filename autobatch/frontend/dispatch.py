@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import types
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ from autobatch.frontend.prelude import LIBRARY, index_of, join
 from autobatch.frontend.raising import refuse_math_in_try
 from autobatch.frontend.recipes import trace_numbers
 from autobatch.frontend.selection import apply_choice
-from autobatch.frontend.sources import is_bound_method, is_user_function, mutated
+from autobatch.frontend.sources import MUTATORS, is_bound_method, is_user_function, mutated
 from autobatch.frontend.stacking import stacking
 from autobatch.frontend.standard import STANDARD
 from autobatch.frontend.state import Impure, State
@@ -219,6 +220,12 @@ def _refused(held: Any) -> tuple[str, str] | None:
         pass
     else:
         module = type(owner).__module__
+        if isinstance(owner, (list, dict, set, deque)) and held.__name__ in MUTATORS:
+            return (
+                f"{held.__name__}() of a {type(owner).__name__} that was made outside this function would run once, "
+                "not for each example",
+                "make it in the function, and return it",
+            )
     if module == "random" or module.startswith("numpy.random"):
         return REFUSED["random"]
     if module.split(".")[0] in OUTSIDE:

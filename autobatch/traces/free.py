@@ -21,12 +21,17 @@ Name = tuple[int, str, str]
 
 
 class Free:
-    """The free variables of a function, as they are now."""
+    """The free variables of a function, as they are now. `held`: what they hold; in two parts `values` and `arrays`."""
+
+    MISSING = object()
+    """What a variable holds that does not exist."""
 
     def __init__(self, function: Callable[..., Any], user: UserCode) -> None:
+        self.held: dict[tuple[int, str], Any] = {}
         self.values: dict[tuple[int, str], Any] = {}
         self.arrays: dict[Name, Any] = {}
         self._user, self._seen = user, dict[Any, int]()
+        self._functions: list[types.FunctionType] = []
         self._follow(function)
 
     def _follow(self, function: Any) -> None:
@@ -38,10 +43,27 @@ class Free:
             if found.__code__.co_filename.startswith(self._user.folders):
                 continue
             number = self._seen[found.__code__] = len(self._seen)
+            self._functions.append(found)
             for name, value in _variables(found):
                 waiting.append(value)
+                self.held[number, name] = value
                 arrays, self.values[number, name] = _apart(value)
                 self.arrays.update({(number, name, path): x for path, x in arrays})
+
+    def rebind(self, where: tuple[int, str], value: Any) -> None:
+        """Let a variable hold something else; MISSING: nothing."""
+        number, name = where
+        function = self._functions[number]
+        if name in function.__code__.co_freevars:
+            cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
+            if value is not self.MISSING:
+                cell.cell_contents = value
+            else:
+                del cell.cell_contents
+        elif value is not self.MISSING:
+            function.__globals__[name] = value
+        else:
+            del function.__globals__[name]
 
     def is_same(self, other: Free) -> bool:
         """Is all that is no array what it was? Arrays are what they were by their types."""
@@ -54,7 +76,8 @@ class Free:
     def lasting(self) -> Free:
         """The same with the types of its arrays alone."""
         made: Free = object.__new__(Free)
-        made.values, made._user, made._seen = self.values, self._user, self._seen
+        made.values, made.held = self.values, {}
+        made._user, made._seen, made._functions = self._user, self._seen, []
         made.arrays = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in self.arrays.items()}
         return made
 

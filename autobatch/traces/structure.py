@@ -16,11 +16,13 @@ from autobatch.errors import ExampleError, Failure, PlanError, UnsupportedError
 from autobatch.groups import Group
 from autobatch.packing import pack_fresh
 from autobatch.runtime.columns import Columns
+from autobatch.source import NOWHERE, Span
 from autobatch.traces.asked import ASKED, AskedError
 from autobatch.traces.classes import Classes, Instances
 from autobatch.traces.compounds import Compounds
 from autobatch.traces.free import Free
 from autobatch.traces.intercepted import found as functions_found
+from autobatch.traces.leaks import Watch
 from autobatch.traces.log import Kinds, Run, TooLongError
 from autobatch.traces.outline import Outline, span_of
 from autobatch.traces.repeat import check, span_of_place
@@ -121,8 +123,13 @@ class Tracing:
 
     def runs(self, examples: Sequence[Sequence[Any]], free: Free) -> tuple[list[Run | None], tuple[Failure, ...]]:
         """A run for each example, and the examples that failed, which have none."""
-        with functions_found():
-            return self._runs(examples, free)
+        watch = Watch(free)
+        try:
+            with functions_found():
+                return self._runs(examples, free)
+        finally:
+            if (variable := watch.leaked(self.outline.free())) is not None:
+                raise _left(self.outline, variable, self.refused)
 
     def _runs(self, examples: Sequence[Sequence[Any]], free: Free) -> tuple[list[Run | None], tuple[Failure, ...]]:
         found = _Found()
@@ -169,6 +176,20 @@ class _Found:
     runs: list[Run | None] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     first: Exception | None = None
+
+
+def _left(outline: Outline, variable: str, refused: Exception | None) -> Exception:
+    """A run has left a computed number outside of the function."""
+    what = f"it leaves a computed number in {variable}, which is made outside of it"
+    if refused is not None:
+        refused.add_note(f"Its structure cannot be traced either: {what}")
+        return refused
+    code = getattr(outline.function, "__code__", None)
+    span = Span(code.co_filename, code.co_firstlineno) if code is not None else NOWHERE
+    return UnsupportedError(
+        f"{outline.name}: its structure is traced, which runs it once for all calls, and {what}", span,
+        "return what it computes",
+    )  # fmt: skip
 
 
 def _too_long(name: str, example: int, most: int, error: TooLongError) -> PlanError:

@@ -92,12 +92,12 @@ def assigns_array_item(x):
     return y
 
 
-def changes_argument(xs):
-    def g(ys):
-        ys.add(2)
-        return ys
+MADE_OUTSIDE = [1]
 
-    return len(g({0})) + len(xs)
+
+def changes_argument(xs):
+    MADE_OUTSIDE.append(2)
+    return len(MADE_OUTSIDE) + len(xs)
 
 
 def appends_to_input(xs):
