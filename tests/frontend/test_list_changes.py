@@ -142,6 +142,15 @@ def test_failures(function):
     fails(function, LISTS)
 
 
+def test_a_slice_with_a_step_is_assigned():
+    def f(xs):
+        a = [1, 2, 3]
+        a[::2] = [len(xs), 0]
+        return a
+
+    assert ab.unbatch(ab.batched(f)(LISTS)) == ab.batched(f).loop(LISTS)
+
+
 def handed_on_and_changed(xs):
     a = [1, 2, len(xs)]
     return max(a, [a.pop()])
