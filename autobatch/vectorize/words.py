@@ -11,7 +11,7 @@ that is read at a computed place is a list of such numbers. What looks into long
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, assert_never
@@ -42,15 +42,16 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import Fresh, free_values, region_values, with_operands, with_regions
+from autobatch.ir.rewrite import Fresh, region_values, with_operands, with_regions
 from autobatch.ir.types import BOOL, INT, STR, Array, List, Tag, Type
 from autobatch.optimize.inline import recursive_functions
 from autobatch.source import NOWHERE
 from autobatch.vectorize import characters
-from autobatch.vectorize.arena_lists import Device, decided_by_device, deciding, lists_of_numbers
+from autobatch.vectorize.arena_lists import Device, lists_of_numbers
 from autobatch.vectorize.blocks import words
 from autobatch.vectorize.handed_words import with_words_handed
 from autobatch.vectorize.indices import UNKNOWN
+from autobatch.vectorize.word_reads import is_read, read_in_loops
 
 _Split = tuple[str, tuple[Any, ...]]
 """How a string is split: the function that reads a part (`ir/texts.py`), and what it is given beside."""
@@ -88,26 +89,9 @@ def decided_words(module: Module, device: Device) -> frozenset[Value]:
         for i in walk(f.region)
         if isinstance(i, Apply) and i.op.name == "item" and i.operands[0] in lists and is_word(i.results[0].type)
     )
-    read |= frozenset(r for f in module.functions for r in _characters_in_loops(f.region, numbers))
+    read |= frozenset(r for f in module.functions for r in read_in_loops(f.region, numbers))
     behind = device(read)
     return frozenset(x for x in values if is_word(x.type) and any(x in k for k in (lists, numbers, read, behind)))
-
-
-def _characters_in_loops(region: Region, device: Collection[Operand]) -> Iterator[Value]:
-    """The characters of strings that are read at places which loops of computed numbers count."""
-    for i in walk(region):
-        if isinstance(i, For | Map | While) and deciding(i)[0] in device and decided_by_device(i, device):
-            free = set(free_values(Region((), (i,), ())))
-            within = (j for r in regions(i) for j in walk(r))
-            inside = (j for j in within if isinstance(j, Apply) and j.op.name == "text" and j.operands)
-            read = (j for j in inside if _is_read(j) and isinstance(j.operands[-1], Value))
-            yield from (j.results[0] for j in read if j.operands[-1] not in free)
-
-
-def _is_read(text: Apply) -> bool:
-    """Is it a character, or a part, of a string?"""
-    name, args = text.op["function"], text.op["args"]
-    return (name == "__getitem__" or name.endswith("_item")) and args[:2] == (..., ...) and ... not in args[2:]
 
 
 def is_word(type: Type) -> bool:
@@ -140,7 +124,7 @@ class Rewriter:
         self.asked = self.all_asked(region)
         self.split = dict[Operand, set[_Split]]()
         for i in walk(region):
-            if isinstance(i, Apply) and i.op.name == "text" and i.results[0] in found and _is_read(i):
+            if isinstance(i, Apply) and i.op.name == "text" and i.results[0] in found and is_read(i):
                 self.split.setdefault(i.operands[0], set()).add((i.op["function"], i.op["args"][2:]))
         self.single = all_single(region)
         self.codes: dict[Operand, Operand] = {}
@@ -400,7 +384,7 @@ class Rewriter:
         (whole, code), *others = given
         if name == "__getitem__" and whole not in self.found:
             self.letter(i, whole, others[0][1])
-        elif _is_read(i) and whole not in self.found:  # of which there is such a part, as was asked
+        elif is_read(i) and whole not in self.found:  # of which there is such a part, as was asked
             held = self.parts[whole, (name, args[2:])]
             self.made.append(Apply(self.values(i.results), own("item", there=True), (held, others[0][1]), i.span))
         elif name == "chr":
