@@ -376,6 +376,9 @@ class _Speller(Rewriter):
                 some = self.applied(BOOL, jax_op("or"), some, hit)
             self.names[result] = some
             return
+        if name == "int":
+            message = "an int does not fit into the integers of the device; jax_enable_x64 makes them wider"
+            self.check(self.asked_of("is_narrow", given[:1]), "OverflowError", message)
         if name in spelt_cases.LOWERING:
             (fine,) = self.traced(jnp.logical_not, (self.asked_of("__contains__", [given[0], "\u03a3"]),))
             self.check(

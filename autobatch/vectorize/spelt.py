@@ -116,6 +116,20 @@ def _int(a: Word) -> Any:
     return jnp.where(negative, -found, found)
 
 
+def _is_narrow(a: Word) -> Any:
+    """Has the number room on the device? By how many digits it has, and of as many as the largest, by all but one."""
+    digit, is_digit, negative = _numeral(a)
+    behind = jnp.sum(is_digit) - jnp.cumsum(is_digit)
+    kind = jnp.zeros((), jnp.result_type(int)).dtype
+    most, width = jnp.iinfo(kind).max, len(str(jnp.iinfo(kind).max))
+    count = jnp.max(jnp.where(is_digit & (digit > 0), behind + 1, 0))
+    powers = jnp.power(jnp.asarray(10, kind), jnp.maximum(behind - 1, 0).astype(kind))
+    high = jnp.sum(jnp.where(is_digit & (behind > 0), digit.astype(kind) * powers, 0)).astype(kind)
+    last = jnp.sum(jnp.where(is_digit & (behind == 0), digit, 0))
+    fits = (high < most // 10) | ((high == most // 10) & (last <= most % 10 + negative))
+    return ~_fits_int(a) | (count < width) | ((count == width) & fits)
+
+
 def _packed(room: int) -> Callable[..., Any]:
     def packed(a: Word) -> tuple[Any]:
         held = jnp.pad(jnp.where(inside(a), a.letters, 0), (0, room - a.letters.shape[0]))
@@ -137,6 +151,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "endswith": _ends,
     "int": _int,
     "fits_int": _fits_int,
+    "is_narrow": _is_narrow,
     "isidentifier": _is_identifier,
     **{name: _all_are(name) for name in ("isalpha", "isdigit", "isalnum", "isspace", "isnumeric", "isdecimal")},
     **{name: _all_are(name, True) for name in ("isascii", "isprintable")},

@@ -94,6 +94,12 @@ def test_functions_of_two(name: str) -> None:
     assert by_letters(name, pairs(4)) == expected(name, pairs(4))
 
 
+def test_numbers_that_are_too_wide() -> None:
+    digits = ("2147483647", "2147483648", "-2147483648", "-2147483649", "00000000002", "3000000000", "99999999999")
+    every = [(w,) for w in (*digits, "1_999_999_999", "x", "")]
+    assert by_letters("is_narrow", every) == expected("is_narrow", every)
+
+
 def test_numerals() -> None:
     every = [(w,) for w in words(5) if texts.call("fits", ("int", ...), [w])]
     assert by_letters("int", every) == [int(w) for (w,) in every]
