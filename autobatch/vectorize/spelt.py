@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from autobatch.ir import jax_compat
 from autobatch.vectorize import characters, spelt_cases, spelt_parts
@@ -121,7 +122,8 @@ def _is_narrow(a: Word) -> Any:
     digit, is_digit, negative = _numeral(a)
     behind = jnp.sum(is_digit) - jnp.cumsum(is_digit)
     kind = jnp.zeros((), jnp.result_type(int)).dtype
-    most, width = jnp.iinfo(kind).max, len(str(jnp.iinfo(kind).max))
+    most = int(np.iinfo(kind).max)
+    width = len(str(most))
     count = jnp.max(jnp.where(is_digit & (digit > 0), behind + 1, 0))
     powers = jnp.power(jnp.asarray(10, kind), jnp.maximum(behind - 1, 0).astype(kind))
     high = jnp.sum(jnp.where(is_digit & (behind > 0), digit.astype(kind) * powers, 0)).astype(kind)
