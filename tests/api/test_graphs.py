@@ -350,6 +350,11 @@ def test_graphs_inside_other_data() -> None:
     agrees(lambda gs: sum(len(g) for g in gs), [GRAPHS, GRAPHS[:1]])
 
 
+def test_a_dict_by_nodes_as_result() -> None:
+    f = ab.batched(lambda g: {v: 1.0 for v in g})
+    assert ab.unbatch(f(GRAPHS)) == f.loop(GRAPHS)
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [
@@ -357,7 +362,6 @@ def test_graphs_inside_other_data() -> None:
         (lambda g: g.add_node(9), "'add_node' of a networkx graph cannot be compiled"),
         (lambda g: g.degree(0, weight="w"), "a weighted degree cannot be compiled"),
         (lambda g: nx.density(g), r"density\(\) cannot be traced"),
-        (lambda g: {v: 1.0 for v in g}, "a dict by nodes cannot be returned"),
         (lambda g: g.nodes, "a view of a graph cannot be returned"),
     ],
 )
