@@ -248,7 +248,9 @@ def mapped_and_changed(w: Any, g: Any) -> Any:
     return sum(h[a] * best[a] for a in g)
 
 
-@pytest.mark.parametrize("function", [spanning, relaxed, emptied, mapped_and_changed])
+@pytest.mark.parametrize(
+    "function", [pytest.param(spanning, marks=pytest.mark.long), relaxed, emptied, mapped_and_changed]
+)
 def test_dicts_by_nodes_that_are_changed(function: Any) -> None:
     """Where numbers decide: dicts by nodes are such ones no more."""
     for backend in ("interpret", "llvm"):

@@ -102,7 +102,7 @@ def test_how_many_rows_count_is_known_when_it_runs():
     assert run._cache_size() == 1
 
 
-@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("x64", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_gradients_of_matrices(x64):
     """One call of the kernel for each matrix of products, as many as there are; no masked copies beside it."""
     with jax.enable_x64(x64):

@@ -205,7 +205,10 @@ PROGRAMS = (
 EVERYWHERE = (work_list, by_functions, held)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(f, id=f.__name__, marks=pytest.mark.long if f is nested else ()) for f in PROGRAMS],
+)
 def test_each_turn_reads_what_the_list_holds_then(program: Any) -> None:
     with ab.options(trace=False):
         f = ab.batched(program, in_axes=(None, 0))

@@ -14,10 +14,12 @@ from tests.frontend.plain_python import PROGRAMS
 
 FLOATS = [[1.0, 2.5, 0.75, 4.0], [3.0, 3.0, 0.5], [0.5]]
 INTEGERS = [[1, 5, 2, 4], [3, 3, 1], [1]]
+LONG = ("sets_in_a_list", "sets_by_keys", "counters_together")
+"""They compile for seconds; `sets_of_neighbours` and others have the same."""
 
 
 @pytest.mark.filterwarnings("ignore::autobatch.StructureWarning")
-@pytest.mark.parametrize("f", PROGRAMS)
+@pytest.mark.parametrize("f", [pytest.param(f, marks=pytest.mark.long if f.__name__ in LONG else ()) for f in PROGRAMS])
 def test_programs(f: Callable[..., Any]) -> None:
     batched = ab.batched(f, in_axes=(None, 0))
     check_equivalence(batched, FLOATS, (0.5,), grads=False, jit=False, backends=("interpret", "llvm"))

@@ -13,7 +13,10 @@ from tests.backends.test_stack import operation
 from tests.properties import recursions
 
 
-@pytest.mark.parametrize("name", ["fib", "takeuchi", "ackermann", "select", "halved", "minimax", "female"])
+@pytest.mark.parametrize(
+    "name",
+    ["fib", "takeuchi", "ackermann", "select", "halved", "minimax", pytest.param("female", marks=pytest.mark.long)],
+)
 def test_equals_what_it_was(name):
     function, batch = recursions.cases()[name]
     op = operation(function, *batch).op

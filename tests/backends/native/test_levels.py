@@ -170,7 +170,7 @@ def test_both_directions():
     near(found, up_and_down.loop(weights(), items(5)))
 
 
-@pytest.mark.parametrize("transform", ["vmap", "jvp of grad", "grad of grad"])
+@pytest.mark.parametrize("transform", ["vmap", "jvp of grad", pytest.param("grad of grad", marks=pytest.mark.long)])
 def test_transformations(transform):
     p, batch = parameters(), tree_lstm.pack(trees(4))
 
