@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from autobatch.frontend.syntax_trees import become, bound_names, place_of
+from autobatch.frontend.syntax_trees import become, bound_names
 
 FunctionNode = ast.FunctionDef | ast.Lambda
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -105,7 +105,7 @@ class _Text:
             if isinstance(n.ctx, ast.Store):
                 continue
             call = self.parents[n]
-            if not isinstance(call, ast.Call) or call.func is not n or place_of(n) < place_of(statement):
+            if not isinstance(call, ast.Call) or call.func is not n or not self._is_behind(n, statement):
                 return False
         return not self.is_in_loop(self.stored[held]) or self._is_behind(statement, self.stored[held])
 
@@ -129,15 +129,17 @@ class _Text:
                 return False
         return False
 
-    def _is_behind(self, statement: ast.stmt, stored: ast.AST) -> bool:
-        """Is a statement behind an assignment, in the same block?"""
+    def _is_behind(self, node: ast.AST, stored: ast.AST) -> bool:
+        """Does a node stand behind an assignment, in the same block or inside of what stands there?"""
         while not isinstance(stored, ast.stmt):
             stored = self.parents[stored]
-        blocks = (getattr(self.parents[statement], x, []) for x in ("body", "orelse", "finalbody"))
-        return any(
-            isinstance(b, list) and statement in b and stored in b and b.index(stored) < b.index(statement)
-            for b in blocks
-        )
+        blocks = (getattr(self.parents[stored], x, []) for x in ("body", "orelse", "finalbody"))
+        behind = next(b[b.index(stored) + 1 :] for b in blocks if isinstance(b, list) and stored in b)
+        while node in self.parents:
+            if node in behind:
+                return True
+            node = self.parents[node]
+        return False
 
     def is_container(self, node: ast.expr) -> bool:
         """Is it a variable that was made as a list, dict or set, once?"""

@@ -34,11 +34,11 @@ def refuse_late_reads(s: State, node: ast.Assign) -> None:
     """Refuse `g = (x for x in xs)` where what is read of g later is not the whole sequence as it is now."""
     match node:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value) if _is_reader(s, value):
-            why = _misread(s.frame.source.node, node, name, False)
+            why = _misread(s, node, name, False)
             if why is not None:
                 s.refuse(f"{name} is a method of a list or dict, {why}", f"call it as a method: {ast.unparse(value)}()")
         case ast.Assign(targets=[ast.Name(id=name)], value=value) if (steps := is_iterator(s, value)) or is_view(value):
-            why = _misread(s.frame.source.node, node, name, steps)
+            why = _misread(s, node, name, steps)
             if why is not None:
                 s.refuse(f"{name} is an iterator, or a view of a dict, {why}", f"make a list of it: {name} = list(...)")
 
@@ -52,7 +52,7 @@ def refuse_kept(s: State, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, valu
         s.refuse("a generator is kept here", "give it a name of its own, or make a list of it: list(...)")
     name = targets[0].id
     function = s.frame.source.node
-    why = _misread(function, node, name, True, value.source.free)
+    why = _misread(s, node, name, True, value.source.free)
     if why is None and _is_changed_behind(function, node, {*given_names(node.value), *value.source.free}):
         why = "that runs while what it was given is changed"
     if why is not None:
@@ -152,13 +152,10 @@ def _parents(function: Function) -> dict[ast.AST, ast.AST]:
     return {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
 
 
-def _misread(
-    function: ast.AST, node: ast.stmt | ast.expr, name: str, steps: bool, also: Sequence[str] = ()
-) -> str | None:
+def _misread(s: State, node: ast.stmt | ast.expr, name: str, steps: bool, also: Sequence[str] = ()) -> str | None:
     """Why the reads of a variable are not those of a sequence. `steps`: it is an iterator. `also`: what it depends on
     but its text here does not name."""
-    if not isinstance(function, Function):
-        return None
+    function = s.frame.source.node
     if steps and (why := _read_again(function, node, name)) is not None:
         return why
     free = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}.union(also) - {name}
@@ -168,9 +165,30 @@ def _misread(
         ends += [_end(t) for t in _turns(function, read) if isinstance(t, ast.For | ast.While) and t not in around]
     last = max(ends, default=place_of(node))
     for x in ast.walk(function):
-        if changed_name(x) in free and _end(node) < place_of(x) < last and not _is_inside(node, x, function):
+        if free.isdisjoint((changed_name(x), *_changed_by_call(s, x))) or _is_inside(node, x, function):
+            continue
+        if _end(node) < place_of(x) < last:
             return "read after what it depends on has changed"
     return None
+
+
+def _changed_by_call(s: State, node: ast.AST) -> list[str]:
+    """The variables whose values a function of the user may change: those that it is given, or takes from here."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return []
+    bound = s.env.get(node.func.id)
+    held = bound.value if bound is not None else v.Static(s.frame.source.globals.get(node.func.id))
+    if isinstance(held, v.LocalFunction):
+        source = held.source
+    elif isinstance(held, v.Static) and is_user_function(held.value):
+        source = lookup(s, held.value)
+    else:
+        return []
+    written = set(changed(*source.body))
+    parameters = [p.arg for p in (*source.node.args.posonlyargs, *source.node.args.args)]
+    given = [*zip(parameters, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
+    lent = [x.id for parameter, x in given if isinstance(x, ast.Name) and parameter in written]
+    return [*lent, *written.difference(source.locals, parameters)]
 
 
 def _read_again(function: Function, made: ast.AST, name: str) -> str | None:

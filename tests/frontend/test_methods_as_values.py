@@ -10,7 +10,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.testing import check_equivalence
-from tests.frontend.batches import refused
+from tests.frontend.batches import fails, refused
 
 XS = [[0.9, 0.41, -0.7, 1.3, 2.1], [0.5, 1.7], [1.4, 0.31, 0.8], [0.05]]
 W = jnp.float32(1.1)
@@ -108,3 +108,52 @@ def test_what_is_read_behind_a_change() -> None:
 
     for f, what in ((a_method, "get is a method of a list or dict"), (a_view, "values is an iterator, or a view")):
         refused(f, XS, W, saying=f"{what}.*read after what it depends on has changed")
+
+
+def grow(ys: Any) -> None:
+    ys.append(9.0)
+
+
+def test_an_iterator_whose_list_a_function_changes() -> None:
+    def of_a_module(w, xs):
+        ys = [x for x in xs if x * w > 0.3]
+        pairs = zip(ys, xs)
+        grow(ys)
+        return sum([p * q for p, q in pairs], 0.0)
+
+    def of_the_function(w, xs):
+        ys = [x for x in xs if x * w > 0.3]
+
+        def longer():
+            ys.append(w)
+
+        places = enumerate(ys)
+        longer()
+        return sum([k * y for k, y in places], 0.0)
+
+    for f, name in ((of_a_module, "pairs"), (of_the_function, "places")):
+        refused(f, XS, W, saying=f"{name} is an iterator.*read after what it depends on has changed")
+
+
+def test_a_method_that_only_one_arm_names() -> None:
+    def f(w, xs):
+        out = []
+        if xs[0] * w > 0.3:
+            push = out.append
+        for x in xs:
+            push(x)
+        return out
+
+    fails(f, XS, W)
+
+
+def test_a_method_that_is_named_in_a_branch_and_called_there() -> None:
+    def f(w, xs):
+        out = [w]
+        if xs[0] * w > 0.3:
+            push = out.append
+            for x in xs:
+                push(x)
+        return out
+
+    check_equivalence(ab.batched(f, in_axes=(None, 0)), XS, (W,), grads=False, backends=("llvm",), jit=False)
