@@ -127,9 +127,7 @@ def _with_memory(module: Module, asked: Asked) -> Control:
         return control(with_arenas(module, asked), asked)
     except UnsupportedError as refusal:
         handed = bool(recursive_functions(module))
-        for device in (_device, _device_of_loops):
-            if not handed and device is _device:
-                continue
+        for device in (_device, _device_of_loops) if handed else (_device_of_loops,):
             with suppress(UnsupportedError):
                 return control(with_arenas(module, asked, handed, device), asked)
         raise refusal from None

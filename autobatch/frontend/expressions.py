@@ -20,6 +20,7 @@ from autobatch.frontend.functions import define
 from autobatch.frontend.indexing import subscript
 from autobatch.frontend.iterators import refuse_kept, refuse_moving_views, refuse_second_reads
 from autobatch.frontend.joined import concatenate
+from autobatch.frontend.keywords import named_arguments
 from autobatch.frontend.list_heap import copied, hold
 from autobatch.frontend.making import made_by
 from autobatch.frontend.mutation import call_method, set_default
@@ -181,16 +182,7 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
     if not isinstance(given, list):
         return given
     items = given
-    named: dict[str, v.Abstract] = {}
-    for keyword in node.keywords:
-        value = s.evaluate(keyword.value)
-        if keyword.arg is not None:
-            named[keyword.arg] = value
-            continue
-        spread = expand(s, copied(s, value))
-        if not isinstance(spread, v.Record) or spread.kind != "dict":
-            s.refuse("`**` spreads only dicts with constant keys", "write the keys out")
-        named |= dict(zip(spread.keys, spread.items, strict=True))
+    named = named_arguments(s, node.keywords)
     if s.dead:
         raise Ended
     changed = of_base(s, function, items, named)

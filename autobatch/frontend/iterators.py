@@ -17,7 +17,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.bound_methods import READERS
 from autobatch.frontend.calls import lookup
 from autobatch.frontend.list_sites import is_dict, is_list
-from autobatch.frontend.sources import changed, is_user_function, mutated_by
+from autobatch.frontend.sources import FunctionSource, changed, is_user_function, mutated_by
 from autobatch.frontend.state import State
 from autobatch.frontend.syntax_trees import place_of
 
@@ -93,13 +93,10 @@ def refuse_moving_views(s: State, function: v.Abstract, args: Sequence[ast.expr]
     views = [k for k, x in enumerate(args) if _shows(x)]
     if not views:
         return
-    match function:
-        case v.LocalFunction(source=source):
-            captured = set(source.free)
-        case v.Static(value=types.FunctionType() as held) if is_user_function(held):
-            source, captured = lookup(s, held), set()
-        case _:
-            return
+    source = _source_of(s, function)
+    if source is None:
+        return
+    captured = set(source.free) if isinstance(function, v.LocalFunction) else set()
     given = {a.arg for a in ast.walk(source.node) if isinstance(a, ast.arg)} | captured
     if given.isdisjoint(changed(*source.body)):
         return
@@ -107,6 +104,17 @@ def refuse_moving_views(s: State, function: v.Abstract, args: Sequence[ast.expr]
         others = captured.union(*(_names(x) for n, x in enumerate(args) if n != k))
         if _names(args[k]) & others:
             s.refuse(f"{source.name} may change what a view or an iterator that it is given shows", "pass list(...)")
+
+
+def _source_of(s: State, function: v.Abstract) -> FunctionSource | None:
+    """The text of a function of the user."""
+    match function:
+        case v.LocalFunction(source=source):
+            return source
+        case v.Static(value=types.FunctionType() as held) if is_user_function(held):
+            return lookup(s, held)
+        case _:
+            return None
 
 
 def _shows(node: ast.expr) -> bool:
@@ -178,11 +186,8 @@ def _changed_by_call(s: State, node: ast.AST) -> list[str]:
         return []
     bound = s.env.get(node.func.id)
     held = bound.value if bound is not None else v.Static(s.frame.source.globals.get(node.func.id))
-    if isinstance(held, v.LocalFunction):
-        source = held.source
-    elif isinstance(held, v.Static) and is_user_function(held.value):
-        source = lookup(s, held.value)
-    else:
+    source = _source_of(s, held)
+    if source is None:
         return []
     written = set(changed(*source.body))
     parameters = [p.arg for p in (*source.node.args.posonlyargs, *source.node.args.args)]

@@ -21,6 +21,7 @@ from autobatch.frontend.access import expand, take_apart
 from autobatch.frontend.flattening import placed
 from autobatch.frontend.heap import Heap, add_heap
 from autobatch.frontend.iterators import is_iterator, is_view
+from autobatch.frontend.keywords import named_arguments
 from autobatch.frontend.numbers import operand_of
 from autobatch.frontend.results import Outputs
 from autobatch.frontend.sequences import sequence
@@ -57,17 +58,7 @@ def call(s: State, node: ast.Call) -> v.Abstract:
     """`print(...)`"""
     _begin(s)
     evaluated = [note for n in node.args for note in _arguments(s, n)]
-    named: dict[str, v.Abstract] = {}
-    for keyword in node.keywords:
-        value = s.evaluate(keyword.value)
-        if keyword.arg is not None:
-            named[keyword.arg] = value
-            continue
-        spread = expand(s, list_heap.copied(s, value))
-        if not isinstance(spread, v.Record) or spread.kind != "dict":
-            s.refuse("`**` spreads only dicts with constant keys", "write the keys out")
-        named |= dict(zip(spread.keys, spread.items, strict=True))
-    return _line(s, evaluated, named)
+    return _line(s, evaluated, named_arguments(s, node.keywords))
 
 
 def called(s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:

@@ -29,9 +29,8 @@ class Watch:
     """What free variables hold, before a run."""
 
     def __init__(self, free: Free) -> None:
-        self._free = free
         self._before = [(where, x, _copy(x)) for where, x in _containers(free)]
-        self._names = {where: free.held[where] for where in free.held}
+        self._names = dict(free.held)
 
     def leaked(self, now: Free) -> str | None:
         """The variable that holds a symbol now, where there is one: then everything is as it was before."""
