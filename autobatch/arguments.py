@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, assert_never
 
@@ -22,6 +22,7 @@ import numpy as np
 from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.batch import Batch
 from autobatch.errors import BatchError
+from autobatch.ir.constants import constant_key
 from autobatch.runtime.ragged import Ragged
 
 Axes = Any
@@ -460,10 +461,10 @@ def canonical(table: Mapping[Any, Any]) -> tuple[Any, ...]:
 
 def order_of(table: Mapping[Any, Any]) -> Order:
     """The keys of a dict as one who iterates over it meets them: 1 and True are equal keys, but not the same."""
-    return tuple((type(k), k) for k in table)
+    return tuple(map(constant_key, table))
 
 
-Order = tuple[tuple[type, Any], ...]
+Order = tuple[Hashable, ...]
 
 
 def _in_order_of(table: Mapping[Any, Any], names: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
@@ -482,7 +483,11 @@ def one_level(value: Any) -> _OneLevel:
         return [(f"[{k}]", v) for k, v in enumerate(value)], (type(value).__name__, len(value)), type(value)
     if type(value) is dict:
         names = canonical(value)
-        return [(f"[{k!r}]", value[k]) for k in names], ("dict", names), lambda xs: _in_order_of(value, names, xs)
+        return (
+            [(f"[{k!r}]", value[k]) for k in names],
+            ("dict", constant_key(names)),
+            lambda xs: _in_order_of(value, names, xs),
+        )
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         fields, cls = value._fields, type(value)
         return [(f".{k}", v) for k, v in zip(fields, value, strict=True)], ("namedtuple", cls), lambda xs: cls(*xs)

@@ -32,7 +32,8 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A dict, tuple or list. `names`: the keys of a dict in `canonical` order; `order`: that which it must have."""
+    """A dict, tuple or list. `names`: the keys of a dict in `canonical` order; `order`: that which it must have, where
+    that matters, or where keys may be equal and not the same, as 1 and True are."""
 
     cls: type
     names: tuple[Any, ...]
@@ -61,7 +62,7 @@ def pattern_of(value: Any, name: str = "", ordered: Container[str] = ()) -> Patt
     order = None
     if isinstance(value, dict):
         places = names = canonical(value)
-        order = order_of(value) if name in ordered else None
+        order = order_of(value) if name in ordered or not all(type(k) is str for k in names) else None
         if len(set(map(repr, names))) < len(names):
             return None  # names do not tell what it holds apart
     children = [pattern_of(value[k], f"{name}[{k!r}]", ordered) for k in places]

@@ -24,6 +24,7 @@ from autobatch.cache import Bounded
 from autobatch.errors import BatchError, Error
 from autobatch.groups import Group
 from autobatch.ir import jax_compat
+from autobatch.ir.constants import Constant
 from autobatch.ir.template import Input, Integers, is_numpy
 from autobatch.ir.types import BOOL, Array, List, Ref
 from autobatch.packing import pack_fresh
@@ -146,13 +147,13 @@ class Sharing:
     def share(self, value: Any, name: str) -> tuple[Any, Any]:
         """The value with `Input` leaves in the place of its arrays and numbers, and a key of the rest."""
         if isinstance(value, PLAIN):
-            return value, _plain_key(value)
+            return value, Constant(value)
         if isinstance(value, int):
             # Python's own, of the width that the program's have; a subclass may mean more than its value
             run_time = type(value) in (int, bool) and name not in self.static and _fits(value)
-            return self.leaf(value, name) if run_time else (value, _plain_key(value))
+            return self.leaf(value, name) if run_time else (value, Constant(value))
         if isinstance(value, (np.integer, np.bool_)) and name in self.static:
-            return value, _plain_key(value)
+            return value, Constant(value)
         if is_array(value) or isinstance(value, (float, complex)):
             return self.leaf(value, name)
         if id(value) in self._seen:
@@ -180,7 +181,7 @@ class Sharing:
             same = receiver is value.__self__
             result = value if same else types.MethodType(value.__func__, receiver), ("method", value.__func__, inner)
         elif isinstance(value, (set, frozenset)):
-            result = value, (type(value).__name__, frozenset(value))
+            result = value, Constant(value)
         elif attributes := _attributes(value):
             result = self.instance(value, attributes, name)
         else:
@@ -226,10 +227,6 @@ def _fits(value: int) -> bool:
     return bool(limits.min <= value <= limits.max)
 
 
-def _plain_key(value: Any) -> Any:
-    return (type(value).__name__, value) if isinstance(value, (bool, int, str, bytes, np.generic)) else value
-
-
 def _static_key(value: Any, name: str, function: str) -> Any:
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
         raise BatchError(
@@ -237,12 +234,12 @@ def _static_key(value: Any, name: str, function: str) -> Any:
             f"Python value, or name {name} in static_argnames of jax.jit too"
         )
     try:
-        hash(value)
+        hash(value)  # a list has a key, but none that stays
+        return ("static", Constant(value))
     except TypeError:
         raise BatchError(
             f"{function}: {name} is named in static, so its value must be hashable; {describe(value)} is not"
         ) from None
-    return ("static", type(value), value)
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ from autobatch.frontend.joins import arms, attempt, conditional, join
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.needs import decided
 from autobatch.frontend.numbers import combine, negate, present, refuse_made, traced
+from autobatch.frontend.selection import apply_choice
 from autobatch.frontend.sequences import length
 from autobatch.frontend.state import FLAGS, Ended, State, Unknown
 from autobatch.frontend.statics import container_kind, inputs
@@ -46,6 +47,8 @@ def truth(s: State, value: v.Abstract) -> bool | Operand:
     if (method := _truth_method(s, value)) is not None:
         return _truth_by_method(s, value, method)
     match value:
+        case v.Choice():
+            return truth(s, apply_choice(s, value, lambda t, x: _as_value(truth(t, x))))
         case v.Static(value=held):
             note_contents(s.context, value)
             if container_kind(held) is None:

@@ -39,7 +39,7 @@ from autobatch.frontend.numpy_names import OUTSIDE, REFUSED, jax_name
 from autobatch.frontend.prelude import LIBRARY, index_of, join
 from autobatch.frontend.raising import refuse_math_in_try
 from autobatch.frontend.recipes import trace_numbers
-from autobatch.frontend.selection import apply_choice
+from autobatch.frontend.selection import apply_choice, of_each
 from autobatch.frontend.sources import MUTATORS, is_bound_method, is_user_function, mutated
 from autobatch.frontend.stacking import stacking
 from autobatch.frontend.standard import STANDARD
@@ -161,6 +161,8 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
         raise Impure(message[0], s.span, message[1])
     if (method := method_of(held)) is not None and not _all_static(args, kwargs):
         return _of_string(s, held, method, args, kwargs)
+    if not is_user_function(held) and (made := of_each(s, args, lambda t, *xs: call_object(t, function, xs, kwargs))):
+        return made
     if _hashable(held) and held in MEANINGS:
         return MEANINGS[held](s, args, kwargs)
     if (made := packed(s, held, args)) is not None:

@@ -16,7 +16,7 @@ from autobatch.frontend.attributes import At, attribute, fields_of, is_stack, wr
 from autobatch.frontend.bounds import check_index
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.numbers import combine, operand_of, present, traced
-from autobatch.frontend.selection import apply_choice, select
+from autobatch.frontend.selection import apply_choice, of_each, select
 from autobatch.frontend.sequences import item, sliced
 from autobatch.frontend.state import State
 from autobatch.frontend.statics import container_kind
@@ -31,6 +31,8 @@ from autobatch.ir.types import INT, Array, Ref, Tag
 def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`value[index]`"""
     value, index = heaps.opened(s, viewed(s, present(s, value))), present(s, index)
+    if (made := of_each(s, (index,), lambda t, i: subscript(t, value, i))) is not None:
+        return made
     value = record_heap.for_key(s, value, index)
     if list_heap.is_dict_row(value):
         return dict_heap.load(s, list_heap.there(s, value), index)

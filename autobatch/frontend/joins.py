@@ -128,11 +128,6 @@ def join(
     return joined[len(names) :]
 
 
-def _same_operand(a: Operand, b: Operand) -> bool:
-    """Equal operands; 0.0 and -0.0 are not."""
-    return a == b and (isinstance(a, Value) or repr(a) == repr(b))
-
-
 def _bound(s: State, name: str) -> v.Bound:
     bound = s.env.get(name)
     if name not in FLAGS:
@@ -169,7 +164,7 @@ def _merge(
     results: dict[Value, tuple[Operand, Operand]] = {}
     merged: list[Operand] = []
     for (left, right), type in zip(flat, types, strict=True):
-        if _same_operand(left, right):
+        if left == right:
             merged.append(left)
         elif (left, right) == (s.scalar(True), s.scalar(False)):
             merged.append(condition)

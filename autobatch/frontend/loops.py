@@ -197,11 +197,10 @@ def while_statement(s: State, node: ast.While) -> None:
         node = with_test_inside(s, node)
     for flag in FLAGS:
         s.bind(flag, v.Static(False))
-    test = condition(s.fork(), node.test)
-    if test is not False:
-        _while(s, node, None)
-    if test is True and not any(map(breaks, node.body)) and isinstance(s.flag(RETURNED), v.Leaf):
-        s.bind(RETURNED, v.Static(True))  # what stands behind `while True` is not reached
+    if condition(s.fork(), node.test) is not False:
+        holds = _while(s, node, None)
+        if holds and not any(map(breaks, node.body)) and isinstance(s.flag(RETURNED), v.Leaf):
+            s.bind(RETURNED, v.Static(True))  # what follows `while True` is not reached
     _orelse(s, node)
 
 
@@ -306,17 +305,20 @@ def _for(s: State, node: ast.For, found: v.Lazy) -> None:
     leave(s, layouts, results, aliases)
 
 
-def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
-    """A `while`, or a `for` over `found` that some turn may leave; that one carries its index."""
+def _while(s: State, node: Loop, found: v.Lazy | None) -> bool:
+    """A `while`, or a `for` over `found` that some turn may leave; that one carries its index. Whether its test holds
+    before every turn, whatever the turns before it have done."""
     index_types = () if found is None else (INT,)
     aliases = aliases_of(s, node)
     again = [False]  # does the test change something, so that a turn begins with it?
+    always = [False]  # is the test true of whatever is carried?
 
     def more(t: State, index: v.Abstract | None) -> v.Abstract:
         if index is not None and found is not None:
             return traced(t, operator.lt, index, found.length if found.live is None else found.live(t))
         assert isinstance(node, ast.While)
         test = condition(t, node.test)
+        always[0] = test is True
         return v.Static(test) if isinstance(test, bool) else v.Leaf(test)
 
     def turn(layouts: Layouts) -> Turn:
@@ -355,13 +357,14 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> None:
         step = [traced(made.end, _successor, v.Leaf(made.args[0])).operand] if found is not None else []
         yields = [*step, *yields_of(made.end, layouts)]
     elif not made.end.block.body:
-        return
+        return always[0]
     results = tuple(s.context.value(a.type) for a in made.args)
     head = region_of(made.head_args, made.head, (made.condition,))
     s.emit(While(results, (*first, *initial), head, region_of(made.args, made.end, yields), s.span))
     leave(s, layouts, results[len(index_types) :], aliases)
     if isinstance(node, ast.While) and again[0]:
         _last_test(s, node)
+    return always[0]
 
 
 def _binds(node: Loop) -> bool:

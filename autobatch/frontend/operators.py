@@ -21,12 +21,12 @@ from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.lexicographic import Order, lexicographic, of_lists
 from autobatch.frontend.list_heap import copied, there
 from autobatch.frontend.numbers import binary, combine, is_number, present, refuse_made, traced, unary
+from autobatch.frontend.selection import of_each
 from autobatch.frontend.sequences import arithmetic, is_tuple, members, sequence
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import container_kind, inputs
 from autobatch.frontend.tags import tag_equal
 from autobatch.frontend.texts import is_text, percent, text
-from autobatch.frontend.unify import refuse_alternatives
 from autobatch.frontend.views import viewed
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
@@ -78,6 +78,8 @@ def _is_string(value: v.Abstract) -> bool:
 def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a function b` for an arithmetic operator."""
     a, b = present(s, a), present(s, b)
+    if (made := of_each(s, (a, b), lambda t, x, y: apply_binary(t, function, x, y))) is not None:
+        return made
     if isinstance(a, v.Static) and isinstance(b, v.Static) and not inputs(a.value) and not inputs(b.value):
         return _fold(s, function, a.value, b.value)
     if is_number(a) and is_number(b):
@@ -103,9 +105,6 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
     overloaded = _overloaded(s, function, a, b)
     if overloaded is not None:
         return overloaded
-    for x in (a, b):
-        if isinstance(x, v.Choice):
-            refuse_alternatives(s, x)
     s.refuse(f"the operator {_NAMES[function]!r} is not defined for these values", "check the types of both sides")
 
 
@@ -189,6 +188,8 @@ def apply_unary(s: State, node: ast.unaryop, value: v.Abstract) -> v.Abstract:
         return not_expression(s, value)
     function = UNARY[type(node)]
     value = present(s, value)
+    if (made := of_each(s, (value,), lambda t, x: apply_unary(t, node, x))) is not None:
+        return made
     if isinstance(value, v.Static) and not inputs(value.value):
         return _fold(s, function, value.value)
     if is_number(value):
@@ -227,6 +228,8 @@ def _chain(s: State, left: v.Abstract, ops: Sequence[ast.cmpop], nodes: Sequence
 
 def compare(s: State, op: ast.cmpop, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """One comparison."""
+    if (made := of_each(s, (a, b), lambda t, x, y: compare(t, op, x, y))) is not None:
+        return made
     match op:
         case ast.Is() | ast.IsNot():
             result = identical(s, a, b)

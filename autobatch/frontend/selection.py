@@ -77,6 +77,19 @@ def chain(s: State, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Abs
     return at(s, 0)
 
 
+def of_each(s: State, values: Sequence[v.Abstract], use: Any) -> v.Abstract | None:
+    """`use(state, *values)` of each alternative, where one of the values is a choice between values that are no
+    functions (those are handed on as they are); None where none is."""
+    for k, value in enumerate(values):
+        if isinstance(value, v.Choice) and not all(map(_is_function, value.alternatives)):
+            return apply_choice(s, value, lambda t, x, k=k: use(t, *values[:k], x, *values[k + 1 :]))
+    return None
+
+
+def _is_function(value: v.Abstract) -> bool:
+    return isinstance(value, v.LocalFunction | v.Method) or (isinstance(value, v.Static) and callable(value.value))
+
+
 def apply_choice(s: State, choice: v.Choice, use: Any) -> v.Abstract:
     """The result of `use` on the alternative picked at run time."""
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from autobatch.ir.constants import constant_key, same_constant
 from autobatch.ir.template import Input
 
 Kind = Literal["tuple", "list", "mixture", "dict", "table", "namedtuple", "pytree", "object"]
@@ -19,14 +20,12 @@ a dict or set whose keys the function makes (`tables.py`)."""
 
 
 def static_key(value: Any) -> Any:
-    """A hashable key by which a static value may enter a specialisation: scalars by value, the rest by identity.
+    """A hashable key by which a static value may enter a specialisation: scalars as constants, the rest by identity.
 
     The caller keeps the value alive as long as the key."""
     match value:
-        case None | bool() | int() | str() | bytes():
-            return (type(value), value)
-        case float() | complex():
-            return (type(value), repr(value))
+        case None | bool() | int() | float() | complex() | str() | bytes() if not isinstance(value, enum.Enum):
+            return constant_key(value)
         case enum.Enum() | type() | types.FunctionType() | types.ModuleType():
             return ("object", value)
         case tuple() if type(value) is tuple:
@@ -45,7 +44,7 @@ def same_static(a: Any, b: Any) -> bool:
     """May two static values be used one for the other?"""
     if a is b or static_key(a) == static_key(b):
         return True
-    return type(a) is type(b) and isinstance(a, (set, frozenset, range, jax.tree_util.PyTreeDef)) and bool(a == b)
+    return isinstance(a, (set, frozenset, range, jax.tree_util.PyTreeDef)) and same_constant(a, b)
 
 
 def is_array(value: Any) -> bool:

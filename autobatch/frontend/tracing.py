@@ -145,7 +145,7 @@ def _cached(
     except NotStored:
         s.refuse("a lazy sequence cannot be handed to this function", "make a list of it first: list(...)")
     positions = {x: k for k, x in enumerate(used)}
-    places = tuple((x.type, positions[x]) if x in positions else _literal_key(x) for x in operands)
+    places = tuple((x.type, positions[x]) if x in positions else x for x in operands)
     key = (id(fun), layouts, places, jax.config.read("jax_enable_x64"))
     if key not in memory.traces:
         memory.alive.append((fun, args, kwargs))
@@ -200,11 +200,6 @@ def _run(
         raise
     except Exception as error:
         raise Untraceable(error) from error
-
-
-def _literal_key(x: Operand) -> tuple[Any, ...]:
-    assert isinstance(x, Literal)
-    return (type(x.value), repr(x.value), x.type)
 
 
 def _is_scalar_literal(x: Operand) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from autobatch.frontend.scopes import shown
 from autobatch.frontend.statics import Kind
+from autobatch.ir.constants import same_constant
 from autobatch.ir.core import Operand
 from autobatch.ir.types import Type
 from autobatch.record import record
@@ -42,6 +43,12 @@ class Static:
 
     value: Any
     origin: Origin | None = field(default=None, compare=False)
+
+    def __eq__(self, other: object) -> bool:
+        return same_constant(self.value, other.value) if isinstance(other, Static) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
 
 @record

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import Any
 
+from autobatch.ir.constants import same_constant
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Type
 from autobatch.record import record
@@ -55,6 +56,15 @@ class Literal:
     value: bool | int | float | complex | str | None
     type: Type
     constant: int = -1
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Literal):
+            return NotImplemented
+        same = self.constant == other.constant and self.type == other.type
+        return same and same_constant(self.value, other.value)
+
+    def __hash__(self) -> int:
+        return hash((self.value, self.type, self.constant))
 
     @property
     def is_wide(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from autobatch.ir.constants import same_constant
 from autobatch.record import record
 
 
@@ -18,6 +19,15 @@ class Op:
     name: str
     params: tuple[tuple[str, Any], ...] = ()
     primitive: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Op):
+            return NotImplemented
+        same = self.name == other.name and self.params == other.params
+        return same and same_constant(self.params, other.params)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.params))
 
     def __getitem__(self, key: str) -> Any:
         return dict(self.params)[key]

@@ -1,17 +1,21 @@
-"""Helpers for passes that rewrite modules: fresh values, copies of regions under a substitution, free values."""
+"""Helpers for passes that rewrite modules: fresh values, constants, copies of regions under a substitution, free
+values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import assert_never
+from typing import Any, assert_never
 
+from autobatch.ir import jax_compat
+from autobatch.ir.constants import same_constant
 from autobatch.ir.core import (
     Apply,
     Call,
     For,
     If,
     Instruction,
+    Literal,
     Map,
     Module,
     Operand,
@@ -44,6 +48,25 @@ class Fresh:
 
     def like(self, values: Iterable[Value]) -> tuple[Value, ...]:
         return tuple(self.value(v.type, v.hint) for v in values)
+
+
+class Constants:
+    """The constant arrays of a module, while a pass adds to them: what it has added already is not added again."""
+
+    def __init__(self, module: Module) -> None:
+        self._given = tuple(module.constants)
+        self._added = list[Any]()
+
+    @property
+    def all(self) -> tuple[Any, ...]:
+        return (*self._given, *self._added)
+
+    def literal(self, array: Any) -> Literal:
+        """An array as an operand."""
+        place = next((k for k, known in enumerate(self._added) if same_constant(known, array)), len(self._added))
+        if place == len(self._added):
+            self._added.append(array)
+        return Literal(None, jax_compat.type_of(array), len(self._given) + place)
 
 
 def _all_values(module: Module) -> Iterable[Value]:

@@ -120,8 +120,8 @@ def key_of(instruction: Apply) -> Hashable | None:
     if not op.is_jax and (about(op).effect or op.name in ("undefined", "make", "seed")):
         return None
     key = (
-        (op.name, op.params),
-        tuple(map(_operand_key, instruction.operands)),
+        op,
+        instruction.operands,
         tuple(r.type for r in instruction.results),
     )
     try:
@@ -129,9 +129,3 @@ def key_of(instruction: Apply) -> Hashable | None:
     except TypeError:
         return None
     return key
-
-
-def _operand_key(x: Operand) -> Hashable:
-    if isinstance(x, Literal):
-        return (type(x.value), repr(x.value), x.type, x.constant)
-    return x

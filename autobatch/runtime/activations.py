@@ -175,7 +175,7 @@ class Inspection:
     def execute(self, kind: Kind) -> None:
         pending, kind.pending = kind.pending, []
         example = np.concatenate([p[0] for p in pending])
-        scope = Scope(len(example), example)
+        scope = Scope(len(example), example, constants=self.spec.module.constants)
         scope.host.update({x: np.full(scope.rows, number) for x, number in self.spec.numbers.items()})
         args = kind.function.region.args
         for n, k in enumerate(kind.host_args):

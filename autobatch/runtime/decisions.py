@@ -7,8 +7,10 @@ f(node.left, n - 1)       a plan for each n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autobatch.ir import host_ops
 from autobatch.ir.core import Apply, Literal, Module, Operand, Value, walk
@@ -20,7 +22,7 @@ class Decisions:
     """The values `asked` of a module, as functions of shared values alone: those at the positions `deciding`."""
 
     def __init__(self, module: Module, asked: Sequence[Value]) -> None:
-        self.asked = asked
+        self.asked, self.constants = asked, module.constants
         makers = {r: i for f in module.functions for i in walk(f.region) if isinstance(i, Apply) for r in i.results}
         self.steps: list[Apply] = []
         needed: set[Value] = set()
@@ -42,6 +44,9 @@ class Decisions:
         held = {x: np.array([n]) for x, n in zip(self.read, integers, strict=True)}
         for step in self.steps:
             types = [r.type for r in step.results if isinstance(r.type, Array)]
-            operands = [np.array([x.value]) if isinstance(x, Literal) else held[x] for x in step.operands]
+            operands = [self.literal(x) if isinstance(x, Literal) else held[x] for x in step.operands]
             held.update(zip(step.results, host_ops.evaluate(step.op, types, operands, 1), strict=True))
         return tuple(held[x][0].item() for x in self.asked)
+
+    def literal(self, x: Literal) -> NDArray[Any]:
+        return np.asarray(x.value if x.constant < 0 else self.constants[x.constant])[None]

@@ -21,6 +21,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from autobatch.errors import Failure
+from autobatch.ir.constants import constant_key
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -36,7 +37,7 @@ from autobatch.ir.core import (
     Value,
     While,
 )
-from autobatch.ir.types import List, Ref
+from autobatch.ir.types import Array, List, Ref
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.items import is_list
 from autobatch.runtime.scalar_ops import FailedError, scalar_operation
@@ -71,12 +72,13 @@ class ScalarProgram:
         self.columns, self.limits, self.calls = columns, limits, 0
         self.loops = {f.name: f.span for f in slice_.functions if f.waits}
         self.turns = frozenset(f.name for f in slice_.functions if f.is_loop)
+        self.by_bits = frozenset(f.name for f in slice_.functions if not all(map(_is_exact, f.region.args)))
         self.follows = frozenset(f.name for f in slice_.functions if any(map(_refers, f.region.args)))
         self.functions: dict[str, Callable[..., Frame]] = {}
         self.memo: dict[Request, tuple[Any, ...]] = {}
         self.places: dict[str, dict[int, Span]] = {}
         for function in slice_.functions:
-            writer = _Writer(function, columns, numbers)
+            writer = _Writer(function, columns, numbers, slice_.constants)
             self.functions[function.name] = writer.compile()
             self.places[function.name] = writer.places
 
@@ -124,12 +126,10 @@ class ScalarProgram:
         return memo[request]
 
     def find(self, request: Request) -> tuple[Request, tuple[Any, ...] | None]:
-        """The key of a call, and its results where it has been made. Arrays among the arguments count by value."""
-        try:
-            return request, self.memo.get(request)
-        except TypeError:
-            key = (request[0], tuple(map(_frozen, request[1])))
-            return key, self.memo.get(key)
+        """The key of a call, and its results where it has been made. Floats and arrays are told apart by their bits."""
+        if request[0] in self.by_bits:
+            request = (request[0], tuple(map(constant_key, request[1])))
+        return request, self.memo.get(request)
 
     def first_failure(
         self, name: str, args: tuple[Any, ...], example: int, otherwise: Failure | None = None
@@ -147,11 +147,12 @@ def _refers(parameter: Value) -> bool:
     return isinstance(parameter.type, Ref) or (isinstance(parameter.type, List) and parameter.type.store is not None)
 
 
-def _frozen(value: Any) -> Any:
-    """An argument as something hashable: equal for arrays of equal numbers."""
-    if isinstance(value, tuple):
-        return tuple(map(_frozen, value))
-    return (value.dtype.str, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
+def _is_exact(parameter: Value) -> bool:
+    """Does `==` tell all its values apart?"""
+    type = parameter.type
+    if isinstance(type, Array):
+        return type.is_scalar and (type.is_integer or type.is_bool)
+    return not isinstance(type, List) or type.store is not None
 
 
 def _line(frame: Frame) -> int:
@@ -161,14 +162,18 @@ def _line(frame: Frame) -> int:
 
 
 class _Writer:
-    """One function as the source of a generator. `numbers` are global names of the source."""
+    """One function as the source of a generator. `numbers` and the arrays of `constants` are global names of it."""
 
-    def __init__(self, function: Function, columns: Columns, numbers: Mapping[Value, Number]) -> None:
+    def __init__(
+        self, function: Function, columns: Columns, numbers: Mapping[Value, Number], constants: Sequence[Any]
+    ) -> None:
         self.function, self.columns = function, columns
         self.lines: list[str] = []
         self.names: dict[str, Any] = {self.name(x): number for x, number in numbers.items()}
         self.places: dict[int, Span] = {}
         """The place of each call, by the line of the source that asks for it."""
+        for k, array in enumerate(constants):
+            self.names[f"constant{k}"] = array.item() if np.ndim(array) == 0 else np.asarray(array)
 
     def compile(self) -> Callable[..., Frame]:
         region = self.function.region
@@ -187,6 +192,8 @@ class _Writer:
     def name(self, x: Operand) -> str:
         if not isinstance(x, Literal):
             return f"v{x.id}"
+        if x.constant >= 0:
+            return f"constant{x.constant}"
         if x.value is None:
             return "-1"
         if isinstance(x.value, float):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,15 +79,27 @@ class Kind:
 
 
 class Scope:
-    """The rows of one region at hand: values by need, those of the enclosing region through `select`."""
+    """The rows of one region at hand: values by need, those of the enclosing region through `select`. `constants`: the
+    arrays of the module."""
 
-    def __init__(self, rows: int, example: Ints, parent: Scope | None = None, select: Ints | None = None) -> None:
+    def __init__(
+        self,
+        rows: int,
+        example: Ints,
+        parent: Scope | None = None,
+        select: Ints | None = None,
+        constants: Sequence[Any] = (),
+    ) -> None:
         self.rows, self.example, self.parent, self.select = rows, example, parent, select
+        self.constants = constants if parent is None else parent.constants
         self.host: dict[Value, NDArray[Any]] = {}
         self.pointer: dict[Value, Ints] = {}
 
     def host_value(self, x: Operand) -> NDArray[Any]:
         if isinstance(x, Literal):
+            if x.constant >= 0:
+                array = np.asarray(self.constants[x.constant])
+                return np.broadcast_to(array, (self.rows, *array.shape))
             filled = x.type.shape if isinstance(x.type, Array) else ()
             return np.full((self.rows, *filled), -1 if x.value is None else x.value)
         if x not in self.host:

@@ -48,7 +48,7 @@ def all_turns(kind: Kind, counted: CountedSpec, scope: Scope, evaluate: Evaluate
     if most < 2 or most > room.turns or int(counts.sum()) > room.rows:
         return None
     loop, turn = _by_turns(counts + 1)
-    made = Scope(len(loop), scope.example[loop])
+    made = Scope(len(loop), scope.example[loop], constants=scope.constants)
     for x, values in scope.host.items():
         made.host[x] = values[loop]
     for k, step in counted.steps.items():

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from autobatch.ir.constants import same_constant
 from autobatch.traces.record import UserCode
 
 Name = tuple[int, str, str]
@@ -140,4 +141,4 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, _Rest) and isinstance(b, _Rest):
         same = a.structure == b.structure and len(a.others) == len(b.others)
         return bool(same) and all(map(_equal, a.others, b.others))
-    return type(a) is type(b) and isinstance(a, (int, float, complex, str, bytes, bool)) and bool(a == b)
+    return isinstance(a, (int, float, complex, str, bytes, bool)) and same_constant(a, b)

@@ -29,6 +29,7 @@ import numpy as np
 from jax import lax
 
 from autobatch.ir import jax_compat
+from autobatch.ir.constants import constant_key
 from autobatch.ir.ops import Op
 
 FOLDED = 4096
@@ -156,9 +157,9 @@ class Log:
         """The word of a number that Python knows."""
         kinds, kind = self.kinds, type(value)
         if kind in _SCALARS:
-            key: Hashable = (kind, value if value and value == value else repr(value))  # zeros have signs
+            key = (kind, value) if value and value == value and kind is not complex else constant_key(value)
         elif isinstance(value, np.ndarray | np.generic) and value.nbytes <= FOLDED and value.dtype.kind in "biufc":
-            key = (value.dtype, value.shape, value.tobytes())
+            key = constant_key(value)
         else:
             return self.owned(value)
         found = kinds.numbered.get(key)

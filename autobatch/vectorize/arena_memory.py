@@ -20,10 +20,9 @@ from autobatch.analysis.fallible import is_there
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.capacity import NO_ROOM, out_of_room
-from autobatch.ir.constants import Constants
 from autobatch.ir.core import Apply, For, Instruction, Literal, Map, Operand, Region, Value
 from autobatch.ir.ops import own
-from autobatch.ir.rewrite import Fresh
+from autobatch.ir.rewrite import Constants, Fresh
 from autobatch.ir.types import INT, Array, List
 from autobatch.source import NOWHERE
 from autobatch.vectorize import arena_operations as lists

@@ -24,7 +24,6 @@ import jax.numpy as jnp
 
 from autobatch.analysis.fallible import fallible_reads
 from autobatch.errors import UnsupportedError
-from autobatch.ir.constants import Constants
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -43,7 +42,7 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.rewrite import Fresh, free_values, region_values, with_operands, with_regions
+from autobatch.ir.rewrite import Constants, Fresh, free_values, region_values, with_operands, with_regions
 from autobatch.ir.types import BOOL, INT, Array, List
 from autobatch.optimize.inline import recursive_functions
 from autobatch.runtime.schema import Schema

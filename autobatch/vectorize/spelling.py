@@ -22,7 +22,6 @@ from autobatch.analysis.by_floats import decided_by_floats
 from autobatch.analysis.single_characters import all_single
 from autobatch.errors import UnsupportedError
 from autobatch.ir import texts
-from autobatch.ir.constants import Constants
 from autobatch.ir.core import (
     Apply,
     For,
@@ -37,7 +36,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import own
-from autobatch.ir.rewrite import Fresh, region_values
+from autobatch.ir.rewrite import Constants, Fresh, region_values
 from autobatch.ir.types import BOOL, INT, STR, Array, List, Tag, Type
 from autobatch.optimize.inline import recursive_functions
 from autobatch.vectorize import characters, spelt, spelt_cases

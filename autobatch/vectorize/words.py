@@ -22,7 +22,6 @@ import jax.numpy as jnp
 from autobatch.analysis.single_characters import all_single
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat, texts
-from autobatch.ir.constants import Constants
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -42,7 +41,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import Fresh, region_values, with_operands, with_regions
+from autobatch.ir.rewrite import Constants, Fresh, region_values, with_operands, with_regions
 from autobatch.ir.types import BOOL, INT, STR, Array, List, Tag, Type
 from autobatch.optimize.inline import recursive_functions
 from autobatch.source import NOWHERE
