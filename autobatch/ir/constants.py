@@ -44,10 +44,10 @@ def constant_key(value: Any) -> Hashable:
     if isinstance(value, slice):
         return (kind, constant_key(value.start), constant_key(value.stop), constant_key(value.step))
     hash(value)
+    parts: list[Any] = [kind, value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        compared = (f.name for f in dataclasses.fields(value) if f.compare)
-        return (kind, value, *(constant_key(getattr(value, name, None)) for name in compared))
-    return (kind, value)
+        parts += (constant_key(getattr(value, f.name, None)) for f in dataclasses.fields(value) if f.compare)
+    return tuple(parts)
 
 
 def same_constant(a: Any, b: Any) -> bool:

@@ -23,11 +23,11 @@ it is a value of the type `made<>`, which is handed on and never read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import field
 from typing import Any
 
-from autobatch.ir.constants import same_constant
+from autobatch.ir.constants import constant_key
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Type
 from autobatch.record import record
@@ -53,18 +53,14 @@ class Value:
 class Literal:
     """A constant operand: a Python scalar, or the position of an array in `Module.constants`."""
 
-    value: bool | int | float | complex | str | None
+    value: bool | int | float | complex | str | None = field(compare=False)
     type: Type
     constant: int = -1
+    key: Hashable = field(init=False, repr=False)
+    """What the value is compared by."""
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Literal):
-            return NotImplemented
-        same = self.constant == other.constant and self.type == other.type
-        return same and same_constant(self.value, other.value)
-
-    def __hash__(self) -> int:
-        return hash((self.value, self.type, self.constant))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", constant_key(self.value))
 
     @property
     def is_wide(self) -> bool:

@@ -67,7 +67,8 @@ class Writer:
             case type():
                 return {"k": self._name_of(x)}
             case _ if is_dataclass(x):
-                return {"o": [self._class(type(x)), {f.name: self.value(getattr(x, f.name)) for f in fields(x)}]}
+                held = {f.name: self.value(getattr(x, f.name)) for f in fields(x) if f.init}
+                return {"o": [self._class(type(x)), held]}
             case tuple() if hasattr(x, "_fields"):
                 return {"o": [self._class(type(x)), {n: self.value(getattr(x, n)) for n in x._fields}]}
             case tuple():

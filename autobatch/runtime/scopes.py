@@ -91,7 +91,7 @@ class Scope:
         constants: Sequence[Any] = (),
     ) -> None:
         self.rows, self.example, self.parent, self.select = rows, example, parent, select
-        self.constants = constants if parent is None else parent.constants
+        self.constants: Sequence[Any] = constants if parent is None else parent.constants
         self.host: dict[Value, NDArray[Any]] = {}
         self.pointer: dict[Value, Ints] = {}
 

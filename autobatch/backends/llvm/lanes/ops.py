@@ -196,7 +196,7 @@ class Leaves:
     def array(self, value: Any, dtype: str) -> Tensor:
         """A constant of the program: few numbers stand in it, many are an operand of the call."""
         held = np.asarray(value, dtype)  # NumPy's floats have 64 bits where the program's have 32
-        if held.size and (held == held.flat[0]).all():
+        if held.size and held.tobytes() == held.flat[0].tobytes() * held.size:
             return constant(self.w, held.flat[0].item(), str(held.dtype), held.shape)
         if held.size <= SMALL:
             numbers = [element(self.w, x.item(), str(held.dtype)) for x in held.flat]
