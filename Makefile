@@ -26,7 +26,7 @@ test: $(VENV)/.dev
 test-long: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=long $(PYTEST)
 
-# Everything that CI runs. The 500-line cap and the ban on machine paths are tests (tests/test_architecture.py).
+# Everything that CI runs. The cap of 1,000 lines a file and the ban on machine paths are tests (tests/test_architecture.py).
 check: static test
 
 static: lint types imports

@@ -205,15 +205,14 @@ class Whole(NamedTuple):
     obstacles: Mapping[Span, Obstacle]
 
 
-def masked(module: Module, asked: Asked, floats: bool, guards: bool = True) -> Whole:
-    """Control on computed numbers as operations under masks. `floats`: as in `control`; `guards`: will derivatives be
-    taken?"""
+def masked(module: Module, asked: Asked, floats: bool) -> Whole:
+    """Control on computed numbers as operations under masks. `floats`: as in `control`."""
     passes, reads = asked.passes, partial(fallible_reads, schema=asked.schema)
     unknown = asked.integers.unknown
     module, left = take_gradients(module, reads, asked.on_device, asked.known, asked.allowed, asked.schema, asked.alone)
     module = passes.after("gradients", module)
     found = mask_numeric_control(
-        module, reads, asked.on_device, asked.known, asked.allowed, asked.schema, floats, unknown, asked.alone, guards
+        module, reads, asked.on_device, asked.known, asked.allowed, asked.schema, floats, unknown, asked.alone
     )
     if found.moved and found.ahead:
         raise StaysOnHost
@@ -277,9 +276,8 @@ def _control(module: Module, asked: Asked, floats: bool) -> Control:
     return Control(functions, facts, fallible, turns, whole)
 
 
-def whole_of(module: Module, asked: Asked, guards: bool = False) -> tuple[Whole, Control | None]:
-    """What a back end runs that runs whole functions; and all of `control`, where that was needed to find out.
-    `guards`: will it take derivatives?"""
+def whole_of(module: Module, asked: Asked) -> tuple[Whole, Control | None]:
+    """What a back end runs that runs whole functions; and all of `control`, where that was needed to find out."""
     if any(isinstance(i, Call) for f in module.functions for i in walk(f.region)):
         refuse_wide_constants_alone(module)
         found = control(module, asked)
@@ -287,9 +285,9 @@ def whole_of(module: Module, asked: Asked, guards: bool = False) -> tuple[Whole,
     ready = asked.passes.after("on-device", run_on_device(module))
     refuse_wide_constants_alone(ready)
     try:
-        return masked(ready, asked, True, guards), None
+        return masked(ready, asked, True), None
     except StaysOnHost:
-        return masked(ready, asked, False, guards), None
+        return masked(ready, asked, False), None
 
 
 class Passes:

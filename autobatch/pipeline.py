@@ -79,12 +79,11 @@ Ready = tuple[Lowered, Module, Asked]
 
 
 class Passed(NamedTuple):
-    """What the passes have made of a function. `derived`: the functions that derivatives are taken of."""
+    """What the passes have made of a function."""
 
     lowered: Lowered
     whole: Whole
     scheduled: Callable[[], Scheduled]
-    derived: Callable[[], Module]
     inputs: tuple[ColumnInput | WordInput, ...] = ()
     by_xla: Callable[[], Program] | None = None
 
@@ -412,7 +411,7 @@ def compile(
 
     if (chosen := options.backend == "auto on a GPU") or options.backend == "cuda":
         made = native()
-        kernel = CudaProgram(made.whole.module, made.derived, bool(made.whole.sites), made.inputs, chosen)
+        kernel = CudaProgram(made.whole.module, bool(made.whole.sites), made.inputs, chosen)
         return Program(made.facts, schema, options, masks, lambda: made, kernel, made.by_xla)
     if options.backend in ("auto", "llvm"):
         needs = (args, kwargs, shared, traced, integers.names, integers.unknown, sorted(integers.known), masks)
@@ -425,7 +424,7 @@ def _planned(lowered: Lowered, module: Module, asked: Asked) -> Program:
     """A program whose rows the host plans."""
     found = planned(module, asked)
     made = scheduled(found, asked)  # what it refuses is refused here
-    passed = Passed(lowered, found.whole, lambda: made, lambda: found.whole.module)
+    passed = Passed(lowered, found.whole, lambda: made)
     return Program(passed.facts, asked.schema, asked.options, asked.masks, lambda: passed)
 
 
@@ -434,13 +433,14 @@ def _as_machine_code(
 ) -> Program:
     """A program that is machine code as a whole: as an earlier process has left it, where there is one."""
     passed = functools.cache(native)
-    module, derived = lambda: passed().whole.module, lambda: passed().derived()
     if store is not None and (held := store.find()) is not None:
         with suppress(LookupError):  # its object is gone, or none any more
-            code = WholeProgram(module, derived, bool(held.facts.sites), (), held.made, held.code)
+            code = WholeProgram(lambda: passed().whole.module, bool(held.facts.sites), (), held.made, held.code)
             return Program(held.facts, schema, options, masks, passed, code)
     made = passed()
-    code = WholeProgram(module, derived, bool(made.whole.sites), made.inputs, chosen=options.backend == "auto")
+    code = WholeProgram(
+        lambda: made.whole.module, bool(made.whole.sites), made.inputs, chosen=options.backend == "auto"
+    )
     if store is not None and not made.lowered.traced and made.by_xla is None and is_plain(made.lowered.module):
         store.keep(made.facts, made.lowered.sources, code.made, code.name)
     return Program(made.facts, schema, options, masks, passed, code, made.by_xla)
@@ -452,9 +452,9 @@ def _native(lowered: Lowered, module: Module, asked: Asked, again: Callable[[fro
     on_device = without_made_lists(module, asked.schema)
     if not has_structure(module):
         arrays = with_arenas_alone(on_device, asked, False)
-        (whole, known), derived = whole_of(arrays, alone), lambda: whole_of(arrays, alone, guards=True)[0].module
+        whole, known = whole_of(arrays, alone)
         by_rows, of = (planned, module) if arrays is on_device else (control, arrays)
-        return Passed(lowered, whole, lambda: scheduled(known or by_rows(of, alone), alone), derived)
+        return Passed(lowered, whole, lambda: scheduled(known or by_rows(of, alone), alone))
     rows, inputs = structure_as_rows(with_letters(on_device, asked), asked.schema)
     batched = range(len(rows.functions[0].region.args))
     alone = replace(alone, traced={k: asked.traced.get(k, "an argument") for k in batched})
@@ -477,4 +477,4 @@ def _native(lowered: Lowered, module: Module, asked: Asked, again: Callable[[fro
 
         return remembering(anew)
 
-    return Passed(lowered, whole, lambda: by_xla()._made, lambda: whole.module, tuple(inputs), by_xla)
+    return Passed(lowered, whole, lambda: by_xla()._made, tuple(inputs), by_xla)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, cast
 
-from autobatch.autodiff.activity import active, live
+from autobatch.autodiff.activity import active, cut_results, live
 from autobatch.autodiff.cut import as_checked, without_failed
 from autobatch.autodiff.declared import resolve, substitute
 from autobatch.autodiff.residuals import Policy, complete
@@ -123,6 +123,7 @@ class _Adjoint:
         self.schedule, self.root, self.constants = schedule, root, list(constants)
         self.system = schedule.system
         self.active = active(self.system)
+        self.unused = cut_results(self.system, self.active)
         self.lookups = lookups(schedule)
         made = [r for e in self.system.equations for r in results(e)]
         self.ids = count(1 + max((r.id for r in made), default=-1))
@@ -273,7 +274,7 @@ class _Adjoint:
         weight = equation.operands[wrt]
         assert isinstance(weight, Variable) and equation.space is not None
         read = operands_read(equation, [ct is not None for ct in held], wrt)
-        if self.cut and not is_masked(equation.op):
+        if self.is_cut(equation) and not is_masked(equation.op):
             equation = self.of_finite_rows(equation, held, wrt, read)
         operands = tuple(x if k in read else None for k, x in enumerate(equation.operands))
         assert equation.space is not None
@@ -281,7 +282,11 @@ class _Adjoint:
         self.equations.append(Contract(made, equation, wrt, operands, tuple(held), equation.space, equation.span))
         self.contributions[weight].append(made)
 
-    # ---- examples that have failed
+    # ---- examples that have failed, rows that are not used
+
+    def is_cut(self, equation: Compute) -> bool:
+        """May there be rows that contribute nothing, where a derivative is not finite?"""
+        return equation.space is not None and (self.cut or not self.unused.isdisjoint(equation.results))
 
     def without_failed(
         self,
@@ -292,7 +297,7 @@ class _Adjoint:
         order: Order | None,
     ) -> Sequence[Atom]:
         """Contributions of rows to the cotangents of operands: none of rows that have failed."""
-        if not self.cut or equation.space is None:
+        if not self.is_cut(equation):
             return found
         types = tuple(ct.type for ct in cotangents)
         flags = [r in self.active for r in equation.results]

@@ -1,16 +1,18 @@
-"""Examples that fail are cut off from derivatives: what their rows contribute is zero, whatever they have computed.
+"""Rows that have failed, or do not use a value, are cut off from derivatives: what they contribute is zero, whatever
+they have computed.
 
     y = sqrt(x)             x~ = y~ * (0.5 / y)
     check(x >= 0)     ->    x~ = 0 where y~ is 0 and that is not finite
 
-The rows of an example that has failed have cotangents of zero (`on_error="mask"`), and zero times infinity is not a
-number. A row of another example whose cotangent happens to be zero keeps its derivatives, second ones too, wherever
-they are finite.
+The rows of an example that has failed have cotangents of zero (`on_error="mask"`), so have rows that do not use what
+they have computed (`analysis/unused.py`), and zero times infinity is not a number. A row of another example whose
+cotangent happens to be zero keeps its derivatives, second ones too, wherever they are finite.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, reduce
 from typing import Any
 
 import jax
@@ -29,6 +31,50 @@ def without_failed(type: Array, cotangents: tuple[Array, ...], other: float) -> 
 def as_checked(type: Array, given: Array, cotangents: tuple[Array, ...], other: float) -> Any:
     """The same for `x`, `y` and cotangents: `x`, or `other` where `y` is not finite and they are zero."""
     return _by_another(type, given, cotangents, other, bool(jax.config.read("jax_enable_x64")))
+
+
+def in_part(run: Callable[[Sequence[Any]], Sequence[Any]], xs: Sequence[Any], rows: Sequence[bool]) -> list[Any]:
+    """`run(xs)`, where a row whose cotangents are zero has derivatives of zero where they would not be finite. `rows`:
+    which of `xs` have a leading axis of rows; without one there is one row.
+
+    JAX can push the derivative forward, but not differentiate the operation itself in forward mode."""
+    moving = [k for k, x in enumerate(xs) if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
+    many = any(rows)
+    cut = [rows[k] or not many for k in moving]
+
+    def whole(moved: Sequence[Any], held: Sequence[Any]) -> list[Any]:
+        found = list(held)
+        for k, x in zip(moving, moved, strict=True):
+            found[k] = x
+        return list(run(found))
+
+    @jax.custom_vjp
+    def apply(moved: list[Any], held: list[Any]) -> list[Any]:
+        return whole(moved, held)
+
+    def forward(moved: list[Any], held: list[Any]) -> tuple[list[Any], Any]:
+        return whole(moved, held), (moved, held)
+
+    def backward(residuals: Any, cotangents: list[Any]) -> Any:
+        moved, held = residuals
+        floats = [ct for ct in cotangents if jnp.issubdtype(ct.dtype, jnp.inexact)]
+        zero = [jnp.all(ct == 0, axis=tuple(range(many, ct.ndim))) for ct in floats]
+        idle = reduce(jnp.logical_and, zero, jnp.bool_(True))
+
+        def finite(x: Any) -> Any:
+            unused = idle.reshape(-1, *(1,) * (x.ndim - 1)) if many else idle
+            return jnp.where(jnp.isfinite(x) | ~unused, x, jnp.zeros_like(x))
+
+        safe = [finite(x) if c else x for x, c in zip(moved, cut, strict=True)]
+        _, pull = jax.vjp(lambda moved: whole(moved, held), safe)
+        (found,) = pull(cotangents)
+        return [finite(x) if c else x for x, c in zip(found, cut, strict=True)], None
+
+    apply.defvjp(forward, backward)
+    made: list[Any] = apply(
+        [jnp.asarray(xs[k]) for k in moving], [None if k in moving else x for k, x in enumerate(xs)]
+    )
+    return made
 
 
 @lru_cache(maxsize=1024)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from autobatch.ir.ops import Op
+
 # fmt: off
 BY_NUMBER = frozenset((
     "abs", "add", "add_any", "and", "ceil", "convert_element_type", "copy", "cos", "cosh", "div", "eq", "erf", "exp",
@@ -34,4 +36,20 @@ LINEAR = frozenset((
     "reshape", "rev", "scatter-add", "select_n", "slice", "split", "squeeze", "sub", "transpose",
 ))
 """Linear in each operand: the derivative by one is finite where the others are zero."""
+
+FINITE_DERIVATIVE = frozenset((
+    "add", "add_any", "broadcast_in_dim", "concatenate", "convert", "convert_element_type", "copy", "cumsum",
+    "dynamic_slice", "dynamic_update_slice", "expand_dims", "gather", "max", "min", "neg", "pad", "reduce_sum",
+    "reshape", "rev", "scatter-add", "select_n", "slice", "split", "squeeze", "stack", "stop_gradient", "sub",
+    "transpose",
+))
+"""The derivative is finite whatever the operands are."""
+
+SIDE_BY_SIDE = ("concatenate", "stack")
+"""What makes an array of values, as of the elements of a list of which one is read."""
 # fmt: on
+
+
+def stays_finite(op: Op) -> bool:
+    """Has an operation a finite value and a finite derivative wherever its operands are finite?"""
+    return op.name not in INFINITE and any(op.name in known for known in (CHEAP, LINEAR, FINITE_DERIVATIVE))

@@ -25,9 +25,9 @@ from autobatch.source import NOWHERE, Span
 class Space:
     """A set of rows.
 
-    `kind`: "region" (activations that run one region of a function), "data" (rows of a column store), "elements" (of
-    the lists that a fold reads), "example", "distinct" (the distinct rows, by the columns `keys`, of the space with
-    the index `base`)."""
+    `kind`: "region" (activations that run one region of a function; an arm is run by rows of the space with the index
+    `base`), "data" (rows of a column store), "elements" (of the lists that a fold reads), "example", "distinct" (the
+    distinct rows, by the columns `keys`, of the space with the index `base`)."""
 
     index: int
     name: str

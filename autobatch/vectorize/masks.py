@@ -51,7 +51,6 @@ from autobatch.vectorize.breaks import run_all_turns
 from autobatch.vectorize.divisors import check_computed_divisors, checks_of, divides_python_numbers
 from autobatch.vectorize.failing import Failing, may_be_infinite
 from autobatch.vectorize.float_loops import loops_of_floats
-from autobatch.vectorize.guarded import Guard
 from autobatch.vectorize.implied import (
     Definitions,
     definitions,
@@ -80,7 +79,6 @@ def mask_numeric_control(
     floats: bool = False,
     unknown: Collection[int] = (),
     all_numbers: bool = False,
-    guards: bool = True,
 ) -> Masked:
     """Every branch and loop that computed numbers decide as one operation, where it holds arithmetic alone; for the
     others, by their places, what stands in the way.
@@ -88,8 +86,7 @@ def mask_numeric_control(
     `fallible` finds the reads that an example can fail in; `traced` and `numbers` as in `analysis/structure.py`.
     `turns`: those that a loop may have, for each row. `floats`: loops that floats of the examples end too, as
     `float_loops.py` says. `unknown`: shared integers that decide structure only once they are known, so what they
-    decide is not run ahead. `all_numbers`: of no number does the host know anything. `guards`: will derivatives be
-    taken (`guarded.py`)?"""
+    decide is not run ahead. `all_numbers`: of no number does the host know anything."""
     if not any(
         isinstance(i, If | For | While) or _is_check(i) or is_bounds(i) or _divides(i)
         for f in module.functions
@@ -139,8 +136,7 @@ def mask_numeric_control(
     while True:
         reads = fallible(module if all_numbers else with_implied_tests(module, device))
         masker = _Masker(Fresh(module), definitions(module), device, reads, turns, schema)
-        regions = [masker.guard.region(f.region, {}) if guards else f.region for f in module.functions]
-        functions = tuple(replace(f, region=masker.region(r)) for f, r in zip(module.functions, regions, strict=True))
+        functions = tuple(replace(f, region=masker.region(f.region)) for f in module.functions)
         made = replace(module, functions=functions)
         held = {v for f in module.functions for v in region_values(f.region)}
         more = (depending_on(made, _of_masks(made)) & held) - device
@@ -239,7 +235,6 @@ class _Masker:
         self.device, self.fallible, self.turns = set(device), set(fallible), turns
         self.fresh, self.made, self.schema = fresh, made, schema
         self.statuses = Statuses(self.fresh)
-        self.guard = Guard(self.fresh, self.device)
         self.obstacles: dict[Span, Obstacle] = {}
 
     def region(self, region: Region, alive: Operand | None = None) -> Region:

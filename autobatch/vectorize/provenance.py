@@ -90,12 +90,13 @@ class Provenance:
 
     # ---- layout
 
-    def space(self, name: str, kind: str = "region") -> Space:
-        self.spaces.append(Space(len(self.spaces), name, kind))
+    def space(self, name: str, kind: str = "region", base: int = -1) -> Space:
+        self.spaces.append(Space(len(self.spaces), name, kind, base))
         return self.spaces[-1]
 
-    def lay_out(self, function: Function, region: Region, name: str) -> RegionRows:
-        built = RegionRows(function, region, self.space(name))
+    def lay_out(self, function: Function, region: Region, name: str, base: int = -1) -> RegionRows:
+        """`base`: the space of what an arm stands in."""
+        built = RegionRows(function, region, self.space(name, base=base))
         self.regions.append(built)
         for k, argument in enumerate(region.args):
             self.parameter[argument] = (function.name, k)
@@ -110,8 +111,8 @@ class Provenance:
                     suffix = str(branches) if branches else ""
                     branches += 1
                     built.arms[n] = (
-                        self.lay_out(function, then, f"{name}.then{suffix}"),
-                        self.lay_out(function, orelse, f"{name}.else{suffix}"),
+                        self.lay_out(function, then, f"{name}.then{suffix}", built.space.index),
+                        self.lay_out(function, orelse, f"{name}.else{suffix}", built.space.index),
                     )
                 case Call(callee=callee):
                     self.sites[callee].append((instruction, built))

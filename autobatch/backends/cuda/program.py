@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from autobatch.backends.cuda.gradient import write_gradient
 from autobatch.backends.cuda.kernel import CURE, write
@@ -23,19 +23,17 @@ def _region(module: Module) -> Whole:
 
 
 class CudaProgram(Executable):
-    """The entry of a module; `derived`: the same for derivatives. `sites`: its last result says what an example has
-    failed with. `inputs`: what its last shared inputs are, those that come with the examples. No GPU is looked for
-    before the first call. `chosen`: nobody asked for a kernel; DeclinedError where XLA is better."""
+    """The entry of a module. `sites`: its last result says what an example has failed with. `inputs`: what its last
+    shared inputs are, those that come with the examples. No GPU is looked for before the first call. `chosen`: nobody
+    asked for a kernel; DeclinedError where XLA is better."""
 
     def __init__(
         self,
         module: Module,
-        derived: Callable[[], Module],
         sites: bool,
         inputs: Sequence[ColumnInput | WordInput] = (),
         chosen: bool = False,
     ) -> None:
-        self._derived = derived
         self.whole, self.sites, self.inputs = _region(module), sites, tuple(inputs)
         if chosen:
             accept(self.whole, on_gpu=True)
@@ -53,7 +51,7 @@ class CudaProgram(Executable):
             )
         with self._writing:
             if (output, wrt) not in self._gradients:
-                kernel = write_gradient(_region(self._derived()), self.sites, output, wrt)
+                kernel = write_gradient(self.whole, self.sites, output, wrt)
                 held = [f"an array of the program ({k})" for k in range(len(kernel.arrays))]
                 made = Executable(kernel, [*self.names, *held, "the weight of each example"])
                 self._gradients[output, wrt] = made

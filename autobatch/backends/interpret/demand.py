@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.autodiff.activity import cut_results
+from autobatch.autodiff.cut import in_part
 from autobatch.backends.protocol import COMBINE, NEUTRAL, data_column
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Literal
@@ -54,6 +56,7 @@ class Evaluation:
         self.maker: dict[Variable, Equation] = {r: e for e in system.equations for r in results(e)}
         self.memo: dict[Cell, Any] = {}
         self.examples: dict[int, Any] = {}
+        self.unused = cut_results(system, self.maker)
 
     def failed(self, status: Variable) -> frozenset[int]:
         """The examples that have failed on the device."""
@@ -150,8 +153,10 @@ class Evaluation:
             case Data(result=result, column=column):
                 return [data_column(self.plan.data[column][row : row + 1], result.type)[0]]
             case Compute(op=op, operands=xs):
-                types = [r.type for r in equation.results]
-                return leaf.evaluate(op, types, *(self.atom(x, row) for x in xs))
+                types, values = [r.type for r in equation.results], [self.atom(x, row) for x in xs]
+                if self.unused.isdisjoint(equation.results):
+                    return leaf.evaluate(op, types, *values)
+                return in_part(lambda xs: leaf.evaluate(op, types, *xs), values, [False] * len(values))
             case Gather(result=result):
                 value = self.memo[self.needs(equation, row)[0]]
                 return [_cast(value, result.type)]

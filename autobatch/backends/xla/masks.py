@@ -18,7 +18,7 @@ inside (DESIGN.md, section 4: double where), so nothing that is not finite comes
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -27,10 +27,11 @@ from typing import Any, assert_never
 import jax
 import jax.numpy as jnp
 
+from autobatch.analysis.unused import cut_results
 from autobatch.autodiff.rules import inner_pullback
 from autobatch.backends.xla import stack_adjoint, sweeps
 from autobatch.backends.xla.compaction import arm_width, loop_widths, packed
-from autobatch.backends.xla.cut import over_rows_that_may_fail
+from autobatch.backends.xla.cut import over_rows_in_part
 from autobatch.backends.xla.lanes import WITH_CONTROL, is_float, over_rows, select_rows
 from autobatch.backends.xla.machine_rows import by_machine_code
 from autobatch.backends.xla.masked_loops import Until, differentiable_loop, plain_loop
@@ -53,7 +54,7 @@ from autobatch.ir.core import (
 from autobatch.ir.elementwise import MOVING
 from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
-from autobatch.ir.rewrite import free_values
+from autobatch.ir.rewrite import free_values, region_values
 from autobatch.ir.types import Array
 
 GUARDED = 10
@@ -90,7 +91,10 @@ def on_rows(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | Non
     region: Region = op["region"]
     if rows is None or not any(varying):
         return _Lanes(region, [False] * len(xs), 0, careful).run(region, xs, None)
-    lanes = _Lanes(region, varying, rows.count, careful, careful and may_have_failed(op))
+    cut: Container[Value] = frozenset()
+    if careful:
+        cut = frozenset(region_values(region)) if may_have_failed(op) else cut_results(region, region.args)
+    lanes = _Lanes(region, varying, rows.count, careful, cut)
     found = lanes.run(region, lanes.entering(xs, varying, rows.live), rows.live)
     return [lanes.spread(x, r) for x, r in zip(found, region.results, strict=True)]
 
@@ -196,9 +200,17 @@ Environment = dict[Value, Any]
 
 class _Lanes:
     """One region on `rows` rows. `varying`: the values with an axis of rows; an axis that a value may need in some turn
-    or arm it has in all."""
+    or arm it has in all. `cut`: results with no contribution to derivatives from rows where their cotangents are zero
+    and what comes of them is not finite."""
 
-    def __init__(self, region: Region, varying: Sequence[bool], rows: int, careful: bool, cut: bool = False) -> None:
+    def __init__(
+        self,
+        region: Region,
+        varying: Sequence[bool],
+        rows: int,
+        careful: bool,
+        cut: Container[Value] = frozenset(),
+    ) -> None:
         self.rows, self.careful = rows, careful
         self.cut = cut
         self.packed: frozenset[str] = frozenset()
@@ -303,7 +315,7 @@ class _Lanes:
                 types = [r.type for r in results if isinstance(r.type, Array)]
                 if op.name in ("gradient_of", "blocks"):
                     return self.with_control(op, self.read(xs, env), list(map(self.varies, xs)), mask)
-                run = over_rows_that_may_fail if self.cut else over_rows
+                run = over_rows_in_part if any(r in self.cut for r in results) else over_rows
                 return run(op, types, self.read(xs, env), list(map(self.varies, xs)))
             case If():
                 return self.branch(instruction, env, mask)
@@ -409,7 +421,7 @@ class _Lanes:
     def uncut(self) -> _Lanes:
         """The same region where nothing is differentiated in reverse."""
         lanes = copy(self)
-        lanes.cut = False
+        lanes.cut = frozenset()
         return lanes
 
     def of_width(self, rows: int, what: str) -> _Lanes:

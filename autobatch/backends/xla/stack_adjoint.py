@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.analysis.liveness import read_by, set_by
-from autobatch.backends.xla.cut import over_rows_that_may_fail
-from autobatch.backends.xla.lanes import is_float, over_rows, select_rows
+from autobatch.backends.xla.cut import over_rows_in_part
+from autobatch.backends.xla.lanes import is_float, select_rows
 from autobatch.backends.xla.stack import (
     BlockRun,
     Machine,
@@ -39,7 +39,6 @@ from autobatch.backends.xla.stack import (
 from autobatch.backends.xla.sweeps import run
 from autobatch.ir.blocks import Block, Enter
 from autobatch.ir.core import Value
-from autobatch.ir.masked import may_have_failed
 from autobatch.ir.ops import Op
 
 TAPE_BYTES = 1 << 28
@@ -103,7 +102,6 @@ class _Reverse:
 
     def __init__(self, op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: int) -> None:
         self.machine = Machine(op, xs, varying, rows)
-        self.over_rows = over_rows_that_may_fail if may_have_failed(op) else over_rows
         self.xs, self.varying, self.rows = xs, varying, rows
         m = self.machine
         zeros = [jnp.zeros((), d) for d in m.dtypes]
@@ -263,7 +261,7 @@ class _Reverse:
                     entries[k] = x
                 given = {v: (x, m.captured[v][1]) for v, x in zip(captured, shared, strict=True)}
                 safe = {v: _in_place(here, x, first) for v, x in whole.items() if v in read}
-                run = BlockRun(m, here, safe, {**m.captured, **given}, self.over_rows)
+                run = BlockRun(m, here, safe, {**m.captured, **given}, over_rows_in_part)
                 if block.restores:
                     run.restore(block.restores, [_in_place(here, x, first) for x in entries])
                 run.move(block.takes)

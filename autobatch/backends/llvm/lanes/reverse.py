@@ -11,13 +11,14 @@ no part in its cotangents either: each that leaves a branch or a turn is zero ou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
 
 import jax
 
+from autobatch.analysis.unused import cut_results
 from autobatch.autodiff.rules import row_rule
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import Control, counted_turns, turns
@@ -28,6 +29,7 @@ from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reductions import total as all_of
 from autobatch.backends.llvm.lanes.tape import Cotangents, Tape, summed
 from autobatch.backends.llvm.lanes.tensors import (
+    Element,
     Indices,
     Tensor,
     Variable,
@@ -41,11 +43,11 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import BYTES, HALVES, Number, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, HALVES, Number, Writer, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Apply, For, If, Instruction, Literal, Region, Value, While
+from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, Value, While
 from autobatch.ir.leaf import Rule
 from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
@@ -90,7 +92,7 @@ def _pulled(
     """The cotangents of the arguments `wrt` of a region from those of its results. `cut`: there may be rows that have
     failed, of which nothing comes: where all cotangents of the results are zero those of the arguments are, even where
     a derivative in between is not finite."""
-    code = _Reverse(gang, moving(region, [region.args[k] for k in wrt]))
+    code = _Reverse(gang, moving(region, [region.args[k] for k in wrt]), cut_results(region))
     env: Environment = {}
     with code.recording(True):
         code.region(region, operands, env, mask)
@@ -107,11 +109,12 @@ def _pulled(
 
 
 class _Reverse(Control):
-    """Runs regions forward and backward. `found`: the values that move."""
+    """Runs regions forward and backward. `found`: the values that move; `unused`: those with no contribution from lanes
+    where their cotangents are zero and what comes of them is not finite."""
 
-    def __init__(self, gang: Gang, found: frozenset[Value]) -> None:
+    def __init__(self, gang: Gang, found: frozenset[Value], unused: frozenset[Value]) -> None:
         super().__init__(gang.w, gang.constant, partial(inner_gradient, gang))
-        self.gang, self.found = gang, found
+        self.gang, self.found, self.unused = gang, found, unused
         self.records = False
         self.tapes: dict[int, Tape] = {}
         self.inner: dict[int, Environment] = {}
@@ -213,7 +216,10 @@ class _Reverse(Control):
                         if ct is not None:
                             total.add(x, ct)
                 case Apply():
-                    self.pull_leaf(i, env, cts, total)
+                    there = [ct for ct in cts if ct is not None]
+                    is_cut = not self.unused.isdisjoint(i.results)
+                    for x, found in self.pull_leaf(i, env, cts):
+                        total.add(x, self.without_unused(found, there) if is_cut else found)
                 case If():
                     self.pull_branch(i, env, cts, total, mask)
                 case While() | For():
@@ -221,10 +227,10 @@ class _Reverse(Control):
                 case _:
                     raise AssertionError("no calls and no lists in a masked region")
 
-    def pull_leaf(self, i: Apply, env: Environment, cts: Sequence[Tensor | None], total: Cotangents) -> None:
+    def pull_leaf(self, i: Apply, env: Environment, cts: Sequence[Tensor | None]) -> Iterable[tuple[Operand, Tensor]]:
+        """What an operation contributes to the cotangents of its operands."""
         if _is_quotient(i):
-            self.pull_quotient(i, env, cts, total)
-            return
+            return self.pull_quotient(i, env, cts)
         wrt = [k for k, x in enumerate(i.operands) if is_moving(x, self.found)]
         numbers = [x.value if isinstance(x, Literal) else None for x in i.operands]
         operands = [x.type for x in i.operands if isinstance(x.type, Array)]
@@ -234,10 +240,11 @@ class _Reverse(Control):
         given = [self.read(x, env) for x, number in zip(i.operands, numbers, strict=True) if number is None]
         there = [ct for ct in cts if ct is not None]
         found = self.expansion(_equations(rule), [*given, *there])
-        for k, ct in zip(wrt, found, strict=True):
-            total.add(i.operands[k], ct)
+        return zip([i.operands[k] for k in wrt], found, strict=True)
 
-    def pull_quotient(self, i: Apply, env: Environment, cts: Sequence[Tensor | None], total: Cotangents) -> None:
+    def pull_quotient(
+        self, i: Apply, env: Environment, cts: Sequence[Tensor | None]
+    ) -> Iterator[tuple[Operand, Tensor]]:
         """Of z = x / y: g / y for x, and -(g / y) z for y. (JAX has x y^-2 g; the power takes longer than the rest.)"""
         w, (x, y) = self.w, i.operands
         (g,), by, z = cts, self.read(y, env), self.read(i.results[0], env)
@@ -245,26 +252,31 @@ class _Reverse(Control):
         of, dtype, shape = g, z.dtype, z.shape
         first = kept(w, Tensor(dtype, shape, lambda k: (w.instruction("fdiv", of.one(k), by.one(k)),)))
         if is_moving(x, self.found):
-            total.add(x, first)
+            yield x, first
         if is_moving(y, self.found):
             second = Tensor(dtype, shape, lambda k: (w.product(w.opposite(first.one(k)), z.one(k)),))
-            total.add(y, kept(w, second))
+            yield y, kept(w, second)
+
+    def without_unused(self, x: Tensor, cts: Sequence[Tensor]) -> Tensor:
+        """The contribution of an operation whose results may not be used: zero where their cotangents are, number by
+        number where they have one shape."""
+        w, zero = self.w, zeros(self.w, x.dtype, x.shape)
+        if any(ct.shape != x.shape for ct in cts):
+            return select(w, self.idle(cts), zero, x)
+        x = kept(w, x)
+
+        def at(index: Indices) -> Element:
+            idle = _all_zero(w, cts, index)
+            return tuple(w.select(idle, none, each) for none, each in zip(zero.at(index), x.at(index), strict=True))
+
+        return Tensor(x.dtype, x.shape, at)
 
     def idle(self, cts: Sequence[Tensor]) -> Number:
         """The lanes in which all cotangents are zero."""
         w = self.w
         found: Number = w.constant(True, "bool")
         for ct in cts:
-
-            def is_zero(index: Indices, ct: Tensor = ct) -> Number:
-                zero: Number | None = None
-                for part in ct.at(index):
-                    x = convert(w, part, "float32") if part.dtype in HALVES else part
-                    zero = w.both(zero, w.instruction("fcmp oeq", x, w.constant(0.0, x.dtype), "bool"))
-                assert zero is not None
-                return zero
-
-            found = w.both(found, all_of(w, "and", "bool", ct.shape, is_zero))
+            found = w.both(found, all_of(w, "and", "bool", ct.shape, partial(_all_zero, w, [ct])))
         return found
 
     def captured(self, inside: Sequence[Region], env: Environment) -> list[Value]:
@@ -389,6 +401,16 @@ class _Reverse(Control):
                 self.turn(loop.body, [*index, *state], carried, env, whole)
                 f.set(at, f.add(here, 1))
                 tape.put(f.get(at), [v.get() for v in carried])
+
+
+def _all_zero(w: Writer, cts: Sequence[Tensor], index: Indices) -> Number:
+    """The lanes in which these cotangents are zero at a place."""
+    zero: Number | None = None
+    for part in (each for ct in cts for each in ct.at(index)):
+        x = convert(w, part, "float32") if part.dtype in HALVES else part
+        zero = w.both(zero, w.instruction("fcmp oeq", x, w.constant(0.0, x.dtype), "bool"))
+    assert zero is not None
+    return zero
 
 
 def _is_quotient(i: Apply) -> bool:

@@ -21,22 +21,21 @@ logger = logging.getLogger("autobatch")
 
 
 class WholeProgram(Executable):
-    """The entry of a module; `derived`: the same for derivatives. `sites`: its last result says what an example has
-    failed with. `inputs`: what its last shared inputs are, those that come with the examples. `made` and `kept`: the
-    program as an earlier process has left it; LookupError where its code is gone. The module is lowered again then when
-    something else than a call asks. `chosen`: nobody asked for machine code; DeclinedError where XLA is better."""
+    """The entry of a module. `sites`: its last result says what an example has failed with. `inputs`: what its last
+    shared inputs are, those that come with the examples. `made` and `kept`: the program as an earlier process has left
+    it; LookupError where its code is gone. The module is lowered again then when something else than a call asks.
+    `chosen`: nobody asked for machine code; DeclinedError where XLA is better."""
 
     def __init__(
         self,
         module: Callable[[], Module],
-        derived: Callable[[], Module],
         sites: bool,
         inputs: Sequence[ColumnInput | WordInput] = (),
         made: Made | None = None,
         kept: str = "",
         chosen: bool = False,
     ) -> None:
-        self._module, self._derived, self.sites, self.inputs = module, derived, sites, tuple(inputs)
+        self._module, self.sites, self.inputs = module, sites, tuple(inputs)
         if chosen:
             accept(self.whole)
         super().__init__(made or write(self.whole, sites), kept)
@@ -47,11 +46,6 @@ class WholeProgram(Executable):
     def whole(self) -> Whole:
         """The region that is computed."""
         return whole_function(self._module(), self.inputs)
-
-    @cached_property
-    def _of_derivatives(self) -> Whole:
-        """The region that derivatives are taken of."""
-        return whole_function(self._derived(), self.inputs)
 
     @property
     def text(self) -> str:
@@ -80,7 +74,7 @@ class WholeProgram(Executable):
                 try:
                     if self.inputs:
                         raise UnsupportedError("a derivative of a function of structure, which XLA computes")
-                    made = Executable(write_gradient(self._of_derivatives, self.sites, output, wrt))
+                    made = Executable(write_gradient(self.whole, self.sites, output, wrt))
                 except UnsupportedError as error:
                     logger.info("a derivative by XLA: %s", error)
                     made = None
