@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from autobatch.traces.log import INTEGER, Kind, sliced
 from autobatch.traces.templates import Template, Type, type_of
@@ -62,14 +61,12 @@ def row(memo: dict[Any, Template | None], of: Type, count: int) -> Template:
 
 def _attributes() -> dict[str, str]:
     """What names of arrays are: properties, methods, or questions for their values."""
-    array: Any = type(jnp.zeros(()))
-    made = {}
-    for name in dir(array):
-        held = getattr(array, name, None)
+    made = {"weak_type": "property", "aval": "property"}
+    for name in dir(jax.Array):
         if not name.startswith("_"):
-            made[name] = "method" if callable(held) else "property"
-    asked = ("item", "tolist", "tobytes", "addressable_data", "block_until_ready", "copy_to_host_async")
-    return {**made, **dict.fromkeys(asked, "asked")}
+            made[name] = "method" if callable(getattr(jax.Array, name)) else "property"
+    asked = ("item", "tolist", "tobytes", "addressable_data", "block_until_ready", "copy_to_host_async", "devices")
+    return {**made, **dict.fromkeys((*asked, "delete", "is_deleted", "is_ready", "unsafe_buffer_pointer"), "asked")}
 
 
 ATTRIBUTES = _attributes()

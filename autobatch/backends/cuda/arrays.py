@@ -179,7 +179,7 @@ class Foreign(DeviceArray):
 
     def __init__(self, of: Any) -> None:
         self.of = of
-        super().__init__(_view(of, -1), None)
+        super().__init__(_view(of, None), None)
 
     def on_stream(self, stream: int) -> DeviceArray:
         """The array for use in the order of a stream."""
@@ -201,14 +201,16 @@ def on_stream(x: Any, stream: int) -> DeviceArray:
     return DeviceArray(_view(x, stream), stream)  # of JAX
 
 
-def _view(x: Any, stream: int) -> View:
+def _view(x: Any, stream: int | None) -> View:
+    """What describes an array, for use in the order of a stream; None: it is only looked at. (The protocol's -1, which
+    says so, too, is refused by JAX.)"""
     if hasattr(type(x), "__dlpack__"):
         held = dlpack.taken(x.__dlpack__(stream=stream))
         return View(held.place, held.ordinal, held.shape, held.strides, held.dtype, (held.owner, x))
     return _of_interface(x, x.__cuda_array_interface__, stream)
 
 
-def _of_interface(x: Any, held: dict[str, Any], stream: int) -> View:
+def _of_interface(x: Any, held: dict[str, Any], stream: int | None) -> View:
     """`__cuda_array_interface__`, version 3: its stream is waited for; one that names none is ready."""
     if held.get("mask") is not None:
         raise BatchError("an array on a GPU with a mask: which of its numbers count is not known here")
@@ -218,7 +220,7 @@ def _of_interface(x: Any, held: dict[str, Any], stream: int) -> View:
     before = held.get("stream")
     if before == 0:
         raise BatchError("an array whose __cuda_array_interface__ names the stream 0, which is none of the protocol's")
-    if before is not None and stream != -1:
+    if before is not None and stream is not None:
         device(ordinal).order(int(before), stream)
     return View(place, ordinal, shape, tuple(strides) if strides else row_strides(shape, dtype.itemsize), dtype, x)
 

@@ -47,6 +47,8 @@ class Tensor:
         return self.x.__dlpack_device__()
 
     def __dlpack__(self, stream=None):
+        if stream == -1:
+            raise ValueError("JAX refuses it, which the protocol allows")
         self.streams.append(stream)
         return self.x.__dlpack__(stream=stream)
 
