@@ -25,8 +25,9 @@ from autobatch.arguments import Bound, Entries, Slot, bind, positions_of, read_a
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
 from autobatch.data import Examples, Known, fixed_by, gather
-from autobatch.errors import BatchError, SourceError
+from autobatch.errors import BatchError, SourceError, UnsupportedError
 from autobatch.exporting import PLATFORMS, Calling
+from autobatch.frontend.state import ChangesArray
 from autobatch.grouped import GroupedBatch, whole_arrays
 from autobatch.groups import Group
 from autobatch.inspection import Lowered, LoweredGroups, Parts, lowered
@@ -309,6 +310,8 @@ class Batched(Generic[P, R]):
         if not (chosen.trace and self._traces.knows(bound)):
             try:
                 return self._compiled(bound, chosen, runs)
+            except ChangesArray as error:
+                raise UnsupportedError(error.message, error.span, error.cure) from None
             except (SourceError, BatchError) as error:
                 if not chosen.trace or isinstance(error, ShapesDiffer):
                     raise

@@ -30,7 +30,7 @@ from autobatch.groups import (
     Planner,
     with_rows,
 )
-from autobatch.ir.jax_compat import type_of
+from autobatch.ir.jax_compat import row_type
 from autobatch.ir.template import Input, is_numpy
 from autobatch.ir.types import Array, Type
 from autobatch.joint import Part, join
@@ -473,8 +473,8 @@ def _array_component(array: Any) -> Component:
             f"an array of dtype {array.dtype.str!r} has its bytes in an order that is not this machine's; "
             "x.astype(x.dtype.newbyteorder('=')) has"
         )
-    whole = type_of(jax.typeof(array.like if isinstance(array, DeviceArray) else array))
-    row, traced = Array(whole.dtype, whole.shape[1:]), isinstance(array, jax.core.Tracer)
+    row = row_type(array.like if isinstance(array, DeviceArray) else array)
+    traced = isinstance(array, jax.core.Tracer)
     return Component(row, array=True, traced=traced, numpy=is_numpy(array) and bool(row.shape))
 
 

@@ -20,8 +20,7 @@ from autobatch.batch import Batch
 from autobatch.errors import BatchError
 from autobatch.grouped import GroupedBatch, pack
 from autobatch.groups import Form, Leaves
-from autobatch.ir.jax_compat import type_of
-from autobatch.ir.types import Array
+from autobatch.ir.jax_compat import row_type
 from autobatch.objects import unbatch
 from autobatch.results import Failures
 from autobatch.runtime.columns import ROOT
@@ -158,6 +157,5 @@ def _cleared(values: Any, used: Any) -> Any:
 
 def _batch_of_arrays(rows: Any) -> Batch:
     """An array as a batch whose examples are its rows."""
-    whole = type_of(jax.typeof(rows))
-    schema = Schema(Array(whole.dtype, whole.shape[1:]))
+    schema = Schema(row_type(rows))
     return Batch.from_leaves(Leaves({ROOT: rows}), Form(schema, int(rows.shape[0]), 1))

@@ -24,9 +24,10 @@ from autobatch.frontend.attributes import At, updated
 from autobatch.frontend.bounds import check_index
 from autobatch.frontend.indexing import indices
 from autobatch.frontend.numpy_arrays import marked
-from autobatch.frontend.sources import FunctionSource
-from autobatch.frontend.state import State
+from autobatch.frontend.sources import FunctionSource, parameters
+from autobatch.frontend.state import ChangesArray, State
 from autobatch.frontend.tracing import Untraceable, trace
+from autobatch.ir.core import Apply, Instruction, Operand
 from autobatch.ir.types import Array
 
 _MAKERS = frozenset(
@@ -80,6 +81,76 @@ def store(s: State, name: str, old: v.Leaf, index: v.Abstract, value: v.Abstract
     except Untraceable as error:
         s.refuse(f"this item of an array cannot be set: {str(error).splitlines()[0]}", "check index and shape")
     s.bind(name, marked(new, old.numpy))
+
+
+_VIEWS = frozenset(
+    {
+        *("broadcast_in_dim", "dynamic_slice", "expand_dims", "gather", "reshape", "rev", "slice", "squeeze"),
+        *("take_row", "transpose"),
+    }
+)
+"""Operations whose results share memory with their operands in NumPy."""
+
+
+def check_augmented(s: State, target: ast.expr, old: v.Abstract) -> None:
+    """`a += x`, which NumPy does in place, of an array that nothing else holds: no argument, no view, no other name."""
+    if not (isinstance(old, v.Leaf) and old.numpy is not None and isinstance(old.type, Array) and old.type.shape):
+        return
+    name = target.id if isinstance(target, ast.Name) else ""
+    others = [x.value for n, x in s.env.items() if n != name and isinstance(x, v.Bound)]
+    held = {x for value in (*s.frame.borrowed, *s.frame.enclosing.values(), *others) for x in _arrays(value)}
+    memory = list(_memory_of(s, old.operand))
+    if name and held.isdisjoint(memory) and not _is_stored(s, memory[-1]) and not _is_given(s, name, memory[-1]):
+        return
+    s.context.memory.asks_numpy = True
+    if old.numpy:
+        raise ChangesArray(
+            f"{ast.unparse(target)} is an array of NumPy that something else holds, too, and would be changed there",
+            s.span,
+            "write x = x + ... in place of x += ..., which makes a new array",
+        )
+
+
+def _arrays(value: v.Abstract) -> Iterator[Operand]:
+    match value:
+        case v.Leaf(operand=operand):
+            yield operand
+        case v.Optional(value=inner):
+            yield from _arrays(inner)
+        case v.Record(items=items):
+            for x in items:
+                yield from _arrays(x)
+        case _:
+            pass
+
+
+def _memory_of(s: State, x: Operand) -> Iterator[Operand]:
+    """An array, that of which it is a view, and so on."""
+    while True:
+        yield x
+        made = _maker(s, x)
+        if not isinstance(made, Apply) or made.op.name not in _VIEWS or not made.operands:
+            return
+        x = made.operands[0]
+
+
+def _maker(s: State, x: Operand) -> Instruction | None:
+    return next((i for block in s.block.chain() for i in reversed(block.body) if x in i.results), None)
+
+
+def _is_stored(s: State, x: Operand) -> bool:
+    """Is it read of a list or an object?"""
+    made = _maker(s, x)
+    return isinstance(made, Apply) and not made.op.is_jax
+
+
+def _is_given(s: State, name: str, x: Operand) -> bool:
+    """Is it what a loop carries for an argument that has got no other value?"""
+    node = s.frame.source.node
+    if _maker(s, x) is not None or name not in parameters(node):
+        return False
+    bound = [t.id for n in ast.walk(node) if not isinstance(n, ast.AugAssign) for t, _ in _bindings(n)]
+    return name not in bound
 
 
 def _array(s: State, value: v.Abstract) -> v.Abstract:

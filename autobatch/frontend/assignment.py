@@ -317,6 +317,7 @@ def augment(s: State, node: ast.AugAssign) -> None:
     def changed(old: v.Abstract) -> v.Abstract:
         if list_heap.is_row(old):
             return _augmented_row(s, node, list_heap.there(s, old))
+        array_stores.check_augmented(s, node.target, old)
         return augmented(s, BINARY[type(node.op)], old, s.evaluate(node.value))
 
     target = node.target

@@ -43,7 +43,7 @@ from autobatch.frontend.selection import apply_choice, of_each
 from autobatch.frontend.sources import MUTATORS, is_bound_method, is_user_function, mutated
 from autobatch.frontend.stacking import stacking
 from autobatch.frontend.standard import STANDARD
-from autobatch.frontend.state import Impure, State
+from autobatch.frontend.state import ChangesArray, Impure, State
 from autobatch.frontend.statics import inputs, is_array
 from autobatch.frontend.texts import call_method, method_of
 from autobatch.frontend.tracing import Untraceable, trace
@@ -268,7 +268,7 @@ def user_function(s: State, function: types.FunctionType, args: Arguments, kwarg
     take_back = s.mark()
     try:
         return call_function(s, function, args, kwargs)
-    except (Impure, NeedsMemory):
+    except (Impure, ChangesArray, NeedsMemory):
         raise
     except UnsupportedError as refusal:
         text = lookup(s, function).node

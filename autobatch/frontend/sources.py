@@ -147,8 +147,8 @@ def source_of(function: types.FunctionType, caller: Span = NOWHERE) -> FunctionS
         raise _changed(function, file) from error
     found = [n for n in _functions(file, text) if _first_line(n) == code.co_firstlineno and _name(n) == code.co_name]
     stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars]
-    found = [n for n in found if _parameters(n) == parameters]
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars]
+    found = [n for n in found if parameters(n) == names]
     if len(found) > 1:
         found = [n for n in found if _holds(n, code)] or found
     if not found:
@@ -328,7 +328,7 @@ def _stores(node: ast.AST) -> Iterator[str]:
 
 
 def _assigned(node: FunctionNode) -> Iterator[str]:
-    yield from _parameters(node)
+    yield from parameters(node)
     body = [node.body] if isinstance(node, ast.Lambda) else node.body
     yield from stores(*body)
 
@@ -375,7 +375,7 @@ def _name(node: FunctionNode | ast.AsyncFunctionDef) -> str:
     return "<lambda>" if isinstance(node, ast.Lambda) else node.name
 
 
-def _parameters(node: FunctionNode | ast.AsyncFunctionDef) -> tuple[str, ...]:
+def parameters(node: FunctionNode | ast.AsyncFunctionDef) -> tuple[str, ...]:
     a = node.args
     named = (*a.posonlyargs, *a.args, *a.kwonlyargs)
     stars = tuple(x for x in (a.vararg, a.kwarg) if x is not None)

@@ -58,6 +58,10 @@ class Impure(UnsupportedError):
     """A call with an effect or a hidden state: neither lowered nor traced."""
 
 
+class ChangesArray(UnsupportedError):
+    """An array that something else holds is changed in place: that would go unseen in a trace, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class FreeVariable:
     """A variable that a lowered function read from its closure, globals or an object found there. `value` is guarded
@@ -359,7 +363,7 @@ class State:
     def defer(self, error: SourceError) -> bool:
         """May the error be one of a guess? Then its path ends here, in this round: the next one knows more. Where there
         is no next round, it is raised."""
-        if isinstance(error, Impure) or not any(b.guessed for b in self.block.chain()):
+        if isinstance(error, Impure | ChangesArray) or not any(b.guessed for b in self.block.chain()):
             return False
         self.frame.unknown = True
         self.context.deferred = self.context.deferred or error

@@ -52,6 +52,13 @@ def type_of(aval: Any) -> Array:
     return _array(aval.dtype, tuple(aval.shape), bool(getattr(aval, "weak_type", False)))
 
 
+def row_type(array: Any) -> Array:
+    """The type of a row of an array of JAX or NumPy. A weak number, which came of one of Python, is one of Python."""
+    aval = jax.typeof(array)
+    shape = tuple(aval.shape[1:])
+    return _array(aval.dtype, shape, bool(getattr(aval, "weak_type", False)) and not shape)
+
+
 @lru_cache(maxsize=4096)
 def _array(dtype: Any, shape: tuple[int, ...], weak: bool) -> Array:
     name = str(dtype)
