@@ -53,7 +53,8 @@ def fingerprint(value: Any) -> Words:
         case types.ModuleType():
             return ("module", value.__name__)
         case types.FunctionType() if is_user_function(value):
-            return ("function", value.__module__, value.__qualname__, *_code(value.__code__), lines_of(value))
+            defaults = fingerprint((value.__defaults__, value.__kwdefaults__))
+            return ("function", value.__module__, value.__qualname__, *_code(value.__code__), lines_of(value), defaults)
         case _ if hasattr(value, "__autobatch_function__") and not isinstance(value, type):
             return ("batched", fingerprint(value.__autobatch_function__))
         case _:

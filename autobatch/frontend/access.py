@@ -37,9 +37,16 @@ def wrap(context: Context, value: Any, origin: v.Origin | None = None) -> v.Abst
         if np.ndim(value) == 0 and not jax_compat.type_of(value).dtype.startswith("key"):
             return v.Leaf(Literal(np.asarray(value).item(), jax_compat.type_of(value)), numpy=is_numpy(value))
         return v.Leaf(context.constant(value), numpy=is_numpy(value))
-    if origin is not None and not isinstance(value, (types.ModuleType, types.BuiltinFunctionType, list, dict)):
+    is_container = isinstance(value, types.ModuleType | list | dict)  # of these, what is read of them is noted
+    if origin is not None and not is_container and not _is_own_name(origin, value):
         note(context, origin, value)
     return v.Static(value, origin)
+
+
+def _is_own_name(origin: v.Origin, value: Any) -> bool:
+    """Is it a function of Python's under the name that it has there (`len`, `math.sqrt`)?"""
+    step = origin.path[-1] if origin.path else ("attribute", origin.name)
+    return isinstance(value, types.BuiltinFunctionType) and step == ("attribute", value.__name__)
 
 
 def _shared(context: Context, leaf: Input) -> v.Leaf:

@@ -105,7 +105,7 @@ def check_augmented(s: State, target: ast.expr, old: v.Abstract) -> None:
     s.context.memory.asks_numpy = True
     if old.numpy:
         raise ChangesArray(
-            f"{ast.unparse(target)} is an array of NumPy that something else holds, too, and would be changed there",
+            f"arrays of NumPy are not changed in place where something else may hold them, as {ast.unparse(target)}",
             s.span,
             "write x = x + ... in place of x += ..., which makes a new array",
         )

@@ -314,10 +314,11 @@ def augment(s: State, node: ast.AugAssign) -> None:
     """`x += v`, which changes a list that this function has built, under all its names. What stands in the target is
     evaluated once."""
 
-    def changed(old: v.Abstract) -> v.Abstract:
+    def changed(old: v.Abstract, is_element: bool = False) -> v.Abstract:
         if list_heap.is_row(old):
             return _augmented_row(s, node, list_heap.there(s, old))
-        array_stores.check_augmented(s, node.target, old)
+        if not is_element:
+            array_stores.check_augmented(s, node.target, old)
         return augmented(s, BINARY[type(node.op)], old, s.evaluate(node.value))
 
     target = node.target
@@ -332,7 +333,7 @@ def augment(s: State, node: ast.AugAssign) -> None:
             with s.at(target):
                 held, index = s.evaluate(container), s.evaluate(place)
                 old = _item(s, held, index)
-            new = changed(old)
+            new = changed(old, is_element=isinstance(held, v.Leaf))  # of an array: `array_stores.store` looks at it
             with s.at(target):
                 _store(s, container, held, index, new)
         case ast.Attribute(value=ast.Name() as holder, attr=attr):
