@@ -92,15 +92,15 @@ def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, sparse: bool 
     >>> gradient.shape, gradient.to_dense()[jnp.array([3, 5, 7])].tolist()
     ((1000, 2), [[2.0, 2.0], [0.0, 0.0], [4.0, 4.0]])
     """
-    both = value_and_grad(f, argnums, has_aux, sparse)
+    _check_sparse(f, sparse)
+    return _Transformed("grad", _gradient, f, (argnums, has_aux, sparse))
 
-    def gradient(*args: Any, **kwargs: Any) -> Any:
-        value, found = both(*args, **kwargs)
-        if not has_aux:
-            return found
-        return found, (value[0][1] if _masks(f) else value[1])
 
-    return _named(gradient, f, "grad")
+def _gradient(f: Function, argnums: Argnums, has_aux: bool, sparse: bool, args: Any, kwargs: Any) -> Any:
+    value, found = _value_and_gradient(f, argnums, has_aux, sparse, args, kwargs)
+    if not has_aux:
+        return found
+    return found, (value[0][1] if _masks(f) else value[1])
 
 
 def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, sparse: bool = False) -> Function:
@@ -112,34 +112,33 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, spa
     >>> values.tolist(), gradient.item()
     ([1.0, 4.0], 10.0)
     """
-    if sparse and not isinstance(f, Batched):
-        raise BatchError(
-            f"ab.grad of {_name(f)} with sparse=True: it knows what a function made by ab.batched reads by rows, and "
-            f"{_name(f)} is none; differentiate the batched function itself, and scale the gradient"
-        )
+    _check_sparse(f, sparse)
+    return _Transformed("value_and_grad", _value_and_gradient, f, (argnums, has_aux, sparse))
 
-    def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        what, chosen = f"ab.grad of {_name(f)}", _positions(argnums, args, f"ab.grad of {_name(f)}")
-        if (batched := _batched(f)) is None:
-            for k in chosen:
-                _refuse_without(any(map(has_derivative, jax.tree.leaves(args[k]))), what, k, args[k])
-            result, found = traced.with_gradient(f, args, kwargs, chosen, has_aux, what)
-        else:
-            selection = _select(batched, batched.bound(args, kwargs), chosen, len(args))
-            for k, form in zip(chosen, selection.forms, strict=True):
-                if isinstance(form, Raw) and form.static:
-                    raise BatchError(
-                        f"{what}: argument {k} ({form.name}) is named in static, so it is no number that moves"
-                    )
-                _refuse_without(_holds_floats(selection, form), what, k, args[k])
-            result, found = batched.room.enough_for(
-                lambda: linear.with_gradient(
-                    _name(f), batched.programs(selection.bound, bool(selection.slots)), selection, has_aux, what, sparse
+
+def _value_and_gradient(
+    f: Function, argnums: Argnums, has_aux: bool, sparse: bool, args: Any, kwargs: Any
+) -> tuple[Any, Any]:
+    what = f"ab.grad of {_name(f)}"
+    chosen = _positions(argnums, args, what)
+    if (batched := _batched(f)) is None:
+        for k in chosen:
+            _refuse_without(any(map(has_derivative, jax.tree.leaves(args[k]))), what, k, args[k])
+        result, found = traced.with_gradient(f, args, kwargs, chosen, has_aux, what)
+    else:
+        selection = _select(batched, batched.bound(args, kwargs), chosen, len(args))
+        for k, form in zip(chosen, selection.forms, strict=True):
+            if isinstance(form, Raw) and form.static:
+                raise BatchError(
+                    f"{what}: argument {k} ({form.name}) is named in static, so it is no number that moves"
                 )
+            _refuse_without(_holds_floats(selection, form), what, k, args[k])
+        result, found = batched.room.enough_for(
+            lambda: linear.with_gradient(
+                _name(f), batched.programs(selection.bound, bool(selection.slots)), selection, has_aux, what, sparse
             )
-        return result, found[0] if _is_one(argnums) else tuple(found)
-
-    return _named(both, f, "value_and_grad")
+        )
+    return result, found[0] if _is_one(argnums) else tuple(found)
 
 
 def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -214,22 +213,22 @@ def per_example_grad(f: Function, argnums: Argnums = 0) -> Function:
     """
     if not isinstance(f, Batched):
         raise BatchError(f"ab.per_example_grad takes a function made by ab.batched, not {f!r}")
+    return _Transformed("per_example_grad", _gradients, f, (argnums,))
 
-    def gradients(*args: Any, **kwargs: Any) -> Any:
-        what = f"ab.per_example_grad of {_name(f)}"
-        chosen = _positions(argnums, args, what)
-        bound = f.bound(args, kwargs)
-        forms = _forms(f, bound, chosen, len(args))
-        axes, given = f.axes(), list(args)
-        for k, form in zip(chosen, forms, strict=True):
-            name = _parameter(f, bound, k)
-            if name is None:
-                raise BatchError(f"{what}: argument {k} is one of *args, which have one axis together; name it")
-            axes[name] = fill(form, lambda slot: slot.axis, lambda raw: _axes(raw, what))
-            given[k] = fill(form, lambda slot: slot.values, lambda raw: _copies(raw.value, bound.size))
-        return grad(f.with_axes(axes), argnums)(*given, **kwargs)
 
-    return _named(gradients, f, "per_example_grad")
+def _gradients(f: Batched[..., Any], argnums: Argnums, args: Any, kwargs: Any) -> Any:
+    what = f"ab.per_example_grad of {_name(f)}"
+    chosen = _positions(argnums, args, what)
+    bound = f.bound(args, kwargs)
+    forms = _forms(f, bound, chosen, len(args))
+    axes, given = f.axes(), list(args)
+    for k, form in zip(chosen, forms, strict=True):
+        name = _parameter(f, bound, k)
+        if name is None:
+            raise BatchError(f"{what}: argument {k} is one of *args, which have one axis together; name it")
+        axes[name] = fill(form, lambda slot: slot.axis, lambda raw: _axes(raw, what))
+        given[k] = fill(form, lambda slot: slot.values, lambda raw: _copies(raw.value, bound.size))
+    return grad(f.with_axes(axes), argnums)(*given, **kwargs)
 
 
 _TRANSFORMS: tuple[Any, ...] = (vjp, grad, value_and_grad, jvp, hvp)
@@ -253,10 +252,26 @@ def _name(f: Function) -> str:
     return getattr(f, "__name__", type(f).__name__)
 
 
-def _named(made: Function, f: Function, transform: str) -> Function:
-    made.__name__ = f"{transform}_{_name(f)}"
-    made.__doc__ = f"ab.{transform} of {_name(f)}."
-    return made
+class _Transformed:
+    """What a transform of a function returns: a function of the same arguments. It pickles where that one does."""
+
+    def __init__(self, transform: str, run: Callable[..., Any], f: Function, settings: tuple[Any, ...]) -> None:
+        self.__name__, self.__doc__ = f"{transform}_{_name(f)}", f"ab.{transform} of {_name(f)}."
+        self._run, self._f, self._settings = run, f, settings
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(self._f, *self._settings, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}>"
+
+
+def _check_sparse(f: Function, sparse: bool) -> None:
+    if sparse and not isinstance(f, Batched):
+        raise BatchError(
+            f"ab.grad of {_name(f)} with sparse=True: it knows what a function made by ab.batched reads by rows, and "
+            f"{_name(f)} is none; differentiate the batched function itself, and scale the gradient"
+        )
 
 
 def _is_one(argnums: Argnums) -> bool:

@@ -296,6 +296,7 @@ class Differentials:
         return self._run("curvature", make, given, (signature, wrt, moved, output))
 
     def _run(self, kind: str, make: Callable[..., Any], given: tuple[Any, ...], static: tuple[Hashable, ...]) -> Any:
+        jax_compat.check_process()
         if kind not in self._kept:
             places = tuple(range(len(given), len(given) + len(static)))
             self._kept[kind] = jax.jit(make, static_argnums=places), set()

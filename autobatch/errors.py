@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from autobatch.source import NOWHERE, Span
 
 
 class Error(Exception):
-    """The root of all errors of autobatch."""
+    """The root of all errors of autobatch. They pickle, as other processes raise them."""
+
+    def __reduce__(self) -> Any:
+        return _remade, (type(self), self.args), self.__dict__
+
+
+def _remade(cls: type[Error], args: tuple[Any, ...]) -> Error:
+    """An error that is worded already."""
+    return cls.__new__(cls, *args)
 
 
 class SourceError(Error):
@@ -22,7 +31,7 @@ class SourceError(Error):
         super().__init__(self._text())
 
     def _text(self) -> str:
-        lines = [f"{self.span}: {self.message}" if self.span is not NOWHERE else self.message]
+        lines = [f"{self.span}: {self.message}" if self.span != NOWHERE else self.message]
         if excerpt := self.span.excerpt():
             lines.append(excerpt)
         for note, span in self.also:
@@ -81,7 +90,7 @@ class Failure:
         return self.span.line
 
     def __str__(self) -> str:
-        where = f" at {self.span}" if self.span is not NOWHERE else ""
+        where = f" at {self.span}" if self.span != NOWHERE else ""
         return f"example {self.index}{where}: {self.kind}: {self.message}"
 
 

@@ -107,7 +107,7 @@ def poisoned(outcome: Outcome, stale: Any) -> Outcome:
     def marked(held: Result) -> Result:
         if not isinstance(held, ArrayResult) or not jnp.issubdtype(held.values.dtype, jnp.floating):
             return _behind(held, stale)
-        return ArrayResult(jnp.where(stale, jnp.full((), jnp.nan, held.values.dtype), held.values))
+        return ArrayResult(jnp.where(stale, np.asarray(np.nan, held.values.dtype), held.values))
 
     return replace(outcome, results=[marked(r) for r in outcome.results])
 
@@ -119,7 +119,7 @@ def without_numbers(outcome: Outcome, failed: Any) -> Outcome:
         if not isinstance(held, ArrayResult) or not jnp.issubdtype(held.values.dtype, jnp.floating):
             return _behind(held, failed)
         mask = failed.reshape(-1, *(1,) * (held.values.ndim - 1))
-        return ArrayResult(jnp.where(mask, jnp.full((), jnp.nan, held.values.dtype), held.values))
+        return ArrayResult(jnp.where(mask, np.asarray(np.nan, held.values.dtype), held.values))
 
     return replace(outcome, results=[marked(r) for r in outcome.results])
 

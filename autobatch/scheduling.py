@@ -14,7 +14,6 @@ from autobatch.optimize.narrow import narrow_joins
 from autobatch.optimize.path_sums import sum_over_paths
 from autobatch.optimize.sharing import share_rows
 from autobatch.runtime.spec import PlanSpec
-from autobatch.vectorize.divisors import check_divisors
 from autobatch.vectorize.frames import build_system
 from autobatch.vectorize.specialise import in_recurrences, specialise
 from autobatch.vectorize.uniform_loops import Turns
@@ -37,7 +36,6 @@ def scheduled(found: Control, asked: Asked) -> Scheduled:
     passes, schema, known, on_device = asked.passes, asked.schema, asked.known, asked.on_device
     functions, facts, fallible, turns, _ = found
     functions = passes.after("unread", check_unread(functions, facts, fallible, schema))
-    functions = passes.after("divisors", check_divisors(functions, facts, known))
     facts = analyse(functions, on_device, known)
     system, spec, values = build_system(functions, facts, schema)
     schedule = fission(share_rows(system))

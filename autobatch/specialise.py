@@ -29,6 +29,7 @@ from autobatch.frontend.reread import read
 from autobatch.frontend.state import FreeVariable
 from autobatch.frontend.statics import MISSING, same_static
 from autobatch.groups import ARGUMENT, Planner, Tables
+from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Function, Module, Operand, Value, operands, regions, walk
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.template import is_numpy, outputs
@@ -295,6 +296,7 @@ class Program:
 
     def execute(self, shared: Sequence[Any], tables: Tables, signature: Hashable) -> Sequence[Any]:
         """Run the executable of a size class; traceable by JAX."""
+        jax_compat.check_process()
         new = signature not in self.signatures
         if new:
             self._add(signature)
@@ -355,7 +357,7 @@ class Program:
         if result not in _varying(module, entry):
             return None
         spans = (i.span for i in entry.region.body if result in i.results)
-        return next((span for span in spans if span is not NOWHERE), entry.span)
+        return next((span for span in spans if span != NOWHERE), entry.span)
 
 
 def _constant_words(module: Module) -> dict[str, tuple[Any, ...]]:

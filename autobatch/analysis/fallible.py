@@ -173,8 +173,8 @@ class _Found:
         return xs.type.store is not None and xs not in known.there
 
     def number_fails(self, instruction: Apply) -> bool:
-        """Arithmetic that Python refuses, and that the host does where it knows the numbers. Divisions are looked at by
-        themselves (`vectorize/divisors.py`), powers by the front end; ints do not overflow in Python."""
+        """Arithmetic that Python refuses, and that the host does where it knows the numbers. Most of it stands behind
+        checks of the front end (`frontend/domains.py`)."""
         name, xs = instruction.op.name, instruction.operands
         if name.startswith("shift_"):
             return not (isinstance(xs[1], Literal) and isinstance(xs[1].value, int) and xs[1].value >= 0)

@@ -19,6 +19,8 @@ from autobatch.frontend.access import note
 from autobatch.frontend.attributes import attribute, class_list, classes_of, field, is_class, is_stack, written
 from autobatch.frontend.branches import not_expression, truth
 from autobatch.frontend.comprehensions import collect
+from autobatch.frontend.domains import guard
+from autobatch.frontend.folding import fold
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.layouts import describe, layout_of
@@ -225,10 +227,11 @@ def _int(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     if is_text(value) or len(args) > 1:
         return text(s, "int", value, *args[1:])
     if isinstance(value, v.Static):
-        return v.Static(int(value.value))
+        return fold(s, int, value.value)
     x = operand_of(s, value)
     if isinstance(x.type, Array) and is_python(x.type) and (x.type.is_integer or x.type.is_bool):
         return v.Leaf(integer(s, x))
+    guard(s, int, (value,))
     return own_number(s, "int", x, python=True)
 
 
@@ -236,7 +239,7 @@ def _float(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     value = present(s, args[0]) if args else v.Static(0.0)
     if is_text(value):
         return as_float(s, value)
-    return to_float(s, value)
+    return fold(s, float, value.value) if isinstance(value, v.Static) else to_float(s, value)
 
 
 def _bool(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -249,17 +252,19 @@ def _round(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     if not isinstance(digits, v.Static):
         s.refuse("the number of digits of round() must be a constant", "write the digits as a number")
     if isinstance(value, v.Static):
-        return v.Static(round(value.value, digits.value))
+        return fold(s, round, value.value, digits.value)
     x = operand_of(s, value)
     if isinstance(x.type, Array) and (x.type.is_integer or x.type.is_bool) and (digits.value or 0) >= 0:
         return v.Leaf(integer(s, x))
+    if digits.value is None:
+        guard(s, round, (value,))
     return own_number(s, "round", x, ndigits=digits.value)
 
 
 def _abs(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     value = present(s, args[0])
     if isinstance(value, v.Static) and not inputs(value.value):
-        return v.Static(abs(value.value))
+        return fold(s, abs, value.value)
     if is_number(value):
         return traced(s, abs, v.Leaf(integer(s, operand_of(s, value))))
     return s.call(attribute(s, value, "__abs__"), [])

@@ -17,8 +17,8 @@ from autobatch.frontend.access import wrap
 from autobatch.frontend.assignment import put
 from autobatch.frontend.calls import bind_arguments, lookup
 from autobatch.frontend.fields import Parameter, is_attrs, parameters_of, validate
+from autobatch.frontend.folding import fold_call
 from autobatch.frontend.heap import NeedsMemory
-from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.list_heap import hold
 from autobatch.frontend.sources import is_user_function
 from autobatch.frontend.state import Frame, State
@@ -48,7 +48,7 @@ def _constructed(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstr
         return v.Record("namedtuple", fields, tuple(items[n] for n in fields), cls)
     static = all(isinstance(a, v.Static) and not inputs(a.value) for a in (*args, *kwargs.values()))
     if static and (issubclass(cls, enum.Enum) or not _is_plain(cls)):
-        return _folded(s, cls, args, kwargs)
+        return fold_call(s, cls, args, kwargs)
     initialiser = inspect.getattr_static(cls, "__init__")
     parameters = parameters_of(cls)
     if parameters is not None and not _is_written(initialiser):
@@ -68,16 +68,6 @@ def _is_written(function: Any) -> bool:
 
 def _is_plain(cls: type) -> bool:
     return cls.__module__.split(".")[0] not in ("builtins", "jax", "jaxlib", "numpy")
-
-
-def _folded(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
-    given = [a.value for a in args if isinstance(a, v.Static)]
-    named = {k: a.value for k, a in kwargs.items() if isinstance(a, v.Static)}
-    hand_out(s.context, *given, *named.values())
-    try:
-        return wrap(s.context, cls(*given, **named))
-    except Exception as error:
-        s.refuse(f"{type(error).__name__}: {error}", "plain Python raises this too: check the arguments")
 
 
 def _bind(

@@ -23,7 +23,9 @@ from autobatch.frontend.choices import CHOICES
 from autobatch.frontend.construct import construct
 from autobatch.frontend.copying import COPIES
 from autobatch.frontend.decorated import with_names_copied
+from autobatch.frontend.domains import guard
 from autobatch.frontend.fields import replaced, replaced_tuple
+from autobatch.frontend.folding import fold_call
 from autobatch.frontend.generators import begun
 from autobatch.frontend.gradients import gradient, has_gradient, transform_of
 from autobatch.frontend.heap import NeedsMemory
@@ -36,8 +38,8 @@ from autobatch.frontend.mutation import changes, refuse_by_another_name
 from autobatch.frontend.numbers import present
 from autobatch.frontend.numpy_arrays import is_of_numpy, marked, of_numpy
 from autobatch.frontend.numpy_names import OUTSIDE, REFUSED, jax_name
+from autobatch.frontend.operators import OPERATORS
 from autobatch.frontend.prelude import LIBRARY, index_of, join
-from autobatch.frontend.raising import refuse_math_in_try
 from autobatch.frontend.recipes import trace_numbers
 from autobatch.frontend.selection import apply_choice, of_each
 from autobatch.frontend.sources import MUTATORS, is_bound_method, is_user_function, mutated
@@ -50,7 +52,7 @@ from autobatch.frontend.tracing import Untraceable, trace
 from autobatch.ir.types import Array, Ref
 from autobatch.source import Span
 
-MEANINGS = {**BUILTINS, **STANDARD, **CHOICES, **LIBRARY, print: printing.called, **COPIES}
+MEANINGS = {**BUILTINS, **OPERATORS, **STANDARD, **CHOICES, **LIBRARY, print: printing.called, **COPIES}
 """What functions of Python and of its library do; the last table that has one tells."""
 FOLDED = (hash, vars, dir)
 """Of a known object they give what is known; without one, `vars()` and `dir()` name variables, of whoever calls."""
@@ -172,7 +174,7 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
     if is_of_numpy(held) and jax_name(held) is not held:
         made = call_object(s, v.Static(jax_name(held)), args, kwargs)
         return marked(made, of_numpy(held, (*args, *kwargs.values())))
-    refuse_math_in_try(s, held)
+    guard(s, held, args)
     held = jax_name(held)
     if isinstance(held, type) and held.__module__.split(".")[0] not in ("jax", "jaxlib", "numpy"):
         return construct(s, held, args, kwargs)
@@ -207,7 +209,7 @@ def _other(s: State, function: v.Static, held: Any, args: Arguments, kwargs: Nam
     if is_user_function(method) and not hasattr(held, "__wrapped__"):
         return s.call(v.Static(method), [function, *args], kwargs)
     if isinstance(held, types.BuiltinFunctionType) and _all_static(args, kwargs):
-        return folded(s, held, args, kwargs)
+        return fold_call(s, held, args, kwargs)
     if not isinstance(held, types.FunctionType | types.BuiltinFunctionType) and not jax.tree_util.all_leaves([held]):
         return library(s, type(held).__call__, [function, *args], kwargs)  # a module: its arrays may be free variables
     return library(s, held, args, kwargs)
@@ -248,17 +250,6 @@ def _hashable(value: Any) -> bool:
 
 def _all_static(args: Arguments, kwargs: Named) -> bool:
     return all(isinstance(a, v.Static) and not inputs(a.value) for a in (*args, *kwargs.values()))
-
-
-def folded(s: State, held: Any, args: Arguments, kwargs: Named) -> v.Abstract:
-    """A pure function of static values: called while compiling."""
-    given = [a.value for a in args if isinstance(a, v.Static)]
-    named = {k: a.value for k, a in kwargs.items() if isinstance(a, v.Static)}
-    hand_out(s.context, *given, *named.values())
-    try:
-        return wrap(s.context, held(*given, **named))
-    except Exception as error:
-        s.refuse(f"{type(error).__name__}: {error}", "plain Python raises this too: check the arguments")
 
 
 def user_function(s: State, function: types.FunctionType, args: Arguments, kwargs: Named) -> v.Abstract:

@@ -11,15 +11,14 @@ import numpy as np
 
 from autobatch.frontend import deques, dict_heap, heaps, list_heap, record_heap, tables
 from autobatch.frontend import values as v
-from autobatch.frontend.access import expand, wrap
+from autobatch.frontend.access import expand
 from autobatch.frontend.attributes import At, attribute, fields_of, is_stack, written
 from autobatch.frontend.bounds import check_index
-from autobatch.frontend.key_order import hand_out
+from autobatch.frontend.folding import fold
 from autobatch.frontend.numbers import combine, operand_of, present, traced
 from autobatch.frontend.selection import apply_choice, of_each, select
 from autobatch.frontend.sequences import item, sliced
 from autobatch.frontend.state import State
-from autobatch.frontend.statics import container_kind
 from autobatch.frontend.tracing import Untraceable, trace
 from autobatch.frontend.unify import as_table, constant
 from autobatch.frontend.views import viewed
@@ -49,17 +48,8 @@ def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
         return sliced(s, value, index.items)
     match value:
         case v.Static(value=held, origin=origin) if isinstance(index, v.Static) and not isinstance(held, type):
-            if container_kind(held) is None:
-                hand_out(s.context, held)
-            try:
-                found = held[index.value]
-            except (KeyError, IndexError) as error:
-                s.check(s.scalar(False), type(error).__name__, str(error).replace("{", "{{").replace("}", "}}"))
-                s.dead = True
-                return v.Static(None)
-            except TypeError as error:
-                s.refuse(str(error), "plain Python raises this too: check the index")
-            return wrap(s.context, found, origin.child(("item", index.value)) if origin is not None else None)
+            origin = origin.child(("item", index.value)) if origin is not None else None
+            return fold(s, operator.getitem, held, index.value, origin=origin)
         case v.Choice():
             return apply_choice(s, value, lambda t, chosen: subscript(t, chosen, index))
         case v.Record(cls=cls) if cls is At:

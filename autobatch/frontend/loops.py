@@ -27,7 +27,7 @@ from autobatch.frontend.beneath import (
     refuse_changes,
     refuse_other_items,
 )
-from autobatch.frontend.branches import both, condition, guarded_by, leaving, run
+from autobatch.frontend.branches import both, can_fail, condition, guarded_by, leaving, run
 from autobatch.frontend.by_index import list_of, run_by_index, run_by_steps
 from autobatch.frontend.carrying import (
     Layouts,
@@ -56,12 +56,18 @@ from autobatch.frontend.sequences import begin, length, sequence
 from autobatch.frontend.sources import mutated, stores
 from autobatch.frontend.state import BROKE, CONTINUED, FLAGS, RETURNED, Impure, State
 from autobatch.frontend.tables import is_dict
-from autobatch.ir.core import For, Operand, Value, While
+from autobatch.ir.core import Apply, Call, For, Operand, Region, Value, While, walk
+from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import INT, List
 
 UNROLLED_AT_MOST = 64
 
 
+ENDLESS = (
+    "RecursionError",
+    "this loop never ends: none of its turns changes what it tests, and none leaves it; let its body change a variable "
+    "of the test",
+)
 RESIZED = "dictionary changed size during iteration"
 
 
@@ -358,13 +364,29 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> bool:
         yields = [*step, *yields_of(made.end, layouts)]
     elif not made.end.block.body:
         return always[0]
-    results = tuple(s.context.value(a.type) for a in made.args)
     head = region_of(made.head_args, made.head, (made.condition,))
+    if found is None and not again[0] and _is_endless(s, head, region_of(made.args, made.end, yields)):
+        assert isinstance(node, ast.While)
+        test = condition(s, node.test)
+        s.check(negate(s, operand_of(s, v.Static(test) if isinstance(test, bool) else v.Leaf(test))), *ENDLESS)
+        s.dead = test is True
+        return False
+    results = tuple(s.context.value(a.type) for a in made.args)
     s.emit(While(results, (*first, *initial), head, region_of(made.args, made.end, yields), s.span))
     leave(s, layouts, results[len(index_types) :], aliases)
     if isinstance(node, ast.While) and again[0]:
         _last_test(s, node)
     return always[0]
+
+
+def _is_endless(s: State, test: Region, turn: Region) -> bool:
+    """Does a loop that has begun never end, as no turn changes what is tested, and none fails?"""
+    inside = [i for region in (test, turn) for i in walk(region)]
+    if any(isinstance(i, Call) or (isinstance(i, Apply) and can_fail(s, i)) for i in inside):
+        return False
+    read = free_values(Region((), test.body, test.results))
+    tested = [k for k, a in enumerate(test.args) if a in read]
+    return all(turn.results[k] == turn.args[k] for k in tested)
 
 
 def _binds(node: Loop) -> bool:

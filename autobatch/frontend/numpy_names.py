@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,7 +21,7 @@ _MATH: dict[Any, Any] = {
     math.log: lambda x, base=None: jnp.log(x) if base is None else jnp.log(x) / jnp.log(base),
     math.floor: lambda x: jnp.floor(x).astype(int), math.ceil: lambda x: jnp.ceil(x).astype(int),
     math.trunc: lambda x: jnp.trunc(x).astype(int),
-    operator.matmul: operator.matmul,
+    math.exp2: jnp.exp2,
 }  # fmt: skip
 
 REFUSED: dict[str, tuple[str, str]] = {

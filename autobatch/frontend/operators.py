@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autobatch.frontend import deques, dict_heap, heaps, record_heap, sets, tables
 from autobatch.frontend import values as v
-from autobatch.frontend.access import expand, note_contents, wrap
+from autobatch.frontend.access import expand, note_contents
 from autobatch.frontend.attributes import attribute, class_list, classes_of, fields_of, is_none, is_stack, written
 from autobatch.frontend.branches import not_expression, truth
+from autobatch.frontend.domains import guard
 from autobatch.frontend.equality import equal_objects, ordered
+from autobatch.frontend.folding import fold
 from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import as_listing, conditional
@@ -81,8 +83,9 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
     if (made := of_each(s, (a, b), lambda t, x, y: apply_binary(t, function, x, y))) is not None:
         return made
     if isinstance(a, v.Static) and isinstance(b, v.Static) and not inputs(a.value) and not inputs(b.value):
-        return _fold(s, function, a.value, b.value)
+        return fold(s, function, a.value, b.value)
     if is_number(a) and is_number(b):
+        guard(s, function, (a, b))
         return binary(s, function, a, b)
     if is_stack(s, a) or is_stack(s, b):
         return s.context.rules.stacked(s, function, (a, b))
@@ -106,19 +109,6 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
     if overloaded is not None:
         return overloaded
     s.refuse(f"the operator {_NAMES[function]!r} is not defined for these values", "check the types of both sides")
-
-
-def _fold(s: State, function: Callable[..., Any], *args: Any) -> v.Abstract:
-    if function is not operator.eq or any(container_kind(a) is None for a in args):
-        hand_out(s.context, *args)
-    try:
-        return wrap(s.context, function(*args))
-    except ArithmeticError as error:
-        s.check(s.scalar(False), type(error).__name__, str(error))
-        s.dead = True
-        return v.Static(None)
-    except Exception as error:
-        s.refuse(f"{type(error).__name__}: {error}", "plain Python raises this too: check the operands")
 
 
 def _is_sequence(value: v.Abstract) -> bool:
@@ -191,7 +181,7 @@ def apply_unary(s: State, node: ast.unaryop, value: v.Abstract) -> v.Abstract:
     if (made := of_each(s, (value,), lambda t, x: apply_unary(t, node, x))) is not None:
         return made
     if isinstance(value, v.Static) and not inputs(value.value):
-        return _fold(s, function, value.value)
+        return fold(s, function, value.value)
     if is_number(value):
         return unary(s, function, value)
     if is_stack(s, value):
@@ -247,7 +237,7 @@ def compare(s: State, op: ast.cmpop, a: v.Abstract, b: v.Abstract) -> v.Abstract
 def _ordered(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
     a, b = present(s, a), present(s, b)
     if isinstance(a, v.Static) and isinstance(b, v.Static):
-        return _fold(s, function, a.value, b.value)
+        return fold(s, function, a.value, b.value)
     if is_number(a) and is_number(b):
         return binary(s, function, a, b)
     if is_stack(s, a) or is_stack(s, b):
@@ -297,7 +287,7 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if isinstance(a, v.Optional) or isinstance(b, v.Optional):
         return _equal_optional(s, a, b)
     if isinstance(a, v.Static) and isinstance(b, v.Static) and not inputs(a.value) and not inputs(b.value):
-        return _fold(s, operator.eq, a.value, b.value)
+        return fold(s, operator.eq, a.value, b.value)
     if is_number(a) and is_number(b):
         return binary(s, operator.eq, a, b)
     if is_stack(s, a) or is_stack(s, b):
@@ -501,3 +491,20 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
             continue
         result = hit if isinstance(result, bool) else combine(s, "or", result, hit)
     return v.Static(result) if isinstance(result, bool) else v.Leaf(result)
+
+
+def _called(meaning: Callable[..., v.Abstract], node: Any, arity: int) -> Callable[..., v.Abstract]:
+    def call(s: State, args: Sequence[v.Abstract], kwargs: Mapping[str, v.Abstract]) -> v.Abstract:
+        if kwargs or len(args) != arity:
+            s.refuse(f"a function of `operator` is called with {len(args)} arguments", f"give it {arity}, by position")
+        return meaning(s, node, *args)
+
+    return call
+
+
+OPERATORS: Mapping[Callable[..., Any], Callable[..., v.Abstract]] = {
+    **{f: _called(apply_binary, f, 2) for f in BINARY.values()},
+    **{f: _called(apply_unary, node(), 1) for node, f in UNARY.items()},
+    **{f: _called(compare, node(), 2) for node, f in COMPARE.items()},
+}
+"""Operators as functions: those of the module `operator`."""

@@ -25,7 +25,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.branches import run
 from autobatch.frontend.flattening import flattened, with_test_inside
 from autobatch.frontend.joins import arms, join
-from autobatch.frontend.numbers import is_python, negate, operand_of, traced
+from autobatch.frontend.numbers import negate, operand_of, traced
 from autobatch.frontend.raising import HANDED_ON, is_caught, raise_here, raise_on
 from autobatch.frontend.sources import MUTATORS
 from autobatch.frontend.state import State
@@ -217,8 +217,6 @@ def _kinds(s: State, i: Apply) -> Iterable[type[BaseException]]:
             return [found] if isinstance(found, type) and issubclass(found, Exception) else []
         case "item" | "bounds":
             return [IndexError]
-        case "floordiv" | "mod" | "truediv":
-            return [ZeroDivisionError] if all(_of_python(x) for x in i.operands) else []
         case "tag_index":
             return [KeyError]
         case "load" | "load_is_none":
@@ -244,10 +242,6 @@ def _kinds_of_text(i: Apply) -> list[type[BaseException]]:
     return [getattr(builtins, kind)]
 
 
-def _of_python(x: Operand) -> bool:
-    return isinstance(x.type, Array) and is_python(x.type)
-
-
 def _condition(s: State, i: Apply) -> Operand:
     """What must hold for an instruction to go well."""
     match i.op.name:
@@ -258,8 +252,6 @@ def _condition(s: State, i: Apply) -> Operand:
             assert isinstance(items.type, List)
             count = s.apply(own("length"), (items,), INT)
             return operand_of(s, traced(s, _in_range, v.Leaf(index), v.Leaf(count)))
-        case "floordiv" | "mod" | "truediv":
-            return operand_of(s, traced(s, operator.ne, v.Leaf(i.operands[1]), v.Static(0)))
         case "reduce":
             count = s.apply(own("length"), i.operands[:1], INT)
             return operand_of(s, traced(s, operator.gt, v.Leaf(count), v.Static(0)))

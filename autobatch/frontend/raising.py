@@ -35,15 +35,6 @@ def is_caught(s: State, kind: Kind) -> bool:
     return any(issubclass(kind, caught) for around in s.frame.trying for caught in around)
 
 
-def refuse_math_in_try(s: State, function: Any) -> None:
-    """Refuse functions of `math`, by whatever name, where what they fail with is caught: the compiled ones give nan or
-    inf instead."""
-    if getattr(function, "__module__", None) not in ("math", "cmath"):
-        return
-    if is_caught(s, ValueError) or is_caught(s, OverflowError):
-        s.refuse("a function of `math` in a `try` that catches what it fails with", "test its argument with `if`")
-
-
 def code_of(s: State, kind: Kind) -> int:
     """The number of a class of exceptions. Handlers lowered before it had one do not know it: all is lowered again."""
     kinds = s.context.memory.raised

@@ -15,8 +15,8 @@ import jax
 from jax import lax
 
 from autobatch.frontend import values as v
-from autobatch.frontend.access import expand, wrap
-from autobatch.frontend.key_order import hand_out
+from autobatch.frontend.access import expand
+from autobatch.frontend.folding import fold
 from autobatch.frontend.numbers import integer, present, traced
 from autobatch.frontend.state import Impure, State
 from autobatch.ir import jax_compat, texts
@@ -48,7 +48,7 @@ def text(s: State, function: str, *args: v.Abstract) -> v.Abstract:
         fixed.append(...)
         operands.append(integer(s, value.operand) if function != "format" else value.operand)
     if not operands:
-        return _folded(s, function, fixed)
+        return fold(s, texts.call, function, fixed, ())
     _, type = texts.FUNCTIONS[function]
     key = ("text", function, tuple(map(repr, fixed)), *operands)
     known = s.block.recall(key)
@@ -61,16 +61,6 @@ def text(s: State, function: str, *args: v.Abstract) -> v.Abstract:
 def _is_whole(value: v.Abstract) -> bool:
     type = value.type if isinstance(value, v.Leaf) else None
     return isinstance(type, Array) and type.is_scalar and (type.is_integer or type.is_bool)
-
-
-def _folded(s: State, function: str, fixed: Sequence[Any]) -> v.Abstract:
-    hand_out(s.context, *fixed)
-    try:
-        return wrap(s.context, texts.call(function, fixed, ()))
-    except texts.FAILURES as error:
-        s.check(s.scalar(False), type(error).__name__, str(error).replace("{", "{{").replace("}", "}}"))
-        s.dead = True
-        return v.Static(None)
 
 
 def method_of(function: Any) -> str | None:

@@ -144,7 +144,7 @@ class BlockProgram:
         """A place in the source that a block stems from."""
         if isinstance(block.end, Enter):
             return block.end.span
-        return next((i.span for i in block.body if i.span is not NOWHERE), self.forced)
+        return next((i.span for i in block.body if i.span != NOWHERE), self.forced)
 
     def spans(self) -> Iterator[Span]:
         """The place of each operation and of each call."""

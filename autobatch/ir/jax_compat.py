@@ -6,6 +6,7 @@ Supported: JAX 0.10 to 0.12. Semi-public names come from `jax.extend.core` and `
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
@@ -19,6 +20,7 @@ from jax.extend import core as jex
 from jax.extend.core import primitives
 from jax.interpreters import ad, batching, mlir
 
+from autobatch.errors import DeviceError
 from autobatch.ir.core import Apply, Literal, Operand, Value
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array, Type
@@ -39,6 +41,22 @@ _KEY_IMPLEMENTATIONS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg
 _PRIMITIVES: dict[str, Any] = {
     made.name: made for name, made in sorted(vars(primitives).items()) if isinstance(made, jex.Primitive)
 }
+
+
+_process: int | None = None
+"""The process that first ran something through XLA."""
+
+
+def check_process() -> None:
+    """Raises DeviceError where XLA would wait for threads that this process has not: a fork leaves them behind."""
+    global _process
+    if _process is None:
+        _process = os.getpid()
+    elif _process != os.getpid():
+        raise DeviceError(
+            "XLA does not run in a process that was forked from one in which it ran: its threads stayed there; start "
+            'processes with multiprocessing.get_context("spawn"), or fork them before the first call'
+        )
 
 
 def primitive(name: str) -> Any:

@@ -86,6 +86,28 @@ def _pullback(op: Op, *xs: Any) -> Any:
     return found
 
 
+def _floordiv(x: Any, y: Any) -> Any:
+    """JAX's, with the sign of a zero that Python and NumPy give it."""
+    found = jnp.floor_divide(x, y)
+    if not jnp.issubdtype(found.dtype, jnp.floating):
+        return found
+    return jax.lax.stop_gradient(jnp.where(found == 0, x / y * 0, found))
+
+
+def _mod(x: Any, y: Any) -> Any:
+    """As `_floordiv`: a zero has the sign of the divisor."""
+    found = jnp.remainder(x, y)
+    return _zero_of_sign(found, y) if jnp.issubdtype(found.dtype, jnp.floating) else found
+
+
+@jax.custom_jvp
+def _zero_of_sign(x: Any, y: Any) -> Any:
+    return jnp.where((x == 0) & (jnp.signbit(x) != jnp.signbit(y)), -x, x)
+
+
+_zero_of_sign.defjvps(lambda moved, value, x, y: moved, None)
+
+
 def _round(x: Any, ndigits: int | None) -> Any:
     if ndigits is not None and ndigits < 0 and jnp.issubdtype(jnp.result_type(x), jnp.integer):
         return _round_to(x, 10**-ndigits)
@@ -106,8 +128,8 @@ def _int(x: Any) -> Any:
 
 
 NUMERIC: dict[str, Callable[..., Any]] = {
-    "floordiv": lambda op, x, y: jnp.floor_divide(x, y),
-    "mod": lambda op, x, y: jnp.remainder(x, y),
+    "floordiv": lambda op, x, y: _floordiv(x, y),
+    "mod": lambda op, x, y: _mod(x, y),
     "truediv": lambda op, x, y: jnp.true_divide(x, y),
     "pow": lambda op, x, y: jnp.power(x, y),
     "round": lambda op, x: _round(x, op["ndigits"]),

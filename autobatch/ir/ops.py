@@ -139,14 +139,13 @@ OWN: dict[str, OwnOp] = {
         host=False,
     ),
     # Python's arithmetic on numbers, where it differs from JAX's primitives; broadcasts scalars with arrays
-    "floordiv": OwnOp(
-        "floordiv(x, y): floor; a structural zero divisor fails with ZeroDivisionError", host=False, fails=True
-    ),
-    "mod": OwnOp("mod(x, y): sign of the divisor", host=False, fails=True),
-    "truediv": OwnOp("truediv(x, y): float", host=False, fails=True),
-    "pow": OwnOp("pow(x, y): `**`", host=False, fails=True),
-    "round": OwnOp("round[ndigits](x): half to even; int when ndigits is None", host=False, fails=True),
-    "int": OwnOp("int(x): towards zero", host=False, fails=True),
+    # (checks of the front end stand before them where Python raises)
+    "floordiv": OwnOp("floordiv(x, y): floor", host=False),
+    "mod": OwnOp("mod(x, y): sign of the divisor", host=False),
+    "truediv": OwnOp("truediv(x, y): float", host=False),
+    "pow": OwnOp("pow(x, y): `**`", host=False),
+    "round": OwnOp("round[ndigits](x): half to even; int when ndigits is None", host=False),
+    "int": OwnOp("int(x): towards zero", host=False),
     # control that computed numbers decide (`ir/masked.py`)
     "masked": OwnOp(
         "masked[region, sites](x, ...): a region of arithmetic, branches and loops, lane by lane; where there are "

@@ -52,7 +52,7 @@ class VerifierError(Error):
         self.complaint, self.function, self.about = complaint, function, about
         text = f"{stage}: {complaint}"
         span = getattr(about, "span", NOWHERE)
-        if span is not NOWHERE:
+        if span != NOWHERE:
             text += f"\n{span}\n{span.excerpt()}"
         if function is not None:
             text += "\n\n" + print_function(function, Note(about, complaint) if about is not None else None)

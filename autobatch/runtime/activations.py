@@ -474,13 +474,15 @@ class Inspection:
 
     def resolver(self) -> Resolver:
         """Follows result slots, and what lies in lists, to what they hold."""
-        slots = []
+        slots, examples = [], []
         for name, k in self.slot_owner:
             kind = self.kinds[name]
+            known = self.example[self.spec.regions[name].space.index].array()
+            examples.append(known if len(known) == kind.count else np.full(kind.count, -1))
             pools = kind.results if k >= 0 else kind.handed
             held = pools[max(k, ~k)].array() if max(k, ~k) in pools else np.zeros(0, np.int64)
             slots.append(held if len(held) == kind.count else np.full(kind.count, -1))
-        return Resolver(self.base, slots, self.lists)
+        return Resolver(self.base, slots, examples, self.lists)
 
 
 def inspect(

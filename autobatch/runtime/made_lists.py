@@ -76,11 +76,13 @@ class Resolver:
     """Follows pointers, when everything has run, to the numbers and handles that they lead to.
 
     `slots[d]` are the pointers that definition `base + d` holds, one an activation; behind them come the items and the
-    joined lists that are cells. `cyclic`: examples with a list that contains itself, made by a recursion that follows a
-    cycle in the data; theirs are empty. `outside`: examples whose index is out of range."""
+    joined lists that are cells. `examples` has the example of each activation. `cyclic`: examples with a result that is
+    itself, of a loop or a recursion that never ends, or with a list that contains itself, made by a recursion that
+    follows a cycle in the data; theirs are empty. `outside`: examples whose index is out of range."""
 
-    def __init__(self, base: int, slots: Sequence[Ints], lists: MadeLists) -> None:
+    def __init__(self, base: int, slots: Sequence[Ints], examples: Sequence[Ints], lists: MadeLists) -> None:
         self.base, self.lists = base, lists
+        self.examples = np.concatenate([np.zeros(0, np.int64), *examples])
         self.pool = lists.pool.array()
         self.item_list, self.item_index = lists.item_list.array(), lists.item_index.array()
         self.outside = [lists.outside.array()]
@@ -89,10 +91,10 @@ class Resolver:
         parts = [*slots, *cells]
         self.start = np.cumsum([0, *(len(p) for p in parts)])
         self.cells = np.concatenate(parts)
-        self.compress()
-        self.cyclic = self.cut_cycles()
+        endless = self.compress()
+        stuck = self.cut_cycles()
         self.settle_items()
-        self.compress()
+        self.cyclic = np.concatenate([endless, stuck, self.compress()])
 
     def __call__(self, pointers: Ints) -> Ints:
         """Numbers' pointers, or handles."""
@@ -122,14 +124,17 @@ class Resolver:
         where: Ints = self.start[(pointers >> SHIFT) - self.base] + (pointers & ROW)
         return where
 
-    def compress(self) -> None:
-        """Let every cell hold the end of its chain (pointer doubling); a chain that runs in a circle ends nowhere."""
+    def compress(self) -> Ints:
+        """Let every cell hold the end of its chain (pointer doubling); a chain that runs in a circle ends nowhere. The
+        examples with such circles."""
         for _ in range(SHIFT):
             before, self.cells = self.cells, self(self.cells)
             if np.array_equal(before, self.cells):
-                return
-        slots = (self.cells >> SHIFT >= self.base) & (self.cells >> SHIFT < self.lists.first)
-        self.cells[slots] = -1
+                break
+        circling = np.flatnonzero((self.cells >> SHIFT >= self.base) & (self.cells >> SHIFT < self.lists.first))
+        self.cells[circling] = -1
+        examples = self.examples[circling[circling < len(self.examples)]]
+        return np.unique(examples[examples >= 0])
 
     def cut_cycles(self) -> Ints:
         """Make joined lists empty that contain themselves, and those around them."""

@@ -23,6 +23,12 @@ from autobatch.source import NOWHERE, Span
 
 Operation = Callable[..., Any]
 
+
+def _total(division: Operation) -> Operation:
+    """A division by zero stands behind a check that has failed, or is done ahead of it: it has any value."""
+    return lambda x, y: division(x, y) if y else 0
+
+
 PYTHON: dict[str, Operation] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -40,9 +46,9 @@ PYTHON: dict[str, Operation] = {
     "and": operator.and_,
     "or": operator.or_,
     "xor": operator.xor,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "truediv": operator.truediv,
+    "floordiv": _total(operator.floordiv),
+    "mod": _total(operator.mod),
+    "truediv": _total(operator.truediv),
     "int": math.trunc,
     "tag_equal": operator.eq,
     "same": operator.eq,

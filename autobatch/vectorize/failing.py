@@ -82,15 +82,34 @@ class Failing:
         """What `results` are after some instructions, and the status of these. `before`: what must be 0 for a loop to
         run. What stands behind a failure, and is not finite everywhere, is behind a branch."""
         made: list[Instruction] = []
+        checks: list[Apply] = []
         status: Operand | None = None
         for k, instruction in enumerate(instructions):
+            if isinstance(instruction, Apply) and instruction.op.name == "check":
+                checks.append(instruction)
+                continue
+            if isinstance(instruction, Apply) and not may_be_infinite(instruction):
+                made.append(instruction)
+                continue
+            status, checks = self.checked(checks, status, made), []
             if status is not None and may_be_infinite(instruction):
                 return self.behind(instructions[k:], results, before, status, made)
-            known = before if status is None else (*before, status)
-            found = self.instruction(instruction, made, known)
-            if found is not None:
-                status = found if status is None else self.statuses.first(status, found, made)
-        return Body(made, tuple(results), status)
+            found = self.instruction(instruction, made, before if status is None else (*before, status))
+            status = self.earliest(status, found, made)
+        return Body(made, tuple(results), self.checked(checks, status, made))
+
+    def checked(self, checks: Sequence[Apply], status: Operand | None, made: list[Instruction]) -> Operand | None:
+        """The status after some checks, of which the first that fails tells."""
+        sites = [self.site(c.op["kind"], words(c.op["message"]), c.span) for c in checks]
+        found: Operand = FINE
+        for check, site in zip(reversed(checks), reversed(sites), strict=True):
+            found = self.statuses.chosen(check.operands[0], found, site, made)
+        return self.earliest(status, found, made) if checks else status
+
+    def earliest(self, status: Operand | None, later: Operand | None, made: list[Instruction]) -> Operand | None:
+        if status is None or later is None:
+            return later if status is None else status
+        return self.statuses.first(status, later, made)
 
     def behind(
         self,
@@ -119,8 +138,6 @@ class Failing:
         self, instruction: Instruction, made: list[Instruction], before: tuple[Operand, ...]
     ) -> Operand | None:
         match instruction:
-            case Apply(op=op, operands=xs, span=span) if op.name == "check":
-                return self.statuses.chosen(xs[0], FINE, self.site(op["kind"], words(op["message"]), span), made)
             case Apply():
                 made.append(instruction)
                 return None

@@ -35,7 +35,6 @@ from autobatch.ir.ops import OWN
 from autobatch.ir.rewrite import Fresh, copy_region, substitute, with_operands, with_regions
 from autobatch.runtime.schema import Schema
 from autobatch.vectorize.comprehensions import as_loop
-from autobatch.vectorize.divisors import divides_python_numbers
 
 SMALL = 16
 """Operations of a turn up to which it is computed again wherever it is read."""
@@ -88,7 +87,7 @@ class _Lists:
             return False
         if isinstance(i, Apply):
             effect = not i.op.is_jax and i.op.name in OWN and OWN[i.op.name].effect
-            return not effect and not divides_python_numbers(i)
+            return not effect
         return True
 
     def repeated(self, of: Map, rest: Region) -> Region:

@@ -48,7 +48,6 @@ from autobatch.ir.types import BOOL, INT
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 from autobatch.vectorize.breaks import run_all_turns
-from autobatch.vectorize.divisors import check_computed_divisors, checks_of, divides_python_numbers
 from autobatch.vectorize.failing import Failing, may_be_infinite
 from autobatch.vectorize.float_loops import loops_of_floats
 from autobatch.vectorize.implied import (
@@ -88,11 +87,13 @@ def mask_numeric_control(
     `float_loops.py` says. `unknown`: shared integers that decide structure only once they are known, so what they
     decide is not run ahead. `all_numbers`: of no number does the host know anything."""
     if not any(
-        isinstance(i, If | For | While) or _is_check(i) or is_bounds(i) or _divides(i)
+        isinstance(i, If | For | While) or _is_check(i) or is_bounds(i)
         for f in module.functions
         for i in walk(f.region)
     ):
         return Masked(module, {}, False, False, {})
+    if all_numbers:
+        module = _with_constants_on_device(module)
     moved = False
 
     def on_device(module: Module) -> frozenset[Value]:
@@ -106,8 +107,6 @@ def mask_numeric_control(
 
     device = on_device(module)
     checked = check_computed_indices(module, device)
-    if not all_numbers:
-        checked = check_computed_divisors(checked, device)
     if checked is not module:
         module, device = checked, on_device(checked)
     refused, ahead, in_front = NOTHING, False, dict[Span, Span]()
@@ -145,6 +144,32 @@ def mask_numeric_control(
         module, device = made, device | more
 
 
+def _with_constants_on_device(module: Module) -> Module:
+    """The same where checks and loops by constants are decided on the device: the host decides nothing."""
+    fresh = Fresh(module)
+
+    def unknown(x: Operand, body: list[Instruction], span: Span) -> Operand:
+        if not isinstance(x, Literal):
+            return x
+        made = fresh.value(x.type)
+        body.append(Apply((made,), own("unknown"), (x,), span))
+        return made
+
+    def changed(region: Region) -> Region:
+        body: list[Instruction] = []
+        for i in region.body:
+            if isinstance(i, Apply) and _is_check(i):
+                i = replace(i, operands=(unknown(i.operands[0], body, i.span), *i.operands[1:]))
+            elif isinstance(i, While):
+                test = list(i.condition.body)
+                holds = unknown(i.condition.results[0], test, i.span)
+                i = replace(i, condition=replace(i.condition, body=tuple(test), results=(holds,)))
+            body.append(with_regions(i, changed))
+        return replace(region, body=tuple(body))
+
+    return replace(module, functions=tuple(replace(f, region=changed(f.region)) for f in module.functions))
+
+
 def _of_masks(module: Module) -> Iterator[Value]:
     """What masked operations compute, integers too that the host could know before."""
     inside = (i for f in module.functions for i in walk(f.region))
@@ -161,10 +186,6 @@ def _decides_more(module: Module, values: Collection[Value]) -> bool:
 def _is_arithmetic(module: Module) -> bool:
     """Is there nothing in any branch or loop that could not stand in an operation?"""
     return all(what_stands_in_the_way(i) is None for f in module.functions for i in walk(f.region))
-
-
-def _divides(i: Instruction) -> bool:
-    return isinstance(i, Apply) and divides_python_numbers(i)
 
 
 def _is_test(i: Instruction) -> bool:
@@ -319,12 +340,9 @@ class _Masker:
     # ---- what moves in front
 
     def with_checks(self, region: Region) -> Region:
-        """A region whose reads of structure, and divisions by it, stand behind the checks that Python makes of them,
-        where these may fail."""
+        """A region whose reads of structure stand behind the checks that Python makes of them, where these may fail."""
         body: list[Instruction] = []
         for i in region.body:
-            if isinstance(i, Apply) and divides_python_numbers(i) and not self.on_device(i.operands[1]):
-                body += checks_of(i, self.fresh)
             checks = ReadChecks(self.fresh, self.schema)
             can_fail = isinstance(i, Apply) and not self.fallible.isdisjoint(i.results)
             if can_fail and not any(map(self.on_device, operands(i))) and checks.read(i):  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A module of which the host runs nothing: loops that numbers count, checks of divisors and of indices.
+"""A module of which the host runs nothing: loops that numbers count, checks of indices.
 
     %4 = for %n init(%x) body(%i, %h):            %4 = while (0, %x) test (%i, %h): yield %i < %n
       bounds[axis=0, size=5](%j)            ->      do (%i, %h): bounds[axis=0, size=5](%j); ...; yield %i + 1, ...
@@ -25,7 +25,6 @@ from autobatch.ir.core import Apply, For, Instruction, Literal, Module, Operand,
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import Fresh, region_values, with_regions
 from autobatch.ir.types import BOOL, INT, Array
-from autobatch.vectorize.divisors import device_checks_of, divides_python_numbers
 from autobatch.vectorize.turn_bounds import is_bounds, steps_to
 
 
@@ -40,8 +39,6 @@ def run_on_device(module: Module) -> Module:
                 return [_without_checks(whole, module)]
             case For():
                 return [_counted(whole, fresh)]
-            case Apply() if divides_python_numbers(whole):
-                return [*device_checks_of(whole, fresh), whole]
             case _:
                 return [whole]
 

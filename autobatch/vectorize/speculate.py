@@ -44,7 +44,6 @@ from autobatch.ir.types import BOOL, Array
 from autobatch.optimize.inline import call_graph
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
-from autobatch.vectorize.divisors import divides_python_numbers
 from autobatch.vectorize.implied import definitions, implied
 from autobatch.vectorize.statuses import FINE
 from autobatch.vectorize.total import HELD, Failed, Status, Total
@@ -130,7 +129,7 @@ class _Speculation:
     def may_fail(self, i: Instruction) -> bool:
         if not isinstance(i, Apply) or i.op.is_jax:
             return False
-        return i.op.name == "check" or divides_python_numbers(i) or not self.total.fallible.isdisjoint(i.results)
+        return i.op.name == "check" or not self.total.fallible.isdisjoint(i.results)
 
     def waits(self, i: Instruction) -> bool:
         """Is this a loop that computed numbers end?"""

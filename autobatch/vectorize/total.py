@@ -40,7 +40,6 @@ from autobatch.ir.types import BOOL, INT, List
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 from autobatch.vectorize.blocks import words
-from autobatch.vectorize.divisors import checks_of, divides_python_numbers
 from autobatch.vectorize.read_checks import ReadChecks
 from autobatch.vectorize.statuses import FINE, Statuses
 
@@ -219,8 +218,6 @@ class Total:
         return Status(status, status)
 
     def apply(self, apply: Apply, made: list[Instruction]) -> Status:
-        if divides_python_numbers(apply) and not self.on_device(apply.operands[1]):
-            return self.division(apply, made)
         if self.fallible.isdisjoint(apply.results) or any(map(self.on_device, apply.operands)):
             made.append(apply)
             return Status()
@@ -244,18 +241,6 @@ class Total:
         inside = self.fresh.like(i.results)
         self.guarded(status.of_host, Body([replace(i, results=inside)], inside), i.results, made)
         return Status()
-
-    def division(self, division: Apply, made: list[Instruction]) -> Status:
-        """A division by an integer of the host; by 1 where it is zero."""
-        y = division.operands[1]
-        nonzero, check = checks_of(division, self.fresh)
-        made.append(nonzero)
-        status = self.instruction(check, made)
-        other = self.fresh.value(y.type)
-        one = Literal(True if y.type == BOOL else 1, y.type)
-        made.append(If((other,), nonzero.results[0], Region((), (), (y,)), Region((), (), (one,)), division.span))
-        made.append(replace(division, operands=(division.operands[0], other)))
-        return status
 
     def branch(self, branch: If, made: list[Instruction]) -> Status:
         arms = [self.body(arm.body, arm.results) for arm in (branch.then, branch.orelse)]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-import autobatch as ab
-from tests.memory.pairs import BATCH, W, check
+from tests.memory.pairs import check
 
 
 class TooFar(Exception):
@@ -438,34 +436,3 @@ def test_compiled(program: Callable[..., Any], backend: str) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_with_derivatives(program: Callable[..., Any], backend: str) -> None:
     check(program, backend, grads=program is not python_floats)  # JAX's floats divide by zero
-
-
-# ---- refused
-
-
-def of_math(w: Any, xs: list[float]) -> Any:
-    try:
-        return math.log(xs[0]) * w
-    except ValueError:
-        return w
-
-
-def of_math_by_another_name(w: Any, xs: list[float]) -> Any:
-    from math import log as logarithm
-
-    try:
-        return logarithm(xs[0]) * w
-    except ValueError:
-        return w
-
-
-REFUSED = {
-    of_math: "a function of `math`",
-    of_math_by_another_name: "a function of `math`",
-}
-
-
-@pytest.mark.parametrize("program", REFUSED)
-def test_refused(program: Callable[..., Any]) -> None:
-    with pytest.raises(ab.UnsupportedError, match=REFUSED[program]):
-        ab.batched(program, in_axes=(None, 0))(W, BATCH)

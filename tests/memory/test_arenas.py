@@ -261,7 +261,7 @@ def test_inside_jit_examples_without_room_fail_by_name() -> None:
 def test_a_list_without_end_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def endless(w: Any, x: Any) -> Any:
         xs = [w]
-        while w * x > 0.0:
+        while w * x * len(xs) > 0.0:
             xs.append(x)
         return xs[-1]
 

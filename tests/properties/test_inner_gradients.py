@@ -154,6 +154,12 @@ def of_lists(w: Any, n: Any) -> Any:
     return jax.grad(loss)(w)
 
 
+def test_of_lists_of_each_example():
+    """What does not compile is traced, example by example."""
+    found = ab.batched(of_lists, in_axes=(None, 0))(0.7, TREES)
+    np.testing.assert_allclose(found, [of_lists(0.7, t) for t in TREES], rtol=1e-5)
+
+
 def of_trees(w: Any, n: Any) -> Any:
     def energy(v: Any, m: Any) -> Any:
         return v * m.value + sum([energy(v * 0.5, c) for c in m.children])
@@ -180,7 +186,6 @@ def by_whole_numbers(w: Any, n: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (of_lists, "an object or a list is read in it"),
         (of_trees, "energy is called in it"),
         (to_vectors, r"returns float32\*?\[2\]"),
         (to_words, "returns tag<str>"),

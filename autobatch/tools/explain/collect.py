@@ -88,7 +88,7 @@ def _unmarked(text: Written) -> tuple[Line, ...]:
 def of_refusal(name: str, function: Callable[..., Any], examples: int, backend: Backend, error: SourceError) -> Facts:
     """The facts of a function that is not compiled: its text, with the line that is refused."""
     places = [(error.message, error.span), *error.also]
-    known = [(note, span) for note, span in places if span is not NOWHERE]
+    known = [(note, span) for note, span in places if span != NOWHERE]
     notes: dict[Where, tuple[list[str], Span]] = {}
     for note, span in known:
         notes.setdefault((span.file, span.line), ([], span))[0].append(note)

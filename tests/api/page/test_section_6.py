@@ -230,10 +230,15 @@ def test_a_division_that_is_not_reached_does_not_fail():
     agrees(ab.batched(lambda words: sum(words) / len(words) if words else -1.0), [[1, 2], [], [4]])
 
 
-def test_floats_divide_as_ieee_754_says():
-    """A float is a number of the device: its zero is not looked at, and the quotient is infinite or NaN."""
-    f = ab.batched(lambda q: (q[0] / q[1], q[0] // q[1]))
-    quotient, _ = f([(1.0, 0.0), (0.0, 0.0), (-1.0, 0.0), (1.0, 4.0)])
+def test_floats_fail_as_python_s_do():
+    """And elements of arrays divide as IEEE 754 says, as in NumPy."""
+    examples = [(1.0, 0.0), (0.0, 0.0), (-1.0, 0.0), (1.0, 4.0)]
+
+    def f(q):
+        return q[0] / q[1], q[0] // q[1]
+
+    assert kinds(f, examples) == raised(f, examples) == ["ZeroDivisionError"] * 3 + [None]
+    quotient = ab.batched(lambda q: q[0] / q[1])(np.array(examples, np.float32))
     np.testing.assert_array_equal(quotient, np.array([np.inf, np.nan, -np.inf, 0.25], np.float32))
 
 

@@ -52,7 +52,7 @@ def written_functions(tmp_path, monkeypatch):
 
 
 def test_generated_functions_have_so_many_leaf_operations(written_functions):
-    assert startup.leaf_operations(written_functions.many, X, X, N) == 282
+    assert startup.leaf_operations(written_functions.many, X, X, N) == 339
 
 
 def test_generated_functions_agree_with_plain_python(written_functions):
