@@ -70,6 +70,14 @@ def few_executables() -> Iterator[None]:
     executables.let_go()
 
 
+@pytest.fixture(scope="module")
+def checked_memory() -> Iterator[None]:
+    """Machine code proves each address before it loads or stores; it is not kept on disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOBATCH_CHECK_MEMORY", "1")
+        yield
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """`golden(topic, name, text)` compares a text with tests/golden/<topic>/<name>.txt."""

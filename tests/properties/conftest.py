@@ -1,4 +1,5 @@
-"""Everything in this folder runs with 64 bits, for sharp equality, and narrow windows, for many in each level."""
+"""Everything in this folder runs with 64 bits, for sharp equality, and narrow windows, for many in each level; machine
+code checks each address."""
 
 import jax
 import pytest
@@ -7,6 +8,6 @@ import autobatch as ab
 
 
 @pytest.fixture(scope="module", autouse=True)
-def sharp():
+def sharp(checked_memory):
     with jax.enable_x64(True), ab.options(widths=(8, 4), verify=True):
         yield

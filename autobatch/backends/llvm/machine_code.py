@@ -176,6 +176,13 @@ def load(
     return code
 
 
+def unkept(text: str, functions: Sequence[str], outside: Mapping[str, int]) -> Code:
+    """The code of a module for this process alone."""
+    code = link(compile_object(text), functions, outside)
+    _kept.append(code)
+    return code
+
+
 def held(name: str, functions: Sequence[str], outside: Mapping[str, int]) -> Code | None:
     """The code that an earlier `load` has kept under this name; None where there is none."""
     content = files.read(_object_path(name))

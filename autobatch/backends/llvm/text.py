@@ -24,6 +24,8 @@ class Function:
         self._group: str | None = None
         self._lines: list[str] = []
         self._names = 0
+        self.note = ""
+        """A comment on the lines that follow: what they belong to, where that is wanted (`checked.py`)."""
 
     def __str__(self) -> str:
         return "\n".join([f"define {self.head} {{", "entry:", *self._slots, *self._lines, "}", ""])
@@ -39,12 +41,12 @@ class Function:
 
     def do(self, instruction: str) -> None:
         """An instruction without a value."""
-        self._lines.append(f"  {instruction}")
+        self._lines.append(f"  {instruction}{self.note}")
 
     def let(self, expression: str) -> str:
         """The value of an instruction."""
         name = "%" + self.name("v")
-        self._lines.append(f"  {name} = {expression}")
+        self._lines.append(f"  {name} = {expression}{self.note}")
         return name
 
     def block(self, label: str, *, falls: bool = True) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from autobatch.backends.llvm.checked import is_checking
 from autobatch.backends.llvm.lanes.bits import BITS
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, COSTLY, convert
 from autobatch.backends.llvm.lanes.complexes import COMPLEX_RULES
@@ -214,6 +215,8 @@ class Leaves:
     def apply(self, i: Apply, env: Environment, uses: dict[Value, int], arrays: Sequence[Any] = ()) -> None:
         if not any(uses.get(r) for r in i.results):
             return
+        if is_checking():
+            self.w.f.note = f" ; {i.span}: {i.op.name}"
         xs = self.operands(i, env, arrays)
         try:
             if (number := self.number(i, xs)) is not None:

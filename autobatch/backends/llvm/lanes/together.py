@@ -106,7 +106,8 @@ class Together:
     # ---- a turn
 
     def take_part(self, test: Test) -> None:
-        """The lanes at a place whose turn it is, but for those that are done. (If none is left, a turn of none.)"""
+        """The lanes at a place whose turn it is, but for those that are done. A turn of none would read what nobody may
+        have."""
         f, w = self.f, self.w
         now, live = self.now.get(), self.live.get()
         inside, outside = f.name("inside"), f.name("outside")
@@ -116,18 +117,18 @@ class Together:
         f.do(f"br label %{self.over}")
         f.block(inside, falls=False)
         goes_on = test(self.walk.test, self.given(), now)
-        if goes_on.shared:
-            self.lazy = self.walk.all_of_it
-            on, ended = f.name("on"), f.name("ended")
-            f.branch(goes_on.text, on, ended)
-            f.block(ended, falls=False)
-            self.put(now, self.at.get())
-            self.live.set(w.both(live, w.negated(now)))
-            f.do(f"br label %{self.seek}")
-            f.block(on, falls=False)
-            return
-        self.live.set(w.both(live, w.instruction("or", w.negated(now), goes_on)))
-        self.now.set(w.both(now, goes_on))
+        self.lazy = goes_on.shared and self.walk.all_of_it
+        some = w.both(now, goes_on)
+        on, ended = f.name("on"), f.name("ended")
+        f.branch(goes_on.text if goes_on.shared else w.any(some), on, ended)
+        f.block(ended, falls=False)
+        self.put(now, self.at.get())
+        self.live.set(w.both(live, w.negated(now)))
+        f.do(f"br label %{self.seek}")
+        f.block(on, falls=False)
+        if not goes_on.shared:
+            self.live.set(w.both(live, w.instruction("or", w.negated(now), goes_on)))
+            self.now.set(some)
 
     def one_turn(self, body: Body, test: Test) -> None:
         f, w = self.f, self.w

@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.checked import allow, checked, instrumented, is_checking
 from autobatch.backends.llvm.lanes.blocks import library
 from autobatch.backends.llvm.lanes.program import Operand, Result
 from autobatch.backends.llvm.lanes.tensors import KEY
+from autobatch.backends.llvm.link import Code
 from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.llvm.whole.code import ENTRY, Made, unavailable
 from autobatch.errors import BatchError
@@ -40,12 +42,16 @@ class Executable:
         self.constants = [np.ascontiguousarray(x) for x in made.program.constants]
         self.scratch, self.width = made.program.scratch, made.width
         try:
+            code: Code | None
             self.name = kept or machine_code.target_name(f"whole_{made.width}", made.program.text)
-            code = (
-                machine_code.held(self.name, (ENTRY,), library())
-                if kept
-                else machine_code.load(self.name, made.program.text, (ENTRY,), library(), vectorize=True)
-            )
+            if is_checking():
+                if not made.program.text:
+                    raise LookupError("of kept code the text is not known")
+                code = machine_code.unkept(instrumented(made.program.text), (ENTRY,), library())
+            elif kept:
+                code = machine_code.held(self.name, (ENTRY,), library())
+            else:
+                code = machine_code.load(self.name, made.program.text, (ENTRY,), library(), vectorize=True)
         except UnavailableError as error:
             raise unavailable(error) from error
         if code is None:
@@ -75,6 +81,10 @@ class Executable:
         each chunk of rows, so that it does not matter which thread adds up which."""
         before = [x.ctypes.data for x in (*given, *self.constants)]
         places = [(x.ctypes.data, x.strides[0] if r.summed else 0) for x, r in zip(out, self.results, strict=True)]
+        with checked([*given, *self.constants, *out]):
+            return self._run(before, places, rows, threads)
+
+    def _run(self, before: Sequence[int], places: Sequence[tuple[int, int]], rows: int, threads: int) -> bool:
         chunks = max(1, -(-rows // CHUNK))
         if chunks == 1 or (threads < 2 and not any(r.summed for r in self.results)):
             return self.part([*before, *(x for x, _ in places)], self.room(), 0, rows)
@@ -94,7 +104,10 @@ class Executable:
 
     def room(self) -> Any:
         """Scratch memory for one thread."""
-        return np.empty(max(self.scratch, 1) + 64, np.uint8)
+        room = np.empty(max(self.scratch, 1) + 64, np.uint8)
+        if is_checking():
+            allow(room)
+        return room
 
     def part(self, addresses: Sequence[int], scratch: Any, begin: int, end: int) -> bool:
         """The rows of one call. Other threads run meanwhile: ctypes lets go of the interpreter."""
