@@ -4,19 +4,16 @@
     description   types, names of arguments, the structure of the result, and the structural slice, which plans examples
     arrays        constants, and the numbers that the function has closed over
 
-It is one `.npz` file. JSON and arrays are all that is in it: no pickle, and no code but that of the program.
+It is one file of arrays and JSON (`runtime/archive.py`), whose hash is checked before XLA sees the program: no pickle,
+and no code but that of the program.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import types
-import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,13 +25,14 @@ from autobatch.errors import BatchError
 from autobatch.ir import blocks, core, system, template
 from autobatch.ir import types as ir_types
 from autobatch.ir.ops import Op
-from autobatch.runtime import schema, spec, tables
+from autobatch.runtime import archive, schema, spec, tables
+from autobatch.runtime.archive import Damaged, part
 from autobatch.runtime.codec import Names, Reader, UnwritableError, Writer
-from autobatch.runtime.stand_ins import Look, class_of, name_of
+from autobatch.runtime.stand_ins import Classes, Look, name_of
 from autobatch.source import Span
 
-FORMAT = "autobatch program 2"
-AnyArray = np.ndarray[Any, Any]
+FORMAT = "autobatch program 3"
+_AGAIN = "export it again, or take another copy of the file"
 
 
 @dataclass(frozen=True)
@@ -114,46 +112,20 @@ def write(path: str | os.PathLike[str], description: Description, program: bytes
             f"{description.name}: what it returns or is called with cannot be in a file: {error}"
         ) from None
     text = {"format": FORMAT, "classes": _looks(description), "description": held}
-    entries = {f"a{k}": a for k, a in enumerate(writer.arrays)}
-    entries["description"] = np.frombuffer(json.dumps(text).encode("utf-8", "surrogatepass"), np.uint8)
-    entries["program"] = np.frombuffer(program, np.uint8)
-    target = Path(path)
-    scratch = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        with scratch.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **entries)
-        scratch.replace(target)
-    finally:
-        scratch.unlink(missing_ok=True)
+    arrays = {f"a{k}": a for k, a in enumerate(writer.arrays)}
+    archive.write(path, text, arrays | {"program": np.frombuffer(program, np.uint8)})
 
 
-def read(path: str | os.PathLike[str]) -> tuple[Description, bytes]:
-    """What `write` wrote. Raises BatchError for a file of another kind, and for one that is damaged."""
+def read(path: str | os.PathLike[str], classes: Sequence[type] = ()) -> tuple[Description, bytes]:
+    """What `write` wrote. Raises FileError for a file of another kind, and for one that is damaged."""
+    text, held = archive.read(path, "a file that f.export wrote", FORMAT, _AGAIN)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            held = {name: file[name] for name in file.files}
-        text = json.loads(bytes(held["description"]).decode("utf-8", "surrogatepass"))
-        found = text["format"]
-        if found != FORMAT:
-            raise BatchError(f"{path}: the format is {found!r}, and this version reads {FORMAT!r}; export it again")
-        arrays = [held[f"a{k}"] for k in range(len(held) - 2)]
-        looks = {name: Look(kind, tuple(fields)) for name, (kind, fields) in text["classes"].items()}
-        description = Reader(NAMES, lambda name: class_of(name, str(path), looks), arrays).value(text["description"])
-        return description, bytes(held["program"])
-    except FileNotFoundError:
-        raise
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        IndexError,
-        EOFError,
-        OSError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise BatchError(f"{path} is no file that f.export wrote, or it is damaged: {error}") from None
+        looks = {name: Look(kind, tuple(fields)) for name, (kind, fields) in part(text, "classes", dict).items()}
+        arrays = [held[f"a{k}"] for k in range(len(held) - 1)]
+        description = Reader(NAMES, Classes(classes, looks).find, arrays).value(text["description"])
+        return description, held["program"].tobytes()
+    except (Damaged, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise archive.refused(f"{path}: its description cannot be used here", error, _AGAIN) from None
 
 
 def _looks(description: Description) -> dict[str, tuple[str, list[str]]]:

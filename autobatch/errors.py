@@ -55,6 +55,10 @@ class BatchError(Error):
     """A call whose arguments are not a batch: sizes differ, one example was given, element types are unknown."""
 
 
+class FileError(BatchError):
+    """A file that is not what it should be, or is damaged: what is wrong in which part, and what to do."""
+
+
 def of_empty_lists(what: str) -> BatchError:
     """Lists are read whose elements nobody has seen."""
     return BatchError(

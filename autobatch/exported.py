@@ -331,10 +331,11 @@ def _cut(held: Any, live: int) -> Any:
     raise AssertionError(held)
 
 
-def load_exported(path: str | os.PathLike[str]) -> Exported:
+def load_exported(path: str | os.PathLike[str], classes: Sequence[type] = ()) -> Exported:
     """The function that `f.export` wrote to a file. It needs neither the source of the function nor its classes.
 
     Examples are packed and planned here as there: arrays, lists of numbers, tuples and dicts as they are; objects of
-    the classes where these can be imported, else of the look-alikes in `.classes`; batches from `ab.load`. Raises
-    BatchError for a file of another kind or version, and for one that is damaged."""
-    return Exported(*artifact.read(path))
+    the classes where their modules are imported already or `classes` names them, else of the look-alikes in `.classes`;
+    batches from `ab.load`. Raises FileError for a file of another kind or version, and for one that is damaged: its
+    hash is checked before anything is used."""
+    return Exported(*artifact.read(path, classes))

@@ -302,8 +302,13 @@ def _packed(examples: list[Any], schemas: Collection[Schema | None]) -> Columns:
     raise failed
 
 
-def load(path: Any) -> Batch:
-    """Read a batch that `Batch.save` wrote. The classes of its examples must be importable."""
-    found, order = load_groups(path)
+def load(path: Any, classes: Sequence[type] = ()) -> Batch:
+    """Read a batch that `Batch.save` wrote.
+
+    The classes of its examples are found by their names in the modules that are imported already, and among `classes`:
+    a file imports nothing, and none of its code is run. What it says is checked before it is used. Raises FileError,
+    which names the part and the cure, for a file of another kind or version, for one that is damaged, and for classes
+    that are not here."""
+    found, order = load_groups(path, classes)
     groups = [Batch(Group(columns, width_of(columns.schema))) for columns in found]
     return groups[0] if order is None else GroupedBatch(groups, order)

@@ -7,13 +7,16 @@ One name has one stand-in in a process, so that batches and programs from differ
 
 from __future__ import annotations
 
-import importlib
+import sys
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from autobatch.errors import BatchError
+from autobatch.runtime import together
+from autobatch.runtime.archive import Damaged
 
 
 class StandIn:
@@ -49,23 +52,44 @@ def name_of(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
-def class_of(name: str, path: str, looks: Mapping[str, Look] | None = None) -> type:
-    """The class with the name that `name_of` gave it. Where it cannot be imported: the stand-in of that name, which is
-    made where `looks` says how. Raises BatchError where there is neither."""
-    module, _, qualname = name.partition(":")
-    try:
-        held: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            held = getattr(held, part)
-    except (ImportError, AttributeError, ValueError) as error:
+class Classes:
+    """The classes that a file may name: those that the caller gives, and those of modules that are imported already. A
+    file imports nothing. `looks`: how stand-ins are made of those that are not here; None: they are an error."""
+
+    def __init__(self, given: Sequence[type] = (), looks: Mapping[str, Look] | None = None) -> None:
+        for cls in given:
+            if not isinstance(cls, type):
+                raise TypeError(f"classes= takes classes, and {cls!r} is none")
+        self._given = {name_of(cls): cls for cls in given}
+        self._looks = looks
+
+    def find(self, name: Any) -> type:
+        """The class with the name that `name_of` gave it. Raises Damaged where there is none."""
+        if name in self._given:
+            return self._given[name]
+        module, _, qualname = name.partition(":") if isinstance(name, str) else ("", "", "")
+        held: Any = sys.modules.get(module)
+        for part in qualname.split(".") if held is not None else ():
+            # a module may import others when it is asked for what it has not, as lazy ones do: ours makes classes
+            asked = getattr if held is together else _own
+            held = asked(held, part, None) if isinstance(held, (type, ModuleType)) else None
+        if isinstance(held, type):
+            return held
         if name in _made:
             return _made[name]
-        if looks is None or name not in looks:
-            raise BatchError(f"{path} holds objects of class {name}, which cannot be imported: {error}") from None
-        return _made.setdefault(name, _stand_in(module, qualname, looks[name]))
-    if not isinstance(held, type):
-        raise BatchError(f"{path} holds objects of class {name}, which is no class any more")
-    return held
+        if self._looks is None:
+            here = "has no class of that name any more" if module in sys.modules else "is not imported"
+            raise Damaged(
+                f"it holds objects of {name!r:.80}: {module} {here}", "import its module, or name it in classes="
+            )
+        if name not in self._looks:
+            raise Damaged(f"there is no class {name!r:.80}")
+        return _made.setdefault(name, _stand_in(module, qualname, self._looks[name]))
+
+
+def _own(held: type | ModuleType, name: str, default: Any) -> Any:
+    """What a module or class has itself."""
+    return vars(held).get(name, default)
 
 
 def _stand_in(module: str, qualname: str, look: Look) -> type:

@@ -1,31 +1,28 @@
-"""Packed data on disk: one `.npz` file, arrays as they are and a JSON text for the schema. No pickle.
+"""Packed data on disk: arrays as they are, and a JSON text for the schema (`archive.py`). No pickle.
 
-Classes and enums are stored as `module:qualified.name` and imported by that name when the file is loaded, as pickle
-would; no code of the file itself is run. A class that is not here may have a stand-in (`stand_ins.py`).
+Classes and enums are stored as `module:qualified.name`, and found by that name where their module is imported already
+or the caller names them: a file imports nothing, and no code of it is run. What is read is checked against its schema
+before it is used (`validation.py`).
 """
 
 from __future__ import annotations
 
 import enum
-import json
 import os
-import zipfile
-import zlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, assert_never
 
-import numpy as np
-
-from autobatch.errors import BatchError
-from autobatch.ir import jax_compat
+from autobatch.errors import BatchError, FileError
 from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
+from autobatch.runtime import archive
+from autobatch.runtime.archive import AnyArray, Damaged, array_of, part
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.schema import Class, Field, ListStore, Schema, Store
-from autobatch.runtime.stand_ins import class_of, name_of
+from autobatch.runtime.stand_ins import Classes, name_of
+from autobatch.runtime.validation import check, check_order
 
-_FORMAT = "autobatch columns 2"
-AnyArray = np.ndarray[Any, Any]
+_FORMAT = "autobatch columns 3"
+_AGAIN = "save the batch again, or take another copy of the file"
 
 
 def save(columns: Columns, path: str | os.PathLike[str]) -> None:
@@ -36,10 +33,10 @@ def save(columns: Columns, path: str | os.PathLike[str]) -> None:
 
 def save_groups(groups: Sequence[Columns], order: AnyArray | None, path: str | os.PathLike[str]) -> None:
     """Write examples that are in several sets of columns; `order` says where each example is among all of them."""
-    arrays: list[AnyArray] = []
+    arrays: dict[str, AnyArray] = {}
 
     def keep(array: AnyArray) -> list[Any]:
-        arrays.append(array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}"))
+        arrays[f"a{len(arrays)}"] = array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
         return [len(arrays) - 1, str(array.dtype)]
 
     def described(columns: Columns) -> dict[str, Any]:
@@ -56,50 +53,44 @@ def save_groups(groups: Sequence[Columns], order: AnyArray | None, path: str | o
         "groups": [described(columns) for columns in groups],
         "order": None if order is None else keep(order),
     }
-    data = np.frombuffer(json.dumps(text).encode("utf-8", "surrogatepass"), np.uint8)
-    target = Path(path)
-    scratch = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        with scratch.open("wb") as file:
-            np.savez(file, allow_pickle=False, schema=data, **{f"a{i}": a for i, a in enumerate(arrays)})
-        scratch.replace(target)
-    finally:
-        scratch.unlink(missing_ok=True)
+    archive.write(path, text, arrays)
 
 
-def load(path: str | os.PathLike[str]) -> Columns:
-    """Read what `save` wrote. Raises BatchError for a file of another kind, and for classes that are gone."""
-    groups, order = load_groups(path)
+def load(path: str | os.PathLike[str], classes: Sequence[type] = ()) -> Columns:
+    """Read what `save` wrote. Raises FileError for a file of another kind, and for classes that are not here."""
+    groups, order = load_groups(path, classes)
     if order is not None:
-        raise BatchError(f"{path} holds {len(groups)} groups of examples; read them with `ab.load`")
+        raise FileError(f"{path} holds {len(groups)} groups of examples; read them with `ab.load`")
     return groups[0]
 
 
-def load_groups(path: str | os.PathLike[str]) -> tuple[list[Columns], AnyArray | None]:
+def load_groups(path: str | os.PathLike[str], classes: Sequence[type] = ()) -> tuple[list[Columns], AnyArray | None]:
     """Read what `save_groups` wrote."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            text = json.loads(bytes(file["schema"]).decode("utf-8", "surrogatepass"))
-            held = {name: file[name] for name in file.files if name != "schema"}
-        if text["format"] != _FORMAT:
-            raise BatchError(f"{path}: the format is {text['format']!r}, and this version reads {_FORMAT!r}")
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise BatchError(f"{path} is not a file that `Batch.save` wrote: {error}") from None
+    text, arrays = archive.read(path, "a file that `Batch.save` wrote", _FORMAT, _AGAIN)
+    known, at = Classes(classes), ""
 
-    def kept(entry: list[Any]) -> AnyArray:
-        array: AnyArray = held[f"a{entry[0]}"].view(jax_compat.dtype_of(entry[1]))
-        return array
-
-    def columns(text: dict[str, Any]) -> Columns:
-        return Columns(
-            _schema_from_json(text["schema"], str(path)),
-            text["count"],
-            {name: kept(entry) for name, entry in text["arrays"].items()},
-            {name: kept(entry) for name, entry in text["starts"].items()},
-            {name: _words_from_json(words, str(path)) for name, words in text["vocabularies"].items()},
+    def columns(text: Any) -> Columns:
+        made = Columns(
+            _schema_from_json(part(text, "schema", dict), known),
+            part(text, "count", int),
+            {name: array_of(arrays, entry) for name, entry in part(text, "arrays", dict).items()},
+            {name: array_of(arrays, entry) for name, entry in part(text, "starts", dict).items()},
+            {name: _words_from_json(words, known) for name, words in part(text, "vocabularies", dict).items()},
         )
+        check(made)
+        return made
 
-    return [columns(group) for group in text["groups"]], None if text["order"] is None else kept(text["order"])
+    try:
+        groups = []
+        for k, group in enumerate(part(text, "groups", list)):
+            at = f"group {k}: "
+            groups.append(columns(group))
+        at, entry = "order: ", part(text, "order", list, type(None))
+        order = None if entry is None else array_of(arrays, entry)
+        check_order(order, [g.count for g in groups])
+    except (Damaged, TypeError, ValueError, KeyError, RecursionError) as error:
+        raise archive.refused(f"{path}: {at}".rstrip(": "), error, _AGAIN) from None
+    return groups, order
 
 
 def _schema_to_json(schema: Schema) -> dict[str, Any]:
@@ -141,24 +132,58 @@ def _given_to_json(cls: Class) -> list[Any]:
             raise BatchError(f"a {cls.name} cannot be saved whose default is a function: return dict(d)")
 
 
-def _given_from_json(given: Sequence[Any], path: str) -> tuple[Any, ...]:
-    if not given:
-        return ()
-    return (class_of(given[0], path),) if isinstance(given[0], str) else ((), given[0])
+def _given_from_json(given: Any, known: Classes) -> tuple[Any, ...]:
+    match given:
+        case []:
+            return ()
+        case [str(name)]:
+            return (known.find(name),)
+        case [int(most)]:
+            return ((), most)
+    raise Damaged(f"an empty container is made of {given!r:.80}")
 
 
-def _schema_from_json(text: dict[str, Any], path: str) -> Schema:
-    stores = []
-    for s in text["stores"]:
-        classes = [
-            Class(n, kind, None if c is None else class_of(c, path), tuple(keys), _given_from_json(given, path))
-            for n, kind, c, keys, *given in s["classes"]
-        ]
-        fields = [Field(n, _type_from_json(t), column, tuple(ks), *flags) for n, t, column, ks, *flags in s["fields"]]
-        stores.append(Store(s["name"], tuple(classes), tuple(fields)))
-    lists = [ListStore(name, _type_from_json(elem), *flags) for name, elem, *flags in text["lists"]]
-    root = _type_from_json(text["root"])
-    return Schema(root, tuple(stores), tuple(lists), text["root_optional"], text.get("root_numpy", False))
+_KINDS = ("object", "namedtuple", "tuple", "list", "dict", "table")
+
+
+def _schema_from_json(text: Any, known: Classes) -> Schema:
+    return Schema(
+        _type_from_json(part(text, "root", list)),
+        tuple(_store_from_json(s, known) for s in part(text, "stores", list)),
+        tuple(_list_from_json(s) for s in part(text, "lists", list)),
+        part(text, "root_optional", bool),
+        part(text, "root_numpy", bool),
+    )
+
+
+def _store_from_json(text: Any, known: Classes) -> Store:
+    name = part(text, "name", str)
+    classes = tuple(_class_from_json(c, known) for c in part(text, "classes", list))
+    return Store(name, classes, tuple(_field_from_json(f, len(classes)) for f in part(text, "fields", list)))
+
+
+def _class_from_json(text: Any, known: Classes) -> Class:
+    match text:
+        case [str(name), str(kind), cls, [*keys], *given] if kind in _KINDS and all(type(k) is str for k in keys):
+            found = None if cls is None else known.find(cls)
+            return Class(name, kind, found, tuple(keys), _given_from_json(given, known))  # type: ignore[arg-type]
+    raise Damaged(f"a class is written {text!r:.80}")
+
+
+def _field_from_json(text: Any, classes: int) -> Field:
+    match text:
+        case [str(name), [*type], str(column), [*of], bool(a), bool(b), bool(c), bool(d)] if all(
+            k in range(classes) and isinstance(k, int) for k in of
+        ):
+            return Field(name, _type_from_json(type), column, tuple(of), a, b, c, d)
+    raise Damaged(f"a field is written {text!r:.80}")
+
+
+def _list_from_json(text: Any) -> ListStore:
+    match text:
+        case [str(name), [*elem], bool(a), bool(b), bool(c), bool(d), bool(e)]:
+            return ListStore(name, _type_from_json(elem), a, b, c, d, e)
+    raise Damaged(f"a list is written {text!r:.80}")
 
 
 def _type_to_json(type: Type) -> list[Any]:
@@ -177,17 +202,17 @@ def _type_to_json(type: Type) -> list[Any]:
             assert_never(type)
 
 
-def _type_from_json(text: list[Any]) -> Type:
+def _type_from_json(text: Any) -> Type:
     match text:
-        case ["array", dtype, shape, weak]:
+        case ["array", str(dtype), [*shape], bool(weak)] if all(type(n) is int and n >= 0 for n in shape):
             return Array(dtype, tuple(shape), weak)
-        case ["tag", vocabulary]:
+        case ["tag", str(vocabulary)]:
             return Tag(vocabulary)
-        case ["ref", store]:
+        case ["ref", str(store)]:
             return Ref(store)
-        case ["list", elem, store]:
+        case ["list", [*elem], str(store)]:
             return List(_type_from_json(elem), store)
-    raise BatchError(f"a type is written {text!r}, which this version does not know")
+    raise Damaged(f"a type is written {text!r:.80}, which this version does not know")
 
 
 def _words_to_json(words: tuple[Any, ...]) -> dict[str, Any]:
@@ -196,11 +221,15 @@ def _words_to_json(words: tuple[Any, ...]) -> dict[str, Any]:
     return {"strings": words}
 
 
-def _words_from_json(text: dict[str, Any], path: str) -> tuple[Any, ...]:
-    if "strings" in text:
-        return tuple(text["strings"])
-    cls = class_of(text["enum"], path)
-    try:
-        return tuple(cls[name] for name in text["members"])  # type: ignore[index]
-    except KeyError as error:
-        raise BatchError(f"{path}: the enum {text['enum']} has no member {error} any more") from None
+def _words_from_json(text: Any, known: Classes) -> tuple[Any, ...]:
+    match text:
+        case {"strings": [*words]} if all(type(w) is str for w in words) and len(set(words)) == len(words):
+            return tuple(words)
+        case {"enum": str(name), "members": [*members]} if len(set(map(str, members))) == len(members):
+            cls = known.find(name)
+            if not issubclass(cls, enum.Enum):
+                raise Damaged(f"{name} is no enum")
+            if missing := [m for m in members if m not in cls.__members__]:
+                raise Damaged(f"the enum {name} has no member {missing[0]!r} any more")
+            return tuple(cls[m] for m in members)
+    raise Damaged(f"words are written {text!r:.80}")

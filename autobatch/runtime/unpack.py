@@ -51,7 +51,7 @@ def unpack(
 ) -> list[Any]:
     """The examples that were packed. `numbers`: what becomes of their numbers. `common`: objects that other batches
     have made, by the tokens of their stores."""
-    return _Unpacker(columns, numbers or Numbers(), common or Common(), tokens).run()
+    return Unpacker(columns, numbers, common, tokens).run()
 
 
 @dataclass(eq=False)
@@ -77,7 +77,7 @@ Place = tuple[str, int]
 class _Whole:
     """A tuple of fields, or an object that is made with all it holds."""
 
-    unpacker: _Unpacker
+    unpacker: Unpacker
     form: _Form
     position: int
 
@@ -98,7 +98,7 @@ class _Whole:
 class _Tuple:
     """A tuple of any length."""
 
-    unpacker: _Unpacker
+    unpacker: Unpacker
     items: ListStore
     elements: list[Any]
 
@@ -113,9 +113,18 @@ class _Tuple:
         return tuple(map(self.unpacker.finder(elem), self.elements) if isinstance(elem, (Ref, List)) else self.elements)
 
 
-class _Unpacker:
-    def __init__(self, columns: Columns, numbers: Numbers, common: Common, tokens: Mapping[str, Token]) -> None:
-        self.columns, self.numbers, self.common, self.tokens = columns, numbers, common, tokens
+class Unpacker:
+    """See `unpack`. `objects`, `lists`: what was made, by store."""
+
+    def __init__(
+        self,
+        columns: Columns,
+        numbers: Numbers | None = None,
+        common: Common | None = None,
+        tokens: Mapping[str, Token] = NO_TOKENS,
+    ) -> None:
+        self.columns, self.tokens = columns, tokens
+        self.numbers, self.common = numbers or Numbers(), common or Common()
         self.objects: dict[str, list[Any]] = {}
         self.lists: dict[str, list[Any]] = {}
 
@@ -301,7 +310,7 @@ def _maker(cls: Class) -> Callable[[], Any]:
         return list if cls.kind == "list" else partial(dict.fromkeys, cls.keys)
     if cls.kind == "table":
         return partial(cls.cls, *cls.given)
-    return cls.cls if is_graph_class(cls.cls) else partial(_bare, cls.cls)
+    return cls.cls if is_graph_class(cls.cls) else partial(bare, cls.cls)
 
 
 def _fill_table(table: Any, keys: list[Any], values: list[Any] | None = None) -> None:
@@ -325,7 +334,8 @@ def _setter(cls: Class, name: str) -> Callable[[Any, Any], None]:
             return lambda x, value: object.__setattr__(x, name, value)
 
 
-def _bare(cls: type) -> Any:
+def bare(cls: type) -> Any:
+    """An empty object of a class, made without calling it. Raises BatchError where that cannot be."""
     try:
         return object.__new__(cls)
     except TypeError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from autobatch.errors import BatchError
-from autobatch.runtime import storage
+from autobatch.errors import BatchError, FileError
+from autobatch.runtime import archive, storage
 from autobatch.runtime.pack import pack
 from autobatch.runtime.storage import load, save
 from autobatch.runtime.unpack import unpack
@@ -53,11 +55,11 @@ def test_unusual_dtypes(path: Any) -> None:
 def test_files_of_other_kinds(path: Any) -> None:
     for content in (b"", b"hello", b"PK\x03\x04"):
         path.write_bytes(content)
-        with pytest.raises(BatchError, match=r"is not a file that `Batch\.save` wrote"):
+        with pytest.raises(BatchError, match=r"is not a file that `Batch\.save` wrote, or it is damaged: .*; save the"):
             load(path)
     with path.open("wb") as file:
         np.savez(file, x=np.ones(2))
-    with pytest.raises(BatchError, match="is not a file"):
+    with pytest.raises(BatchError, match="it has no text, or no hash"):
         load(path)
     with pytest.raises(FileNotFoundError):
         load(path.with_name("absent"))
@@ -80,8 +82,21 @@ def test_classes_that_cannot_be_found(path: Any, monkeypatch: pytest.MonkeyPatch
         save(pack([Local(1)]), path)
     save(pack([Leaf(Color.RED)]), path)
     monkeypatch.setattr(f"{Leaf.__module__}.Leaf", None)
-    with pytest.raises(BatchError, match="is no class any more"):
+    with pytest.raises(FileError, match="has no class of that name any more; import its module, or name it"):
         load(path)
     monkeypatch.delattr(f"{Leaf.__module__}.Leaf")
-    with pytest.raises(BatchError, match="cannot be imported"):
+    with pytest.raises(FileError, match="has no class of that name any more"):
         load(path)
+    assert unpack(load(path, [Leaf]))[0].value is Color.RED
+    with pytest.raises(TypeError, match="classes= takes classes, and 'Leaf' is none"):
+        load(path, ["Leaf"])
+
+
+def test_a_file_imports_nothing(path: Any) -> None:
+    save(pack([Leaf(Color.RED)]), path)
+    with np.load(path) as held:
+        text = bytes(held["text"]).replace(f"{Leaf.__module__}:Leaf".encode(), b"this:Leaf")
+        archive.write(path, json.loads(text), {n: held[n] for n in held.files if n.startswith("a")})
+    with pytest.raises(FileError, match="this is not imported; import its module"):
+        load(path)
+    assert "this" not in sys.modules

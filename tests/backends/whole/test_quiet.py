@@ -2,8 +2,12 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import autobatch as ab
+from autobatch.backends.llvm.checked import is_checking
+
+pytestmark = pytest.mark.skipif(is_checking(), reason="LLVM says that it does not vectorize checked loops")
 
 
 def stacked(w, x):

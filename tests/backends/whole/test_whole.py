@@ -12,6 +12,7 @@ from hypothesis import Phase, given, reject, settings
 import autobatch as ab
 from autobatch import handles
 from autobatch.backends.llvm import files, machine_code
+from autobatch.backends.llvm.checked import is_checking
 from autobatch.backends.llvm.whole import code, running
 from autobatch.testing import NotEquivalent, assert_same, check_equivalence
 from tests.backends.whole import drawn
@@ -414,6 +415,7 @@ def test_lanes_that_are_done_stay_so(fun):
     np.testing.assert_array_equal(f(x), f.loop(x))
 
 
+@pytest.mark.skipif(is_checking(), reason="nothing is kept on disk")
 class TestFilesOfCode:
     """The cache of object files is no reason that a call fails."""
 
