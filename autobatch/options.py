@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 import math
 import os
 import sys
@@ -25,7 +26,10 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
+from autobatch.cache_files import make_private, user_cache_folder
 from autobatch.errors import Error
+
+logger = logging.getLogger("autobatch")
 
 BACKENDS = ("auto", "interpret", "xla", "llvm", "cuda")
 """The names that the option `backend` accepts."""
@@ -48,15 +52,6 @@ _ON, _OFF = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", 
 
 class OptionError(Error, ValueError):
     """An option with an unknown name or with a value that it cannot take."""
-
-
-def user_cache_folder() -> Path:
-    """Where programs keep files for this user that can be made again, by the custom of the platform."""
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "autobatch"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "autobatch"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autobatch"
 
 
 def _default_compilation_cache() -> Path | None:
@@ -478,9 +473,12 @@ def enable_compilation_cache(folder: Path | None) -> None:
     if config.jax_compilation_cache_dir is not None or not config.jax_enable_compilation_cache:
         return
     try:
+        if folder == _default_compilation_cache():
+            make_private(folder)
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return  # a home that cannot be written to: everything works, and compiles anew in each process
+    except OSError as error:
+        logger.info("XLA's executables are not kept in %s: %s", folder, error)
+        return  # everything works, and compiles anew in each process
     config.update("jax_compilation_cache_dir", str(folder))
     minimum = "jax_persistent_cache_min_compile_time_secs"
     if config.jax_persistent_cache_min_compile_time_secs == 1.0 and minimum.upper() not in os.environ:

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.backends.llvm import files
+from autobatch import cache_files
 from autobatch.backends.llvm.lanes.program import Operand as Given
 from autobatch.backends.llvm.lanes.program import Program, Result, Signature
 from autobatch.backends.llvm.machine_code import UnavailableError, host
@@ -136,10 +136,10 @@ class Store:
         except (Unknown, TypeError, ValueError) as error:
             logger.debug("the program of %s is for this process only: %s", self.fun, error)
             return
-        files.write(self.path, text)
+        cache_files.write(self.path, text)
 
     def _entries(self) -> list[Any]:
-        held = files.read(self.path)
+        held = cache_files.read(self.path)
         if held is None:
             return []
         try:
@@ -225,6 +225,8 @@ def _restored(entry: Mapping[str, Any], fun: Callable[..., Any]) -> Stored | Non
     operands = tuple(Given(d, tuple(s), v) for d, s, v in entry["operands"])
     results = tuple(Result(d, tuple(s), v) for d, s, v in entry["results"])
     program = Program("", [_restored_array(x) for x in entry["constants"]], entry["scratch"])
+    if not cache_files.is_name(entry["code"]):
+        raise ValueError("the name of its code is none")
     return Stored(facts, Made(program, Signature(operands, results, False), entry["width"]), entry["code"])
 
 

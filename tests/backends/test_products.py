@@ -2,7 +2,6 @@
 
 import ctypes
 import dataclasses
-import hashlib
 import logging
 import os
 import subprocess
@@ -17,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
+from autobatch import cache_files
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.ffi import HANDLER
 from autobatch.backends.llvm.link import LinkError, link
@@ -378,10 +378,10 @@ def test_damaged_objects_are_made_anew(folder, damage):
 def test_files_that_are_no_objects_are_made_anew(folder, caplog):
     name, _ = build.load(KERNELS[0])
     path = folder / f"{name}.o"
-    path.write_bytes(b"nothing" + hashlib.sha256(b"nothing").digest())
+    cache_files.write(path, b"nothing")
     check(handler(KERNELS[0]), KERNELS[0], np.random.default_rng(0), 7, [3], 9)
     assert f"{path} is not usable (it is no object file for x86-64): compiled again" in caplog.text
-    assert path.read_bytes()[:4] == b"\x7fELF"
+    assert cache_files.read(path)[:4] == b"\x7fELF"
 
 
 def test_objects_that_are_not_ours_are_refused(folder):

@@ -24,12 +24,12 @@ from typing import Any
 
 import jax
 
-from autobatch.backends.llvm import files
+from autobatch import cache_files
 from autobatch.backends.llvm.ffi import HANDLER, INTERFACE, capsule
 from autobatch.backends.llvm.link import Code, LinkError, link
 from autobatch.backends.llvm.processor import defined
 from autobatch.backends.llvm.targets import AVX2, BY_WIDTH, GATHERS, Target, of_flags
-from autobatch.options import user_cache_folder
+from autobatch.cache_files import user_cache_folder
 from autobatch.source import Span
 
 logger = logging.getLogger("autobatch")
@@ -185,7 +185,7 @@ def unkept(text: str, functions: Sequence[str], outside: Mapping[str, int]) -> C
 
 def held(name: str, functions: Sequence[str], outside: Mapping[str, int]) -> Code | None:
     """The code that an earlier `load` has kept under this name; None where there is none."""
-    content = files.read(_object_path(name))
+    content = cache_files.read(_object_path(name))
     if content is None:
         return None
     try:
@@ -199,14 +199,14 @@ def held(name: str, functions: Sequence[str], outside: Mapping[str, int]) -> Cod
 
 def _load(name: str, text: str, functions: Sequence[str], outside: Mapping[str, int], vectorize: bool) -> Code:
     path = _object_path(name)
-    held = files.read(path)
+    held = cache_files.read(path)
     if held is not None:
         try:
             return link(held, functions, outside)
         except LinkError as error:
             logger.warning("the kept object %s is not usable (%s): compiled again", path, error)
     made = compile_object(text, vectorize)
-    files.write(path, made)
+    cache_files.write(path, made)
     try:
         return link(made, functions, outside)
     except LinkError as error:
@@ -281,14 +281,16 @@ def kept(stem: str, text: str, suffix: str, make: Callable[[], bytes]) -> bytes:
     """What `make` makes of a module, for whichever machine: read from the cache where it was made before."""
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = _object_path(f"autobatch_{stem}_{digest}", suffix)
-    found = files.read(path)
+    found = cache_files.read(path)
     if found is None:
         found = make()
-        files.write(path, found)
+        cache_files.write(path, found)
     return found
 
 
 def _object_path(name: str, suffix: str = ".o") -> Path | None:
+    if not cache_files.is_name(name):
+        raise ValueError(f"{name!r} is no name of a file")
     try:
         return user_cache_folder() / "kernels" / f"{name}{suffix}"
     except RuntimeError:

@@ -23,13 +23,16 @@ from typing import Any
 import jax
 
 from autobatch.backends.xla.measure import measure
+from autobatch.cache_files import user_cache_folder
 from autobatch.optimize.costs import TYPICAL, Machine
-from autobatch.options import user_cache_folder
 
 logger = logging.getLogger("autobatch")
 
-FORMAT = 1
+FORMAT = 2
 """Counts up whenever the numbers of `Machine` change their meaning."""
+
+LARGEST = 1 << 20
+"""Bytes that are read of a file."""
 
 _known: dict[tuple[Path | None, str], Machine] = {}
 _lock = threading.Lock()
@@ -107,8 +110,9 @@ def read(path: Path, identity: Mapping[str, Any]) -> Machine:
 
     Raises OSError where it cannot be read, ValueError where it is no such file, or of another machine or version."""
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        text = path.read_bytes()[:LARGEST].decode()
+        held = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"the file is damaged ({error})") from None
     if not isinstance(held, dict) or not isinstance(held.get("identity"), dict):
         raise ValueError("the file holds something else")
@@ -116,6 +120,8 @@ def read(path: Path, identity: Mapping[str, Any]) -> Machine:
              if held["identity"].get(k) != v]  # fmt: skip
     if other:
         raise ValueError(f"measured elsewhere ({'; '.join(other)})")
+    if held.get("sha256") != _hash(held["identity"], held.get("machine")):
+        raise ValueError("the file is damaged (its hash is another)")
     return _machine(held.get("machine"))
 
 
@@ -137,10 +143,15 @@ def _positive(number: Any) -> float:
     return float(number)
 
 
+def _hash(identity: Any, machine: Any) -> str:
+    return hashlib.sha256(json.dumps([identity, machine], sort_keys=True).encode()).hexdigest()
+
+
 def write(path: Path, identity: Mapping[str, Any], made: Machine) -> None:
     """Keep a measured machine: whole or not at all, whatever other processes write meanwhile. Where nothing can be
     written, the next process measures again."""
-    text = json.dumps({"identity": dict(identity), "machine": asdict(made)}, indent=1)
+    held = {"identity": dict(identity), "machine": json.loads(json.dumps(asdict(made)))}
+    text = json.dumps({**held, "sha256": _hash(**held)}, indent=1)
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,17 +14,16 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch import api, pipeline
-from autobatch.backends.llvm import files
-from autobatch.options import user_cache_folder
+from autobatch import api, cache_files, pipeline
+from autobatch.backends.llvm.checked import is_checking
+from autobatch.cache_files import user_cache_folder
+
+pytestmark = pytest.mark.skipif(is_checking(), reason="nothing is kept on disk")
 
 MODULE = """\
 import math
 import numpy as np
 import jax.numpy as jnp
-from autobatch.backends.llvm.checked import is_checking
-
-pytestmark = pytest.mark.skipif(is_checking(), reason="nothing is kept on disk")
 
 SCALE = 2.0
 TABLE = (1.0, 3.0)
@@ -66,7 +65,7 @@ def world(tmp_path, monkeypatch):
     lowered = []
     monkeypatch.setattr(api, "enable_compilation_cache", lambda folder: None)
     monkeypatch.setattr(pipeline, "lower", lambda *a, lower=pipeline.lower: lowered.append(a[0]) or lower(*a))
-    monkeypatch.setattr(files, "_told", set())
+    monkeypatch.setattr(cache_files, "_told", set())
     monkeypatch.syspath_prepend(tmp_path)
 
     def call(text=MODULE, arguments=(X, N), **options):
@@ -177,7 +176,7 @@ def test_a_damaged_file_is_made_again(world, damage):
 def test_a_whole_file_with_something_else_is_made_again(world, entry):
     world()
     (path,) = world.folder.iterdir()
-    files.write(path, json.dumps([entry]).encode())
+    cache_files.write(path, json.dumps([entry]).encode())
     assert world()[0] == 1
     assert world()[0] == 0
 
@@ -199,7 +198,7 @@ def test_on_a_full_disk_everything_works_and_the_log_says_so_once(world, monkeyp
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(files.tempfile, "NamedTemporaryFile", full)
+    monkeypatch.setattr(cache_files.tempfile, "NamedTemporaryFile", full)
     with caplog.at_level(logging.WARNING, logger="autobatch"):
         assert [world()[0], world()[0]] == [1, 1]
     told = [r.getMessage() for r in caplog.records]
@@ -216,8 +215,8 @@ def test_where_no_folder_can_be_made_everything_works(world, caplog, tmp_path):
 def test_writers_do_not_meet(tmp_path):
     path = tmp_path / "folder" / "file"
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda k: files.write(path, bytes([k]) * 100_000), range(64)))
-        assert len(set(files.read(path))) == 1
+        list(pool.map(lambda k: cache_files.write(path, bytes([k]) * 100_000), range(64)))
+        assert len(set(cache_files.read(path))) == 1
     assert [p.name for p in path.parent.iterdir()] == ["file"]
 
 

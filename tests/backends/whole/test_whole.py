@@ -10,8 +10,8 @@ import pytest
 from hypothesis import Phase, given, reject, settings
 
 import autobatch as ab
-from autobatch import handles
-from autobatch.backends.llvm import files, machine_code
+from autobatch import cache_files, handles
+from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.checked import is_checking
 from autobatch.backends.llvm.whole import code, running
 from autobatch.testing import NotEquivalent, assert_same, check_equivalence
@@ -449,7 +449,7 @@ class TestFilesOfCode:
         def full(*args, **kwargs):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(files.tempfile, "NamedTemporaryFile", full)
+        monkeypatch.setattr(cache_files.tempfile, "NamedTemporaryFile", full)
         self.call()
         assert not list(folder.glob("*"))
 
