@@ -25,7 +25,7 @@ from autobatch.arguments import Bound, Entries, Slot, bind, positions_of, read_a
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
 from autobatch.data import Examples, Known, fixed_by, gather
-from autobatch.errors import BatchError, SourceError, UnsupportedError
+from autobatch.errors import BatchError, SourceError, UnsupportedError, entry, nearest, shown
 from autobatch.exporting import PLATFORMS, Calling
 from autobatch.frontend.state import ChangesArray
 from autobatch.grouped import GroupedBatch, whole_arrays
@@ -37,7 +37,7 @@ from autobatch.pack_arguments import bound_to_pack
 from autobatch.packing import Declared
 from autobatch.prepared import Prepared
 from autobatch.ready import NOTHING
-from autobatch.runtime.annotations import schema_of_annotation
+from autobatch.runtime.annotations import disagreements, schema_of_annotation
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.shapes import ShapesDiffer, ragged_names
 from autobatch.shapes import ByShape, RaggedRefused
@@ -99,10 +99,14 @@ class Batched(Generic[P, R]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if plain.is_plain():
             return self.__wrapped__(*self._receiver, *args, **kwargs)
-        bound = self.bound(args, kwargs)
-        if plain.is_disabled():
-            return plain.run_stacked(self.__wrapped__, bound, self._name, masks=self.settings.on_error == "mask")
-        return self.room.enough_for(lambda: self._run(bound, Prepared.run_or_grow, True))
+        try:
+            bound = self.bound(args, kwargs)
+            if plain.is_disabled():
+                return plain.run_stacked(self.__wrapped__, bound, self._name, masks=self.settings.on_error == "mask")
+            return self.room.enough_for(lambda: self._run(bound, Prepared.run_or_grow, True))
+        except Exception as error:
+            shown(error)
+            raise
 
     def example(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Plain Python for one example; every batched function called inside runs plainly too."""
@@ -113,6 +117,7 @@ class Batched(Generic[P, R]):
         """`example` for every example of the batch that `f(*args)` takes: what the batched call must agree with."""
         return list(plain.run(self.__wrapped__, self.bound(*on_gpu.on_host((args, kwargs)))))
 
+    @entry
     def pack(self, *args: Any, like: Any = None) -> Batch:
         """Pack the batched arguments, in their order, together: a Batch planned for this function.
 
@@ -134,6 +139,7 @@ class Batched(Generic[P, R]):
         )
         return made
 
+    @entry
     def lower(self, *args: Any, **kwargs: Any) -> Lowered | LoweredGroups:
         """The program that this call would run, without running it: text of every stage, cost, executable. Where arrays
         differ in shape by example, those of each group (`.groups`)."""
@@ -142,6 +148,7 @@ class Batched(Generic[P, R]):
         by_name = self._backend(self.options())[0] != "auto"
         return lowered(self._prepare_apart(bound, runs=by_name), self._call_compiled, bound, calling)
 
+    @entry
     def export(
         self,
         path: str | os.PathLike[str],
@@ -153,6 +160,7 @@ class Batched(Generic[P, R]):
         """`f.lower(*args, **kwargs).export(path)`: a file for processes without the source; see `Lowered.export`."""
         self.lower(*args, **kwargs).export(path, platforms=platforms, vjp_order=vjp_order)
 
+    @entry
     def explain(self, *args: Any, **kwargs: Any) -> Explanation | GroupedExplanation:
         """What the compiler does with each line for this call, and what the call costs: as text (`str`), as one HTML
         page (`.html()`), as plain data (`.data`).
@@ -359,6 +367,8 @@ class Batched(Generic[P, R]):
             if ragged := ragged_names(examples.schema):
                 raise RaggedRefused(error, ragged, examples.width) from error
             if examples.own == examples.schema:
+                for note in disagreements(examples.schema):
+                    error.note(note)
                 raise
             return self._known.apart_from(examples, lambda: self.prepare(bound, runs=runs))
         self._known.learn(examples.schema, examples.width)
@@ -431,6 +441,7 @@ def batched(
 ) -> Callable[[Callable[P, R]], Batched[P, R]]: ...
 
 
+@entry
 def batched(
     fun: Callable[..., Any] | None = None,
     /,
@@ -485,7 +496,8 @@ def batched(
     if not isinstance(static, (tuple, list, set, frozenset)) or not all(isinstance(n, str) for n in static):
         raise BatchError(f"static={static!r}: it takes the names of parameters, e.g. static=('n',)")
     if backend not in BACKENDS:
-        raise BatchError(f"backend={backend!r} is not available; it takes {', '.join(map(repr, BACKENDS))}")
+        hint, known = nearest(backend, BACKENDS) or ";", ", ".join(map(repr, BACKENDS))
+        raise BatchError(f"backend={backend!r} is not available{hint} it takes {known}")
     if on_error not in ("raise", "mask"):
         raise BatchError(f"on_error={on_error!r} is not known; it takes 'raise' or 'mask'")
     settings = Settings(in_axes, out_axes, backend, on_error, frozenset(static), options)
@@ -498,6 +510,9 @@ def batched_with(fun: Callable[..., Any], settings: Settings) -> Batched[..., An
     """`batched` with its arguments in one object."""
     if isinstance(fun, Batched):
         raise BatchError(f"{fun!r} is batched already")
+    if isinstance(fun, classmethod | staticmethod):
+        kind = type(fun).__name__
+        raise BatchError(f"ab.batched takes a function, not a {kind}: write @{kind} above @ab.batched")
     if not callable(fun):
         raise BatchError(f"ab.batched takes a function, not {fun!r}")
     return Batched(fun, settings)

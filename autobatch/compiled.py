@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from autobatch.errors import PlanError, TargetError
+from autobatch.errors import PlanError, TargetError, entry
 from autobatch.handles import Call
 from autobatch.specialisations import compiling_nothing
 from autobatch.specialise import Program
@@ -147,6 +147,7 @@ class Compiled(Analysed):
         super().__init__(executables)
         self._own, self._call = tuple(executables), call
 
+    @entry
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Like the function itself, but never compiles: PlanError for other types or another size class."""
         with compiling_nothing():
@@ -169,6 +170,7 @@ class CompiledFor(Analysed):
         self.target = target.name
         self.machine = f"{target.name} ({target.device.device_kind})"
 
+    @entry
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """TargetError: what is compiled ahead of time does not run here."""
         raise TargetError(
@@ -192,6 +194,7 @@ class LoweredFunction:
         return CompiledFor([Whole(getattr(self._fun, "__name__", "a function"), found.made(lowered))], found)
 
 
+@entry
 def lower(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> LoweredFunction:
     """A call of a function in which batched functions are called: a gradient, a step of training. Its arguments are
     pytrees of arrays and of batches that are planned for these functions.

@@ -23,7 +23,7 @@ from autobatch.api import Batched
 from autobatch.arguments import Bound, Form, Raw, Slot, describe, fill, is_array, one_level, parts
 from autobatch.batch import Batch
 from autobatch.differentials import moves
-from autobatch.errors import BatchError
+from autobatch.errors import BatchError, entry
 from autobatch.gradients import has_derivative
 from autobatch.linear import Linear
 from autobatch.selection import Selection, count_floats, select
@@ -32,6 +32,7 @@ Function = Callable[..., Any]
 Argnums = int | Sequence[int]
 
 
+@entry
 def vjp(f: Function, *args: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """The result of a call, and its pullback.
 
@@ -62,6 +63,7 @@ def vjp(f: Function, *args: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]
     return batched.room.enough_for(linear)
 
 
+@entry
 def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, sparse: bool = False) -> Function:
     """The derivative of the SUM over examples of the float32[] (float64[] under x64) that one example returns.
 
@@ -103,6 +105,7 @@ def _gradient(f: Function, argnums: Argnums, has_aux: bool, sparse: bool, args: 
     return found, (value[0][1] if _masks(f) else value[1])
 
 
+@entry
 def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, sparse: bool = False) -> Function:
     """As `grad`, with what `f` returns before it: (values[B], gradient), or ((values[B], aux), gradient).
 
@@ -141,6 +144,7 @@ def _value_and_gradient(
     return result, found[0] if _is_one(argnums) else tuple(found)
 
 
+@entry
 def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """The result of `f(*primals)` and its tangent, by forward mode.
 
@@ -172,6 +176,7 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[A
     return batched.room.enough_for(pushed)
 
 
+@entry
 def hvp(f: Function, args: Sequence[Any], tangents: Sequence[Any], argnums: Argnums = 0) -> Any:
     """How `ab.grad(f, argnums)(*args)` changes along tangents of the arguments: forward over reverse.
 
@@ -198,6 +203,7 @@ def hvp(f: Function, args: Sequence[Any], tangents: Sequence[Any], argnums: Argn
     return found[0] if _is_one(argnums) else tuple(found)
 
 
+@entry
 def per_example_grad(f: Function, argnums: Argnums = 0) -> Function:
     """As `grad`, with one gradient of the shared arguments for each example: arrays with a leading axis B.
 
@@ -259,6 +265,7 @@ class _Transformed:
         self.__name__, self.__doc__ = f"{transform}_{_name(f)}", f"ab.{transform} of {_name(f)}."
         self._run, self._f, self._settings = run, f, settings
 
+    @entry
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._run(self._f, *self._settings, args, kwargs)
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+import jax
 
 from autobatch.source import NOWHERE, Span
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_PACKAGE = os.path.dirname(__file__) + os.sep
 
 
 class Error(Exception):
@@ -14,6 +25,60 @@ class Error(Exception):
 
     def __reduce__(self) -> Any:
         return _remade, (type(self), self.args), self.__dict__
+
+
+def shown(error: Exception) -> Exception:
+    """An error as its user sees it: of a public class, and of our frames the outermost alone, where the call came in.
+    `jax.config.update("jax_traceback_filtering", "off")` shows all, as it does of JAX's."""
+    if isinstance(error, Error):
+        public = (c for c in type(error).__mro__ if c.__module__ == __name__ and c is not Error)
+        error.__class__ = next(public, type(error))
+        error.__suppress_context__ = True
+    filtering: str = jax.config.jax_traceback_filtering  # type: ignore[attr-defined]
+    if filtering != "off":
+        held: BaseException | None = error
+        while held is not None:
+            held.__traceback__ = _without_ours(held.__traceback__)
+            held = held.__cause__
+    return error
+
+
+def _without_ours(found: TracebackType | None) -> TracebackType | None:
+    """A traceback in which of our frames there is the first alone."""
+    kept: list[TracebackType] = []
+    while found is not None:
+        if not kept or not found.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            kept.append(found)
+        found = found.tb_next
+    made: TracebackType | None = None
+    for entry in reversed(kept):
+        made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return made
+
+
+def entry(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that users call: its errors are `shown`, and a keyword that it does not have is named with the nearest
+    that it has."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if kwargs and isinstance(error, TypeError) and error.__traceback__ and error.__traceback__.tb_next is None:
+                names = list(inspect.signature(function).parameters)
+                for name in (n for n in kwargs if n not in names):
+                    raise TypeError(f"{function.__name__}() has no argument {name!r}{nearest(name, names)}") from None
+            shown(error)
+            raise
+
+    return call
+
+
+def nearest(name: Any, names: Iterable[str]) -> str:
+    """A question after the name that was meant, where one is near."""
+    close = difflib.get_close_matches(str(name), list(names), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _remade(cls: type[Error], args: tuple[Any, ...]) -> Error:
@@ -35,12 +100,18 @@ class SourceError(Error):
         if excerpt := self.span.excerpt():
             lines.append(excerpt)
         for note, span in self.also:
-            lines.append(f"  {span}: {note}")
+            lines.append(f"  {span}: {note}" if span != NOWHERE else f"  {note}")
             if excerpt := span.excerpt():
                 lines.append(excerpt)
         if self.cure:
             lines.append(f"  {self.cure}")
         return "\n".join(lines)
+
+    def note(self, note: str) -> None:
+        """Say more, in a line of its own."""
+        if (note, NOWHERE) not in self.also:
+            self.also = (*self.also, (note, NOWHERE))
+            self.args = (self._text(),)
 
 
 class UnsupportedError(SourceError):

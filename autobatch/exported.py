@@ -27,7 +27,7 @@ from autobatch.batch import Batch
 from autobatch.cache import Key
 from autobatch.computed import ArrayResult, RaggedResult, StructureResult
 from autobatch.data import Component, Examples, Known, gather
-from autobatch.errors import BatchError, PlanError, TargetError
+from autobatch.errors import BatchError, PlanError, TargetError, entry
 from autobatch.exporting import portable
 from autobatch.frontend import Lowered
 from autobatch.groups import Group
@@ -158,6 +158,7 @@ class Exported:
             self._refuse("the examples", str(self._d.schema), str(found.schema))
         return Batch(found.on_host()).plan(self)
 
+    @entry
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the function, as the function itself returns it.
 
@@ -331,6 +332,7 @@ def _cut(held: Any, live: int) -> Any:
     raise AssertionError(held)
 
 
+@entry
 def load_exported(path: str | os.PathLike[str], classes: Sequence[type] = ()) -> Exported:
     """The function that `f.export` wrote to a file. It needs neither the source of the function nor its classes.
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.batch import Batch, index_on_host, schema_like
-from autobatch.errors import BatchError
+from autobatch.errors import BatchError, entry
 from autobatch.groups import Form, Group, Leaves
 from autobatch.options import current
 from autobatch.packing import pack_fresh
@@ -263,6 +263,7 @@ def _made_whole(group: Group, reasons: Mapping[str, str], limit: int) -> Batch:
 # ---- packing
 
 
+@entry
 def pack(examples: Sequence[Any], *, like: Any = None) -> Batch:
     """Pack examples into columns: a snapshot, which later changes of the objects do not reach.
 
@@ -302,6 +303,7 @@ def _packed(examples: list[Any], schemas: Collection[Schema | None]) -> Columns:
     raise failed
 
 
+@entry
 def load(path: Any, classes: Sequence[type] = ()) -> Batch:
     """Read a batch that `Batch.save` wrote.
 

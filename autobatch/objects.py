@@ -13,7 +13,7 @@ import numpy as np
 from autobatch.arguments import is_leaf, same_structure
 from autobatch.batch import Batch
 from autobatch.blueprints import Objects
-from autobatch.errors import BatchError
+from autobatch.errors import BatchError, entry
 from autobatch.grouped import pack
 from autobatch.runtime.common import Common
 from autobatch.runtime.ragged import Ragged
@@ -21,6 +21,7 @@ from autobatch.runtime.ragged import Ragged
 PACKED = (Batch, Ragged, Objects)
 
 
+@entry
 def unbatch(result: Any) -> list[Any]:
     """The results of the examples, as Python objects: a list of B.
 

@@ -8,7 +8,6 @@ below. A value from anywhere is checked the same way.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import logging
 import math
 import os
@@ -27,7 +26,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
 from autobatch.cache_files import make_private, user_cache_folder
-from autobatch.errors import Error
+from autobatch.errors import Error, nearest
 
 logger = logging.getLogger("autobatch")
 
@@ -378,9 +377,9 @@ def check_values(values: Mapping[str, Any]) -> dict[str, Any]:
     checked = {}
     for name, value in values.items():
         if name not in _FIELDS:
-            close = difflib.get_close_matches(name, _FIELDS, 1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
-            raise OptionError(f"there is no option {name!r}; {hint}the options are {', '.join(_FIELDS)}")
+            raise OptionError(
+                f"there is no option {name!r}{nearest(name, _FIELDS) or ';'} the options are {', '.join(_FIELDS)}"
+            )
         checked[name] = _checked(name, value, f"option {name!r}")
     return checked
 

@@ -23,13 +23,12 @@ from autobatch.frontend.domains import guard
 from autobatch.frontend.folding import fold
 from autobatch.frontend.joins import conditional, stored
 from autobatch.frontend.key_order import hand_out
-from autobatch.frontend.layouts import describe, layout_of
+from autobatch.frontend.layouts import describe, is_python, layout_of
 from autobatch.frontend.list_heap import tuple_of
 from autobatch.frontend.needs import need
 from autobatch.frontend.numbers import (
     integer,
     is_number,
-    is_python,
     negate,
     operand_of,
     own_number,

@@ -21,8 +21,7 @@ from autobatch.frontend.growth import settled
 from autobatch.frontend.heap import NeedsMemory
 from autobatch.frontend.identity import Returned
 from autobatch.frontend.joins import convert, stored
-from autobatch.frontend.layouts import HeldLayout, Layout, layout_of, leaf_types, leaves, rebuild
-from autobatch.frontend.numbers import is_python
+from autobatch.frontend.layouts import HeldLayout, Layout, is_python, layout_of, leaf_types, leaves, rebuild
 from autobatch.frontend.numpy_arrays import marked, passed_kinds
 from autobatch.frontend.scopes import is_cell
 from autobatch.frontend.sources import FunctionSource, source_of

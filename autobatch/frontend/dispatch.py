@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import inspect
+import pkgutil
+import re
 import types
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import jax.scipy
+import numpy as np
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend import prelude, printing, remembered, row_classes, stepping
@@ -339,7 +345,9 @@ def library(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstra
             s.refuse(
                 f"{_called(function, args)}() of a function that branches or loops on computed numbers", OF_CONTROL
             )
-        s.refuse(f"{_called(function, args)}() cannot be traced: {_reason(error.error)}", _cure(error.error))
+        s.refuse(
+            f"{_called(function, args)}() cannot be traced: {_reason(error.error)}", _cure(error.error, function, args)
+        )
 
 
 def _is_of_numbers(function: Any, args: Arguments) -> bool:
@@ -364,7 +372,7 @@ def _is_of_control(error: Exception) -> bool:
     """Did JAX stop where a number of the program was to decide something?"""
     return isinstance(
         error, jax.errors.ConcretizationTypeError | jax.errors.TracerIntegerConversionError
-    ) or "an object or a list of an example" in str(error)
+    ) or "of an example was given where an array" in str(error)
 
 
 def _called(function: Any, args: Arguments) -> str:
@@ -416,14 +424,35 @@ def _argument(s: State, value: v.Abstract) -> v.Abstract:
 def _reason(error: Exception) -> str:
     if _needs_constant(error):
         return "a shape, or a Python number that it needs, is known only when the program runs"
-    return str(error).strip().split("\n")[0]
+    first = str(error).strip().split("\n")[0]
+    if "__array__()" in first or "Tracer" in first:
+        return "it takes arrays of NumPy, whose numbers are known only when the program runs"
+    return re.sub(r"traced array with shape", "an array", first)
+
+
+def _of_jax(function: Any, args: Arguments) -> str:
+    """What to write for a function of SciPy: JAX's, where it has one."""
+    receiver = args[0].value if args and isinstance(args[0], v.Static) else None
+    name, owner = getattr(function, "__name__", ""), getattr(receiver, "name", "")  # scipy.stats.norm is an object
+    path = f"{owner}.{name}" if isinstance(owner, str) and owner else name
+    if callable(getattr(jnp.linalg, name, None)):
+        return f"write jnp.linalg.{name}"
+    for part in (m.name for m in pkgutil.iter_modules(jax.scipy.__path__)):
+        held: Any = importlib.import_module(f"jax.scipy.{part}")
+        for step in path.split("."):
+            held = getattr(held, step, None)
+        if callable(held):
+            return f"write jax.scipy.{part}.{path}"
+    return "write it with jax.numpy and jax.scipy, or call it outside of the function"
 
 
 def _needs_constant(error: Exception) -> bool:
     return isinstance(error, jax.errors.ConcretizationTypeError) or "concrete values" in str(error)
 
 
-def _cure(error: Exception) -> str:
+def _cure(error: Exception, function: Any, args: Arguments) -> str:
+    if str(getattr(function, "__module__", None)).startswith("scipy.") or isinstance(function, np.ufunc):
+        return _of_jax(function, args)
     if isinstance(error, jax.errors.NonConcreteBooleanIndexError):
         return "write jnp.where(mask, new, x), which is of one shape whatever the mask is"
     if _needs_constant(error):

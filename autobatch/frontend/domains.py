@@ -26,7 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.frontend import values as v
-from autobatch.frontend.numbers import is_python, operand_of, traced
+from autobatch.frontend.layouts import is_python
+from autobatch.frontend.numbers import operand_of, traced
 from autobatch.frontend.raising import is_caught
 from autobatch.frontend.state import State
 from autobatch.ir.core import Operand

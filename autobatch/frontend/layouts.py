@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autobatch.frontend import values as v
-from autobatch.frontend.statics import static_key
+from autobatch.frontend.statics import inputs, static_key
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal, Operand, Value
-from autobatch.ir.types import BOOL, INT, Array, List, Tag, Type
+from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag, Type
 
 if TYPE_CHECKING:
     from autobatch.frontend.heap import Heap
@@ -374,6 +374,56 @@ def is_object(value: Any) -> bool:
     return not isinstance(value, type) and not callable(value) and bool(getattr(value, "__dict__", None))
 
 
+def type_name(value: v.Abstract) -> str:
+    """What Python calls the type of a value, for messages: 'float', 'list', 'Node', 'float32[3]'."""
+    match value:
+        case v.Static(value=held):
+            return type(held).__name__
+        case v.Leaf(operand=operand):
+            return name_of_type(operand.type)
+        case v.Optional(value=inner):
+            return f"{type_name(inner)} or None"
+        case v.Record(kind=kind, cls=cls):
+            return kind if cls is None else cls.__name__
+        case v.Listing(array=array, is_tuple=is_tuple):
+            return "array" if array else "tuple" if is_tuple else "list"
+        case v.Lazy(is_tuple=is_tuple):
+            return "tuple" if is_tuple else "list"
+        case v.Row(heap=heap):
+            return heap.name
+        case v.Choice(alternatives=alternatives):
+            return " or ".join(dict.fromkeys(map(type_name, alternatives)))
+        case v.LocalFunction() | v.Method():
+            return "function"
+        case _:
+            return type(value).__name__.lower()
+
+
+def is_python(type: Type) -> bool:
+    """The type of a Python number or bool, in contrast to that of an array."""
+    return isinstance(type, Array) and type.is_scalar and (type.weak or type.is_bool)
+
+
+def name_of_type(type: Type) -> str:
+    match type:
+        case Array(dtype=dtype, shape=()) if is_python(type):
+            return dtype.rstrip("0123456789")
+        case Array(dtype=dtype, shape=shape):
+            return f"{dtype}{list(shape) if shape else ''}"
+        case Tag(vocabulary=name):
+            return name.rpartition(".")[2]
+        case List():
+            return "list"
+        case Ref(store=store):
+            return store
+        case _:
+            return str(type)
+
+
+SHOWN = 4
+"""Parts of a layout that its description shows."""
+
+
 def describe(layout: Layout) -> str:
     """A layout in words, for messages."""
     match layout:
@@ -384,12 +434,16 @@ def describe(layout: Layout) -> str:
         case HeldLayout(value=value):
             if is_object(value.value):
                 return f"an object of {value.value.__class__.__name__} that all examples share"
+            if inputs(value.value):
+                return f"the {value.value.__class__.__name__} that is an argument"
             return f"the constant {value.value!r:.60}"
         case OptionalLayout(value=inner):
             return f"{describe(inner)} or None"
         case RecordLayout(kind, keys, items, cls, _):
             name = cls.__name__ if cls is not None else kind
-            return f"{name}({', '.join(f'{k}: {describe(i)}' for k, i in zip(keys, items, strict=True))})"
+            shown = [f"{k}: {describe(i)}" for k, i in zip(keys, items[:SHOWN], strict=False)]
+            rest = [f"and {len(items) - SHOWN} more"] if len(items) > SHOWN else []
+            return f"{name}({', '.join([*shown, *rest])})"
         case ListingLayout(elem=elem, is_tuple=is_tuple):
             return f"{'tuple' if is_tuple else 'list'} of {describe(elem)}"
         case FunctionLayout(source=source):

@@ -16,7 +16,7 @@ from jax import lax
 
 from autobatch.frontend import values as v
 from autobatch.frontend.heap import refused_without_memory
-from autobatch.frontend.layouts import static_type
+from autobatch.frontend.layouts import is_python, static_type
 from autobatch.frontend.needs import need
 from autobatch.frontend.numpy_arrays import kind_of
 from autobatch.frontend.recipes import trace_numbers
@@ -46,11 +46,6 @@ def is_number(value: v.Abstract) -> bool:
     if isinstance(value, v.Leaf):
         return isinstance(value.type, Array)
     return isinstance(value, v.Static) and isinstance(value.value, (bool, int, float, complex))
-
-
-def is_python(type: Type) -> bool:
-    """The type of a Python number or bool, in contrast to that of an array."""
-    return isinstance(type, Array) and type.is_scalar and (type.weak or type.is_bool)
 
 
 def operand_of(s: State, value: v.Abstract) -> Operand:

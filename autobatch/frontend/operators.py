@@ -6,7 +6,7 @@ import ast
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from autobatch.frontend import deques, dict_heap, heaps, record_heap, sets, tables
 from autobatch.frontend import values as v
@@ -20,6 +20,7 @@ from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import as_listing, conditional
 from autobatch.frontend.key_order import hand_out
+from autobatch.frontend.layouts import type_name
 from autobatch.frontend.lexicographic import Order, lexicographic, of_lists
 from autobatch.frontend.list_heap import copied, there
 from autobatch.frontend.numbers import binary, combine, is_number, present, refuse_made, traced, unary
@@ -62,6 +63,12 @@ COMPARE: dict[type[ast.cmpop], Callable[..., Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+_SYMBOLS = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
+    operator.mod: "%", operator.pow: "** or pow()", operator.matmul: "@", operator.and_: "&", operator.or_: "|",
+    operator.xor: "^", operator.lshift: "<<", operator.rshift: ">>", operator.lt: "<", operator.le: "<=",
+    operator.gt: ">", operator.ge: ">=", operator.neg: "unary -", operator.pos: "unary +", operator.invert: "unary ~",
+}  # fmt: skip
 _NAMES = {
     operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.truediv: "truediv",
     operator.floordiv: "floordiv", operator.mod: "mod", operator.pow: "pow", operator.matmul: "matmul",
@@ -92,7 +99,7 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
     if (function in (operator.add, operator.mul)) and (is_text(a) or is_text(b)):
         a, b = (b, a) if function is operator.mul and not is_text(a) else (a, b)
         if function is operator.add and not all(is_text(x) or _is_string(x) for x in (a, b)):
-            s.refuse("a string is added to what is no string", "make a string of it: str(x)")
+            _refuse(s, function, a, b, cure="make a string of what is none: str(x)")
         return text(s, f"__{_NAMES[function]}__", a, b)
     if function is operator.mul and {_is_string(a), _is_string(b)} == {True, False}:
         return text(s, "__mul__", a, b) if _is_string(a) else text(s, "__mul__", b, a)
@@ -108,7 +115,17 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
     overloaded = _overloaded(s, function, a, b)
     if overloaded is not None:
         return overloaded
-    s.refuse(f"the operator {_NAMES[function]!r} is not defined for these values", "check the types of both sides")
+    _refuse(s, function, a, b, cure="check the types of both sides")
+
+
+def _refuse(s: State, function: Callable[..., Any], *operands: v.Abstract, cure: str) -> NoReturn:
+    """In Python's words."""
+    names = [repr(type_name(x)) for x in operands]
+    if function in _MIRRORED and len(operands) == 2:
+        s.refuse(f"{_SYMBOLS[function]!r} not supported between instances of {' and '.join(names)}", cure)
+    if len(operands) == 1:
+        s.refuse(f"bad operand type for {_SYMBOLS[function]}: {names[0]}", cure)
+    s.refuse(f"unsupported operand type(s) for {_SYMBOLS[function]}: {' and '.join(names)}", cure)
 
 
 def _is_sequence(value: v.Abstract) -> bool:
@@ -124,7 +141,8 @@ def _is_sequence(value: v.Abstract) -> bool:
 def _repeat(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     found, times = (a, b) if _is_sequence(a) else (b, a)
     if not _is_whole(times):
-        s.refuse("a list is multiplied by an int alone", "write [x * y for x in xs] to multiply its elements")
+        cure = "a list is multiplied by an int alone: write [x * y for x in xs] to multiply its elements"
+        _refuse(s, operator.mul, a, b, cure=cure)
     if isinstance(found, v.Record) and isinstance(times, v.Static):
         items = found.items * times.value
         return v.Record(found.kind, tuple(range(len(items))), items)
@@ -189,10 +207,7 @@ def apply_unary(s: State, node: ast.unaryop, value: v.Abstract) -> v.Abstract:
     method = f"__{_NAMES[function]}__"
     if written(s, value, method):
         return s.call(attribute(s, value, method), [])
-    s.refuse(
-        f"the operator {_NAMES[function]!r} is not defined for this value",
-        "use it on numbers and arrays; objects need the method of the operator",
-    )
+    _refuse(s, function, value, cure="use it on numbers and arrays; objects need the method of the operator")
 
 
 def comparison(s: State, node: ast.Compare) -> v.Abstract:
@@ -257,7 +272,7 @@ def _ordered(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstrac
     a, b = copied(s, a), copied(s, b)
     if (_is_list(a) and _is_list(b)) or (is_tuple(x) and is_tuple(y)):
         return of_lists(s, function, a, b)
-    s.refuse("these values have no order", "compare numbers")
+    _refuse(s, function, a, b, cure="compare numbers, strings, tuples or lists of one kind")
 
 
 def _expanded(s: State, value: v.Abstract) -> v.Abstract:

@@ -13,7 +13,7 @@ from autobatch.frontend.branches import truth
 from autobatch.frontend.comprehensions import collect
 from autobatch.frontend.joined import concatenate, flatten
 from autobatch.frontend.joins import conditional, stored
-from autobatch.frontend.layouts import LeafLayout
+from autobatch.frontend.layouts import LeafLayout, type_name
 from autobatch.frontend.numbers import coerce, combine, integer, is_number, operand_of, present, traced
 from autobatch.frontend.numpy_arrays import kind_of
 from autobatch.frontend.operators import apply_binary, compare_with
@@ -99,7 +99,7 @@ def _term(s: State, value: v.Abstract, does: str) -> v.Abstract:
     value = present(s, value)
     if not is_number(value):
         cure = "take the parts one by one; or give sum() an object that it starts with: sum(vectors, Vector(0.0, 0.0))"
-        s.refuse(f"{does} numbers and arrays", cure)
+        s.refuse(f"{does} numbers and arrays, and this is a {type_name(value)}", cure)
     return v.Leaf(integer(s, operand_of(s, value)), numpy=kind_of([value]))
 
 

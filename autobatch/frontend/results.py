@@ -24,13 +24,14 @@ from autobatch.frontend.layouts import (
     RowLayout,
     SharedLayout,
     describe,
+    is_python,
     layout_of,
     leaf_types,
     static_type,
 )
 from autobatch.frontend.layouts import rebuild as rebuild_value
 from autobatch.frontend.list_heap import copied, tuple_of
-from autobatch.frontend.numbers import is_python, operand_of, present
+from autobatch.frontend.numbers import operand_of, present
 from autobatch.frontend.sequences import sequence
 from autobatch.frontend.state import State
 from autobatch.frontend.statics import inputs, is_namedtuple

@@ -20,7 +20,7 @@ from autobatch.frontend.attributes import array_method, is_stack
 from autobatch.frontend.comprehensions import make_map
 from autobatch.frontend.indexing import index_array
 from autobatch.frontend.joins import stored
-from autobatch.frontend.layouts import LeafLayout
+from autobatch.frontend.layouts import LeafLayout, name_of_type
 from autobatch.frontend.numbers import operand_of, traced
 from autobatch.frontend.numpy_arrays import kind_of, marked
 from autobatch.frontend.operators import compare_with
@@ -60,7 +60,7 @@ def stacking(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[s
     if function in (jnp.dot, jnp.matmul):
         return matmul(s, args[0], args[1])
     if function in _ROWWISE and not kwargs:
-        return rowwise(s, function, args)
+        return rowwise(s, function, [_stack_of(s, a) if _is_list(a) else a for a in args])
     name = getattr(function, "array_method", getattr(function, "__name__", "this function"))
     what = "an array" if any(is_stack(s, a) for a in (*args, *kwargs.values())) else "a list"
     s.refuse(
@@ -80,7 +80,9 @@ def stack(s: State, value: v.Abstract) -> v.Listing:
     made = value if isinstance(value, v.Listing) else stored(s, found)
     if isinstance(made, v.Listing) and isinstance(made.elem, LeafLayout) and isinstance(made.elem.type, Array):
         return rowwise(s, _strong, (replace(made, array=True),)) if made.elem.type.weak else replace(made, array=True)
-    s.refuse("only numbers and arrays of one shape can be stacked", "stack the parts one by one")
+    of = made.elem.type if isinstance(made, v.Listing) and isinstance(made.elem, LeafLayout) else None
+    held = f"; this is a list of {name_of_type(of)}" if of is not None and not isinstance(of, Array) else ""
+    s.refuse(f"only numbers and arrays of one shape can be stacked{held}", "stack the parts one by one")
 
 
 def _strong(x: Any) -> Any:

@@ -29,10 +29,10 @@ from autobatch.frontend.equality import compares_fields
 from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.joined import EMPTY, concatenate
 from autobatch.frontend.joins import as_listing, conditional, convert, stored
-from autobatch.frontend.layouts import ListingLayout, describe, layout_of
+from autobatch.frontend.layouts import ListingLayout, describe, is_python, layout_of
 from autobatch.frontend.list_heap import hold
 from autobatch.frontend.list_sites import is_set
-from autobatch.frontend.numbers import is_python, operand_of, present, traced
+from autobatch.frontend.numbers import operand_of, present, traced
 from autobatch.frontend.sequences import length, listing_item, sequence, sliced, zipped
 from autobatch.frontend.state import State
 from autobatch.frontend.unify import Conflict, as_table, constant, unify

@@ -23,7 +23,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.closures import Copier
 from autobatch.frontend.key_order import run_over
-from autobatch.frontend.layouts import NotStored, layout_of
+from autobatch.frontend.layouts import NotStored, layout_of, name_of_type
 from autobatch.frontend.needs import need_of_trace
 from autobatch.frontend.numpy_arrays import marked, of_call
 from autobatch.frontend.rebuild import rebuild_function
@@ -193,7 +193,8 @@ def _run(
 
     types_ = [x.type for x in rest]
     if not all(isinstance(t, Array) for t in types_):
-        raise Untraceable(TypeError("an object or a list of an example was given where an array is needed"))
+        given = next(t for t in types_ if not isinstance(t, Array))
+        raise Untraceable(TypeError(f"a {name_of_type(given)} of an example was given where an array is needed"))
     try:
         return jax_compat.trace(run, *(t for t in types_ if isinstance(t, Array)))
     except (SourceError, RecursionError):

@@ -10,7 +10,7 @@ import typing
 from typing import Any
 
 from autobatch.errors import BatchError
-from autobatch.ir.types import BOOL, FLOAT, INT, STR, Array, Tag
+from autobatch.ir.types import BOOL, FLOAT, INT, STR, Array, List, Tag, Type
 from autobatch.runtime.infer import Conflict, Inference, Place, RecordKind
 from autobatch.runtime.layout import lay_out
 from autobatch.runtime.leaves import COMPLEX, Category, category, vocabulary_of
@@ -38,6 +38,34 @@ def schema_of_annotation(annotation: Any) -> Schema:
     except Conflict as error:
         words = _words(annotation)
         raise BatchError(f"the annotation {words} mixes types that do not join: {error}; {_CURE}") from None
+
+
+def disagreements(schema: Schema) -> list[str]:
+    """Fields of classes that hold something else than they are declared to, as far as declarations of numbers, strings
+    and lists of them say."""
+    found = []
+    for store in schema.stores:
+        for k, cls in enumerate(store.classes):
+            try:
+                declared = annotated_fields(cls.cls) if cls.cls is not None and cls.kind == "object" else {}
+            except BatchError:
+                continue
+            for field in (f for f in store.fields if k in f.classes and not f.always_none):
+                wanted = declared.get(field.name)
+                if not _may_hold(wanted, field.type):
+                    held = schema.words(field.type)
+                    found.append(f"{cls.name}.{field.name} is declared {_words(wanted)}, and holds {held}")
+    return found
+
+
+def _may_hold(annotation: Any, type: Type) -> bool:
+    if annotation is str:
+        return isinstance(type, Tag)
+    if annotation in (bool, int, float, complex):
+        return isinstance(type, Array) and (type.shape == () or type == UNKNOWN)
+    if typing.get_origin(annotation) is list and isinstance(type, List) and type.elem != UNKNOWN:
+        return _may_hold(typing.get_args(annotation)[0], type.elem)
+    return typing.get_origin(annotation) is not list or not isinstance(type, Tag)
 
 
 def annotated_fields(cls: type) -> dict[str, Any]:

@@ -90,6 +90,10 @@ class Schema:
     def list(self, name: str) -> ListStore:
         return next(s for s in self.lists if s.name == name)
 
+    def words(self, type: Type) -> str:
+        """A type as an annotation would say it."""
+        return _words(self, type)
+
     def __str__(self) -> str:
         """The type of one example, as an annotation would say it: `Node`, `list[int]`, `tuple[Tree, float]`."""
         return _words(self, self.root) + (" | None" if self.root_optional else "")

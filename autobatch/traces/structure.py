@@ -233,4 +233,4 @@ class Kept:
 
 def _in_words(error: Exception) -> str:
     """What Python says, of numbers where symbols stand for them."""
-    return re.sub(r"'(Symbol|\w*Tracer)'", "'float'", str(error))
+    return re.sub(r"(['\"])(Symbol|\w*Tracer)\1", r"\1float\1", str(error))
