@@ -76,6 +76,8 @@ class Batched(Generic[P, R]):
     __qualname__: str
 
     def __init__(self, fun: Callable[P, R], settings: Settings) -> None:
+        self._is_static = isinstance(fun, staticmethod)
+        fun = fun.__func__ if isinstance(fun, staticmethod) else fun
         functools.update_wrapper(self, fun)
         self.__autobatch_function__ = fun
         self.settings = settings
@@ -184,7 +186,7 @@ class Batched(Generic[P, R]):
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Called for an attribute of a class: the first parameter is `self`, which has no axis."""
-        self._is_method = True
+        self._is_method = not self._is_static
 
     @functools.cached_property
     def _entries(self) -> Entries:
@@ -192,7 +194,7 @@ class Batched(Generic[P, R]):
         return read_axes(self.settings.in_axes, self._signature, self._name, self._is_method)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Batched[..., R]:
-        if instance is None:
+        if instance is None or self._is_static:
             return self
         if not self._is_method:  # a class attribute that was set after the class was made
             self._is_method = True
@@ -510,9 +512,8 @@ def batched_with(fun: Callable[..., Any], settings: Settings) -> Batched[..., An
     """`batched` with its arguments in one object."""
     if isinstance(fun, Batched):
         raise BatchError(f"{fun!r} is batched already")
-    if isinstance(fun, classmethod | staticmethod):
-        kind = type(fun).__name__
-        raise BatchError(f"ab.batched takes a function, not a {kind}: write @{kind} above @ab.batched")
+    if isinstance(fun, classmethod):
+        raise BatchError("ab.batched takes a function, not a classmethod: write @classmethod above @ab.batched")
     if not callable(fun):
         raise BatchError(f"ab.batched takes a function, not {fun!r}")
     return Batched(fun, settings)

@@ -67,9 +67,15 @@ def _counted(loop: For, fresh: Fresh) -> While:
     return While((final, *loop.results), (Literal(0, INT), *loop.init), test, body, loop.span)
 
 
+TRIED = 1 << 20
+"""Turns of a loop of which each is looked at while compiling."""
+
+
 def _without_checks(loop: For, module: Module) -> For:
     """A loop without the checks of indices that hold in each of its turns, as far as the turn alone decides them."""
     assert isinstance(loop.count, Literal) and isinstance(loop.count.value, int)
+    if loop.count.value > TRIED:
+        return loop
     turn, turns = loop.body.args[0], np.arange(loop.count.value)
 
     def holds(check: Apply) -> bool:

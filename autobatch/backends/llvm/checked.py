@@ -69,7 +69,7 @@ def checked(arrays: Sequence[Any]) -> Iterator[None]:
         )
 
 
-_LOAD = re.compile(r"(?P<head>  %\S+ = load (?P<type>.+?), ptr )(?P<pointer>%[^\s,]+)(?P<rest>.*)")
+_LOAD = re.compile(r"(?P<head>  %\S+ = load (?:volatile )?(?P<type>.+?), ptr )(?P<pointer>%[^\s,]+)(?P<rest>.*)")
 _STORE = re.compile(r"(?P<head>  store (?P<type><\d+ x \S+?>|\S+) .*, ptr )(?P<pointer>%[^\s,]+)(?P<rest>.*)")
 _SEVERAL = re.compile(
     r"(?P<head>.*@llvm\.masked\.\w+\.v\d+(?P<type>\w+?)[.(].*?(?P<kind>\bptr|<\d+ x ptr>) )(?P<pointer>%[^\s,]+)"

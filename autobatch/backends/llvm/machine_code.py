@@ -116,6 +116,11 @@ def host() -> Host:
     return _asked.get() or _own_host()
 
 
+def is_written_for_others() -> bool:
+    """Are texts written for no process of this machine?"""
+    return _asked.get() is not None
+
+
 @cache
 def _own_host() -> Host:
     if sys.platform != "linux" or platform.machine() != "x86_64":

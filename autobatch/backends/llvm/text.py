@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autobatch.backends.llvm.interrupts import Interrupts
 
 LONG = 1000
 """Lines of a function from which on formulas are called that stand in shorter ones."""
@@ -24,6 +28,9 @@ class Function:
         self._group: str | None = None
         self._lines: list[str] = []
         self._names = 0
+        self.loops = 0
+        self.interrupts: Interrupts | None = None
+        """What loops ask now and then; None: nobody can be asked."""
         self.note = ""
         """A comment on the lines that follow: what they belong to, where that is wanted (`checked.py`)."""
 
@@ -132,20 +139,29 @@ class Function:
     def loop(self, start: str | int, end: str | int, step: str | int, hints: Sequence[str] = ()) -> Iterator[str]:
         """for i in range(start, end, step), unsigned. `hints`: what LLVM's passes are told, as metadata."""
         slot = self.slot(start)
-        with self.whilst(lambda: self.below(self.get(slot), end), hints):
+        with self.whilst(lambda: self.below(self.get(slot), end), hints, counted=True):
             index = self.get(slot)
             yield index
             self.set(slot, self.add(index, step))
 
     @contextmanager
-    def whilst(self, condition: Callable[[], str], hints: Sequence[str] = ()) -> Iterator[None]:
+    def whilst(self, condition: Callable[[], str], hints: Sequence[str] = (), counted: bool = False) -> Iterator[None]:
+        """`counted`: of a number of turns that is known before, so that it ends by itself."""
+        self.loops += 1
         head, body, done = self.name("head"), self.name("body"), self.name("done")
         self.block(head)
         self.branch(condition(), body, done)
         self.block(body, falls=False)
         yield
+        if not counted:
+            self.ask()
         self.do(f"br label %{head}{self._hinted(hints)}")
         self.block(done, falls=False)
+
+    def ask(self, weight: int = 1) -> None:
+        """A turn of a loop that may be long: is the call still wanted?"""
+        if self.interrupts is not None:
+            self.interrupts.ask(weight)
 
     def access_group(self) -> str:
         """The metadata node of loads and stores that no two turns of a parallel loop do to one place."""

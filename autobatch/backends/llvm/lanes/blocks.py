@@ -18,6 +18,7 @@ from functools import cache, partial
 from typing import assert_never
 
 from autobatch.analysis.liveness import registers
+from autobatch.backends.llvm import interrupts
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
@@ -57,7 +58,7 @@ def library() -> Mapping[str, int]:
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         assert address is not None
         found[name] = address
-    return found
+    return found | interrupts.functions()
 
 
 def run_program(gang: Gang, op: Op, xs: Sequence[Tensor]) -> list[Tensor]:

@@ -13,12 +13,13 @@ With one lane all of this is jumps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import reduce
 from typing import Any, assert_never
 
+from autobatch.backends.llvm.interrupts import TURNS
 from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.lanes.handing import is_shared
 from autobatch.backends.llvm.lanes.lifetimes import Lifetimes, values_read
@@ -455,9 +456,25 @@ def counted_turns(w: Writer, loop: For) -> AbstractContextManager[str]:
     """The turns of a loop that is counted: LLVM may make vectors of them where a turn has no loop of its own."""
     body = (*loop.body.args, *(r for i in walk(loop.body) for r in i.results))
     plain = all(isinstance(v.type, Array) and math.prod(v.type.shape) <= SMALL for v in body)
-    if plain and not any(isinstance(i, For | While) for i in walk(loop.body)):
-        return w.loop(turns(loop))
-    return w.f.loop(0, turns(loop), 1)
+    plain = plain and not any(isinstance(i, For | While) for i in walk(loop.body))
+    whole = turns(loop)
+    if w.f.interrupts is not None and whole > PART:
+        return _in_parts(w, whole, plain)
+    return w.loop(whole) if plain else w.f.loop(0, whole, 1)
+
+
+PART = 1 << 16
+"""Turns of a loop between which somebody asks whether the call is still wanted."""
+
+
+@contextmanager
+def _in_parts(w: Writer, whole: int, plain: bool) -> Iterator[str]:
+    f = w.f
+    with f.loop(0, whole, PART) as begin:
+        f.ask(TURNS)
+        count = f.least(f.sub(str(whole), begin), PART)
+        with w.loop(count) if plain else f.loop(0, count, 1) as at:
+            yield f.add(begin, at)
 
 
 def reads(region: Region) -> dict[Value, int]:

@@ -272,6 +272,7 @@ class Regions(ABC):
             args = [self.index(loop, index), *(v.get() for v in carried)]
             found = self.region(loop.body, [copied(w, x) for x in args], env, self.alive(mask))
             set_all(w, carried, found)
+            f.ask()
         return [copied(w, v.get()) for v in carried]
 
     def uneven(self, loop: For, env: Environment, mask: Number) -> list[Tensor]:

@@ -233,6 +233,10 @@ def _handled(run: Callable[[Function, str, str, str], None]) -> tuple[Function, 
     return f, str(f)
 
 
+WEIGHT = 16
+"""Turns of a loop as which a gang of rows counts."""
+
+
 class Rows:
     """The loop over gangs: the rows from `begin` to `rows`. `step`: rows from one gang to the next, where others run
     those in between."""
@@ -249,7 +253,10 @@ class Rows:
         live = frame.argument(len(signature.operands)) if signature.masked else None
         sums = self.sums(out)
         with f.loop(self.begin, self.rows, self.step) as first:
+            loops = f.loops
             self.all_of(body, arguments, sums, first, live)
+            if f.loops > loops:
+                f.ask(WEIGHT)
         self.join(sums, out)
         for write in self.gang.behind:
             write()

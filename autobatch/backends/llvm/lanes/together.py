@@ -132,6 +132,7 @@ class Together:
 
     def one_turn(self, body: Body, test: Test) -> None:
         f, w = self.f, self.w
+        f.ask()
         active, before = self.now.get(), self.key()
         f.set(self.parts, f.add(f.get(self.parts), self.count(active)))
         found = body(self.given(), active, self.notes())

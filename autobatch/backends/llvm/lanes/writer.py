@@ -343,7 +343,7 @@ class Writer:
         """Memory that was reserved is not needed any more: who reserves next gets it."""
         self.released.append(place)
 
-    def loop(self, count: int, parallel: bool = False) -> AbstractContextManager[str]:
+    def loop(self, count: int | str, parallel: bool = False) -> AbstractContextManager[str]:
         """A loop over the numbers of an array, of which LLVM makes vectors where there is one lane. `parallel`: no turn
         reads what another one writes. (Its end has no mask: a load behind a masked store waits for memory.)"""
         hints = [IN_VECTORS] if self.width == 1 and self.vectorizes else []

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.interrupts import Interrupts
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.lifetimes import Lifetimes
 from autobatch.backends.llvm.lanes.ops import Environment, located, shape_of
@@ -175,6 +176,7 @@ def _varying(whole: Whole) -> list[bool]:
 def _program(signature: Signature, width: int, whole: Whole, sites: bool) -> Program:
     f = Function("")
     gang = Gang(Writer(f, width), signature, Direct())
+    asking(f, signature)
     failed = f.slot(0)
     split = Split.of(whole.forward, whole.forward.args[: whole.shared], asked_in(whole.region)) if width > 1 else None
     if split is None:
@@ -183,8 +185,20 @@ def _program(signature: Signature, width: int, whole: Whole, sites: bool) -> Pro
         ended = partial(_notice, gang.w, failed) if sites else lambda results, done: None
         refilled(split, lambda gang: _Control(gang, whole.constants), gang, "%begin", "%end", ended)
     f.do(f"ret i64 {f.get(failed)}")
+    return completed(f, gang)
+
+
+def asking(f: Function, signature: Signature) -> None:
+    """Loops ask whether the call is still wanted, where it is one of this process."""
+    if not machine_code.is_written_for_others():
+        f.interrupts = Interrupts(f, f"%r{len(signature.results)}")
+
+
+def completed(f: Function, gang: Gang) -> Program:
+    """The program of a function that is written to its end."""
+    more = f.interrupts.leave(gang.behind) if f.interrupts is not None else ""
     headed(f, gang)
-    return finished(f, str(f), gang)
+    return finished(f, f"{f}{more}", gang)
 
 
 def headed(f: Function, gang: Gang) -> None:

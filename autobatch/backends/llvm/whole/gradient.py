@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from autobatch.backends.llvm.lanes.ops import shape_of
-from autobatch.backends.llvm.lanes.program import Gang, Operand, Result, Rows, Signature, finished
+from autobatch.backends.llvm.lanes.program import Gang, Operand, Result, Rows, Signature
 from autobatch.backends.llvm.lanes.reverse import pulled_back
 from autobatch.backends.llvm.lanes.tensors import Tensor
 from autobatch.backends.llvm.lanes.writer import Writer
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function
-from autobatch.backends.llvm.whole.code import Direct, Made, headed, refusal, widths
+from autobatch.backends.llvm.whole.code import Direct, Made, asking, completed, refusal, widths
 from autobatch.backends.llvm.whole.region import Whole
 from autobatch.ir.core import Literal, Region, Value
 from autobatch.ir.core import Operand as Read
@@ -78,11 +78,11 @@ def _written(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made
     for width in widths(whole):
         f = Function("")
         gang = Gang(Writer(f, width), found.signature, Direct())
+        asking(f, found.signature)
         try:
             Rows(gang, "%begin", "%end").run(found.body)
             f.do("ret i64 0")
-            headed(f, gang)
-            program = finished(f, str(f), gang)
+            program = completed(f, gang)
         except RefusedError as error:
             refused = refused or error
             continue

@@ -10,7 +10,7 @@ import ctypes
 import math
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.checked import allow, checked, instrumented, is_checking
+from autobatch.backends.llvm.interrupts import HEADER
 from autobatch.backends.llvm.lanes.blocks import library
 from autobatch.backends.llvm.lanes.program import Operand, Result
 from autobatch.backends.llvm.lanes.tensors import KEY
@@ -85,13 +86,13 @@ class Executable:
             return self._run(before, places, rows, threads)
 
     def _run(self, before: Sequence[int], places: Sequence[tuple[int, int]], rows: int, threads: int) -> bool:
-        chunks = max(1, -(-rows // CHUNK))
+        chunks, flag = max(1, -(-rows // CHUNK)), np.zeros(1, np.int32)
         if chunks == 1 or (threads < 2 and not any(r.summed for r in self.results)):
-            return self.part([*before, *(x for x, _ in places)], self.room(), 0, rows)
+            return self.part([*before, *(x for x, _ in places)], self.room(flag), 0, rows)
         cuts = iter(range(chunks))  # threads take the next one: `next` of an iterator over a range is atomic
 
         def work() -> bool:
-            failed, scratch = False, self.room()
+            failed, scratch = False, self.room(flag)
             for k in cuts:
                 addresses = [*before, *(x + k * size for x, size in places)]
                 failed |= self.part(addresses, scratch, k * CHUNK, min((k + 1) * CHUNK, rows))
@@ -99,19 +100,34 @@ class Executable:
 
         count = min(threads, chunks)
         waiting = [pool(threads).submit(work) for _ in range(count - 1)]
-        failed = work()
-        return any([failed, *(w.result() for w in waiting)])
+        try:
+            failed = work()
+            return any([failed, *(w.result() for w in waiting)])
+        except BaseException:
+            for _ in cuts:  # nobody takes the rest
+                pass
+            flag[0] = 1
+            wait(waiting)  # they use our arrays
+            raise
 
-    def room(self) -> Any:
-        """Scratch memory for one thread."""
-        room = np.empty(max(self.scratch, 1) + 64, np.uint8)
+    def room(self, flag: Any) -> Any:
+        """Scratch memory for one thread, behind the address of the flag that stops it."""
+        room = np.empty(max(self.scratch, 1) + 64 + HEADER, np.uint8)
+        begin = -room.ctypes.data % 64
+        room[begin : begin + 8].view(np.int64)[0] = flag.ctypes.data
         if is_checking():
             allow(room)
-        return room
+            allow(flag)
+        return room[begin + HEADER :]
 
     def part(self, addresses: Sequence[int], scratch: Any, begin: int, end: int) -> bool:
-        """The rows of one call. Other threads run meanwhile: ctypes lets go of the interpreter."""
-        return bool(self.entry(*addresses, -(-scratch.ctypes.data // 64) * 64, begin, end))
+        """The rows of one call. Other threads run meanwhile: ctypes lets go of the interpreter. Raises what a handler
+        of a signal raises; the code has left its loops then."""
+        try:
+            found = self.entry(*addresses, scratch.ctypes.data, begin, end)
+        except SystemError as error:  # "a result with an exception set"
+            raise error.__cause__ or error from None
+        return bool(found == 1)
 
 
 def _total(parts: Any) -> Any:

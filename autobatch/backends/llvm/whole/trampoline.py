@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.interrupts import HEADER, STOPPED
 from autobatch.backends.llvm.lanes.program import Operand, Result
 from autobatch.backends.llvm.text import Function
 from autobatch.backends.llvm.whole.running import Executable, words_dtype, words_shape
@@ -137,12 +138,17 @@ def _text(executable: Executable) -> str:
             require(f.let(f"icmp eq i64 {f.load('i64', dimensions, 8 * axis)}, {n}"))
     places = [f.load("ptr", x, DATA) for x in held]
     constants = [entry(FIRST + k) for k in range(len(executable.constants))]
-    scratch = f.array_slot("i8", max(executable.scratch, 1))
+    memory, flag = f.array_slot("i8", max(executable.scratch, 1) + HEADER), f.slot(0)
+    f.do(f"store ptr {flag}, ptr {memory}")
+    scratch = f.at(memory, HEADER)
     given = [*places[: len(operands)], *constants, *places[len(operands) :], scratch]
     passed = ", ".join([*(f"ptr {x}" for x in given), "i64 0", f"i64 {rows}"])
     state = f.let(f"call ptr {entry(RELEASE)}()")
     failed = f.let(f"call i64 {entry(RUN)}({passed})")
     f.do(f"call void {entry(ACQUIRE)}(ptr {state})")
+    with f.when(f.let(f"icmp eq i64 {failed}, {STOPPED}")):  # by an exception, which is set
+        f.do("ret ptr null")
+        f.block(f.name("never"), falls=False)
     some = f.let(f"icmp ne i64 {failed}, 0")
     _give(f, f.let(f"select i1 {some}, ptr {entry(FALSE)}, ptr {entry(TRUE)}"))
     f.block("refused", falls=False)

@@ -1,0 +1,94 @@
+"""Ctrl-C in machine code: loops ask now and then whether the call is still wanted, and leave the function if it is not.
+
+A loop counts its turns, and looks at the clock after `TURNS` of them; `CYCLES` of it later it asks Python, which runs
+the handlers of signals only when it is asked. `PyErr_CheckSignals` does so in the main thread, and says whether one has
+raised an exception; parts of the call on other threads read a flag. What asks touches no memory of the program, and
+LLVM is told so: what loops read stays in registers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autobatch.backends.llvm.text import Function
+
+TURNS = 1024
+CYCLES = 1 << 26
+
+STOPPED = 2
+"""What a function returns whose call was left."""
+
+HEADER = 64
+"""Bytes before the scratch memory: the address of the flag."""
+
+_ASK = """
+define internal i32 @autobatch_asked(ptr %scratch) noinline cold nounwind {
+entry:
+  %place = getelementptr i8, ptr %scratch, i64 -64
+  %flag = load ptr, ptr %place
+  %set = load volatile i32, ptr %flag
+  %stopped = icmp ne i32 %set, 0
+  br i1 %stopped, label %stop, label %ask
+ask:
+  %state = call i32 @PyGILState_Ensure()
+  %raised = call i32 @PyErr_CheckSignals()
+  call void @PyGILState_Release(i32 %state)
+  ret i32 %raised
+stop:
+  ret i32 1
+}
+"""
+
+
+class Interrupts:
+    """The questions of one function. `scratch`: its scratch memory."""
+
+    def __init__(self, f: Function, scratch: str) -> None:
+        self.f, self.scratch, self.label = f, scratch, f.name("stop")
+        self.turns, self.since = f.cleared_slot("i64", "0"), f.cleared_slot("i64", "0")
+        self.asks = False
+
+    def ask(self, weight: int) -> None:
+        """A turn of a loop, which counts as so many."""
+        f = self.f
+        self.asks = True
+        turns = f.add(f.get(self.turns), weight)
+        f.set(self.turns, turns)
+        with f.when(f.let(f"icmp ugt i64 {turns}, {TURNS}"), rarely=True):
+            f.set(self.turns, 0)
+            now = f.let("call i64 @llvm.readcyclecounter()")
+            with f.when(f.let(f"icmp ugt i64 {f.sub(now, f.get(self.since))}, {CYCLES}"), rarely=True):
+                f.set(self.since, now)
+                effects = "nounwind memory(inaccessiblemem: readwrite)"
+                asked = f.let(f"call i32 @autobatch_asked(ptr {self.scratch}) {effects}")
+                on = f.name("on")
+                f.branch(f.let(f"icmp ne i32 {asked}, 0"), self.label, on, rarely=True)
+                f.block(on, falls=False)
+
+    def leave(self, behind: Sequence[Callable[[], None]]) -> str:
+        """Write where the function is left, behind its end; what it has taken is given back. The text that it needs."""
+        if not self.asks:
+            return ""
+        self.f.block(self.label, falls=False)
+        for write in behind:
+            write()
+        self.f.do(f"ret i64 {STOPPED}")
+        for of in ("i32 @PyGILState_Ensure()", "i32 @PyErr_CheckSignals()", "void @PyGILState_Release(i32)"):
+            self.f.declare(f"declare {of}")
+        self.f.declare("declare i64 @llvm.readcyclecounter()")
+        return _ASK
+
+
+@cache
+def functions() -> dict[str, int]:
+    """The addresses of what is asked."""
+    found = {}
+    for name in ("PyGILState_Ensure", "PyErr_CheckSignals", "PyGILState_Release"):
+        address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+        assert address is not None
+        found[name] = address
+    return found

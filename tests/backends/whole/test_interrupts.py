@@ -1,0 +1,118 @@
+"""Ctrl-C ends a call of machine code, in every kind of loop and on every thread, and the function works afterwards."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+
+
+@dataclass
+class Node:
+    weight: float
+
+
+def turns(n):
+    """A loop that numbers end."""
+    k = 0.0
+    while n > 0.0:
+        n = 1.0 if n > 1e30 else n * 1.0000001
+        k += 1.0
+    return k
+
+
+def walks(scene, n):
+    """Lanes that walk objects together."""
+    k, t = 0, 0.0
+    while t < n:
+        t += scene[k].weight * 0.0
+        k = (k + 1) % len(scene)
+    return t
+
+
+def counts(n):
+    """A loop of a constant number of turns."""
+    t = 0.0
+    for _ in range(2_000_000_000):
+        t = t * 0.5 + n
+    return t
+
+
+def within(n):
+    """A loop inside of one, of a computed number of turns."""
+    t = 0.0
+    for _ in range(1_000_000):
+        for _ in range(int(n * 1e6)):
+            t = t * 0.5 + n
+    return t
+
+
+X = np.linspace(1, 2, 5000).astype(np.float32)
+SCENE = [Node(1.0), Node(2.0)]
+KINDS = ("turns", "turns, many rows", "walks", "counts", "within", "a gradient", "a handle", "two threads")
+
+
+def call(kind):
+    x = X[: 5000 if "many" in kind or kind in ("counts", "two threads") else 3]
+    settings = {"backend": "llvm", "options": {"max_iterations": 10**9, "threads": 2 if kind == "two threads" else 1}}
+    if kind == "walks":
+        return lambda x: ab.batched(walks, in_axes=(None, 0), **settings)(SCENE, x), x
+    if kind == "a gradient":
+        return ab.grad(ab.batched(turns, **settings)), x
+    if kind == "a handle":
+        return ab.batched(turns, **settings).lower(x).compile(), x
+    return ab.batched({"counts": counts, "within": within}.get(kind, turns), **settings), x
+
+
+def interrupted(kind):
+    """Run in a process of its own: a signal comes while the code runs."""
+    f, x = call(kind)
+    if kind not in ("counts", "within"):
+        f(x * 0.0 if kind != "walks" else x * 0.0 - 1.0)  # it is compiled, and loops do not turn
+    started = threading.Timer(0.5 if kind not in ("counts", "within") else 3.0, os.kill, (os.getpid(), signal.SIGINT))
+    started.start()
+    try:
+        f(x)
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise AssertionError("it went on to its end")
+    if kind not in ("counts", "within"):
+        f(x * 0.0 if kind != "walks" else x * 0.0 - 1.0)
+    np.testing.assert_array_equal(ab.batched(lambda x: x * 2.0, backend="llvm")(x), x * 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_control_c_ends_a_call(kind):
+    code = f"""
+        from tests.backends.whole.test_interrupts import interrupted
+        interrupted({kind!r})
+        print("fine")
+    """
+    root = os.path.dirname(os.path.dirname(ab.__file__))
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=root, capture_output=True, text=True, timeout=60
+    )
+    assert found.stdout.strip() == "fine", found.stderr
+
+
+def test_a_handler_that_raises_nothing_does_not_end_it():
+    heard = []
+    before = signal.signal(signal.SIGALRM, lambda *_: heard.append(1))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        f = ab.batched(turns, backend="llvm", options={"max_iterations": 10**9})
+        g = ab.batched(lambda n: sum(n * 0.0 + 1.0 for _ in range(100_000_000)), backend="llvm")
+        np.testing.assert_array_equal(g(X[:3]), [16777216.0] * 3)
+        np.testing.assert_array_equal(f(-X), 0.0 * X)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert heard
