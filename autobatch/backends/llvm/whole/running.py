@@ -32,6 +32,12 @@ CHUNK = 4096
 over rows are added up by chunk, so it is a part of what their bits are."""
 
 
+NEVER = np.zeros(1, np.int32)
+"""The flag of calls on one thread, which nobody stops but this one itself."""
+
+_NEVER = NEVER.ctypes.data
+
+
 class Executable:
     """The code of a whole function. Any number of threads may call it."""
 
@@ -86,9 +92,10 @@ class Executable:
             return self._run(before, places, rows, threads)
 
     def _run(self, before: Sequence[int], places: Sequence[tuple[int, int]], rows: int, threads: int) -> bool:
-        chunks, flag = max(1, -(-rows // CHUNK)), np.zeros(1, np.int32)
+        chunks = max(1, -(-rows // CHUNK))
         if chunks == 1 or (threads < 2 and not any(r.summed for r in self.results)):
-            return self.part([*before, *(x for x, _ in places)], self.room(flag), 0, rows)
+            return self.part([*before, *(x for x, _ in places)], self.room(NEVER), 0, rows)
+        flag = np.zeros(1, np.int32)
         cuts = iter(range(chunks))  # threads take the next one: `next` of an iterator over a range is atomic
 
         def work() -> bool:
@@ -110,21 +117,22 @@ class Executable:
             wait(waiting)  # they use our arrays
             raise
 
-    def room(self, flag: Any) -> Any:
-        """Scratch memory for one thread, behind the address of the flag that stops it."""
-        room = np.empty(max(self.scratch, 1) + 64 + HEADER, np.uint8)
-        begin = -room.ctypes.data % 64
-        room[begin : begin + 8].view(np.int64)[0] = flag.ctypes.data
+    def room(self, flag: Any) -> tuple[Any, int]:
+        """Scratch memory for one thread, and its address; before it stands that of the flag that stops the code."""
+        room = np.empty((max(self.scratch, 1) + 2 * HEADER) // 8 + 8, np.int64)
+        place = room.ctypes.data
+        before = -place % 64
+        room[before // 8] = flag.ctypes.data if flag is not NEVER else _NEVER
         if is_checking():
             allow(room)
             allow(flag)
-        return room[begin + HEADER :]
+        return room, place + before + HEADER
 
-    def part(self, addresses: Sequence[int], scratch: Any, begin: int, end: int) -> bool:
+    def part(self, addresses: Sequence[int], scratch: tuple[Any, int], begin: int, end: int) -> bool:
         """The rows of one call. Other threads run meanwhile: ctypes lets go of the interpreter. Raises what a handler
         of a signal raises; the code has left its loops then."""
         try:
-            found = self.entry(*addresses, scratch.ctypes.data, begin, end)
+            found = self.entry(*addresses, scratch[1], begin, end)
         except SystemError as error:  # "a result with an exception set"
             raise error.__cause__ or error from None
         return bool(found == 1)
