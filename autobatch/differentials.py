@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
+from autobatch.ir.manual_axes import as_one
 
 Compute = Callable[[Sequence[Any], Mapping[str, Any]], Sequence[Any]]
 """What a program computes of shared inputs and tables: a pytree of arrays."""
@@ -242,7 +243,7 @@ class Differentials:
         make = self._linearised
         found, pullback = self._run("linearised", make, (list(shared), dict(tables)), static)
         pull = self._kept.setdefault("pulled", (jax.jit(lambda pull, cotangents: pull(cotangents)), set()))[0]
-        return found, lambda cotangents: pull(pullback, cotangents)
+        return found, lambda cotangents: as_one(pull, pullback, cotangents)
 
     def with_gradient(
         self,
@@ -306,4 +307,4 @@ class Differentials:
                 jitted.clear_cache()
                 signatures.clear()
             signatures.add(static)
-        return jitted(*given, *static)
+        return as_one(lambda *given: jitted(*given, *static), *given)

@@ -86,7 +86,9 @@ class Prepared:
         failed, failures = np.zeros(examples.count, bool), tuple[Failure, ...]()
         if wrong:
             status = np.asarray(arrays[-1])
-            failures, failed = failures_of(program.compiled.sites, status), status != 0
+            known = {f.index: f for f in self.ready.failures}  # of a trace, which failed in Python: the code only that
+            failures = tuple(known.get(f.index, f) for f in failures_of(program.compiled.sites, status))
+            failed = status != 0
             if self.grows:
                 ask_for_room(failures)
             if not program.masks:

@@ -23,6 +23,7 @@ from autobatch.backends.llvm import ffi
 from autobatch.errors import ExampleError, Failure, PlanError
 from autobatch.ir import jax_compat
 from autobatch.ir.blocks import Site
+from autobatch.ir.manual_axes import as_one
 from autobatch.source import Span
 
 logger = logging.getLogger("autobatch")
@@ -71,7 +72,7 @@ def _where_any(what: str, numbers: Any) -> Any:
         (found,) = _report.bind(numbers, what=what)
         return found
 
-    return jax.lax.cond((numbers != 0).any(), report, lambda numbers: numbers, numbers)
+    return as_one(lambda x: jax.lax.cond((x != 0).any(), report, lambda x: x, x), numbers)
 
 
 def raise_what(what: str, numbers: Any) -> None:

@@ -31,6 +31,7 @@ from autobatch.frontend.statics import MISSING, same_static
 from autobatch.groups import ARGUMENT, Planner, Tables
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Function, Module, Operand, Value, operands, regions, walk
+from autobatch.ir.manual_axes import as_one
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.template import is_numpy, outputs
 from autobatch.ir.types import STR, Array, List, Ref, Tag, Type
@@ -301,7 +302,9 @@ class Program:
         if new:
             self._add(signature)
         try:
-            made: Sequence[Any] = self._jit(list(shared), dict(tables), signature, mode_of(shared, tables))
+            mode = mode_of(shared, tables)
+            run = lambda shared, tables: self._jit(shared, tables, signature, mode)
+            made: Sequence[Any] = as_one(run, list(shared), dict(tables))
             if new:  # a device that computes behind our back would fail where the user reads the result
                 jax.block_until_ready([x for x in jax.tree.leaves(made) if not isinstance(x, jax.core.Tracer)])
         except Exception:
