@@ -350,7 +350,7 @@ class Batched(Generic[P, R]):
         def request(way: Way, static: frozenset[str]) -> Request:
             sharing = Sharing(self._name, static, len(examples.components), self._cache.columns)
             args, kwargs = bound.rebuild(examples.input, sharing.raw)
-            examples.packed = sharing.packed
+            examples.packed, examples.packed_names = sharing.packed, sharing.packed_names
             key = Key(
                 axes=repr(settings.in_axes),
                 arguments=(bound.key, tuple(sharing.keys), examples.components),

@@ -79,6 +79,7 @@ class Examples:
     checks: tuple[Check, ...] = ()
     packed: Sequence[Group] = ()
     """Objects that all examples share, where machine code reads their columns."""
+    packed_names: Sequence[str] = ()
 
     @property
     def width(self) -> int:

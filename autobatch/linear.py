@@ -23,7 +23,14 @@ from autobatch.batch import Batch
 from autobatch.cotangents import Numbered, fit, fit_examples, paired, same_rows, tangents_of_objects
 from autobatch.differentials import Moving, Wrt, floats, moves, with_floats
 from autobatch.errors import BatchError, UnsupportedError
-from autobatch.gradients import Structure, derivative_of, derivatives_like, float_columns, has_derivative, is_integer
+from autobatch.gradients import (
+    Structure,
+    derivative_of,
+    derivatives_like,
+    float_columns,
+    has_derivative,
+    is_integer,
+)
 from autobatch.group_results import Together
 from autobatch.grouped import GroupedBatch
 from autobatch.groups import data_tables, with_rows
@@ -139,13 +146,28 @@ class Leaf:
         p, slots = self.given, {s.index: s for s in self.bound.slots if s.index in selection.slots}
         if p.operands is None or any(s.kind != "array" for s in slots.values()):
             return None
-        known = _inputs_of(p)
-        inputs = {known[k]: k for k in selection.shared}
+        inputs = self._numbered(selection)
         found = p.gradient(output, sorted(inputs), sorted(k for k, s in slots.items() if moves(s.values)))
         if found is None:
             return None
         result, of_shared, of_slots = found
         return result, selection.entries({inputs[k]: x for k, x in of_shared.items()}, of_slots)
+
+    def _numbered(self, selection: Selection) -> dict[int, int]:
+        """The number of each shared input that is differentiated by. Objects whose columns machine code reads have no
+        inputs of their own, and no derivative."""
+        known, inputs = iter(_inputs_of(self.given)), dict[int, int]()
+        for raw in self.bound.shared:
+            numbers = selection.numbers[id(raw)]
+            if raw.name not in self.given.examples.packed_names:
+                inputs |= {k: n for n, k in zip(numbers, known, strict=False) if n in selection.shared}
+            elif not set(numbers).isdisjoint(selection.shared):
+                raise UnsupportedError(
+                    f"{self.given.function}: computed numbers choose among the objects of {raw.name}, which all "
+                    "examples share, and there is no derivative by what such objects hold",
+                    cure="give the numbers as an array that all examples share, and their positions in the objects",
+                )
+        return inputs
 
     def by_rows(self, moving: Moving, wrt: Wrt) -> Moving:
         """Dense derivatives as compiled programs give them: all rows of the tables that are read by rows alone."""

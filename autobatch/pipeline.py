@@ -464,10 +464,10 @@ def _native(lowered: Lowered, module: Module, asked: Asked, again: Callable[[fro
     def by_xla() -> Program:
         if any(isinstance(x, ColumnInput) and x.shared is not None for x in inputs):
             raise UnsupportedError(
-                "under transformations of JAX this program runs by XLA, and there is none of it: it walks over objects "
-                "that all examples share, more of them than are compiled one by one",
+                "computed numbers choose among objects that all examples share, more of them than are compiled one by "
+                "one: this is machine code alone, and what was asked for here has none",
                 module.functions[0].span,
-                "call it outside jax.jit, without derivatives; or give the objects as arrays",
+                "call it outside of jax.jit and jax.vmap; or give the objects as arrays",
             )
         chosen = replace(asked.options, backend="xla")
 

@@ -93,6 +93,7 @@ class Sharing:
     first: int = 0
     kept: Bounded[int, tuple[Snapshot, Group]] | None = None
     packed: list[Group] = field(default_factory=list)
+    packed_names: list[str] = field(default_factory=list)
     leaves: list[Any] = field(default_factory=list)
     types: list[Array] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -122,6 +123,7 @@ class Sharing:
         if form.static:
             made, key = form.value, _static_key(form.value, form.name, self.function)
         elif COLUMNS + form.name in self.static:
+            self.packed_names.append(form.name)
             made, key = self.columns(form.value)
         else:
             made, key = self.share(form.value, form.name)

@@ -1,0 +1,114 @@
+"""Objects that all examples share, walked by computed choices in loops: derivatives by what examples hold, and by
+numbers that all share, by machine code."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+
+
+@dataclass
+class Split:
+    feature: int
+    at: float
+    low: "Split | None"
+    high: "Split | None"
+    value: float
+
+
+def leaf(value):
+    return Split(0, 0.0, None, None, value)
+
+
+FOREST = [
+    Split(0, 0.5, leaf(1.0), Split(1, -0.5, leaf(2.0), leaf(3.0), 0.0), 0.0),
+    Split(1, 0.0, leaf(-1.0), Split(0, 0.0, leaf(0.5), leaf(-2.0), 0.0), 0.0),
+]
+
+
+def votes(forest, x, scale):
+    total = 0.0
+    for tree in forest:
+        node = tree
+        while node.low is not None:
+            node = node.low if x[node.feature] <= node.at else node.high
+        total += node.value * x[0] * scale
+    return total * total
+
+
+def first_below(scale, forest, x):
+    """Numbers before and behind the objects among the arguments."""
+    for tree in forest:
+        if tree.at * scale < x[0] + x[1]:
+            return tree.at * x[0] * scale
+    return x[1] * scale
+
+
+def deepest(forest, x, scale):
+    stack, best = [forest[0], forest[1]], 0.0
+    while stack:
+        node = stack.pop()
+        if node.low is None:
+            best = max(best, node.value * x[1] * scale)
+            continue
+        if x[node.feature] < node.at + 1.0:
+            stack.append(node.low)
+        if x[node.feature] > node.at - 1.0:
+            stack.append(node.high)
+    return best
+
+
+def held(forest, x, scale):
+    """None until something was found."""
+    hit, near = None, 1e9
+    for tree in forest:
+        if abs(tree.at - x[0]) < near:
+            hit, near = tree, abs(tree.at - x[0])
+    return 0.0 if hit is None else near * scale * x[1]
+
+
+X = np.random.default_rng(5).normal(size=(6, 2))
+CASES = {
+    "votes": (votes, (None, 0, None), (FOREST, X, 1.5), 1),
+    "first below": (first_below, (None, None, 0), (1.5, FOREST, X), 2),
+    "a stack": (deepest, (None, 0, None), (FOREST, X, 1.5), 1),
+    "None until found": (held, (None, 0, None), (FOREST, X, 1.5), 1),
+}
+
+
+def quotient(function, axes, args, by, h=1e-5):
+    def total(args):
+        return sum(function(*(a if axis is None else a[k] for a, axis in zip(args, axes))) for k in range(len(X)))
+
+    given = np.asarray(args[by], float)
+    found = np.zeros(given.shape)
+    for at in np.ndindex(*given.shape):
+        ends = []
+        for step in (h, -h):
+            moved = given.copy()
+            moved[at] += step
+            ends.append(total([moved if k == by else a for k, a in enumerate(args)]))
+        found[at] = (ends[0] - ends[1]) / (2 * h)
+    return found
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_derivatives_by_examples_and_by_shared_numbers(name):
+    function, axes, args, by = CASES[name]
+    scale = 0 if by == 2 else 2
+    given = tuple(a.astype(np.float32) if a is X else a for a in args)
+    f = ab.batched(function, in_axes=axes, backend="llvm")
+    np.testing.assert_allclose(f(*given), f.loop(*given), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ab.grad(f, by)(*given), quotient(function, axes, args, by), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(ab.grad(f, scale)(*given), quotient(function, axes, args, scale), rtol=1e-3, atol=1e-3)
+    both = ab.grad(f, (scale, by))(*given)
+    np.testing.assert_allclose(both[1], quotient(function, axes, args, by), rtol=1e-3, atol=1e-3)
+
+
+def test_a_derivative_by_what_such_objects_hold_is_refused():
+    f = ab.batched(votes, in_axes=(None, 0, None), backend="llvm")
+    for argnums in (0, (0, 1)):
+        with pytest.raises(ab.UnsupportedError, match="choose among the objects of forest, which all examples share"):
+            ab.grad(f, argnums)(FOREST, X.astype(np.float32), 1.5)
