@@ -248,8 +248,8 @@ class Exported:
         raise BatchError(f"{self._d.name}: {what}: exported for {wanted}; given {found}")
 
     def _check_process(self) -> None:
-        here = jax.default_backend()
-        if {"gpu": "cuda"}.get(here, here) not in self.platforms:
+        here = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
+        if here not in self.platforms:
             raise TargetError(
                 f"{self._d.name} was exported for {', '.join(self.platforms)}, and JAX computes on {here} here; export "
                 f"it with platforms=({here!r}, ...)"

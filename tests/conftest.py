@@ -6,6 +6,7 @@ difference; `--update-golden` writes the files anew, and their diff is reviewed 
 
 import difflib
 import gc
+import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,6 +57,17 @@ def _without_constants_of_modules() -> None:
     if hasattr(providers, "_get_local_constants"):
         none = providers._local_constants  # no test has drawn yet
         providers._get_local_constants = lambda: none
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not any(importlib.util.find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)):
+        return  # JAX is not started to find out that there is no GPU
+    import jax
+
+    jax.config.update("jax_default_matmul_precision", "highest")  # a GPU's products have 10 bits by default
+    for item in items:
+        if item.get_closest_marker("cpu") is not None and jax.default_backend() != "cpu":
+            item.add_marker(pytest.mark.skip(reason="JAX computes on another device"))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,7 @@ def test_free_variables_and_options_are_looked_at_in_every_call():
     assert f.cache_info().specialisations == 3
 
 
+@pytest.mark.cpu
 def test_programs_that_calls_find_again_are_not_the_first_to_go():
     with ab.options(cache_size=2):
         f = ab.batched(lambda p, x: jnp.sum(p) * x, in_axes=(None, 0))

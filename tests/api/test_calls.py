@@ -86,6 +86,7 @@ def test_the_log_names_what_changed(caplog):
     assert len(texts) == 2, "a leaf-only batch has the schema that was seen before"
 
 
+@pytest.mark.cpu
 def test_caches_are_bounded():
     f = ab.batched(lambda p, x: p + x, in_axes=(None, 0), options={"cache_size": 2})
     for n in range(1, 5):

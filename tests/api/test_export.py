@@ -18,6 +18,8 @@ import autobatch as ab
 from autobatch.runtime import archive
 from autobatch.testing import assert_same
 
+HERE = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
+
 pytest.importorskip(
     "flatbuffers", reason="jax.export writes programs with flatbuffers: pip install 'autobatch[export]'"
 )
@@ -150,7 +152,7 @@ CALLS = {
 
 def exported(tmp_path, f, args, **options):
     path = tmp_path / "f.program"
-    f.export(path, *args, platforms="cpu", **options)
+    f.export(path, *args, platforms=HERE, **options)
     return ab.load_exported(path)
 
 
@@ -273,7 +275,7 @@ def test_a_program_for_another_platform_says_so(tmp_path):
 
 def test_files_that_are_damaged_or_something_else_are_refused(tmp_path):
     path, other = tmp_path / "f.program", tmp_path / "other"
-    root.export(path, X, platforms="cpu")
+    root.export(path, X, platforms=HERE)
     whole = path.read_bytes()
     for content in (whole[: len(whole) // 2], b"", b"PK\x03\x04 no zip", whole[:200] + b"\0" * 64 + whole[264:]):
         other.write_bytes(content)

@@ -49,6 +49,7 @@ def test_a_planned_batch_and_a_trace_are_refused_too():
         jax.jit(lambda b: corner(b))(data.plan(corner))
 
 
+@pytest.mark.cpu
 def test_what_xla_cannot_allocate(monkeypatch):
     """Where the machine does not tell its memory, or the stages need more: XLA's words, and the same sizes and cure."""
     monkeypatch.setattr(memory, "limit", lambda: 2**62)

@@ -38,6 +38,7 @@ def test_under_vmap():
         jax.block_until_ready(scaled(jnp.asarray([1.0, -2.0])))
 
 
+@pytest.mark.cpu
 def test_there_is_no_callback_of_jax():
     """With one, JAX would neither keep the program in its cache nor call it without Python."""
     lowered = jax.jit(doubled).lower(X)
@@ -50,6 +51,7 @@ def test_an_example_whose_result_nobody_wants_fails_all_the_same():
         jax.block_until_ready(jax.jit(lambda x: doubled(x)[0])(X.at[1].set(-1.0)))
 
 
+@pytest.mark.cpu
 def test_what_cannot_be_said_is_an_error_too(monkeypatch):
     monkeypatch.setattr(reporting, "raise_what", lambda *_: 1 / 0)
     with pytest.raises(Exception, match="what it was cannot be said"):

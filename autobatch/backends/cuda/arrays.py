@@ -189,6 +189,11 @@ class Foreign(DeviceArray):
         return self.on_stream(LEGACY).to_host()
 
 
+def looked_at(x: Any) -> DeviceArray:
+    """What describes an array on a GPU, which is not used yet."""
+    return x if isinstance(x, DeviceArray) else DeviceArray(_view(x, None), None)
+
+
 def on_stream(x: Any, stream: int) -> DeviceArray:
     """An array on a GPU for use in the order of a stream: its owner sees to it that what computes it comes before."""
     if isinstance(x, Foreign):

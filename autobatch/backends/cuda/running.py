@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.backends.cuda import ptx
-from autobatch.backends.cuda.arrays import DeviceArray, Foreign, is_on_gpu, made, on_stream
+from autobatch.backends.cuda.arrays import DeviceArray, Foreign, is_on_gpu, looked_at, made, on_stream
 from autobatch.backends.cuda.device import Device, Memory, current_device, stream_of
 from autobatch.backends.cuda.driver import Handle, OutOfMemory, Place
 from autobatch.backends.cuda.kernel import ENTRY, WARP, Kernel
@@ -294,7 +294,7 @@ def _device_of(arrays: Sequence[Any]) -> Device:
 
 
 def _placed(x: Any) -> DeviceArray:
-    return x if isinstance(x, DeviceArray) else on_stream(x, -1)
+    return looked_at(x)
 
 
 def _copied(on: Device, x: np.ndarray[Any, Any], stream: int) -> Memory:

@@ -350,6 +350,7 @@ def test_the_log_names_the_part_of_the_key_that_changed(caplog):
     assert any("x64 changed from False to True" in r.getMessage() for r in caplog.records)
 
 
+@pytest.mark.cpu
 def test_caches_are_bounded():
     """The specialisation that was used last stays."""
     f = ab.batched(lambda p, x: p + x, in_axes=(None, 0), options={"cache_size": 2})

@@ -295,6 +295,7 @@ def test_a_sum_over_no_children_is_zeros_of_the_shape():
     close(found[1], sum(states.loop(jnp.ones(2), trees())))
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize(
     "one, other",
     [

@@ -73,6 +73,7 @@ def call(kind):
 
 def interrupted(kind):
     """Run in a process of its own: a signal comes while the code runs."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
     f, x = call(kind)
     if kind not in ("counts", "within"):
         f(x * 0.0 if kind != "walks" else x * 0.0 - 1.0)  # it is compiled, and loops do not turn
