@@ -323,6 +323,45 @@ def is_pushed_forward(x: Any) -> bool:
     return False
 
 
+def as_one(function: Callable[..., Sequence[Any]], xs: Sequence[Any]) -> list[Any]:
+    """`function(*xs)` as one operation, of whose inside the types of `jax.shard_map` say nothing: all results vary over
+    the axes of a mesh that the first operand varies over, which is to be those of all. It has no derivative."""
+    closed = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) for x in xs))
+    found: list[Any] = _whole.bind(*xs, jaxpr=closed)
+    return found
+
+
+def _plain(aval: Any) -> Any:
+    return core.ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+def _like(result: Any, operand: Any) -> Any:
+    """The type of a result that varies as an operand does."""
+    spec = jax.sharding.PartitionSpec(*(None for _ in result.shape))
+    sharding = jax.sharding.NamedSharding(operand.sharding.mesh, spec)
+    name = "manual_axis_type" if hasattr(operand, "manual_axis_type") else "vma"
+    held = {name: getattr(operand, name)}
+    return core.ShapedArray(result.shape, result.dtype, result.weak_type, sharding=sharding, **held)
+
+
+def _whole_lowered(ctx: Any, *xs: Any, jaxpr: Any) -> Any:
+    inner = ctx.replace(avals_in=list(map(_plain, ctx.avals_in)), avals_out=list(map(_plain, ctx.avals_out)))
+    return mlir.lower_fun(jex.jaxpr_as_fun(jaxpr), multiple_results=True)(inner, *xs)
+
+
+def _whole_batched(xs: Any, axes: Any, *, jaxpr: Any) -> tuple[Any, Any]:
+    found = as_one(jax.vmap(jex.jaxpr_as_fun(jaxpr), in_axes=tuple(axes)), xs)
+    return found, [0] * len(found)
+
+
+_whole = jex.Primitive("autobatch_program")
+_whole.multiple_results = True
+_whole.def_abstract_eval(lambda *avals, jaxpr: [_like(result, avals[0]) for result in jaxpr.out_avals])
+_whole.def_impl(lambda *xs, jaxpr: jex.jaxpr_as_fun(jaxpr)(*xs))
+mlir.register_lowering(_whole, _whole_lowered)
+batching.primitive_batchers[_whole] = _whole_batched
+
+
 def host_report(target: str, elsewhere: Callable[[str, Any], Any]) -> Any:
     """A primitive that hands integers on, and has a foreign function look at them first, which may end the computation
     with an error. Param: `what`, a text for it. On other platforms, and under `jax.vmap`, `elsewhere(what, x)`."""

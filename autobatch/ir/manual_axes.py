@@ -13,9 +13,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import core
-from jax.extend import core as jex
-from jax.interpreters import batching, mlir
+
+from autobatch.ir import jax_compat
 
 NOWHERE: frozenset[str] = frozenset()
 
@@ -56,10 +55,10 @@ def _run(function: Callable[..., Any], structure: Any, axes: frozenset[str], lea
 
     @jax.custom_vjp
     def call(*xs: Any) -> list[Any]:
-        return _bound(flat, xs, axes)
+        return jax_compat.as_one(flat, xs)
 
     def forward(*xs: Any) -> tuple[list[Any], Any]:
-        whole = _bound(forwards, xs, axes)
+        whole = jax_compat.as_one(forwards, xs)
         count = trees["result"].num_leaves
         return whole[:count], (whole[count:], xs)
 
@@ -72,7 +71,7 @@ def _run(function: Callable[..., Any], structure: Any, axes: frozenset[str], lea
             pull = jax.tree.unflatten(trees["pull"], values[: len(kept)])
             return pull(list(values[len(kept) :]))[0]
 
-        found = iter(_bound(pulled, (*kept, *given), axes))
+        found = iter(jax_compat.as_one(pulled, (*kept, *given)))
         wrt = set(moving(xs))
         return tuple(next(found) if k in wrt else None for k in range(len(xs)))
 
@@ -93,47 +92,3 @@ def _axes(x: Any) -> frozenset[str]:
 def _over(x: Any, axes: frozenset[str]) -> Any:
     missing = tuple(sorted(axes - _axes(x)))
     return jax.lax.pcast(x, missing, to="varying") if missing else x
-
-
-def _bound(function: Callable[..., Any], xs: Any, axes: frozenset[str]) -> list[Any]:
-    closed = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) for x in xs))
-    found: list[Any] = _whole.bind(*xs, jaxpr=closed)
-    return found
-
-
-_whole = jex.Primitive("autobatch_program")
-_whole.multiple_results = True
-
-
-def _plain(aval: Any) -> Any:
-    return core.ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
-
-
-def _like(result: Any, operand: Any) -> Any:
-    """The type of a result that varies as an operand does."""
-    spec = jax.sharding.PartitionSpec(*(None for _ in result.shape))
-    sharding = jax.sharding.NamedSharding(operand.sharding.mesh, spec)
-    name = "manual_axis_type" if hasattr(operand, "manual_axis_type") else "vma"
-    held = {name: getattr(operand, name)}
-    return core.ShapedArray(result.shape, result.dtype, result.weak_type, sharding=sharding, **held)
-
-
-_whole.def_abstract_eval(lambda *avals, jaxpr: [_like(result, avals[0]) for result in jaxpr.out_avals])
-_whole.def_impl(lambda *xs, jaxpr: jex.jaxpr_as_fun(jaxpr)(*xs))
-
-
-def _lowered(ctx: Any, *xs: Any, jaxpr: Any) -> Any:
-    inner = ctx.replace(avals_in=list(map(_plain, ctx.avals_in)), avals_out=list(map(_plain, ctx.avals_out)))
-    return mlir.lower_fun(jex.jaxpr_as_fun(jaxpr), multiple_results=True)(inner, *xs)
-
-
-mlir.register_lowering(_whole, _lowered)
-
-
-def _batched(xs: Any, axes: Any, *, jaxpr: Any) -> tuple[Any, Any]:
-    mapped = jax.vmap(jex.jaxpr_as_fun(jaxpr), in_axes=tuple(axes))
-    found = _bound(mapped, xs, NOWHERE)
-    return found, [0] * len(found)
-
-
-batching.primitive_batchers[_whole] = _batched
