@@ -22,6 +22,8 @@ NOWHERE: frozenset[str] = frozenset()
 def as_one(function: Callable[..., Any], *trees: Any) -> Any:
     """`function(*trees)`; one operation with a derivative in reverse where some array varies over axes of a mesh."""
     leaves, structure = jax.tree.flatten(trees)
+    if not any(isinstance(x, jax.core.Tracer) for x in leaves):
+        return function(*trees)
     axes = NOWHERE.union(*map(_axes, leaves))
     if not axes:
         return function(*trees)
