@@ -293,6 +293,8 @@ class ConstructWriter(MemoryWriter):
         alone = len(wanted) == 1 or self.chance(5)  # back ends that refuse a walk over shared objects see the others
         self.wanted = wanted if alone else tuple(w for w in wanted if w != "shared objects")
         self.traceable = self.chance(2)
+        if self.traceable:  # what raises in Python does not where JAX traces
+            self.wanted = tuple(w for w in self.wanted if w not in ("raises", "uncaught")) or ("branches",)
         self.header = HEADER.format(copysign="jnp.copysign" if self.traceable else "math.copysign")
 
     # ---- statements
@@ -303,7 +305,11 @@ class ConstructWriter(MemoryWriter):
             target = self.pick(s.of(NUMBER))
             return [f"{target} = {self.pick([f'{target} * 0.5 + ', ''])}{self.number(s, 1)}"], s
         self.used.add(kind)
-        return self.filled(self.pick(CONSTRUCTS[kind]), s, depth), s
+        row = self.pick(CONSTRUCTS[kind])
+        lines = self.filled(row, s, depth)
+        if not self.traceable and ("jnp" in row or "{v}" in row):
+            lines.append("x, y = float(x), float(y)")  # numbers of JAX do not raise
+        return lines, s
 
     def filled(self, row: str, s: Scope, depth: int) -> list[str]:
         """A row, its names filled in, and statements where it has dots."""
