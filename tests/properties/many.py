@@ -22,11 +22,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-os.environ.setdefault("AUTOBATCH_TESTS_XLA", "quick")
-os.environ.setdefault("AUTOBATCH_TRACE", "0")
-os.environ.setdefault("AUTOBATCH_COMPILATION_CACHE", "off")
-os.environ.setdefault("AUTOBATCH_WINDOW_COSTS", "typical")
-os.environ.setdefault("AUTOBATCH_CHECK_MEMORY", "1")
+if __name__ == "__main__":  # a test that imports this has settings of its own
+    os.environ.setdefault("AUTOBATCH_TESTS_XLA", "quick")
+    os.environ.setdefault("AUTOBATCH_TRACE", "0")
+    os.environ.setdefault("AUTOBATCH_COMPILATION_CACHE", "off")
+    os.environ.setdefault("AUTOBATCH_WINDOW_COSTS", "typical")
+    os.environ.setdefault("AUTOBATCH_CHECK_MEMORY", "1")
 
 import jax
 import numpy as np
