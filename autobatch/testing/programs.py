@@ -19,6 +19,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from autobatch.api import Batched
+from autobatch.testing.constructs import CONSTRUCTS, SPECIAL, ConstructWriter
 from autobatch.testing.memory import MemoryWriter
 from autobatch.testing.statements import Writer
 
@@ -48,11 +49,23 @@ class Cell:
     next: Cell | None = None
 
 
+@dataclass
+class Spot:
+    """A node of a search tree that all examples share."""
+
+    at: float
+    count: int = 0
+    low: Spot | None = None
+    high: Spot | None = None
+
+
 @dataclass(frozen=True)
 class Program:
-    """A program as Python source: `function(parameters(), trees)` runs it for a list of `Tree`."""
+    """A program as Python source: `function(parameters(), trees)` runs it for a list of `Tree`. `constructs`: what it
+    is made of, where it is one of `constructs()`; that takes a search tree and numbers instead."""
 
     source: str
+    constructs: tuple[str, ...] = ()
 
     @cached_property
     def function(self) -> Batched[..., Any]:
@@ -118,6 +131,36 @@ def programs(
         return Program(writer.program())
 
     return st.composite(written)()
+
+
+def constructs(*wanted: str) -> st.SearchStrategy[Program]:
+    """A strategy of small programs of what Python decides in a way of its own (`CONSTRUCTS`; all of them where none is
+    named). They take `parameters()`, a `search_tree()`, and columns of `numbers()`."""
+
+    def written(draw: Any) -> Program:
+        writer = ConstructWriter(draw, wanted or tuple(CONSTRUCTS))
+        source = writer.program()
+        return Program(source, tuple(sorted(writer.used)))
+
+    return st.composite(written)()
+
+
+def search_tree() -> Spot:
+    """What programs of `constructs()` walk through, shared by all examples."""
+    low = Spot(-0.5, 1, Spot(-1.25, 3), Spot(0.0, 2))
+    return Spot(0.25, 4, low, Spot(1.0, 0, None, Spot(2.0, 1)))
+
+
+Numbers = tuple[list[float], float, float, int]
+"""An example of programs of `constructs()`."""
+
+
+def numbers(size: int = 6) -> st.SearchStrategy[list[Numbers]]:
+    """Batches for programs of `constructs()`: ordinary numbers, and those where Python raises, ties or keeps a sign."""
+    special = st.one_of(st.sampled_from(SPECIAL), _FLOATS)
+    rows = st.tuples(st.lists(_FLOATS, max_size=2), special, special, st.integers(-2, 5))
+    plain: list[Numbers] = [([0.5, -0.25], 0.375, -1.125, 1), ([], 0.0, -0.0, 2)]
+    return st.lists(rows, min_size=size - 2, max_size=size - 2).map(lambda made: [*plain, *made])
 
 
 _VECTORS = st.lists(_FLOATS, min_size=3, max_size=3).map(np.array)

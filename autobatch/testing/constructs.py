@@ -1,0 +1,392 @@
+"""Random programs of what Python decides in a way of its own: constants that loops test, zeros with a sign, exceptions
+of arithmetic, values that the path taken does not use, closures, objects that all examples share.
+
+Each construct is a row of Python text in a table; names in braces are filled in as in `containers.py`, with these:
+
+    {n}          a variable that holds a number of Python
+    {x} {y} {z}  an expression of such numbers, and two that are simple
+    {c}          a condition, mostly on computed numbers
+    {d}          a small number without a variable: mostly 0.0, -0.0, 1.0, ...
+    {k}          an integer of the example
+    {o} {p}      operations that raise in Python for some numbers, and what catches it
+    {r}          what the function returns
+    {v}          three floats
+    {e} {f} {g}  new names
+
+A line `...` stands for further statements. A program takes plain numbers, so that it compiles quickly:
+`main(p, root, xs, x, y, k)`, of which `p` and the tree `root` are shared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from hypothesis import strategies as st
+
+from autobatch.testing.memory import MemoryWriter, _Names
+from autobatch.testing.statements import Lines
+from autobatch.testing.writing import INTEGER, NUMBER, Scope
+
+CONSTRUCTS: Mapping[str, tuple[str, ...]] = {
+    "constant while": (
+        "{e} = 0\nwhile 0 < 5:\n    {e} += 1\n    {n} = {n} * 0.5 + 0.1093\n    if {c} or {e} > 4:\n        break\n"
+        "    ...",
+        "{e} = 0\nwhile 1 < 2:\n    {e} += 1\n    if {c}:\n        return {r}\n    if {e} > 3:\n        break\n    ...",
+        "{e}, {f} = 0, 3\nwhile {e} < {f}:\n    {e} += 1\n    if {c}:\n        return {r}\n    ...",
+        "{e}, {f} = 0, 3\nwhile {e} < {f}:\n    {e} += 1\n    ...\n    if {c}:\n        break\nelse:\n    ...",
+        "{e}, {f} = 0, 3\nwhile {e} < {f}:\n    {f} -= 1\n    if {c}:\n        continue\n"
+        "    {n} = {n} * 0.5 + {e}\nelse:\n"
+        "    return {r}",
+        "{e}, {f} = 0.0, 2.0\nwhile {e} < {f}:\n    {g} = ({e} + {f}) / 2\n    if {f} - {e} < 0.1:\n        break\n"
+        "    if {g} > {y}:\n        {f} = {g}\n    else:\n        {e} = {g}\nelse:\n    {n} = 7.0\n{n} = {n} + {e}",
+        "{e} = [1.0, {y}, -0.5]\nwhile {e}:\n    {n} = {n} * 0.5 + {e}.pop()\n    if {c}:\n        break\nelse:\n"
+        "    {n} = {n} + 2.0",
+        "{e} = [0.25, 0.5]\nwhile {e}:\n    if {c}:\n        return {r}\n    {n} = {e}.pop() * {n}\n    ...",
+        "{e}, {f} = [1.0], 0\nwhile {e}:\n    {n} = {n} * 0.5 + {e}.pop(0)\n    if {c} and {f} < 3:\n"
+        "        {e}.append({n} + 1.0)\n"
+        "        {f} += 1\n"
+        "else:\n    ...",
+        "while True:\n    if {c}:\n        return {r}\n    ...\n    break",
+        "while True:\n    {n} = {n} * 0.5 + 0.3\n    if not {n} > 0.7013:\n        break\n    if {c}:\n"
+        "        break\nelse:\n"
+        "    {n} = 9.0",
+        "while 1 > 2:\n    {n} = 5.0\nelse:\n    ...",
+        "{e} = 4\nwhile {e}:\n    {e} -= 1\n    if {c}:\n        break\nelse:\n    {n} = -{n}\n{n} = {n} + {e}",
+    ),
+    "equal constants": (
+        "{n} = [0.0, -0.0][{k} % 2]",
+        "{n} = {n} + [0.0, -0.0][{k} % 2]",
+        "{n} = {n} * (0.0, -0.0, 0.0, -0.0)[{k} % 4]",
+        "{n} = float(np.array([0.0, -0.0])[{k} % 2])",
+        "{n} = {n} + np.array([[0.0, -0.0], [-0.0, 0.0]])[{k} % 2, ({k} + 1) % 2]",
+        "{e} = [True, 1, 1.0][{k} % 3]\n{n} = {n} * {e}",
+        "{e} = [False, 0, 0.0, -0.0][{k} % 4]\n{n} = {e} * {y}",
+        "{n} = {{0: 0.0, 1: -0.0}}[{k} % 2]",
+        "{n} = -0.0 if {c} else 0.0",
+        "if {c}:\n    {n} = -0.0\nelse:\n    {n} = 0.0",
+        "{e} = 0.0\nif {c}:\n    {e} = -0.0\n{n} = {n} * 0.5 + sign({e})",
+        "{n} = 0.0\nfor {e} in (0.0, -0.0):\n    {n} = {e}\n    if {c}:\n        break",
+        "{n} = sign([0.0, -0.0][{k} % 2]) + sign((-0.0, 0.0)[{k} % 2]) * 0.25",
+        "{e} = [-0.0, 0.0]\n{e}[{k} % 2] = {y}\n{n} = {e}[0]",
+        "{e} = [0.0, -0.0]\n{e}.append({y})\n{n} = {e}[{k} % 3]",
+        "{n} = -{n}",
+        "{n} = {n} * -0.0",
+        "{n} = 0.0 - {n}",
+        "{n} = -0.0 + {y}",
+        "{n} = {d} * {y} + {d}",
+        "{n} = max({d}, {d})",
+        "{n} = min({d}, {y}, {d})",
+        "{n} = abs({d} * {y})",
+        "{n} = sum([-0.0, -0.0], -0.0) * {y}",
+        "{n} = float(round({y} / 4.0)) if abs({y}) < 9.0 else -0.0",
+        "{n} = {d} if {y} == {d} else {y}",
+        "{e} = {y} == 0.0 and 1.0 / math.copysign(2.0, {y})\n{n} = {n} + {e}",
+        "{e} = {y} or {d}\n{n} = {e}",
+        "{e} = {y} and {d}\n{n} = {e}",
+        "{e} = {d}\nwhile {e} == 0.0:\n    {e} = {e} + 1.0\n    {n} = -0.0\n    if {c}:\n        {n} = 0.0",
+    ),
+    "raises": (
+        "try:\n    {n} = {o}\nexcept {p}:\n    {n} = {y}",
+        "try:\n    {n} = {o}\nexcept {p}:\n    {n} = {d}\nelse:\n    ...",
+        "try:\n    {n} = {n} * 0.5\n    {n} = {n} + {o}\nexcept {p}:\n    {n} = {n} + 0.25",
+        "try:\n    {n} = {o}\nexcept {p}:\n    ...\nfinally:\n    {n} = {n} * 0.5",
+        "try:\n    {e} = {o}\nexcept ZeroDivisionError:\n    {n} = 1.5\nexcept (ValueError, OverflowError):\n"
+        "    {n} = 2.5\n"
+        "else:\n    {n} = {e}",
+        "try:\n    {n} = ratio({y}, {z})\nexcept ZeroDivisionError:\n    {n} = {d}",
+        "try:\n    try:\n        {n} = {o}\n    except ValueError:\n        {n} = 1.0 / {y}\n"
+        "except ArithmeticError:\n    {n} = {z}",
+        "for {e} in range(3):\n    try:\n        {n} = {n} * 0.5 + {o}\n    except {p}:\n        break\n    ...",
+        "for {e} in (1.0, 0.0, -2.0):\n    try:\n        {n} = {y} / {e}\n    except ZeroDivisionError:\n"
+        "        continue\n    ...",
+        "{e} = 0\nwhile {n} < 2.3 and {e} < 4:\n    {e} += 1\n    try:\n        {n} = {n} * 0.5 + {o}\n"
+        "    except {p}:\n"
+        "        {n} = {n} + 1.0",
+        "try:\n    {n} = {o}\nexcept {p}:\n    return {r}",
+        "try:\n    if {c}:\n        raise ValueError\n    {n} = {o}\nexcept ValueError:\n    {n} = {z}",
+        "if {c}:\n    try:\n        {n} = {o}\n    except {p}:\n        {n} = -1.0",
+        "try:\n    if {c}:\n        {n} = {o}\n    else:\n        {n} = {z}\nexcept {p}:\n    {n} = 0.125",
+        "try:\n    {n} = {o} if {c} else {z}\nexcept {p}:\n    pass",
+        "try:\n    {n} = {o}\nexcept {p} as {e}:\n    {n} = 0.5 if isinstance({e}, ValueError) else -0.5",
+        "try:\n    {e} = [{y}, {z}]\n    {n} = sum([1.0 / {f} for {f} in {e}])\nexcept ZeroDivisionError:\n"
+        "    {n} = -2.0",
+    ),
+    "uncaught": (
+        "{n} = {o}",
+        "if {c}:\n    {n} = {o}",
+        "{n} = {o} if {c} else {y}",
+        "{n} = {c} and {o} > 0.5",
+        "for {e} in range(2):\n    {n} = {n} * 0.5 + {o}",
+    ),
+    "unused": (
+        "{e} = jnp.log({y})\nif {y} > 0.25:\n    {n} = {n} + {e}",
+        "{e} = jnp.sqrt({y})\nif {c} and {y} > 0.0:\n    {n} = {n} * {e}\nelse:\n    ...",
+        "{e} = jnp.log({n})\nif not {n} > 0.1037:\n    return {r}\n{n} = {n} - {e}",
+        "{e} = jnp.sqrt(abs({y})) * {z}\n{n} = {e} if {y} != 0.0 else {z}",
+        "{e} = jnp.divide({z}, {y})\nif {y} != 0.0:\n    {n} = {n} + {e}",
+        "{e} = jnp.exp({y} * 500.0)\nif {y} < 0.5:\n    {n} = {n} + {e}",
+        "{e} = {v} / {y}\nif {c} and {y} != 0.0:\n    {n} = {n} + {e}[{k} % 3]",
+        "{e} = jnp.sqrt({v} * {y})\n{n} = {n} + ({e}.sum() if {c} else {z})",
+        "for {e} in range(3):\n    {f} = jnp.sqrt({y} - {e})\n    if {y} <= {e}:\n        continue\n"
+        "    {n} = {n} * 0.5 + {f}",
+        "for {e} in range(3):\n    {f} = jnp.log({n})\n    if not {n} > 0.0:\n        break\n    {n} = {n} * 0.5 + {f}",
+        "{e} = 0\n{f} = {z}\nwhile {e} < 3:\n    {e} += 1\n    {f} = jnp.log({y})\n    if {c}:\n        break\n"
+        "    ...\n"
+        "if {y} > 0.25:\n    {n} = {n} + {f}",
+        "{e} = jnp.power({y}, 0.5)\n{f} = [{z}, {e}]\n{n} = {f}[1 if {y} > 0.0173 else 0]",
+        "{e} = jnp.linalg.norm({v} * {y})\nif {y} > 0.0173:\n    {n} = {n} + {e}",
+        "{e} = jnp.arctan2({y}, {z})\nif abs({y}) > 0.0173:\n    {n} = {n} * 0.5 + {e}",
+    ),
+    "ties": (
+        "{n} = min({n}, {y})",
+        "{n} = max({y}, {n}, {z})",
+        "{n} = max([{y}, {z}, {y}])",
+        "{n} = abs({y} - {z})",
+        "{n} = {n} + abs({y})",
+        "{n} = max({n}, 0.0) + min({y}, 0.0)",
+        "{n} = jnp.maximum({y}, {z})",
+        "{n} = jnp.minimum({n}, {d}) + jnp.abs({y})",
+        "{n} = sorted([{n}, {y}, {z}])[{k} % 3]",
+        "{n} = max(xs, default={y})",
+        "{n} = min([{y}, -{y}], key=abs)",
+        "{n} = jnp.max({v} * {y})",
+        "{n} = {n} + jnp.maximum({v}, {y}).sum()",
+        "if {y} >= {z}:\n    {n} = {y} * 2.0\nelse:\n    {n} = {z} * 3.0",
+        "{n} = min(max({n}, -1.0), 1.0)",
+        "for {e} in xs:\n    {n} = max({n}, {e})\n    if {c}:\n        continue\n    ...",
+    ),
+    "closures": (
+        "{e} = {v} * {y}\ndef {g}(a):\n    return jnp.sum({e} * a)\n{n} = {g}({n})\n{f} = 0\n"
+        "while {n} < 2.3017 and {f} < 4:\n    {f} += 1\n    {n} = jnp.tanh({g}({n})) + 0.75",
+        "{e} = {v}\n{g} = lambda a: {e}[{k} % 3] * a\n{n} = {g}({n})\n{f} = 0\nwhile {c} and {f} < 3:\n    {f} += 1\n"
+        "    {n} = {g}({n}) + 0.1093",
+        "{e} = [{y}, 0.5]\ndef {g}(a):\n    return a * 0.5 + {e}[{k} % 2]\n{n} = {g}({n})\n{f} = 0\n"
+        "while {n} < 2.3017 and {f} < 4:\n    {f} += 1\n    {n} = {g}({n}) + 0.3\n    ...",
+        "def {g}(a):\n    return a * 0.5 + sum(xs)\n{n} = {g}({n})\n{f} = 0\nwhile {c} and {f} < 3:\n    {f} += 1\n"
+        "    {n} = {g}({n})",
+        "{e} = [{y}]\ndef {g}(a):\n    {e}.append(a * 0.5)\n    return {e}[0] + len({e})\n{n} = {g}({n})\n{f} = 0\n"
+        "while {c} and {f} < 3:\n    {f} += 1\n    {n} = {n} * 0.5 + {g}({n})\n{n} = {n} + sum({e})",
+        "{e} = 0\ndef {g}(a):\n    nonlocal {e}\n    {e} += 1\n    return a * 0.5 + {e}\n{n} = {g}({n})\n"
+        "while {e} < 4 and {c}:\n    {n} = {g}({n})",
+        "{e} = {y}\n{g} = lambda a: a * 0.5 + {e}\n{f} = 0\n{n} = {g}({n})\nwhile {c} and {f} < 3:\n    {f} += 1\n"
+        "    {e} = {e} * 0.5 + 0.1\n    {n} = {g}({n})",
+        "{e} = np.array([0.0, -0.0, 0.5])\n{g} = lambda a: a * {e}[{k} % 3]\n{f} = 0\nwhile {f} < 3:\n    {f} += 1\n"
+        "    {n} = {g}({n})\n    if {c}:\n        break",
+        "{e} = {v}\ndef {g}(a, i):\n    if i < 1:\n        return a + {e}[i]\n"
+        "    return {g}(a * 0.5, i - 1) + {e}[i % 3]\n"
+        "{n} = {g}({n}, 0)\n{f} = 0\nwhile {c} and {f} < 3:\n    {f} += 1\n    {n} = {g}({n}, {f})",
+        "{e} = [lambda a: a * 0.5, lambda a: a + {y}]\n{f} = 0\nwhile {f} < 3 and {n} < 2.3017:\n    {f} += 1\n"
+        "    {n} = {e}[{f} % 2]({n}) + 0.25",
+    ),
+    "shared objects": (
+        "{e}, {f} = root, 0\nwhile {e}.low is not None and {f} < 4:\n    {f} += 1\n    {n} = {n} * 0.5 + {e}.at\n"
+        "    {e} = {e}.low if {n} < {e}.at else {e}.high\n    if {e} is None:\n        break\n"
+        "{n} = {n} + (0.25 if {e} is None else {e}.at)",
+        "{e} = root\nwhile {e} is not None:\n    {n} = {n} * 0.5 + {e}.at * {y}\n"
+        "    {e} = {e}.low if {c} else {e}.high",
+        "{e} = root\nwhile {e} is not None:\n    if {c}:\n        break\n    {n} = {n} + {e}.at\n"
+        "    {e} = {e}.high\nelse:\n"
+        "    {n} = -{n}",
+        "{e} = root\nwhile {e} is not None:\n    if {y} < {e}.at:\n        {e} = {e}.low\n    elif {y} > {e}.at:\n"
+        "        {e} = {e}.high\n    else:\n        return {r}\n    {n} = {n} * 0.5 + 0.125",
+        "{e} = root\nfor {f} in range(3):\n    {n} = {n} * 0.5 + {e}.count * {e}.at\n"
+        "    if {c} and {e}.low is not None:\n"
+        "        {e} = {e}.low",
+        "{e} = [root]\nwhile {e}:\n    {f} = {e}.pop()\n    {n} = {n} * 0.5 + {f}.at\n"
+        "    if {f}.low is not None and {c}:\n"
+        "        {e}.append({f}.low)\n    if {f}.high is not None:\n        {e}.append({f}.high)",
+        "{n} = {n} * 0.5 + below(root, {y})",
+        "{n} = {n} + root.at * (root.low.at if {c} else root.high.at)",
+    ),
+    "branches": (
+        "if {c}:\n    ...\nelse:\n    ...",
+        "if {c}:\n    return {r}",
+        "if {c}:\n    {n} = {x}\nelif {c}:\n    ...\nelse:\n    return {r}",
+        "for {e} in range({k} % 3 + 1):\n    if {c}:\n        continue\n    ...",
+        "for {e} in xs:\n    {n} = {n} * 0.5 + {e}\n    if {c}:\n        return {r}\n    ...",
+        "{e} = 0\nwhile {n} < 2.3017 and {e} < 4:\n    {e} += 1\n    {n} = {n} * 0.5 + 1.3\n    ...",
+        "for {e} in range({k} % 4):\n    for {f} in range(2):\n        {n} = {n} * 0.5 + {e}\n        if {c}:\n"
+        "            break\n"
+        "    else:\n        ...",
+    ),
+}
+"""Statements by what they are about. `branches`: what the others stand in, and between."""
+
+RAISING = (
+    "1.0 / {y}",
+    "{z} / {y}",
+    "{z} // {y}",
+    "{z} % {y}",
+    "divmod({z}, {y})[1]",
+    "math.sqrt({y})",
+    "math.log({y})",
+    "math.exp({y} * 400.0)",
+    "math.pow({z}, {y})",
+    "math.acos({y})",
+    "math.fmod({z}, {y})",
+    "float(int(small({y})))",
+    "int(small({y}) * 2.0) / 8",
+    "math.floor(small({y})) / 8",
+    "float(round(small({y})))",
+    "{y} ** -2",
+    "abs({y}) ** -0.5",
+    "{y} ** 2",
+    "float({k}) / {k}",
+    "float(7 // {k})",
+    "float(7 % {k})",
+    "math.log({y}) / {z}",
+    "1.0 / math.sqrt({y})",
+)
+CATCHING = (
+    *("ZeroDivisionError", "ValueError", "OverflowError", "ArithmeticError", "Exception"),
+    *(
+        "(ZeroDivisionError, ValueError)",
+        "(ValueError, OverflowError, ZeroDivisionError)",
+        "(ValueError, ArithmeticError)",
+    ),
+)
+CONSTANTS = ("0.0", "-0.0", "1.0", "0.5", "-1.0", "2.0", "math.inf", "-math.inf", "math.nan", "1e38")
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, math.inf, -math.inf, math.nan, 1e38, -1e38, 1e300)
+"""Floats of the data that are drawn again and again: ties, thresholds of functions, and what is hard to compute with.
+None is subnormal: XLA takes such numbers for zero on a CPU, so it divides by zero where Python does not."""
+
+HEADER = '''
+"""A drawn program."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+
+import autobatch as ab
+
+
+def sign(x):
+    return 0.5 if x != x else {copysign}(1.0, x)
+
+
+def ratio(a, b):
+    return a / b
+
+
+def small(x):
+    return x if not 1e15 < abs(x) < math.inf else 0.5  # integers of a batch have 64 bits
+
+
+def below(node, x):
+    if node is None:
+        return 0.0
+    return node.at + below(node.low if x < node.at else node.high, x)
+
+'''
+
+
+class ConstructWriter(MemoryWriter):
+    """Draws programs on plain numbers out of `CONSTRUCTS`, of those that are `wanted`; `used` says of which."""
+
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], wanted: tuple[str, ...]) -> None:
+        super().__init__(draw, True, False, True, (), ())
+        self.used = set[str]()
+        alone = len(wanted) == 1 or self.chance(5)  # back ends that refuse a walk over shared objects see the others
+        self.wanted = wanted if alone else tuple(w for w in wanted if w != "shared objects")
+        self.traceable = self.chance(2)
+        if self.traceable:  # what raises in Python does not where JAX traces
+            self.wanted = tuple(w for w in self.wanted if w not in ("raises", "uncaught")) or ("branches",)
+        self.header = HEADER.format(copysign="jnp.copysign" if self.traceable else "math.copysign")
+
+    # ---- statements
+
+    def statement(self, s: Scope, depth: int) -> Lines:
+        kind = self.pick(self.wanted) if depth > 1 or self.chance(2) else "simple"
+        if kind == "simple" or depth <= 0:
+            target = self.pick(s.of(NUMBER))
+            return [f"{target} = {self.pick([f'{target} * 0.5 + ', ''])}{self.number(s, 1)}"], s
+        self.used.add(kind)
+        row = self.pick(CONSTRUCTS[kind])
+        lines = self.filled(row, s, depth)
+        if not self.traceable and ("jnp" in row or "{v}" in row):
+            lines.append("x, y = float(x), float(y)")  # numbers of JAX do not raise
+        return lines, s
+
+    def filled(self, row: str, s: Scope, depth: int) -> list[str]:
+        """A row, its names filled in, and statements where it has dots."""
+        names = _Names(partial(self.drawn, s, "", 1))
+        lines: list[str] = []
+        for line in row.split("\n"):
+            indent = line[: len(line) - len(line.lstrip())]
+            if line.strip() == "...":
+                more, _ = self.statement(s, depth - 1)
+                lines += [indent + text for text in more]
+            else:
+                lines.append(line.format_map(names))
+        return lines
+
+    def drawn(self, s: Scope, name: str, depth: int, field: str) -> str:
+        draw: dict[str, Callable[[], str]] = {
+            "n": lambda: self.pick(s.of(NUMBER)),
+            "x": partial(self.number, s, 1),
+            "y": partial(self.number, s, 0),
+            "z": partial(self.number, s, 0),
+            "c": partial(self.boolean, s),
+            "d": lambda: self.pick(CONSTANTS),
+            "k": lambda: self.pick(s.of(INTEGER)),
+            "o": lambda: self.filled(self.pick(RAISING), s, 0)[0],
+            "p": lambda: self.pick(CATCHING),
+            "r": partial(self.result, s),
+            "v": lambda: self.pick(['p["b"]', 'p["W"][k % 3]', f"jnp.sin(p['b'] * {self.pick(s.of(NUMBER))})"]),
+        }
+        return draw[field]() if field in draw else self.fresh(field)
+
+    # ---- expressions of plain numbers
+
+    def number(self, s: Scope, depth: int = 2) -> str:
+        simple = [*s.of(NUMBER), *s.of(NUMBER), self.pick(CONSTANTS), "0.5", "(k * 0.5)"]
+        if depth <= 0:
+            return self.pick(simple)
+        x, y = self.pick(s.of(NUMBER)), self.pick(simple)
+        forms = [
+            f"{x} * {y}",
+            f"({x} - {y})",
+            f"{x} + {y}",
+            f"-{x}",
+            f'({x} * p["w"])',
+            f"({y} if {self.boolean(s)} else {x})",
+        ]
+        forms += [f"jnp.tanh({x})", f"max({x}, {y})"] if self.traceable else [f"math.tanh({x})", f"min({x}, {y})"]
+        return self.pick([*simple, *forms])
+
+    def boolean(self, s: Scope, depth: int = 1) -> str:
+        x, y, k = self.pick(s.of(NUMBER)), self.number(s, 0), self.pick(s.of(INTEGER))
+        forms = [f"{x} > 0.1037", f"{x} < {y}", f"{x} <= 0.0", f"{x} == {y}", f"{x} != {y}", f"not {x} < 0.6053"]
+        forms += [
+            f"{k} % 2 == 0",
+            f"({x} > -0.3071 and {y} < 0.4051)",
+            f"({x} < -0.3071 or {k} > 2)",
+            f"-1.0 < {x} < 1.0",
+        ]
+        return self.pick(forms)
+
+    # ---- functions
+
+    def result(self, s: Scope) -> str:
+        return f"x, y, sign({self.pick(['x', 'y'])})"
+
+    def program(self) -> str:
+        s, lines = Scope({"x": NUMBER, "y": NUMBER, "k": INTEGER}), list[str]()
+        calls = self.chance(4)
+        if calls:
+            lines += self.whole("part", s, 1)
+        lines += ["@ab.batched(in_axes=(None, None, 0, 0, 0, 0))"]
+        call = [f"x, y, {self.fresh('u')} = part(p, root, xs, {self.number(s, 0)}, y, k)"] if calls else []
+        return self.header + "\n".join([*lines, *self.whole("main", s, 1 if calls else 2, call)]) + "\n"
+
+    def whole(self, name: str, s: Scope, most: int, before: list[str] | None = None) -> list[str]:
+        lines = list(before or ())
+        for _ in range(self.draw(st.integers(1, most))):
+            more, s = self.statement(s, 2)
+            lines += more
+        lines.append(f"return {self.result(s)}")
+        return [f"def {name}(p, root, xs, x, y, k):", *("    " + line for line in lines), "", ""]
