@@ -207,7 +207,8 @@ def _bool_to_int(x: Any) -> Any:
 
 
 def _to_float(x: Any) -> Any:
-    return lax.convert_element_type(x, float)
+    """A number of Python again, whatever it was of."""
+    return jax_compat.weakened(lax.convert_element_type(x, float))
 
 
 def to_float(s: State, value: v.Abstract) -> v.Abstract:

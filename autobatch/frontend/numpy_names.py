@@ -19,8 +19,8 @@ _MATH: dict[Any, Any] = {
     math.erf: special.erf, math.erfc: special.erfc, math.lgamma: special.gammaln, math.gamma: special.gamma,
     math.degrees: jnp.degrees, math.radians: jnp.radians, math.copysign: jnp.copysign, math.fmod: jnp.fmod,
     math.log: lambda x, base=None: jnp.log(x) if base is None else jnp.log(x) / jnp.log(base),
-    math.floor: lambda x: jnp.floor(x).astype(int), math.ceil: lambda x: jnp.ceil(x).astype(int),
-    math.trunc: lambda x: jnp.trunc(x).astype(int),
+    math.floor: lambda x: int(jnp.floor(x)), math.ceil: lambda x: int(jnp.ceil(x)),
+    math.trunc: lambda x: int(jnp.trunc(x)),
     math.exp2: jnp.exp2,
 }  # fmt: skip
 

@@ -195,6 +195,13 @@ def fails(op: Op, *xs: Rows) -> Bools | None:
     return _any(failed)
 
 
+def is_checked(op: Op, *xs: Rows) -> bool:
+    """Does a check stand before the operation where it may fail (`frontend/domains.py`)? What the check says counts;
+    the operation may be done ahead of it, or where it does not hold, and has any value then."""
+    named = op.name in ("floordiv", "mod", "truediv", "int", "round") or (op.name == "pow" and not is_integer(*xs))
+    return named and not op.is_jax
+
+
 def _any(failed: Bools) -> Bools:
     """The rows in which some element is true."""
     return np.asarray(failed.reshape(len(failed), -1).any(1))

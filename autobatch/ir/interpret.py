@@ -445,6 +445,8 @@ def _undefined(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: 
         return lambda: [np.zeros((1, *type.shape), host_dtype(type))]
     if isinstance(type, Array):
         return lambda: _on_device(op, (type,))()
+    if isinstance(type, List) and type.store is None:
+        return lambda: [[]]
     return lambda: [None if isinstance(type, Tag) else -1]
 
 

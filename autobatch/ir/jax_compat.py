@@ -371,7 +371,9 @@ def host_report(target: str, elsewhere: Callable[[str, Any], Any]) -> Any:
     report.def_abstract_eval(lambda x, what: [core.ShapedArray(x.shape, x.dtype)])
 
     def on_cpu(ctx: Any, x: Any, what: str) -> Any:
-        return jax.ffi.ffi_lowering(target)(ctx, x, what=what)  # an effect could not be of several devices
+        # XLA refuses an effect in a program that it cuts for several devices: there the result alone keeps the call
+        several = (getattr(ctx.module_context.axis_context, "num_devices", None) or 1) > 1
+        return jax.ffi.ffi_lowering(target, has_side_effect=not several)(ctx, x, what=what)
 
     def batched(xs: Any, axes: Any, what: str) -> tuple[Any, Any]:
         return [jax.vmap(lambda x: elsewhere(what, x), in_axes=tuple(axes))(*xs)], [0]

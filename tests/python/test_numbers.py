@@ -231,3 +231,31 @@ def test_in_try(program: Callable[..., Any], backend: str) -> None:
     got = np.asarray(ab.batched(program, backend=backend)(xs, ks))
     want = [program(x, k) for x, k in zip(xs, ks, strict=True)]
     np.testing.assert_allclose(got, np.asarray(want, np.float32), rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "xla", "llvm"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, k: float(k) / x,
+        lambda x, k: x / float(k),
+        lambda x, k: x % float(k),
+        lambda x, k: 1.0 / sum([x, float(k)]),
+        lambda x, k: 1.0 / float(x > 0),
+        lambda x, k: 2.0 / float(math.trunc(x)),
+        lambda x, k: 2.0 / math.trunc(x),
+        lambda x, k: x / (k * 0.0 + math.floor(x) / 8),
+        lambda x, k: 1 / math.ceil(x),
+        lambda x, k: divmod(3.0, x)[0],
+    ],
+)
+def test_what_float_and_the_functions_of_math_give_are_numbers_of_python(function, backend):
+    x, k = [1.5, 0.0, 0.25], [2, 0, 0]
+    wanted = {}
+    for n in range(3):
+        try:
+            function(x[n], k[n])
+        except ZeroDivisionError:
+            wanted[n] = "ZeroDivisionError"
+    _, failures = ab.batched(function, backend=backend, on_error="mask")(x, k)
+    assert {f.index: f.kind for f in failures.details} == wanted

@@ -86,14 +86,23 @@ def _size(type: str) -> int:
     return -(-int(type[1:]) // 8) if type[0] == "i" else _BYTES[type]
 
 
+_CONSTANT = re.compile(r"^(@\S+) = .*?constant (\[\d+ x \S+?\]) ", re.MULTILINE)
+
+
 def instrumented(text: str) -> str:
     """A module whose accesses of memory are checked, but for those of variables."""
     made: list[str] = []
     widths: set[int] = set()
     variables: set[str] = set()
+    constants = [(m[1], _size(m[2])) for m in _CONSTANT.finditer(text)]
     for number, line in enumerate(text.splitlines()):
         if line.startswith("define"):
             variables = set()
+            made += [line]
+            continue
+        if line == "entry:":
+            made += [line, *(f"  call void @ab_own(ptr {name}, i64 {size})" for name, size in constants)]
+            continue
         if " = alloca " in line:
             variables.add(line.split(" = ")[0].strip())
         found = _LOAD.match(line) or _STORE.match(line) or _SEVERAL.match(line)
@@ -114,7 +123,7 @@ def instrumented(text: str) -> str:
     numbers = {"stack": STACK, "most": MOST}
     places: dict[str, Any] = {"known": _known, "table": _table, "report": _report, "harmless": _harmless}
     numbers |= {name: held.ctypes.data for name, held in places.items()}
-    made += [_ONE.format(**numbers), _GROWN.format(**numbers)]
+    made += [_ONE.format(**numbers), _GROWN.format(**numbers), _OWN.format(**numbers)]
     return "\n".join([*made, *(_LANES.format(n=n) for n in sorted(widths))])
 
 
@@ -172,6 +181,13 @@ note:
 done:
   %harmless = inttoptr i64 {harmless} to ptr
   ret ptr %harmless
+}}
+"""
+_OWN = """
+define internal void @ab_own(ptr %place, i64 %size) noinline nounwind {{
+entry:
+  call void @ab_grown(ptr %place, ptr %place, i64 %size)
+  ret void
 }}
 """
 _GROWN = """

@@ -388,7 +388,7 @@ class TestShared:
 
     def test_derivatives_and_jit_are_refused(self):
         f = ab.batched(nearest, in_axes=(None, 0, 0), backend="llvm")
-        with pytest.raises(ab.UnsupportedError, match="that all examples share(.|\n)*outside jax.jit"):
+        with pytest.raises(ab.UnsupportedError, match="that all examples share(.|\n)*outside of jax.jit"):
             ab.grad(f, argnums=1)(balls(6), self.far, self.x)
 
     def test_none_in_it_has_no_fields(self):
