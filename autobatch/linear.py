@@ -23,14 +23,7 @@ from autobatch.batch import Batch
 from autobatch.cotangents import Numbered, fit, fit_examples, paired, same_rows, tangents_of_objects
 from autobatch.differentials import Moving, Wrt, floats, moves, with_floats
 from autobatch.errors import BatchError, UnsupportedError
-from autobatch.gradients import (
-    Structure,
-    derivative_of,
-    derivatives_like,
-    float_columns,
-    has_derivative,
-    is_integer,
-)
+from autobatch.gradients import Structure, derivative_of, derivatives_like, float_columns, has_derivative, is_integer
 from autobatch.group_results import Together
 from autobatch.grouped import GroupedBatch
 from autobatch.groups import data_tables, with_rows
@@ -154,13 +147,16 @@ class Leaf:
         return result, selection.entries({inputs[k]: x for k, x in of_shared.items()}, of_slots)
 
     def _numbered(self, selection: Selection) -> dict[int, int]:
-        """The number of each shared input that is differentiated by. Objects whose columns machine code reads have no
-        inputs of their own, and no derivative."""
-        known, inputs = iter(_inputs_of(self.given)), dict[int, int]()
+        """The number of each shared input that is differentiated by. Values are numbered in all shared arguments, those
+        without a derivative too; objects whose columns machine code reads have no inputs, and no derivative."""
+        structure, known = Structure("", lambda number, value: None), iter(_inputs_of(self.given))
+        inputs: dict[int, int] = {}
         for raw in self.bound.shared:
-            numbers = selection.numbers[id(raw)]
+            begin = len(structure.leaves)
+            structure.raw(raw)
+            numbers = range(begin, len(structure.leaves))
             if raw.name not in self.given.examples.packed_names:
-                inputs |= {k: n for n, k in zip(numbers, known, strict=False) if n in selection.shared}
+                inputs.update((k, n) for n, k in zip(numbers, known, strict=False) if n in selection.shared)
             elif not set(numbers).isdisjoint(selection.shared):
                 raise UnsupportedError(
                     f"{self.given.function}: computed numbers choose among the objects of {raw.name}, which all "
