@@ -25,7 +25,7 @@ from autobatch.arguments import Bound, Entries, Slot, bind, positions_of, read_a
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
 from autobatch.data import Examples, Known, fixed_by, gather
-from autobatch.errors import BatchError, SourceError, UnsupportedError, entry, nearest, shown
+from autobatch.errors import BatchError, SourceError, UnsupportedError, entry, nearest, show
 from autobatch.exporting import PLATFORMS, Calling
 from autobatch.frontend.state import ChangesArray
 from autobatch.grouped import GroupedBatch, whole_arrays
@@ -106,8 +106,8 @@ class Batched(Generic[P, R]):
             if plain.is_disabled():
                 return plain.run_stacked(self.__wrapped__, bound, self._name, masks=self.settings.on_error == "mask")
             return self.room.enough_for(lambda: self._run(bound, Prepared.run_or_grow, True))
-        except Exception as error:
-            shown(error)
+        except Exception as error:  # as `entry` does: this is the call whose time counts
+            show(error)
             raise
 
     def example(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -370,7 +370,7 @@ class Batched(Generic[P, R]):
                 raise RaggedRefused(error, ragged, examples.width) from error
             if examples.own == examples.schema:
                 for note in disagreements(examples.schema):
-                    error.note(note)
+                    error.add_note(note)
                 raise
             return self._known.apart_from(examples, lambda: self.prepare(bound, runs=runs))
         self._known.learn(examples.schema, examples.width)

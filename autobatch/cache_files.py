@@ -46,10 +46,10 @@ def make_private(folder: Path) -> None:
     """Make a folder that nobody else may write to. OSError where it is another user's, or cannot be made."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
-    if _is_own(found) and not _is_private(found):
-        folder.chmod(stat.S_IMODE(found.st_mode) & ~0o022)
-    elif not _is_own(found):
+    if not _is_own(found):
         raise PermissionError(f"{folder} belongs to another user")
+    if not _is_private(found):
+        folder.chmod(stat.S_IMODE(found.st_mode) & ~0o022)
 
 
 def read(path: Path | None) -> bytes | None:

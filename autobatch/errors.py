@@ -27,9 +27,9 @@ class Error(Exception):
         return _remade, (type(self), self.args), self.__dict__
 
 
-def shown(error: Exception) -> Exception:
-    """An error as its user sees it: of a public class, and of our frames the outermost alone, where the call came in.
-    `jax.config.update("jax_traceback_filtering", "off")` shows all, as it does of JAX's."""
+def show(error: Exception) -> None:
+    """Make an error as its user sees it: of a public class, and of our frames the outermost alone, where the call came
+    in. `jax.config.update("jax_traceback_filtering", "off")` shows all, as it does of JAX's."""
     if isinstance(error, Error):
         public = (c for c in type(error).__mro__ if c.__module__ == __name__ and c is not Error)
         error.__class__ = next(public, type(error))
@@ -40,7 +40,6 @@ def shown(error: Exception) -> Exception:
         while held is not None:
             held.__traceback__ = _without_ours(held.__traceback__)
             held = held.__cause__
-    return error
 
 
 def _without_ours(found: TracebackType | None) -> TracebackType | None:
@@ -51,14 +50,14 @@ def _without_ours(found: TracebackType | None) -> TracebackType | None:
             kept.append(found)
         found = found.tb_next
     made: TracebackType | None = None
-    for entry in reversed(kept):
-        made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    for frame in reversed(kept):
+        made = TracebackType(made, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return made
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that users call: its errors are `shown`, and a keyword that it does not have is named with the nearest
-    that it has."""
+    """A function that users call: its errors are as `show` makes them, and a keyword that it does not have is named
+    with the nearest that it has."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -69,7 +68,7 @@ def entry(function: Callable[P, R]) -> Callable[P, R]:
                 names = list(inspect.signature(function).parameters)
                 for name in (n for n in kwargs if n not in names):
                     raise TypeError(f"{function.__name__}() has no argument {name!r}{nearest(name, names)}") from None
-            shown(error)
+            show(error)
             raise
 
     return call
@@ -100,18 +99,12 @@ class SourceError(Error):
         if excerpt := self.span.excerpt():
             lines.append(excerpt)
         for note, span in self.also:
-            lines.append(f"  {span}: {note}" if span != NOWHERE else f"  {note}")
+            lines.append(f"  {span}: {note}")
             if excerpt := span.excerpt():
                 lines.append(excerpt)
         if self.cure:
             lines.append(f"  {self.cure}")
         return "\n".join(lines)
-
-    def note(self, note: str) -> None:
-        """Say more, in a line of its own."""
-        if (note, NOWHERE) not in self.also:
-            self.also = (*self.also, (note, NOWHERE))
-            self.args = (self._text(),)
 
 
 class UnsupportedError(SourceError):

@@ -474,7 +474,8 @@ def enable_compilation_cache(folder: Path | None) -> None:
     try:
         if folder == _default_compilation_cache():
             make_private(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        else:  # a team may share it
+            folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         logger.info("XLA's executables are not kept in %s: %s", folder, error)
         return  # everything works, and compiles anew in each process

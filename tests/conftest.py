@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jax
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
@@ -62,8 +63,6 @@ def _without_constants_of_modules() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not any(importlib.util.find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)):
         return  # JAX is not started to find out that there is no GPU
-    import jax
-
     jax.config.update("jax_default_matmul_precision", "highest")  # a GPU's products have 10 bits by default
     for item in items:
         if item.get_closest_marker("cpu") is not None and jax.default_backend() != "cpu":

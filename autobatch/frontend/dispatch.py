@@ -7,7 +7,6 @@ import functools
 import importlib
 import inspect
 import pkgutil
-import re
 import types
 from collections import deque
 from collections.abc import Sequence
@@ -427,7 +426,7 @@ def _reason(error: Exception) -> str:
     first = str(error).strip().split("\n")[0]
     if "__array__()" in first or "Tracer" in first:
         return "it takes arrays of NumPy, whose numbers are known only when the program runs"
-    return re.sub(r"traced array with shape", "an array", first)
+    return first.replace("traced array with shape", "an array")
 
 
 def _of_jax(function: Any, args: Arguments) -> str:

@@ -405,6 +405,7 @@ def is_python(type: Type) -> bool:
 
 
 def name_of_type(type: Type) -> str:
+    """The same for a type."""
     match type:
         case Array(dtype=dtype, shape=()) if is_python(type):
             return dtype.rstrip("0123456789")

@@ -64,18 +64,15 @@ def read(path: str | os.PathLike[str], what: str, format: str, again: str) -> tu
             entries = _entries(file, os.fstat(file.fileno()).st_size)
             if not {TEXT, HASH} <= entries.keys():
                 raise Damaged("it has no text, or no hash")
-            held = entries.pop(HASH)
-            text = json.loads(entries[TEXT].tobytes().decode("utf-8", "surrogatepass"))
-            found = part(text, "format", str)
-            if found != format:
-                raise FileError(f"{path}: the format is {found!r}, and this version reads {format!r}; {again}")
-            if held.tobytes() != _hash(entries).tobytes():
+            if entries.pop(HASH).tobytes() != _hash(entries).tobytes():
                 raise Damaged("its hash is another: some of its bytes have changed")
+            text = json.loads(entries.pop(TEXT).tobytes().decode("utf-8", "surrogatepass"))
+            if (found := part(text, "format", str)) != format:
+                raise FileError(f"{path}: the format is {found!r}, and this version reads {format!r}; {again}")
         except FileError:
             raise
         except Exception as error:  # whatever zipfile, NumPy and json raise for bytes that nobody wrote
             raise FileError(f"{path} is not {what}, or it is damaged: {_reason(error)}; {again}") from None
-    del entries[TEXT]
     return text, entries
 
 

@@ -242,14 +242,10 @@ def _check_tuples(columns: Columns) -> None:
         return
     parts = nx.DiGraph()
     for a, column, b in held:
-        found, of = arrays[column], rows[a]
-        if column.endswith(".#values"):
-            of = np.repeat(of, np.diff(arrays[f"{a}.#offsets"]))
-            is_whole = np.isin(found, rows[b])
-            pairs = zip(of[is_whole].tolist(), found[is_whole].tolist(), strict=True)
-        else:
-            is_whole = np.isin(found[of], rows[b])
-            pairs = zip(of[is_whole].tolist(), found[of][is_whole].tolist(), strict=True)
+        of = np.repeat(rows[a], np.diff(arrays[f"{a}.#offsets"])) if column.endswith(".#values") else rows[a]
+        found = arrays[column] if column.endswith(".#values") else arrays[column][rows[a]]
+        whole = np.isin(found, rows[b])
+        pairs = zip(of[whole].tolist(), found[whole].tolist(), strict=True)
         parts.add_edges_from(((a, x), (b, y)) for x, y in pairs)
     if not nx.is_directed_acyclic_graph(parts):
         raise Damaged("a tuple holds itself")

@@ -290,11 +290,7 @@ def ones(like: DeviceArray, dtype: Any, stream: Any) -> DeviceArray:
 
 
 def _device_of(arrays: Sequence[Any]) -> Device:
-    return _placed(arrays[0]).device
-
-
-def _placed(x: Any) -> DeviceArray:
-    return looked_at(x)
+    return looked_at(arrays[0]).device
 
 
 def _copied(on: Device, x: np.ndarray[Any, Any], stream: int) -> Memory:

@@ -101,7 +101,7 @@ def instrumented(text: str) -> str:
             made += [line]
             continue
         if line == "entry:":
-            made += [line, *(f"  call void @ab_own(ptr {name}, i64 {size})" for name, size in constants)]
+            made += [line, *(f"  call void @ab_grown(ptr {name}, ptr {name}, i64 {size})" for name, size in constants)]
             continue
         if " = alloca " in line:
             variables.add(line.split(" = ")[0].strip())
@@ -123,7 +123,7 @@ def instrumented(text: str) -> str:
     numbers = {"stack": STACK, "most": MOST}
     places: dict[str, Any] = {"known": _known, "table": _table, "report": _report, "harmless": _harmless}
     numbers |= {name: held.ctypes.data for name, held in places.items()}
-    made += [_ONE.format(**numbers), _GROWN.format(**numbers), _OWN.format(**numbers)]
+    made += [_ONE.format(**numbers), _GROWN.format(**numbers)]
     return "\n".join([*made, *(_LANES.format(n=n) for n in sorted(widths))])
 
 
@@ -181,13 +181,6 @@ note:
 done:
   %harmless = inttoptr i64 {harmless} to ptr
   ret ptr %harmless
-}}
-"""
-_OWN = """
-define internal void @ab_own(ptr %place, i64 %size) noinline nounwind {{
-entry:
-  call void @ab_grown(ptr %place, ptr %place, i64 %size)
-  ret void
 }}
 """
 _GROWN = """

@@ -8,9 +8,7 @@ LLVM is told so: what loops read stays in registers.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +19,9 @@ CYCLES = 1 << 26
 
 STOPPED = 2
 """What a function returns whose call was left."""
+
+OUTSIDE = ("PyGILState_Ensure", "PyErr_CheckSignals", "PyGILState_Release")
+"""The functions of Python that are asked."""
 
 HEADER = 64
 """Bytes before the scratch memory: the address of the flag."""
@@ -81,14 +82,3 @@ class Interrupts:
             self.f.declare(f"declare {of}")
         self.f.declare("declare i64 @llvm.readcyclecounter()")
         return _ASK
-
-
-@cache
-def functions() -> dict[str, int]:
-    """The addresses of what is asked."""
-    found = {}
-    for name in ("PyGILState_Ensure", "PyErr_CheckSignals", "PyGILState_Release"):
-        address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-        assert address is not None
-        found[name] = address
-    return found

@@ -150,7 +150,7 @@ def _hash(identity: Any, machine: Any) -> str:
 def write(path: Path, identity: Mapping[str, Any], made: Machine) -> None:
     """Keep a measured machine: whole or not at all, whatever other processes write meanwhile. Where nothing can be
     written, the next process measures again."""
-    held = {"identity": dict(identity), "machine": json.loads(json.dumps(asdict(made)))}
+    held = {"identity": dict(identity), "machine": asdict(made)}
     text = json.dumps({**held, "sha256": _hash(**held)}, indent=1)
     temporary = None
     try:

@@ -60,25 +60,27 @@ KINDS = ("turns", "turns, many rows", "walks", "counts", "within", "a gradient",
 
 
 def call(kind):
+    """A function that is compiled, so that a signal finds its loops, and what it is called with."""
     x = X[: 5000 if "many" in kind or kind in ("counts", "two threads") else 3]
     settings = {"backend": "llvm", "options": {"max_iterations": 10**9, "threads": 2 if kind == "two threads" else 1}}
     if kind == "walks":
-        return lambda x: ab.batched(walks, in_axes=(None, 0), **settings)(SCENE, x), x
+        f = ab.batched(walks, in_axes=(None, 0), **settings)
+        f(SCENE, -x)
+        return lambda x: f(SCENE, x), x
+    f = ab.batched({"counts": counts, "within": within}.get(kind, turns), **settings)
+    if kind in ("counts", "within", "a handle"):
+        return f.lower(x).compile(), x
     if kind == "a gradient":
-        return ab.grad(ab.batched(turns, **settings)), x
-    if kind == "a handle":
-        return ab.batched(turns, **settings).lower(x).compile(), x
-    return ab.batched({"counts": counts, "within": within}.get(kind, turns), **settings), x
+        f = ab.grad(f)
+    f(-x)  # loops do not turn
+    return f, x
 
 
 def interrupted(kind):
     """Run in a process of its own: a signal comes while the code runs."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
     f, x = call(kind)
-    if kind not in ("counts", "within"):
-        f(x * 0.0 if kind != "walks" else x * 0.0 - 1.0)  # it is compiled, and loops do not turn
-    started = threading.Timer(0.5 if kind not in ("counts", "within") else 3.0, os.kill, (os.getpid(), signal.SIGINT))
-    started.start()
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
         f(x)
     except KeyboardInterrupt:
@@ -86,7 +88,7 @@ def interrupted(kind):
     else:
         raise AssertionError("it went on to its end")
     if kind not in ("counts", "within"):
-        f(x * 0.0 if kind != "walks" else x * 0.0 - 1.0)
+        f(-x)
     np.testing.assert_array_equal(ab.batched(lambda x: x * 2.0, backend="llvm")(x), x * 2)
 
 

@@ -18,7 +18,7 @@ from functools import cache, partial
 from typing import assert_never
 
 from autobatch.analysis.liveness import registers
-from autobatch.backends.llvm import interrupts
+from autobatch.backends.llvm.interrupts import OUTSIDE
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
@@ -50,15 +50,16 @@ from autobatch.optimize.coalesce import coalesced
 @cache
 def library() -> Mapping[str, int]:
     """The addresses of functions of the C library: those that a stack needs, those that LLVM makes of loops, and those
-    that it calls where a processor has no operation for them."""
+    that it calls where a processor has no operation for them; and of Python's that loops ask."""
     library = ctypes.CDLL("libm.so.6")  # and with it the C library
-    found = {}
     rounding = [f"{name}{of}" for name in ("fma", "floor", "ceil", "rint", "round", "roundeven") for of in ("", "f")]
-    for name in ("malloc", "realloc", "free", "memcpy", "memmove", "memset", *rounding):
-        address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    names = ("malloc", "realloc", "free", "memcpy", "memmove", "memset", *rounding)
+    found = {}
+    for name, of in (*((n, library) for n in names), *((n, ctypes.pythonapi) for n in OUTSIDE)):
+        address = ctypes.cast(getattr(of, name), ctypes.c_void_p).value
         assert address is not None
         found[name] = address
-    return found | interrupts.functions()
+    return found
 
 
 def run_program(gang: Gang, op: Op, xs: Sequence[Tensor]) -> list[Tensor]:
