@@ -165,10 +165,9 @@ def _finished(op: Op, made: Sequence[Any]) -> list[Any]:
 
 
 def masked(region: Region, xs: Sequence[Any]) -> Sequence[Any]:
-    """A region on the values of one lane, whose decisions are known: branches and loops are Python's own. Of a branch
-    on what `jax.vmap` maps both arms are computed, and one is selected.
+    """A region on the values of one lane, whose decisions are known: branches and loops are Python's own.
 
-    The meaning of the operation `masked`; JAX may trace it for a derivative, but not compile its loops."""
+    The meaning of the operation `masked`; JAX may trace it for a derivative, but not compile it."""
     env: dict[Value, Any] = {}
 
     def read(operands: Sequence[Operand]) -> list[Any]:
@@ -188,11 +187,7 @@ def masked(region: Region, xs: Sequence[Any]) -> Sequence[Any]:
             case Apply(op=op, operands=operands, results=results):
                 return evaluate(op, [r.type for r in results if isinstance(r.type, Array)], *read(operands))
             case If(condition=condition, then=then, orelse=orelse):
-                (test,) = read([condition])
-                try:
-                    return run(then if bool(test) else orelse, ())
-                except jax.errors.TracerBoolConversionError:
-                    return [jnp.where(test, x, y) for x, y in zip(run(then, ()), run(orelse, ()), strict=True)]
+                return run(then if bool(read([condition])[0]) else orelse, ())
             case While(init=init, condition=condition_region, body=body):
                 carried, turns, limit = cast(read(init), init), 0, limit_of(instruction)
                 while bool(run(condition_region, carried)[0]):

@@ -1,6 +1,7 @@
 """Loops over what a list, string or dict holds, from which examples return before others: what is not defined on the
 way out is asked for its length all the same, and says nothing."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -125,3 +126,43 @@ def test_results_and_failures_are_those_of_python(program, backend):
     assert {f.index: f.kind for f in failures.details} == kinds
     fine = ~np.asarray(failures.failed)
     np.testing.assert_allclose(np.asarray(found)[fine], np.array(wanted)[fine], rtol=1e-5)
+
+
+def grown(y):
+    k = 0
+    while y < 3.0 and k < 20:
+        y, k = y * 1.5 + 0.1, k + 1
+    return y if y == y else 0.5
+
+
+def a_loop_under_a_return(x, y):
+    k = 0
+    while 1 < 2:
+        k += 1
+        if x != 0.5:
+            return grown(y)
+        if k > 3:
+            break
+        y = y + 1.0
+    return grown(y) * x
+
+
+def a_loop_under_one_of_two_returns(x, y):
+    while True:
+        if x > 2.0:
+            return grown(y) * x
+        x = x * 1.7 + 0.2
+        if y > 1.5:
+            return grown(x)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "xla", "llvm", "auto"])
+@pytest.mark.parametrize("program", [a_loop_under_a_return, a_loop_under_one_of_two_returns])
+def test_control_of_a_called_function_under_that_of_its_caller(program, backend):
+    """With 64 bits: it was a raw error of JAX there."""
+    with jax.enable_x64(True):
+        x, y, h = [0.5, 1.0, 1.0, 0.5], [1.0, 0.3, 2.0, -4.0], 1e-6
+        f = ab.batched(program, backend=backend)
+        np.testing.assert_allclose(f(x, y), f.loop(x, y), rtol=1e-9)
+        slopes = [(program(a, b + h) - program(a, b - h)) / (2 * h) for a, b in zip(x, y)]
+        np.testing.assert_allclose(ab.grad(f, 1)(np.array(x), np.array(y)), slopes, rtol=1e-5, atol=1e-7)
