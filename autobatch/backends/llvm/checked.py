@@ -60,8 +60,10 @@ def checked(arrays: Sequence[Any]) -> Iterator[None]:
         _known[0], _report[:] = 0, 0
         for array in arrays:
             allow(array)
-        yield
-        _known[0] = 0
+        try:
+            yield
+        finally:
+            _known[0] = 0
         count, site, address, size = _report.tolist()
     if count:
         raise OutsideError(

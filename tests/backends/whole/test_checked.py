@@ -65,6 +65,17 @@ def test_what_is_allowed_later_is_the_calls_own():
     assert out[0] == 1
 
 
+def test_arrays_of_a_call_that_raises_are_forgotten():
+    """Code that is called with no known arrays, as that of handles, is not looked at."""
+    code = machine_code.unkept(instrumented(ONE), ("entry",), {})
+    entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(code.functions["entry"])
+    x, out = np.arange(3, dtype=np.float32), np.zeros(1, np.float32)
+    with pytest.raises(KeyboardInterrupt), checked([np.zeros(1)]):
+        raise KeyboardInterrupt
+    entry(x.ctypes.data, out.ctypes.data, 2)
+    assert out[0] == 2
+
+
 @dataclass
 class Sphere:
     center: list
