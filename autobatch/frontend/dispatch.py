@@ -53,11 +53,14 @@ from autobatch.frontend.standard import STANDARD
 from autobatch.frontend.state import ChangesArray, Impure, State
 from autobatch.frontend.statics import inputs, is_array
 from autobatch.frontend.texts import call_method, method_of
+from autobatch.frontend.traced_failures import TRACED_FAILURES
 from autobatch.frontend.tracing import Untraceable, trace
 from autobatch.ir.types import Array, Ref
 from autobatch.source import Span
 
-MEANINGS = {**BUILTINS, **OPERATORS, **STANDARD, **CHOICES, **LIBRARY, print: printing.called, **COPIES}
+MEANINGS = {
+    **BUILTINS, **OPERATORS, **STANDARD, **CHOICES, **LIBRARY, **COPIES, **TRACED_FAILURES, print: printing.called,
+}  # fmt: skip
 """What functions of Python and of its library do; the last table that has one tells."""
 FOLDED = (hash, vars, dir)
 """Of a known object they give what is known; without one, `vars()` and `dir()` name variables, of whoever calls."""

@@ -416,11 +416,14 @@ class State:
         self.emit(Apply((result,), op, tuple(operands), self.span))
         return result
 
-    def check(self, condition: Operand, kind: str, message: str, operands: Sequence[Operand] = ()) -> None:
-        """Emit a check: the example fails with exception `kind` where the condition is false."""
+    def check(
+        self, condition: Operand, kind: str, message: str, operands: Sequence[Operand] = (), span: Span | None = None
+    ) -> None:
+        """Emit a check: the example fails with exception `kind` where the condition is false. `span`: where, if it is
+        not here."""
         if self.block.truth(condition) is True:
             return
-        self.emit(Apply((), own("check", kind=kind, message=message), (condition, *operands), self.span))
+        self.emit(Apply((), own("check", kind=kind, message=message), (condition, *operands), span or self.span))
         self.assume(condition, True)
 
     def assume(self, condition: Operand, truth: bool) -> None:

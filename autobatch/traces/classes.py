@@ -40,7 +40,7 @@ from autobatch.traces.log import (
     Uniform,
     value_of,
 )
-from autobatch.traces.returned import Free, Prints
+from autobatch.traces.returned import Checked, Free, Prints
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 MANY = 4
@@ -206,7 +206,7 @@ class Classes:
         begin = np.cumsum(count) - count
         site = _joined([r.log.sites for r in runs])
         word = _joined([r.log.words for r in runs])
-        arity = np.array([len(s.types) for s in kinds.sites], np.int64)[site]
+        arity = np.array(kinds.arity, np.int64)[site]
         owner = np.repeat(np.arange(len(site)), arity)
         run = np.repeat(np.arange(len(runs)), count)
         producer = np.where(word >= 0, (word >> OUTS) + begin[run[owner]], -1)
@@ -329,6 +329,8 @@ class Classes:
                     return Free(template(text), tuple(map(template, lists)))
                 case Prints(result=returned, lines=lines):
                     return Prints(template(returned), template(lines))
+                case Checked(result=returned, checks=checks):
+                    return Checked(template(returned), template(checks))
                 case str():
                     return Leaf(put([(-1, 0, run.log.owned(x), False)], WORD))
                 case tuple():
@@ -425,6 +427,8 @@ def shape_of(structure: Any) -> Any:
         return (Free, *map(shape_of, structure.lists))
     if isinstance(structure, Prints):
         return Prints, shape_of(structure.result), shape_of(structure.lines)
+    if isinstance(structure, Checked):
+        return Checked, shape_of(structure.result)
     if isinstance(structure, tuple):
         return (type(structure), *map(shape_of, structure))
     if isinstance(structure, dict):

@@ -18,7 +18,7 @@ import itertools
 import math
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import CodeType
 from typing import Any
@@ -31,6 +31,7 @@ from jax import lax
 from autobatch.ir import jax_compat
 from autobatch.ir.constants import constant_key
 from autobatch.ir.ops import Op
+from autobatch.source import NOWHERE, Span
 
 FOLDED = 4096
 """Numbers that an array may have whose operation is done at once."""
@@ -48,6 +49,16 @@ class Place:
 
 
 NO_PLACE = Place(None, 0, ())
+
+
+def span_of_place(place: Place) -> Span:
+    """The place of an operation in the user's source."""
+    code = place.code
+    if code is None:
+        return NOWHERE
+    positions = next(itertools.islice(code.co_positions(), place.instruction // 2, None), (None,) * 4)
+    line, end, column, stop = (x or 0 for x in positions)
+    return Span(code.co_filename, line, column + 1, end, stop + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +100,13 @@ Fixed = Shared | Uniform
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """What an operation is, wherever it stands: there is one of each for a function. `make(*operands)` does it."""
+    """What an operation is, wherever it stands: there is one of each for a function. `make(*operands)` does it.
+    `guard`: which operator of Python's numbers it is, if it may raise (`guards.py`)."""
 
     key: Hashable
     make: Callable[..., Sequence[Any]]
     outs: tuple[jax.ShapeDtypeStruct, ...]
+    guard: Any = None
 
     @cached_property
     def size(self) -> int:
@@ -138,6 +151,8 @@ class Log:
     def __init__(self, kinds: Kinds, most: int) -> None:
         self.kinds, self.most = kinds, most
         self.sites, self.words, self.own = array("q"), array("q"), list[Any]()
+        self.guarded: list[Any] = []
+        """Operations that have a guard, besides the steps whose kinds have one."""
 
     def step(self, kind: Kind, place: Place, operands: Sequence[Fixed | int], types: tuple[Any, ...]) -> int:
         """Note an operation; returns the word of its first result."""
@@ -207,12 +222,13 @@ class TooLongError(Exception):
 @dataclass
 class Run:
     """What a function did for one example. `leaves`: the numbers in its result, each with its type, in which a `Leaf`
-    stands for each. `printed`: what it has printed."""
+    stands for each. `printed`: what it has printed. `checks`: the leaves that say whether it has failed."""
 
     log: Log
     leaves: list[tuple[Fixed | int, Any]]
     result: Any
     printed: list[Any]
+    checks: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -248,6 +264,13 @@ class Kinds:
         self._places: dict[Hashable, Place] = {}
         self._sites: dict[Hashable, Site] = {}
         self.sites: list[Site] = []
+        self.arity = array("q")
+        self.guarded: list[int] = []
+        """Of each site the number of its operands; and those whose kind has a guard."""
+        self.checks: dict[Hashable, Any] = {}
+        self.checking: dict[Hashable, Kind] = {}
+        self.failures: dict[tuple[str, str, Place], int] = {}
+        """What examples may fail with: the exception, its message, and where; each has a number."""
         self.met: dict[Hashable, tuple[int, Any]] = {}
         """What symbols have met: the site of an operation, and what its result is; see `symbols.py`. In its keys places
         in the user's code are the `id` of the code, which is kept, and the instruction."""
@@ -281,6 +304,9 @@ class Kinds:
         if found is None:
             found = self._sites[key] = Site(len(self.sites), kind, place, types, fixed)
             self.sites.append(found)
+            self.arity.append(len(types))
+            if kind.guard is not None:
+                self.guarded.append(found.number)
         return found
 
     def uniform(self, kind: Kind, operands: tuple[Fixed, ...]) -> Sequence[Uniform] | None:

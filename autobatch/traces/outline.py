@@ -28,6 +28,7 @@ from autobatch.traces.copying import Copier
 from autobatch.traces.filling import Filling, filling
 from autobatch.traces.free import Free
 from autobatch.traces.graphs import Graph
+from autobatch.traces.guards import checked
 from autobatch.traces.intercepted import noted, noting_of
 from autobatch.traces.log import Given, Kinds, Log, Run, TooLongError
 from autobatch.traces.printing import Printing, noted_in
@@ -132,7 +133,7 @@ class Outline:
         finally:
             recording.close()
         if made is not None and not recording.refused:
-            return made
+            return checked(made)
         found = self._by_jax(values, free, kinds)
         kinds.by_jax = True
         return found
@@ -185,7 +186,7 @@ class Outline:
             return leaves, (Graph(leaves, Symbol).whole(found), printing.lines)
 
         with plainly():
-            return record(run, self.shared, numbers, hidden, user_code(), Log(kinds, sys.maxsize))
+            return checked(record(run, self.shared, numbers, hidden, user_code(), Log(kinds, sys.maxsize)))
 
 
 def _emptied(given: Given) -> Given:

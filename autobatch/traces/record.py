@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from autobatch.ir import jax_compat
+from autobatch.traces.guards import Guarded, of_equation
 from autobatch.traces.log import FOLDED, INTEGER, NO_PLACE, Fixed, Given, Log, Place, Run, Shared, Uniform
 
 INLINED = ("jit", "pjit", "closed_call", "core_call")
@@ -102,6 +103,9 @@ class _Reader:
             place = self.place(equation, inside, number)
             operands = [value(x) for x in equation.invars]
             name = equation.primitive.name
+            if inside is NO_PLACE and (guard := of_equation(equation, place)) is not None:
+                types = tuple((x.aval.shape, x.aval.dtype) for x in equation.invars)
+                self.log.guarded.append(Guarded(guard, operands, types, place))
             if name in INLINED:
                 inner = equation.params.get("jaxpr") or equation.params["call_jaxpr"]
                 code, consts_ = (inner.jaxpr, inner.consts) if hasattr(inner, "jaxpr") else (inner, ())

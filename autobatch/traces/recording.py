@@ -223,9 +223,11 @@ class Recording(Noted):
                 operands.append(x._key.operand if type(x._key) is FixedType else x._word)
         words = [x for x in operands if isinstance(x, int)]
         shared: Any = tuple(operands)
-        if not words and (uniform := self.kinds.uniform(kind, shared)) is not None:
+        if not words and kind.guard is None and (uniform := self.kinds.uniform(kind, shared)) is not None:
             return [self.shared(t, x) for t, x in zip(template.result, uniform, strict=True)]
         if len(words) == len(operands) and kind.size <= FOLDED and all(map(self.is_known, words)):
+            if kind.guard is not None and (error := kind.guard.raised([self.value(w) for w in words])) is not None:
+                raise error
             found = self.kinds.folded(kind, [self.value(w) for w in words], template.types)
             return [self.known(t, x) for t, x in zip(template.result, found, strict=True)]
         first = self.step(kind, self.place(frame), operands, template.types)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from autobatch.errors import UnsupportedError
 from autobatch.source import NOWHERE, Span
 from autobatch.traces.classes import equal_numbers
-from autobatch.traces.log import OWN, Fixed, Given, Log, Place, Run
+from autobatch.traces.log import OWN, Fixed, Given, Log, Run, span_of_place
 from autobatch.traces.returned import Returned
 
 
@@ -52,16 +52,6 @@ def _differs(name: str, how: str, span: Span) -> UnsupportedError:
         span,
         "pass what changes from call to call as an argument: random numbers, the time, what an earlier example left",
     )
-
-
-def span_of_place(place: Place) -> Span:
-    """The place of an operation in the user's source."""
-    code = place.code
-    if code is None:
-        return NOWHERE
-    positions = next(itertools.islice(code.co_positions(), place.instruction // 2, None), (None,) * 4)
-    line, end, column, stop = (x or 0 for x in positions)
-    return Span(code.co_filename, line, column + 1, end, stop + 1)
 
 
 def _same(a: Fixed | int, first: Log, b: Fixed | int, second: Log) -> bool:

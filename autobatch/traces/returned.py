@@ -74,6 +74,7 @@ class Many:
 
 
 FREE: Final = "free"
+CHECK: Final = "check"
 Shape = Number | Word | Nothing | Maybe | Member | Parts | Many | Literal["free"]
 
 
@@ -315,18 +316,26 @@ class Prints:
     lines: Free
 
 
+@dataclass(eq=False)
+class Checked:
+    """A result beside the checks of its run."""
+
+    result: Any
+    checks: Items
+
+
 class Returned:
     """What is known of the results of a function: it only grows. `version` says when it has."""
 
     def __init__(self) -> None:
         self.shape: Shape | None = None
-        self.prints = False
+        self.prints = self.checks = False
         self.groups: dict[Any, int] = {}
         self.constants = Constants()
 
     @property
     def version(self) -> Any:
-        return self.shape, len(self.groups), self.prints
+        return self.shape, len(self.groups), self.prints, self.checks
 
     def add(self, runs: Sequence[Run]) -> bool:
         """Meet the results of some runs; do earlier ones have another form now?"""
@@ -335,6 +344,7 @@ class Returned:
             shape = Looking(run).shape(run.result)
             self.shape = shape if self.shape is None else joined(self.shape, shape)
             self.prints |= bool(run.printed)
+            self.checks |= bool(run.checks)
         for run in runs:
             self.formed(run)
         return not first and self.version != before
@@ -345,6 +355,8 @@ class Returned:
         result = self._form(run, run.result, self.shape)
         if self.prints:
             result = Prints(result, self._form(run, Listed(run.printed), FREE))
+        if self.checks:
+            result = Checked(result, Items(tuple(map(Leaf, run.checks)), of=CHECK))
         return Run(run.log, run.leaves, result, [])
 
     def _form(self, run: Run, node: Any, shape: Shape) -> Any:

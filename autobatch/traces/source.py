@@ -17,7 +17,7 @@ import itertools
 import linecache
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,14 +25,15 @@ import jax
 import numpy as np
 
 from autobatch.blueprints import Constants, Objects
+from autobatch.frontend.traced_failures import FINE, fail, failure_at
 from autobatch.ir.printed import Printed
 from autobatch.runtime.foreseen import CALLS
 from autobatch.traces.classes import Classes, OpClass, Slot, list_type
 from autobatch.traces.compounds import Compound, Compounds
 from autobatch.traces.dispatch import Dispatch, Pool
 from autobatch.traces.graphs import Constant
-from autobatch.traces.log import Items, Leaf, Shared, Uniform, spread
-from autobatch.traces.returned import Free, Prints
+from autobatch.traces.log import Items, Leaf, Place, Shared, Uniform, span_of_place, spread
+from autobatch.traces.returned import Checked, Free, Prints
 
 _numbers = itertools.count()
 
@@ -73,12 +74,14 @@ class Writer:
         name: str,
         fails: bool,
         constants: Constants,
+        failures: Mapping[tuple[str, str, Place], int],
     ) -> None:
         self.classes, self.compounds, self.roots, self.name, self.fails = classes, compounds, tuple(roots), name, fails
-        self.constants = constants
+        self.constants, self.failures = constants, dict(failures)
         self.pools, self.written = Dispatch(classes, compounds), set[str]()
         self.lines: list[str] = []
         self.space: dict[str, Any] = {"__name__": name, "Objects": Objects, "Printed": Printed, "constants": constants}
+        self.space |= {"fail": fail, "failure_at": failure_at}
         self.rows: dict[str, type] = {}
         self.shared: dict[Shared | Uniform, str] = {}
         self.uniforms: dict[int, str] = {}
@@ -203,12 +206,26 @@ class Writer:
     def _result(self, c: OpClass) -> None:
         """The function of a result, or of an element of a list in it."""
         of = self.compounds.of_class[c.number]
+        checks = self._checks(c.structure.checks, c) if isinstance(c.structure, Checked) else []
         text = self._structured(c.structure, c)  # which may write functions of its own
         self._foretell(f"Compound{of.number}", "", f"result{c.number}")
         self.lines.append(f"def result{c.number}(n{self.more}):")
         if any(e[2] == c.number for e in self.compounds.inner):
             self.lines.append(f"    found = {self._named(of)}(n{self.more})")
-        self.lines += [f"    return {text}", ""]
+        self.lines += [*checks, f"    return {text}", ""]
+
+    def _checks(self, checks: Items, c: OpClass) -> list[str]:
+        """What makes an example fail, where a check of it says so."""
+        if not c.slots[checks.number].producers:
+            return []
+        text = self._elements(c, checks.number)
+        each = f"failure_at(k, {text}) for k, x in enumerate(n.l{c.number}_{checks.number})"
+        lines = [f"    first = min([{each}], default={FINE})"]
+        for (kind, message, place), number in self.failures.items():
+            span = span_of_place(place)
+            where = repr(span.file), span.line, span.column, span.end_line, span.end_column
+            lines.append(f"    fail(first, {number}, {kind!r}, {message!r}, {', '.join(map(str, where))})")
+        return lines
 
     def _structured(self, structure: Any, c: OpClass) -> str:
         match structure:
@@ -221,6 +238,8 @@ class Writer:
             case Free(text=text, lists=lists):
                 groups = "".join(f"{self._group(x, c)}, " for x in lists)
                 return f"Objects({self._structured(text, c)}, ({groups}), constants)"
+            case Checked(result=result):
+                return self._structured(result, c)
             case Prints(result=result, lines=lines):
                 return f"Printed({self._structured(result, c)}, {self._structured(lines, c)})"
             case Constant(value=held):

@@ -23,9 +23,9 @@ from autobatch.traces.compounds import Compounds
 from autobatch.traces.free import Free
 from autobatch.traces.intercepted import found as functions_found
 from autobatch.traces.leaks import Watch
-from autobatch.traces.log import Kinds, Run, TooLongError
+from autobatch.traces.log import Kinds, Run, TooLongError, span_of_place
 from autobatch.traces.outline import Outline, span_of
-from autobatch.traces.repeat import check, span_of_place
+from autobatch.traces.repeat import check
 from autobatch.traces.returned import Returned
 from autobatch.traces.rows import OtherTypesError, columns, examples
 from autobatch.traces.source import Row, Source, Writer
@@ -70,10 +70,16 @@ class Structure:
         found = self._learn(known)
         self._samples += [known[k] for k in sorted(found.new)]
         fails = len(known) < len(runs) or (self.source is not None and self.source.fails)
-        state = (self.classes.version, tuple(self._roots), self.compounds.state, fails)
+        state = (self.classes.version, tuple(self._roots), self.compounds.state, fails, len(self.kinds.failures))
         if self.source is None or self._state != state:
             self.source = Writer(
-                self.classes, self.compounds, list(self._roots), self.name, fails, self.returned.constants
+                self.classes,
+                self.compounds,
+                list(self._roots),
+                self.name,
+                fails,
+                self.returned.constants,
+                self.kinds.failures,
             ).write()
             self._state, self._function = state, None
         function = self.function()

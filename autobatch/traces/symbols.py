@@ -275,4 +275,5 @@ BINARIES |= {n: (f"__{n}__", _binary(n, getattr(operator, n))) for n in COMPARIS
 UNARIES = {n: (f"__{n}__", _unary(n, getattr(operator, n))) for n in ("neg", "pos", "abs", "invert")}
 for _place, _method in (*BINARIES.values(), *UNARIES.values()):
     setattr(Symbol, _place, _method)
-setattr(Symbol, "__divmod__", lambda a, b: (a // b, a % b))  # noqa: B010  no attribute that a checker knows, like these
+setattr(Symbol, "__divmod__", lambda a, b: a._run.call("divmod", divmod, (a, b), {}))  # noqa: B010  no attribute that a checker knows, like these
+setattr(Symbol, "__rdivmod__", lambda a, b: a._run.call("rdivmod", swapped(divmod), (a, b), {}))  # noqa: B010

@@ -17,6 +17,7 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.ir import jax_compat
+from autobatch.traces.guards import Guard
 from autobatch.traces.log import Fixed, Kind
 
 REMEMBERED = 20_000
@@ -131,11 +132,20 @@ def made(
         else:
             found.append((0, len(outs)))
             outs.append(v)
-    return _template(name, closed, found, outs, tree, invars, avals)
+    holes = [(x.number, avals[x.number]) if type(x) is Hole else x for x in parts]
+    guard = None if names else Guard.of(name, holes)
+    return _template(name, closed, found, outs, tree, invars, avals, guard)
 
 
 def _template(
-    name: str, closed: Any, leaves: list[tuple[int, Any]], outs: list[Any], tree: Any, invars: Any, avals: Sequence[Any]
+    name: str,
+    closed: Any,
+    leaves: list[tuple[int, Any]],
+    outs: list[Any],
+    tree: Any,
+    invars: Any,
+    avals: Sequence[Any],
+    guard: Guard | None,
 ) -> Template:
     used = _used(closed.jaxpr, outs)
     reads = tuple(k for v, k in invars.items() if v in used)
@@ -148,7 +158,7 @@ def _template(
         return Template(None, (), (), tuple(known), tree, (), False)
     shapes = tuple(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in outs)
     types = tuple(type_of(v.aval.shape, v.aval.dtype, bool(getattr(v.aval, "weak_type", False))) for v in outs)
-    kind = Kind((name,), run, shapes)
+    kind = Kind((name,), run, shapes, guard if len(reads) == len(avals) else None)
     operands = tuple((avals[k].shape, avals[k].dtype) for k in reads)
     single = jax.tree_util.treedef_is_leaf(tree) and leaves == [(0, 0)]
     return Template(kind, reads, operands, tuple(leaves), tree, types, single)

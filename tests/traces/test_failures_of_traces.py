@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -24,6 +25,8 @@ TREES = [
     Tree(6.0, 5, [leaf(1.0, 1)]),
     Tree(-2.0, 2, [leaf(-1.0, 2), leaf(1.5, 1)]),
     leaf(0.5, 2),
+    Tree(0.0, 3, [leaf(1.0, 2)]),
+    leaf(1.0, 2),
 ]
 
 
@@ -37,6 +40,35 @@ def raises(tree):
 def looks_up(tree):
     by_number = {k.number: k.value for k in tree.kids}  # noqa: F841
     return eval("by_number[2]") * tree.value
+
+
+def divides(tree):
+    total = eval("tree.value")
+    for kid in tree.kids:
+        total = total + tree.value / (kid.value - 1.0)
+    return total / tree.value
+
+
+def remainders(tree):
+    a, b = divmod(eval("tree.value"), tree.value - 0.5)
+    return a + b + tree.value % (tree.value - 6.0) + 7 // (tree.value - 1.0) + divmod(3.0, tree.value + 2.0)[1]
+
+
+def powers(tree):
+    x = eval("tree.value")
+    return (x - 1.0) ** -2 + (x + 2.0) ** -1.0 + (x + 1.0) ** 0.5 + (x - 6.0) ** (2.0 * (x - 7.0))
+
+
+def of_what_is_known(tree):
+    return eval("tree.value") / (tree.number - 2)
+
+
+SCALE = jnp.ones(3)
+
+
+def by_jax(tree):
+    x = tree.value * (eval("SCALE") * 2).sum()
+    return x + 1.0 / (tree.value - 1.0) + 1 // (tree.value + 2.0) + (tree.value - 6.0) ** -3 + 3 % (tree.value - 0.5)
 
 
 def told(failures):
@@ -63,7 +95,7 @@ def traced(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::autobatch.StructureWarning")
 @pytest.mark.parametrize("backend", ["auto", "interpret", "xla", "llvm"])
-@pytest.mark.parametrize("function", [raises, looks_up])
+@pytest.mark.parametrize("function", [raises, looks_up, divides, remainders, powers, of_what_is_known, by_jax])
 def test_failures_are_those_of_python(function, backend):
     wanted = plainly(function)
     assert len(wanted) >= 2
@@ -75,3 +107,30 @@ def test_failures_are_those_of_python(function, backend):
     assert told(failures.details) == wanted
     fine = ~np.asarray(failures.failed)
     np.testing.assert_allclose(np.asarray(result)[fine], [function(t) for t, f in zip(TREES, fine) if f], rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.StructureWarning")
+@pytest.mark.parametrize("backend", ["auto", "interpret", "xla", "llvm"])
+def test_arrays_divide_as_numpy_does(backend):
+    def ratio(x, by):
+        return eval("x") / by + jnp.divide(1.0, by) + x[0] / by[0]
+
+    x, by = np.array([[1.0, 2.0], [0.0, -1.0]], np.float32), np.array([[0.0, 1.0], [2.0, 0.0]], np.float32)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wanted = [ratio(a, b) for a, b in zip(x, by, strict=True)]
+    np.testing.assert_array_equal(ab.batched(ratio, backend=backend)(x, by), wanted)
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.StructureWarning")
+@pytest.mark.parametrize("backend", ["auto", "interpret", "xla", "llvm"])
+def test_derivatives_of_what_may_fail(backend):
+    fine = [t for t in TREES if t.value not in (0.0,) and all(k.value != 1.0 for k in t.kids)]
+    scale = np.float32(3.0)
+
+    def ratio(scale, tree):
+        return scale * eval("tree.value") / tree.value**2 + scale**2 / (tree.value + 10.0)
+
+    f = ab.batched(ratio, in_axes=(None, 0), backend=backend)
+    found = ab.grad(f)(scale, fine)
+    wanted = sum(1 / t.value + 6.0 / (t.value + 10.0) for t in fine)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
