@@ -1,12 +1,18 @@
 """What fails while an example is traced fails with the kind, message and line of Python, on every back end."""
 
+import itertools
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import autobatch as ab
+from autobatch.testing import check_equivalence
+from autobatch.testing.programs import load
 
 
 @dataclass
@@ -63,6 +69,7 @@ def of_what_is_known(tree):
     return eval("tree.value") / (tree.number - 2)
 
 
+NUMBERS = (0.0, -1.0, 0.5, 2.0, -0.75)
 SCALE = jnp.ones(3)
 
 
@@ -134,3 +141,42 @@ def test_derivatives_of_what_may_fail(backend):
     found = ab.grad(f)(scale, fine)
     wanted = sum(1 / t.value + 6.0 / (t.value + 10.0) for t in fine)
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def expressions():
+    """Of numbers that no trace knows: what fails, fails when the program runs."""
+    operators = st.sampled_from(["+", "-", "*", "/", "//", "%"])
+    return st.recursive(
+        st.sampled_from(["t.value", "below", "w", "t.value"]),
+        lambda e: st.one_of(
+            st.builds("({} {} {})".format, e, operators, e),
+            st.builds("divmod({}, {})[1]".format, e, e),
+            st.builds("sum([{} for t in t.kids], w)".format, e),
+            st.builds("({} {} {})".format, st.sampled_from(["3", "0.5", "-1.0"]), operators, e),
+            st.builds("({} {})".format, e, st.sampled_from(["** -2", "** 3", "** -2.0", "% -0.5", "// 2", "/ 0.25"])),
+        ),
+        max_leaves=5,
+    )
+
+
+SOURCE = """
+import autobatch as ab
+
+def walk(w, t):
+    below = sum([walk(w, k) for k in t.kids], eval("t.value"))
+    x = {}
+    return x * 0.5 + {}
+
+main = ab.batched(walk, in_axes=(None, 0), on_error="mask")
+"""
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.StructureWarning")
+@settings(max_examples=10, deadline=None)
+@given(first=expressions(), last=expressions(), numbers=st.lists(st.sampled_from(NUMBERS), min_size=9))
+def test_random_expressions_fail_as_python(first, last, numbers):
+    drawn = itertools.cycle(numbers)
+    trees = [Tree(next(drawn), 0, [leaf(next(drawn), 0) for _ in range(k % 3)]) for k in range(6)]
+    f = load(SOURCE.format(first, last))
+    with jax.enable_x64(True):
+        check_equivalence(f, trees, (0.75,), grads=False, jit=False, backends=("interpret", "xla", "llvm"))
