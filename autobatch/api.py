@@ -350,7 +350,6 @@ class Batched(Generic[P, R]):
         def request(way: Way, static: frozenset[str]) -> Request:
             sharing = Sharing(self._name, static, len(examples.components), self._cache.columns)
             args, kwargs = bound.rebuild(examples.input, sharing.raw)
-            examples.packed, examples.packed_names = sharing.packed, sharing.packed_names
             key = Key(
                 axes=repr(settings.in_axes),
                 arguments=(bound.key, tuple(sharing.keys), examples.components),
@@ -364,7 +363,9 @@ class Batched(Generic[P, R]):
             return Request(key, args, kwargs, sharing, (*sharing.numpy, *examples.numpy), bound.orders)
 
         try:
-            found = self._cache.find((backend, settings.on_error), request, bound, self.planner, examples, chosen)
+            program, leaves, packed = self._cache.find(
+                (backend, settings.on_error), request, bound, self.planner, examples, chosen
+            )
         except SourceError as error:
             if ragged := ragged_names(examples.schema):
                 raise RaggedRefused(error, ragged, examples.width) from error
@@ -374,16 +375,16 @@ class Batched(Generic[P, R]):
                 raise
             return self._known.apart_from(examples, lambda: self.prepare(bound, runs=runs))
         self._known.learn(examples.schema, examples.width)
-        shared = found[0].shared(found[1])
-        operands = native.operands(found[0], examples, shared, runs)
+        shared = program.shared(leaves)
+        operands = native.operands(program, examples, shared, runs)
         by_xla = functools.partial(self._compiled, bound, chosen, False)
-        if operands is None and found[0].compiled.native is not None and backend in CHOSEN:
+        if operands is None and program.compiled.native is not None and backend in CHOSEN:
             return by_xla()
-        program = found[0] if operands is not None else found[0].by_xla.at(found[1])
+        program = program if operands is not None else program.by_xla.at(leaves)
         ready = NOTHING if operands is not None else examples.ready(program)
         held = (program, examples, shared, ready, settings.out_axes, chosen.check_plans, operands)
         place = native.Place(chosen.threads, chosen.stream)
-        return Prepared(self._name, *held, place, by_xla if backend in CHOSEN else None)
+        return Prepared(self._name, *held, place, by_xla if backend in CHOSEN else None, packed=packed)
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Run, runs: bool = False) -> Any:
         """A call that `run` runs, for each group. `runs`: as in `prepare`."""

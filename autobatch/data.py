@@ -77,9 +77,6 @@ class Examples:
     group: Group | None = None
     leaves: tuple[Leaves, Form] | None = None
     checks: tuple[Check, ...] = ()
-    packed: Sequence[Group] = ()
-    """Objects that all examples share, where machine code reads their columns."""
-    packed_names: Sequence[str] = ()
 
     @property
     def width(self) -> int:

@@ -23,7 +23,7 @@ from autobatch.batch import Batch
 from autobatch.cotangents import Numbered, fit, fit_examples, paired, same_rows, tangents_of_objects
 from autobatch.differentials import Moving, Wrt, floats, moves, with_floats
 from autobatch.errors import BatchError, UnsupportedError
-from autobatch.gradients import Structure, derivative_of, derivatives_like, float_columns, has_derivative, is_integer
+from autobatch.gradients import Structure, derivative_of, derivatives_like, float_columns, has_derivative
 from autobatch.group_results import Together
 from autobatch.grouped import GroupedBatch
 from autobatch.groups import data_tables, with_rows
@@ -34,6 +34,7 @@ from autobatch.results import printed, returned
 from autobatch.runtime.columns import columns_of
 from autobatch.selection import Selection
 from autobatch.shapes import ByShape
+from autobatch.shared_numbers import SharedNumbers
 from autobatch.sparse_rows import SparseRows
 
 # ---- one program
@@ -52,9 +53,13 @@ class Leaf:
         return self.given if self.given.operands is None else self.given.with_tables()
 
     @cached_property
-    def inputs(self) -> list[int]:
-        """The shared input that each numbered value is."""
-        return _inputs_of(self.prepared)
+    def numbers(self) -> SharedNumbers:
+        """The shared input that each numbered value is, or lies in."""
+        return self._numbers_of(self.prepared)
+
+    def _numbers_of(self, prepared: Prepared) -> SharedNumbers:
+        given = prepared.shared[: len(prepared.shared) - prepared.program.hidden]
+        return SharedNumbers(self.bound, given, prepared.packed)
 
     @cached_property
     def stale(self) -> Any:
@@ -91,7 +96,7 @@ class Leaf:
                 "packed examples, which these cannot be",
                 cure="ab.pack(examples) says why; differentiate by shared arguments, or change what it names",
             )
-        shared = tuple(self.inputs[k] for k in selection.shared)
+        shared = tuple(self.numbers.inputs(selection.shared))
         slots = [s for s in self.bound.slots if s.index in selection.slots]
         tables = [self.prepared.program.array_table(s.index) for s in slots if s.kind == "array" and moves(s.values)]
         if any(s.kind != "array" for s in slots):
@@ -139,31 +144,13 @@ class Leaf:
         p, slots = self.given, {s.index: s for s in self.bound.slots if s.index in selection.slots}
         if p.operands is None or any(s.kind != "array" for s in slots.values()):
             return None
-        inputs = self._numbered(selection)
-        found = p.gradient(output, sorted(inputs), sorted(k for k, s in slots.items() if moves(s.values)))
+        numbers = self._numbers_of(p)
+        inputs = sorted(numbers.inputs(selection.shared))
+        found = p.gradient(output, inputs, sorted(k for k, s in slots.items() if moves(s.values)))
         if found is None:
             return None
         result, of_shared, of_slots = found
-        return result, selection.entries({inputs[k]: x for k, x in of_shared.items()}, of_slots)
-
-    def _numbered(self, selection: Selection) -> dict[int, int]:
-        """The number of each shared input that is differentiated by. Values are numbered in all shared arguments, those
-        without a derivative too; objects whose columns machine code reads have no inputs, and no derivative."""
-        structure, known = Structure("", lambda number, value: None), iter(_inputs_of(self.given))
-        inputs: dict[int, int] = {}
-        for raw in self.bound.shared:
-            begin = len(structure.leaves)
-            structure.raw(raw)
-            numbers = range(begin, len(structure.leaves))
-            if raw.name not in self.given.examples.packed_names:
-                inputs.update((k, n) for n, k in zip(numbers, known, strict=False) if n in selection.shared)
-            elif not set(numbers).isdisjoint(selection.shared):
-                raise UnsupportedError(
-                    f"{self.given.function}: computed numbers choose among the objects of {raw.name}, which all "
-                    "examples share, and there is no derivative by what such objects hold",
-                    cure="give the numbers as an array that all examples share, and their positions in the objects",
-                )
-        return inputs
+        return result, selection.entries(numbers.derivatives(selection.shared, of_shared), of_slots)
 
     def by_rows(self, moving: Moving, wrt: Wrt) -> Moving:
         """Dense derivatives as compiled programs give them: all rows of the tables that are read by rows alone."""
@@ -195,8 +182,7 @@ class Leaf:
         """Derivatives by inputs as those by arguments. `columns`: what the result, which holds examples, adds."""
         if self.stale is not None:
             moving = with_floats(moving, [jnp.where(self.stale, jnp.nan, x).astype(x.dtype) for x in floats(moving)])
-        number = {k: n for n, k in enumerate(self.inputs)}
-        shared = {number[k]: x for k, x in zip(wrt.shared, moving[0], strict=True)}
+        shared = self.numbers.derivatives(selection.shared, dict(zip(wrt.shared, moving[0], strict=True)))
         slots: dict[int, Any] = {}
         for slot in (s for s in self.bound.slots if s.index in selection.slots):
             if slot.kind == "array":
@@ -250,12 +236,6 @@ class Leaf:
             found[name] = with_rows(found[name], x.shape[0]) + x if name in found else x
         whole = derivatives_like(self.batch, found)
         return whole if component is None else whole.args[component]
-
-
-def _inputs_of(prepared: Prepared) -> list[int]:
-    """The shared input of its program that each numbered value is."""
-    given = prepared.shared[: len(prepared.shared) - prepared.program.hidden]
-    return [k for k, x in enumerate(given) if not is_integer(x)]
 
 
 @dataclass(frozen=True)
@@ -438,7 +418,7 @@ class Tangents:
     def of(self, leaf: Leaf) -> tuple[Wrt, Moving]:
         """The inputs of a program that move, and their tangents."""
         p = leaf.prepared
-        shared = {leaf.inputs[k]: x for k, x in self.shared.items()}
+        shared = leaf.numbers.tangents(self.shared, p.shared)
         columns = leaf.column_tangents(self.slots, self.what)
         tables = {leaf.of_column[name]: x for name, x in columns.items() if name in leaf.of_column}
         for slot in leaf.bound.slots:

@@ -69,7 +69,7 @@ def _of_examples(program: Program, examples: Examples) -> Iterator[Any]:
             yield word_tables.column(program.extended(_vocabularies(examples)).get("str", ()), x.name)
             continue
         if isinstance(x, ColumnInput):
-            yield _column(examples, x.name) if x.shared is None else examples.packed[x.shared].column(x.name)
+            yield _column(examples, x.name)
             continue
         if x.vocabulary not in words:
             known = program.extended(_vocabularies(examples))

@@ -40,7 +40,7 @@ from autobatch.control import (
     with_arenas_alone,
     with_letters,
 )
-from autobatch.errors import ExampleError, Failure, UnsupportedError
+from autobatch.errors import ExampleError, Failure
 from autobatch.frontend import Lowered, lower
 from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
@@ -64,7 +64,7 @@ from autobatch.runtime.endless import HOPELESS, Watch, host_limits
 from autobatch.runtime.failures import first_failures
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import element_type
-from autobatch.runtime.schema import ColumnInput, Schema, WordInput, columns_read
+from autobatch.runtime.schema import ColumnInput, Schema, SharedColumns, WordInput, columns_read, with_shared
 from autobatch.runtime.size_classes import SizeClasses, Usual
 from autobatch.runtime.spec import Number, PlanSpec
 from autobatch.runtime.tables import Signature, TableRequest
@@ -73,6 +73,7 @@ from autobatch.source import Span
 from autobatch.stored import Facts, Store, facts_of, is_plain, store_of
 from autobatch.vectorize.made_lists import without_made_lists
 from autobatch.vectorize.rows import has_structure, structure_as_rows
+from autobatch.vectorize.shared_rows import shared_as_rows
 
 Ready = tuple[Lowered, Module, Asked]
 """What the front end has made of a function, and what is asked for."""
@@ -389,17 +390,21 @@ def compile(
     integers: Integers = NO_INTEGERS,
     dicts: Mapping[str, Any] = NO_DICTS,
     masks: bool = False,
+    columns: Sequence[SharedColumns] = (),
 ) -> Program:
     """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`.
 
     `traced`: parameters of the entry whose values only the device will know, and their names. `integers`: the shared
     inputs that are Python integers; `frontend.needs.Needed` is raised where one of them has to be static instead.
-    `dicts`: those that all examples share, by name. `masks`: examples that fail have no derivative."""
+    `dicts`: those that all examples share, by name. `masks`: examples that fail have no derivative. `columns`: objects
+    that all examples share, as shared inputs."""
+    with_columns = with_shared(schema, columns)
 
     @functools.cache
     def lowered(remembered: frozenset[Span]) -> Ready:
         bounds = (options.list_capacity, options.trace, remembered)
-        found = lower(fun, args, kwargs, schema, shared, integers.known, dicts, *bounds)
+        found = lower(fun, args, kwargs, with_columns, shared, integers.known, dicts, *bounds)
+        found = replace(found, module=shared_as_rows(found.module, with_columns, columns))
         passes = Passes(options)
         passes.after("example", found.module)
         module = passes.after("inline", inline(found.module))
@@ -462,13 +467,6 @@ def _native(lowered: Lowered, module: Module, asked: Asked, again: Callable[[fro
 
     @functools.cache
     def by_xla() -> Program:
-        if any(isinstance(x, ColumnInput) and x.shared is not None for x in inputs):
-            raise UnsupportedError(
-                "computed numbers choose among objects that all examples share, more of them than are compiled one by "
-                "one: this is machine code alone, and what was asked for here has none",
-                module.functions[0].span,
-                "call it outside of jax.jit and jax.vmap; or give the objects as arrays",
-            )
         chosen = replace(asked.options, backend="xla")
 
         def anew(places: frozenset[Span]) -> Program:

@@ -25,6 +25,7 @@ from autobatch.outcome import Outcome
 from autobatch.ready import Ready
 from autobatch.reporting import failures_of
 from autobatch.room import ask_for_room
+from autobatch.sharing import Packed
 from autobatch.specialise import Program
 
 
@@ -48,6 +49,8 @@ class Prepared:
     """The call of the program over traced structure, where the function's own is traced."""
     grows: bool = False
     """Is it run again where lists need more room?"""
+    packed: Sequence[Packed] = ()
+    """Shared arguments that are columns."""
 
     def growing(self) -> Prepared:
         """This call, which raises OutOfRoom where lists need more room, and here what failed while planning."""

@@ -28,7 +28,8 @@ from autobatch.ir.constants import Constant
 from autobatch.ir.template import Input, Integers, is_numpy
 from autobatch.ir.types import BOOL, Array, List, Ref
 from autobatch.packing import pack_fresh
-from autobatch.runtime.schema import moved, shared_store
+from autobatch.runtime.columns import columns_of
+from autobatch.runtime.schema import SharedColumns
 from autobatch.runtime.snapshot import Snapshot
 
 PLAIN = (
@@ -80,20 +81,28 @@ class ByIdentity:
         return getattr(self.value, "__qualname__", f"a {type(self.value).__name__}")
 
 
+@dataclass(frozen=True)
+class Packed:
+    """A shared argument that is columns."""
+
+    name: str
+    group: Group
+    columns: SharedColumns
+
+
 @dataclass
 class Sharing:
     """Collects the run-time leaves of shared values: `leaves`, their `types` and `names`, in the order of
     `Input.index`. `static`: names of integers that are no leaves, and, behind `COLUMNS`, of arguments that are packed
-    into columns: those are in `packed`, and inputs as batched ones are, from number `first`; `kept`: those of calls
-    before. `dicts`: by name, as the compiler gets them; leaves and keys have no trace of the order of a dict's keys, so
-    that one program is found for all."""
+    into columns, which are leaves: those are in `packed`, and inputs as batched ones are, too, from number `first`;
+    `kept`: those of calls before. `dicts`: by name, as the compiler gets them; leaves and keys have no trace of the
+    order of a dict's keys, so that one program is found for all."""
 
     function: str
     static: frozenset[str] = frozenset()
     first: int = 0
     kept: Bounded[int, tuple[Snapshot, Group]] | None = None
-    packed: list[Group] = field(default_factory=list)
-    packed_names: list[str] = field(default_factory=list)
+    packed: list[Packed] = field(default_factory=list)
     leaves: list[Any] = field(default_factory=list)
     types: list[Array] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -123,18 +132,27 @@ class Sharing:
         if form.static:
             made, key = form.value, _static_key(form.value, form.name, self.function)
         elif COLUMNS + form.name in self.static:
-            self.packed_names.append(form.name)
-            made, key = self.columns(form.value)
+            made, key = self.columns(form.value, form.name)
         else:
             made, key = self.share(form.value, form.name)
         self.keys.append(key)
         return made
 
-    def columns(self, value: Any) -> tuple[Input, Any]:
-        """Objects that all examples share as columns, for machine code that reads structure itself."""
-        held, number = self._packed(value), len(self.packed)
-        self.packed.append(held)
-        return Input(self.first + number, moved(held.schema.root, shared_store(number))), ("columns", held.schema)
+    def columns(self, value: Any, name: str) -> tuple[Input, Any]:
+        """Objects that all examples share as columns, each a leaf, among which numbers may choose."""
+        held, number, first = self._packed(value), len(self.packed), len(self.leaves)
+        types = {c.name: c.type for c in columns_of(held.schema)}
+        for column in (names := tuple(sorted(held.columns.arrays))):
+            array, type = held.column(column), types.get(column)
+            is_row = array.dtype.kind == "i" and not isinstance(type, Array)  # of another column, as a Python int
+            padded = _padded(array.astype(jax.dtypes.canonicalize_dtype(int)) if is_row else array)
+            self.leaf(padded, f"{column} of {name}")
+            if is_row or (isinstance(type, Array) and type.weak):
+                weak = jax.ShapeDtypeStruct(padded.shape, padded.dtype, weak_type=True)
+                self.types[-1] = jax_compat.type_of(weak)
+        columns = SharedColumns(number, held.schema, first, names)
+        self.packed.append(Packed(name, held, columns))
+        return Input(self.first + number, columns.root), ("columns", held.schema)
 
     def _packed(self, value: Any) -> Group:
         """The columns of an object; those of a call before, while it holds what it held then."""
@@ -221,6 +239,13 @@ class Sharing:
         self.types.append(type)
         self.names.append(name)
         return Input(len(self.leaves) - 1, type, shared=True, numpy=is_numpy(value)), "array"
+
+
+def _padded(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A column with as many rows as a power of two, so that few programs are made of objects that grow."""
+    made = np.zeros((1 << max(len(column) - 1, 0).bit_length(), *column.shape[1:]), column.dtype)
+    made[: len(column)] = column
+    return made
 
 
 def _fits(value: int) -> bool:

@@ -30,9 +30,8 @@ from autobatch.options import CHOSEN, WHOLE, Options
 from autobatch.pipeline import compile as compile_program
 from autobatch.recognise import Pattern, all_match, pattern_of, size_of
 from autobatch.room import Room
-from autobatch.runtime.schema import with_shared
 from autobatch.runtime.snapshot import Snapshot
-from autobatch.sharing import COLUMNS, Sharing, has_columns
+from autobatch.sharing import COLUMNS, Packed, Sharing, has_columns
 from autobatch.specialise import Program, parameters
 
 TRIED_ONE_BY_ONE = 8
@@ -105,6 +104,8 @@ class Specialisations:
         self.name = name
         self._programs: Bounded[Key, list[Program]] = Bounded(128)
         self._static: frozenset[str] = frozenset()
+        self._columns: dict[str, frozenset[str]] = {}
+        """The arguments that programs of a back end have as columns."""
         self.columns: Bounded[int, tuple[Snapshot, Group]] = Bounded(4)
         """Objects that all examples share, as columns, by identity."""
         self._declined: Bounded[Key, str] = Bounded(128)
@@ -150,12 +151,13 @@ class Specialisations:
 
     def find(
         self, way: Way, request: Requests, bound: Bound, planner: Planner, examples: Examples, options: Options
-    ) -> tuple[Program, list[Any]]:
-        """The program for a call, for the values of its integers that decide structure; and the call's shared leaves.
+    ) -> tuple[Program, list[Any], Sequence[Packed]]:
+        """The program for a call, for the values of its integers that decide structure; and the call's shared leaves,
+        with the arguments that are columns among them.
         Where there is none, it is compiled, and the log says why. One of "auto" that is no machine code is that of XLA,
         for both."""
         if (found := self._again(way, bound, examples, options)) is not None:
-            return found
+            return *found, ()
         with self._lock:
             self._programs.size = options.cache_size
             asked = request(way, self._static_in(way))
@@ -167,13 +169,11 @@ class Specialisations:
             leaves = asked.sharing.leaves
             if not asked.sharing.packed:
                 self._remember(way, bound, examples, options, program, len(leaves))
-            return program.at(leaves), leaves
+            return program.at(leaves), leaves, asked.sharing.packed
 
     def _static_in(self, way: Way) -> frozenset[str]:
-        """The names of what is static in programs of a back end: XLA has no objects as columns."""
-        if way[0] in WHOLE:
-            return self._static
-        return frozenset(name for name in self._static if not name.startswith(COLUMNS))
+        """The names of what is static in programs of a back end, or columns."""
+        return self._static | self._columns.get(way[0], frozenset())
 
     def _made(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
         """A program that is compiled now."""
@@ -212,6 +212,7 @@ class Specialisations:
             logger.info("%s runs by xla: %s", self.name, why)
         asked, program = self._found(by_xla, request, compiler, bound)
         self._declined.put(program.key, why)
+        self._columns[way[0]] = self._columns.get(by_xla[0], frozenset())
         self._keep(request(way, self._static_in(way)), program)
         return asked, program
 
@@ -234,8 +235,8 @@ class Specialisations:
         return None
 
     def _settled(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
-        """A program with as few static integers as the function can do with; where machine code takes no more static
-        arguments, with objects that all examples share as columns."""
+        """A program with as few static integers as the function can do with; where no other compiles, with objects that
+        all examples share as columns."""
         static = self._static_in(way)
         while True:
             asked = request(way, static)
@@ -249,14 +250,14 @@ class Specialisations:
                     with suppress(SourceError):
                         asked = request(way, static | columns)
                         made = self._held(asked) or compiler.compile(asked)
-                        static |= columns
+                        self._columns[way[0]] = self._columns.get(way[0], frozenset()) | columns
                         break
                 if not asked.integers or way[0] in CHOSEN:
                     raise
                 asked, made = _fewest(lambda s: request(way, s), compiler, static, asked.integers)
                 static |= asked.sharing.static
                 break
-        if more := static - self._static:
+        if more := static - self._static_in(way):
             logger.info("static in %s from now on: %s", self.name, ", ".join(sorted(more)))
             self._static |= more
         return asked, made
@@ -268,7 +269,7 @@ class Specialisations:
     def for_group(self, group: Group) -> tuple[Program, ...]:
         """The programs, at most four, that take such packed examples, and beside them nothing that the host reads."""
         with self._lock:
-            programs = [p.by_xla for p in self._all() if p.has_plans]
+            programs = [p.by_xla for p in self._all()]
         fit = [
             planned
             for p in programs
@@ -339,13 +340,14 @@ class _Compiler:
             fun,
             asked.args,
             asked.kwargs,
-            with_shared(self.examples.schema, [c.schema for c in sharing.packed]),
+            self.examples.schema,
             sharing.types,
             replace(self.options, backend=asked.key.backend),
             traced,
             sharing.integers,
             sharing.dicts,
             asked.key.on_error == "mask",
+            [p.columns for p in sharing.packed],
         )
         size, lowered = self.options.cache_size, compiled.facts
         ordered = [*lowered.ordered, *(asked.orders if lowered.orders_batched else ())]
@@ -359,8 +361,6 @@ class _Compiler:
 
 def _columns_of(asked: Request, bound: Bound) -> frozenset[str]:
     """The shared arguments that may be columns, as `Sharing.static` names them."""
-    if asked.key.backend not in WHOLE:
-        return frozenset()
     return frozenset(COLUMNS + raw.name for raw in bound.shared if not raw.static and has_columns(raw.value))
 
 

@@ -41,7 +41,7 @@ from autobatch.ready import Ready
 from autobatch.reference import Reference
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.returned import element_type
-from autobatch.runtime.schema import ColumnInput, Schema
+from autobatch.runtime.schema import Schema
 from autobatch.runtime.spec import Number
 from autobatch.runtime.tables import Signature
 from autobatch.runtime.together import root_columns
@@ -143,12 +143,6 @@ class Program:
     def executables(self) -> int:
         """How many there are: of XLA, for size classes and derivatives, and of machine code that is all of it."""
         return len(self.signatures) + self.derivatives.executables + (self.compiled.native is not None)
-
-    @property
-    def has_plans(self) -> bool:
-        """Can the host plan it? Not where machine code reads objects that all examples share."""
-        native = self.compiled.native
-        return native is None or all(not isinstance(x, ColumnInput) or x.shared is None for x in native.inputs)
 
     @functools.cached_property
     def by_xla(self) -> Program:

@@ -101,11 +101,9 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class ColumnInput:
-    """A shared input of a program that is a column of the examples; or of what the examples share, number `shared` of
-    that."""
+    """A shared input of a program that is a column of the examples."""
 
     name: str
-    shared: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,27 +123,49 @@ def column_of_words(part: str) -> str:
     return f"{WORDS}str{part}"
 
 
-def shared_store(number: int) -> str:
-    """What the names of stores begin with that examples share."""
-    return f"shared{number}:"
+def is_offsets(column: str) -> bool:
+    """Does a column say where lists begin?"""
+    return column.endswith(".#offsets")
 
 
-def input_of(column: str) -> ColumnInput:
-    """The input that a column is, by its name in a schema `with_shared` stores."""
-    first, colon, rest = column.partition(":")
-    number = first.removeprefix("shared")
-    return ColumnInput(rest, int(number)) if colon and number.isdecimal() else ColumnInput(column)
+_SHARED = "shared arguments: "
+"""What the names of stores begin with that all examples share."""
 
 
-def with_shared(schema: Schema, shared: Sequence[Schema]) -> Schema:
+@dataclass(frozen=True, slots=True)
+class SharedColumns:
+    """Objects that all examples share as columns: the argument number `number` of those; its columns are shared inputs,
+    from number `first` on."""
+
+    number: int
+    schema: Schema
+    first: int
+    names: tuple[str, ...]
+
+    @property
+    def begin(self) -> str:
+        """What the names of its stores and columns begin with."""
+        return f"{_SHARED}{self.number}: "
+
+    @property
+    def root(self) -> Type:
+        return moved(self.schema.root, self.begin)
+
+
+def is_shared_store(name: str) -> bool:
+    """Do all examples share the objects of a store?"""
+    return name.startswith(_SHARED)
+
+
+def with_shared(schema: Schema, shared: Sequence[SharedColumns]) -> Schema:
     """A schema with the stores of objects that all examples share, under names of their own."""
     stores, lists = list(schema.stores), list(schema.lists)
-    for number, other in enumerate(shared):
-        begin = shared_store(number)
-        for s in other.stores:
+    for other in shared:
+        begin = other.begin
+        for s in other.schema.stores:
             fields = (replace(f, type=moved(f.type, begin), column=begin + f.column) for f in s.fields)
             stores.append(Store(begin + s.name, s.classes, tuple(fields)))
-        lists += [replace(s, name=begin + s.name, elem=moved(s.elem, begin)) for s in other.lists]
+        lists += [replace(s, name=begin + s.name, elem=moved(s.elem, begin)) for s in other.schema.lists]
     return replace(schema, stores=tuple(stores), lists=tuple(lists))
 
 

@@ -200,6 +200,13 @@ CONSTRUCTS: Mapping[str, tuple[str, ...]] = {
         "        {e}.append({f}.low)\n    if {f}.high is not None:\n        {e}.append({f}.high)",
         "{n} = {n} * 0.5 + below(root, {y})",
         "{n} = {n} + root.at * (root.low.at if {c} else root.high.at)",
+        "{e} = [root, root.low, root.high]\n{f} = {e}[{k} % 3]\nfor {g} in {e}:\n"
+        "    if abs({g}.at - {y}) < abs({f}.at - {y}):\n        {f} = {g}\n{n} = {n} * 0.5 + {f}.at * {f}.count",
+        "{e} = sum([below({f}, {y}) * 0.5 for {f} in (root.low, root.high) if {f} is not None])\n{n} = {n} + {e}",
+        "{e} = min([root, root.low, root.high], key=lambda a: abs(a.at - {y}))\n{n} = {n} * 0.5 + {e}.at",
+        "{e} = None\nfor {f} in [root.low, root, root.high]:\n    if {e} is None and {f}.at > {y}:\n"
+        "        {e} = {f}\n"
+        "{n} = {n} if {e} is None else {n} * 0.5 + {e}.at",
     ),
     "branches": (
         "if {c}:\n    ...\nelse:\n    ...",
@@ -290,8 +297,7 @@ class ConstructWriter(MemoryWriter):
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], wanted: tuple[str, ...]) -> None:
         super().__init__(draw, True, False, True, (), ())
         self.used = set[str]()
-        alone = len(wanted) == 1 or self.chance(5)  # back ends that refuse a walk over shared objects see the others
-        self.wanted = wanted if alone else tuple(w for w in wanted if w != "shared objects")
+        self.wanted = wanted
         self.traceable = self.chance(2)
         if self.traceable:  # what raises in Python does not where JAX traces
             self.wanted = tuple(w for w in self.wanted if w not in ("raises", "uncaught")) or ("branches",)

@@ -257,7 +257,8 @@ class _Lists:
             case Map(body=body, filtered=filtered):
                 self.region(body, decided)
                 self.flow(body.results[filtered:], i.results)
-                if not self.found.isdisjoint(i.results):  # they are written by one loop
+                long = any(x in self.device for x in deciding(i))  # also where it calls what may recurse
+                if long or not self.found.isdisjoint(i.results):  # they are written by one loop
                     self.add(i.results)
             case Call():
                 self.called(i)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple
 
 from jax import lax
 
@@ -38,17 +38,16 @@ from autobatch.ir.core import (
     Operand,
     Region,
     Value,
-    While,
     regions,
     walk,
 )
 from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import calls, region_values, with_regions
-from autobatch.ir.types import BOOL, INT, List, Ref, Tag, Type
+from autobatch.ir.types import BOOL, INT, List, Ref, Type
 from autobatch.optimize.inline import recursive_functions
 from autobatch.runtime.schema import Schema
 from autobatch.vectorize.arena_lists import TABLES, deciding
-from autobatch.vectorize.rows import Lowering
+from autobatch.vectorize.partial_rows import PartialLowering, refers, with_entry_apart
 
 Device = Callable[[frozenset[Value]], Collection[Operand]]
 """The values that only the device knows, where those given are such."""
@@ -58,6 +57,7 @@ def objects_as_rows(module: Module, schema: Schema, device: Device, wide: bool =
     """The module with rows in place of the objects and lists of the examples that computed numbers choose; None where
     they choose none. `wide`: also of those that stand in branches and loops which numbers decide. Such a
     result is the number of its row. UnsupportedError where such an object stands beside those that are made."""
+    module = with_entry_apart(module)
     found = _find(module, device, wide)
     if not found.chosen:
         return None
@@ -68,17 +68,6 @@ def objects_as_rows(module: Module, schema: Schema, device: Device, wide: bool =
         if lowering.missing <= asked:
             return made
         asked |= lowering.missing
-
-
-def _refers(type: Type) -> bool:
-    """Does it say which object or list of the examples it is, or hold such?"""
-    match type:
-        case Ref() | List(store=str()):
-            return True
-        case List(elem=elem):
-            return _refers(elem)
-        case _:
-            return False
 
 
 class _Found(NamedTuple):
@@ -106,21 +95,21 @@ def _find(module: Module, device: Device, wide: bool) -> _Found:
                     more.update(i.results)
                 case Apply(op=op, operands=xs) if op.name in TABLES:
                     both = (v for v in (*xs, *i.results) if isinstance(v, Value))
-                    more.update(v for v in both if isinstance(v.type, List) and _refers(v.type))
+                    more.update(v for v in both if isinstance(v.type, List) and refers(v.type))
                 case For(body=body):
                     pairs = zip(body.args[1:], i.results, strict=True)
-                    more.update(v for pair in pairs if any(x in found for x in pair) for v in pair if _refers(v.type))
+                    more.update(v for pair in pairs if any(x in found for x in pair) for v in pair if refers(v.type))
                 case _:
                     pass
             if not any(x in found for x in deciding(i)):
                 continue
             called = [functions[j.callee].args for j in calls(Region((), (i,), ())) if j.callee in recursive]
-            if wide or any(x in found and _refers(x.type) for args in called for x in args):
+            if wide or any(x in found and refers(x.type) for args in called for x in args):
                 around.add(id(i))
                 inside_of = (*(region_values(r) for r in regions(i)), *(called if wide else ()))
-                more.update(v for values in inside_of for v in values if _refers(v.type))
+                more.update(v for values in inside_of for v in values if refers(v.type))
         if more <= left:
-            chosen = frozenset(v for v in found if isinstance(v, Value) and _refers(v.type))
+            chosen = frozenset(v for v in found if isinstance(v, Value) and refers(v.type))
             return _Found(chosen, frozenset(around))
         left |= more
 
@@ -139,27 +128,23 @@ class _Column(NamedTuple):
     type: Type
 
 
-class _Chosen(Lowering):
+class _Chosen(PartialLowering):
     """`chosen`: what becomes a number of a row; `asked`: the objects and lists of the host of which somebody wants
     this number; `missing`: those that were asked for."""
 
     def __init__(self, module: Module, schema: Schema, found: _Found, asked: frozenset[Value]) -> None:
-        super().__init__(module, schema)
-        self.chosen, self.around, self.asked = found.chosen, found.around, asked
+        super().__init__(module, schema, found.chosen)
+        self.around, self.asked = found.around, asked
         self.within = False  # of what is on rows as a whole
         self.missing = set[Value]()
         self.codes: dict[Value, Value] = {}
         self.columns: dict[_Column, Value] = {}
-        self.functions: Mapping[str, Region] = {f.name: f.region for f in module.functions}
 
     # ---- the module
 
     def whole(self) -> Module:
         """The module, with the columns that each function reads handed to it by the entry."""
         first, *others = self.module.functions
-        if any(call.callee == first.name for f in self.module.functions for call in calls(f.region)):
-            others = [first, *others]
-            first = self.calling(first)
         made, own = list[Function](), dict[str, dict[_Column, Value]]()
         for function in (first, *others):
             self.columns, self.span = {}, function.span
@@ -187,7 +172,7 @@ class _Chosen(Lowering):
         before, self.made = self.made, []
         self.emit(row, own("row_at", space=of.space), turn, *roots)
         found = self.cell(of, row, turn)
-        if _refers(of.type):
+        if refers(of.type):
             found = self.emit(self.fresh.value(INT), own("row"), found)
         body, self.made = Region((turn,), tuple(self.made), (found,)), before
         self.made.append(Map((result,), count, body, False, self.span))
@@ -214,34 +199,15 @@ class _Chosen(Lowering):
         self.made.append(Apply((result,), op, xs, self.span))
         return result
 
-    # ---- types and operands
-
-    def type(self, type: Type) -> Type:
-        return type if isinstance(type, Tag) else super().type(type)
-
-    def value(self, x: Value) -> Value:
-        return super().value(x) if x in self.chosen else x
-
     def read(self, x: Operand) -> Operand:
         """An operand of what runs on the device: the number of a row for an object or list of the examples. Where
         numbers decide everything around it, the host is not told what it knows of the row."""
-        if not _refers(x.type):
-            return self.plain(x)
-        if not isinstance(x, Value) or x in self.chosen or x in self.env:
+        if not refers(x.type) or not isinstance(x, Value) or x in self.chosen or x in self.env:
             return super().read(x)
         row = self.code(x)
         if self.within and row.type == INT:
             return self.emit(self.fresh.value(INT), own("unknown"), row)
         return row
-
-    def plain(self, x: Operand) -> Operand:
-        """An operand as it is."""
-        return self.env.get(x, x) if isinstance(x, Value) and not _refers(x.type) else x
-
-    def given(self, xs: Sequence[Operand], targets: Sequence[Operand]) -> tuple[Operand, ...]:
-        """Operands that become these."""
-        pairs = zip(xs, targets, strict=True)
-        return tuple(self.read(x) if y in self.chosen else self.plain(x) for x, y in pairs)
 
     # ---- what the host knows, as rows
 
@@ -272,52 +238,14 @@ class _Chosen(Lowering):
 
     # ---- instructions
 
-    def region(self, region: Region, targets: Sequence[Operand] = ()) -> Region:
-        """`targets`: what the results become; results are read as they are where there are none."""
-        before, self.made = self.made, []
-        args = self.values(region.args)
-        self.note(region.args)
-        for instruction in region.body:
-            self.span = instruction.span
-            self.instruction(instruction)
-            self.note(instruction.results)
-        results = self.given(region.results, targets or region.results)
-        found = Region(args, tuple(self.made), results)
-        self.made = before
-        return found
-
     def instruction(self, i: Instruction) -> None:
         before = self.within
         self.within = before or id(i) in self.around
-        self.lowered(i)
+        super().instruction(i)
         self.within = before
 
-    def lowered(self, i: Instruction) -> None:
-        match i:
-            case Apply():
-                xs = (*i.operands, *i.results)
-                if any(x in self.chosen for x in xs) or (self.within and any(_refers(x.type) for x in xs)):
-                    self.checked(i)
-                else:
-                    self.made.append(replace(i, operands=tuple(map(self.plain, i.operands))))
-                return
-            case Call(operands=xs, callee=callee):
-                made: Instruction = replace(i, operands=self.given(xs, self.functions[callee].args))
-            case If(condition=condition, then=then, orelse=orelse):
-                arms = self.region(then, i.results), self.region(orelse, i.results)
-                made = replace(i, condition=self.plain(condition), then=arms[0], orelse=arms[1])
-            case For(count=count, init=init, body=body):
-                start, carried = self.given(init, body.args[1:]), body.args[1:]
-                made = replace(i, count=self.plain(count), init=start, body=self.region(body, carried))
-            case While(init=init, condition=test, body=body):
-                start, tested = self.given(init, body.args), self.region(test)
-                made = replace(i, init=start, condition=tested, body=self.region(body, body.args))
-            case Map(count=count, body=body, filtered=filtered):
-                flags = body.results[:filtered]
-                made = replace(i, count=self.plain(count), body=self.region(body, (*flags, *i.results)))
-            case _:
-                assert_never(i)
-        self.made.append(replace(made, results=self.values(i.results)))
+    def is_on_rows(self, xs: Sequence[Operand]) -> bool:
+        return super().is_on_rows(xs) or (self.within and any(refers(x.type) for x in xs))
 
     # ---- columns
 

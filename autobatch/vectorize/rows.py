@@ -44,10 +44,10 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import OWN, Op, own
-from autobatch.ir.rewrite import Fresh, calls, region_values
+from autobatch.ir.rewrite import Fresh, region_values
 from autobatch.ir.types import BOOL, INT, ROWS, STR, Array, List, Made, Ref, Tag, Type
 from autobatch.runtime.returned import element_type
-from autobatch.runtime.schema import ColumnInput, Schema, WordInput, field_column, input_of
+from autobatch.runtime.schema import ColumnInput, Schema, WordInput, field_column, is_offsets
 from autobatch.runtime.word_tables import BEGINS, LETTERS, OFFSETS, VALUES, Step, name_of
 from autobatch.vectorize.indices import UNKNOWN
 from autobatch.vectorize.read_checks import ReadChecks
@@ -99,34 +99,15 @@ class Lowering:
         self.span = module.functions[0].span
 
     def run(self) -> OnRows:
-        first, *others = self.module.functions
-        if any(_is_shared(a.type) for a in first.region.args):
-            if any(call.callee == first.name for f in self.module.functions for call in calls(f.region)):
-                others = [first, *others]
-                first = self.calling(first)
-            first = self.entry(first)
-        functions = tuple(map(self.function, (first, *others)))
-        shared = (*self.module.shared, *self.inputs.values())
-        return OnRows(replace(self.module, functions=functions, shared=shared), tuple(self.inputs))
-
-    def calling(self, function: Function) -> Function:
-        """A function that calls this one alone."""
-        args, results = (self.fresh.like(xs) for xs in (function.region.args, _values(function.region.results)))
-        call = Call(results, function.name, args, function.span)
-        return Function(f"{function.name}.call", Region(args, (call,), results), function.span)
+        functions = tuple(map(self.function, self.module.functions))
+        shared, before = (*self.module.shared, *self.inputs.values()), len(self.module.shared)
+        lists = {k for k, x in enumerate(self.inputs, before) if isinstance(x, ColumnInput) and is_offsets(x.name)}
+        made = replace(self.module, functions=functions, shared=shared, offsets=self.module.offsets | lists)
+        return OnRows(made, tuple(self.inputs))
 
     def function(self, function: Function) -> Function:
         self.span = function.span
         return replace(function, region=self.region(function.region))
-
-    def entry(self, function: Function) -> Function:
-        """The entry without the parameters that all examples share: they are first rows."""
-        region = function.region
-        roots = [a for a in region.args if _is_shared(a.type)]
-        self.env.update(dict.fromkeys(roots, ZERO))
-        if any(_is_shared(x.type) for x in region.results):
-            raise self.refused("an object as a result that all examples share")
-        return replace(function, region=replace(region, args=tuple(a for a in region.args if a not in roots)))
 
     # ---- types and operands
 
@@ -277,7 +258,7 @@ class Lowering:
         """A row of a column whose elements are of a type."""
         of = self.type(elem)
         assert isinstance(of, Array)
-        column = self.input(input_of(name), replace(of, shape=(ROWS, *of.shape)))
+        column = self.input(ColumnInput(name), replace(of, shape=(ROWS, *of.shape)))
         found = self.fresh.value(of) if result is None else self.value(result)
         self.made.append(Apply((found,), own("take_row"), (column, row), self.span))
         return found
@@ -456,19 +437,6 @@ class Lowering:
 
 def _turns_of(module: Module) -> Sequence[Value]:
     return [v for f in module.functions for i in walk(f.region) if isinstance(i, For | Map) for v in i.body.args[:1]]
-
-
-def _is_shared(type: Type) -> bool:
-    """Does it stand for what all examples share? The first row of its store, where it is an argument."""
-    match type:
-        case Ref(store=store) | List(store=str() as store):
-            return input_of(store).shared is not None
-        case _:
-            return False
-
-
-def _values(xs: Sequence[Operand]) -> list[Value]:
-    return [x if isinstance(x, Value) else Value(-1, x.type) for x in xs]
 
 
 def _in_store(x: Operand) -> bool:

@@ -95,13 +95,14 @@ def differentiable(subject: Subject, k: int, by_jax: bool) -> bool:
 
 
 def straight(subject: Subject, example: Any, rng: np.random.Generator) -> bool:
-    """Is the slope along a random direction one number?"""
-    direction = {place: rng.normal(size=np.shape(x)) for place, x in floats(example).items()}
+    """Is the slope along a random direction one number, of the example and what all share?"""
+    both = [example, subject.shared]
+    directions = [{place: rng.normal(size=np.shape(x)) for place, x in floats(value).items()} for value in both]
     values = []
     for step in (-2e-6, -1e-6, 0.0, 1e-6, 2e-6):
         try:
-            (near,) = moved([example], [direction], step)
-            values.append(weigh(subject.run(subject.shared, near)))
+            near, shared = moved(both, directions, step)
+            values.append(weigh(subject.run(shared, near)))
         except Exception:
             return False
     if not np.all(np.isfinite(values)) or max(map(abs, values)) > LARGEST:

@@ -106,13 +106,6 @@ def test_derivatives_by_examples_and_by_shared_numbers(name):
     np.testing.assert_allclose(both[1], quotient(f, args, by), rtol=1e-3, atol=1e-3)
 
 
-def test_a_derivative_by_what_such_objects_hold_is_refused():
-    f = ab.batched(votes, in_axes=(None, 0, None), backend="llvm")
-    for argnums in (0, (0, 1)):
-        with pytest.raises(ab.UnsupportedError, match="choose among the objects of forest, which all examples share"):
-            ab.grad(f, argnums)(FOREST, X.astype(np.float32), 1.5)
-
-
 def picked(places, a, scene, b, x):
     """Shared integers, floats and objects beside one another: each has its own number."""
     y = a[places[0]] * x

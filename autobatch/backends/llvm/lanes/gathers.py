@@ -96,10 +96,8 @@ def _index(w: Writer, place: int | str | Number, dtype: str) -> Number:
     if isinstance(place, int):
         return w.constant(place, dtype)
     if isinstance(place, str):
-        return (
-            Number(place, "int64", True) if dtype == "int64" else w.cast("trunc", Number(place, "int64", True), dtype)
-        )
-    return place if place.dtype == dtype else w.cast("sext", place, dtype)
+        return w.cast("trunc", Number(place, "int64", True), dtype)
+    return w.cast("sext", place, dtype)
 
 
 def _plus(w: Writer, a: Number, b: Number) -> Number:

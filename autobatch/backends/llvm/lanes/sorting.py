@@ -179,8 +179,7 @@ def top_k(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tens
 
     def first(x: Tensor, dtype: str, shape: tuple[int, ...]) -> Tensor:
         def at(index: Indices) -> Element:
-            number = x.one(index)
-            return (number if number.dtype == dtype else w.cast("sext", number, dtype),)
+            return (w.cast("sext", x.one(index), dtype),)
 
         return Tensor(dtype, shape, at, x.held, x.fixed)
 

@@ -147,6 +147,9 @@ class Writer:
         return None if found is None else Number(found, dtype or a.dtype, True)
 
     def cast(self, name: str, x: Number, dtype: str) -> Number:
+        """A conversion by an instruction of LLVM; of what has the dtype already there is none."""
+        if x.dtype == dtype:
+            return x
         to = self.type_of(dtype, x.shared)
         return Number(self.f.let(f"{name} {self.type_of(x.dtype, x.shared)} {x.text} to {to}"), dtype, x.shared)
 

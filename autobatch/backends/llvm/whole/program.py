@@ -72,7 +72,7 @@ class WholeProgram(Executable):
         with self._lock:
             if (output, wrt) not in self._gradients:
                 try:
-                    if any(not isinstance(x, ColumnInput) or x.shared is None for x in self.inputs):
+                    if self.inputs:
                         raise UnsupportedError("a derivative of a function of structure, which XLA computes")
                     made = Executable(write_gradient(self.whole, self.sites, output, wrt))
                 except UnsupportedError as error:

@@ -108,8 +108,8 @@ def whole_function(module: Module, inputs: Sequence[ColumnInput | WordInput] = (
     region = Region((*module.shared, *entry.region.args), entry.region.body, entry.region.results)
     last = module.shared[len(module.shared) - len(inputs) :]
     named = list(zip(last, inputs, strict=True))
-    columns = frozenset(v for v, x in named if isinstance(x, ColumnInput) and x.shared is None)
-    offsets = frozenset(v for v, x in named if isinstance(x, ColumnInput) and x.name.endswith(".#offsets"))
+    columns = frozenset(v for v, x in named if isinstance(x, ColumnInput))
+    offsets = frozenset(module.shared[k] for k in module.offsets)
     return Whole(region, len(module.shared), module.constants, columns, offsets, module)
 
 

@@ -99,9 +99,15 @@ class _Flow:
             case Apply(op=op, operands=xs):
                 for r in i.results:
                     self.made_of[r] = list(_magnitudes(i))
-                if (xs[0] in self.offsets) if op.name == "take_row" else op.name != "int" and self.is_row(xs):
+                if op.name in _READS:
+                    is_row = xs[0] in self.offsets or xs[0] in self.rows
+                else:
+                    is_row = op.name != "int" and self.is_row(xs)
+                if is_row:
                     self.rows.update(i.results)
                 for _, x in op.params:
+                    if isinstance(x, BlockProgram):
+                        self.hand_in(x.captured, xs[len(x.parameters) :])
                     self.inside(i, regions_of(x), isinstance(x, BlockProgram))
             case If(then=then, orelse=orelse):
                 self.join(i.results, then.results, orelse.results)
@@ -120,6 +126,12 @@ class _Flow:
             case _:
                 assert_never(i)
 
+    def hand_in(self, inner: Sequence[Value], given: Sequence[Operand]) -> None:
+        """What is inside of an operation, and never changes there, is what it was given."""
+        for v, x in zip(inner, given, strict=True):
+            self.offsets.update({v} if x in self.offsets else ())
+            self.rows.update({v} if x in self.rows else ())
+
     def inside(self, i: Apply, found: Sequence[Region], blocks: bool) -> None:
         """What an operation holds: a region, or blocks, each of which may be behind any other."""
         args, results = [a for r in found for a in r.args], [x for r in found for x in r.results]
@@ -129,7 +141,7 @@ class _Flow:
                     self.join(args, [x] * len(args))
                     self.join(i.results, [x] * len(i.results))
             else:
-                self.offsets.update(a for a, y in zip(inner.args, i.operands, strict=True) if y in self.offsets)
+                self.hand_in(inner.args, i.operands)
                 self.join(inner.args, i.operands)
                 self.join(i.results, inner.results)
             self.region(inner)
