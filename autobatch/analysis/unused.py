@@ -94,11 +94,13 @@ def _infinite(region: Region, given: Iterable[Value]) -> set[Value]:
     while before != len(infinite):
         before = len(infinite)
         for i in operations:
-            if not stays_finite(i.op) or not infinite.isdisjoint(i.operands):
+            if not stays_finite(i.op, i.operands) or not infinite.isdisjoint(i.operands):
                 infinite.update(filter(_moves, i.results))
         infinite.update(y for x, y in flows if x in infinite)
     made = (i for i in operations if i.op.name not in FINITE_DERIVATIVE)
-    return {r for i in made for r in i.results if not stays_finite(i.op) or not infinite.isdisjoint(i.operands)}
+    return {
+        r for i in made for r in i.results if not stays_finite(i.op, i.operands) or not infinite.isdisjoint(i.operands)
+    }
 
 
 def _inside(region: Region) -> Iterator[Instruction]:

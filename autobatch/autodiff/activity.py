@@ -76,7 +76,7 @@ def cut_results(system: System, moving: Container[Variable]) -> frozenset[Variab
     while before != len(infinite):
         before = len(infinite)
         for e in system.equations:
-            if not infinite.isdisjoint(reads(e)) or (isinstance(e, Compute) and not stays_finite(e.op)):
+            if not infinite.isdisjoint(reads(e)) or (isinstance(e, Compute) and not stays_finite(e.op, e.operands)):
                 infinite.update(r for r in results(e) if r in moving)
     if not infinite:
         return frozenset()

@@ -34,7 +34,7 @@ from autobatch.autodiff.rules import (
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
-from autobatch.ir.elementwise import INFINITE
+from autobatch.ir.elementwise import INFINITE, is_infinite
 from autobatch.ir.leaf import Rule
 from autobatch.ir.masked import is_masked
 from autobatch.ir.ops import Op, of_derivatives
@@ -286,7 +286,7 @@ class _Adjoint:
 
     def is_cut(self, equation: Compute) -> bool:
         """May there be rows that contribute nothing, where a derivative is not finite?"""
-        return equation.space is not None and (self.cut or not self.unused.isdisjoint(equation.results))
+        return (self.cut and equation.space is not None) or not self.unused.isdisjoint(equation.results)
 
     def without_failed(
         self,
@@ -301,9 +301,11 @@ class _Adjoint:
             return found
         types = tuple(ct.type for ct in cotangents)
         flags = [r in self.active for r in equation.results]
+        infinite = any(map(is_infinite, equation.operands))
 
         def kept(k: int, x: Atom) -> Atom:
-            if not isinstance(x, Variable) or not self.moves_by_rows(equation, operands_read(equation, flags, k)):
+            moves = infinite or self.moves_by_rows(equation, operands_read(equation, flags, k))
+            if not isinstance(x, Variable) or not moves:
                 return x
             rule = without_failed(x.type, types, 0.0)
             return self.paste(rule, [x, *cotangents], order, equation.span)[0]
@@ -311,9 +313,11 @@ class _Adjoint:
         return [kept(k, x) for k, x in zip(wrt, found, strict=True)]
 
     def moves_by_rows(self, equation: Compute, read: Iterable[int]) -> list[int]:
-        """The operands among those that a rule reads which are floats of rows."""
-        xs = equation.operands
-        return [k for k in sorted(read) if _space(xs[k]) is not None and has_derivative(cast(Array, xs[k].type))]
+        """The operands among those that a rule reads which are floats of rows; of an operation that all rows share, all
+        floats."""
+        xs, whole = equation.operands, equation.space is None
+        floats = [k for k in sorted(read) if has_derivative(cast(Array, xs[k].type))]
+        return [k for k in floats if whole or _space(xs[k]) is not None]
 
     def of_finite_rows(
         self, equation: Compute, held: Sequence[Variable | None], wrt: int, read: frozenset[int]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
+from autobatch.ir.core import Literal
 from autobatch.ir.ops import Op
 
 # fmt: off
@@ -50,6 +54,14 @@ SIDE_BY_SIDE = ("concatenate", "stack")
 # fmt: on
 
 
-def stays_finite(op: Op) -> bool:
-    """Has an operation a finite value and a finite derivative wherever its operands are finite?"""
-    return op.name not in INFINITE and any(op.name in known for known in (CHEAP, LINEAR, FINITE_DERIVATIVE))
+def stays_finite(op: Op, operands: Iterable[object]) -> bool:
+    """Has an operation a finite value and a finite derivative wherever its operands are finite? Those that are literals
+    are what they are."""
+    if op.name in INFINITE or not any(op.name in known for known in (CHEAP, LINEAR, FINITE_DERIVATIVE)):
+        return False
+    return not any(map(is_infinite, operands))
+
+
+def is_infinite(x: object) -> bool:
+    """Is it a literal that is no finite number?"""
+    return isinstance(x, Literal) and isinstance(x.value, float) and x.constant < 0 and not math.isfinite(x.value)

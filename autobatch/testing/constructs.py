@@ -50,8 +50,8 @@ CONSTRUCTS: Mapping[str, tuple[str, ...]] = {
         "        {f} += 1\n"
         "else:\n    ...",
         "while True:\n    if {c}:\n        return {r}\n    ...\n    break",
-        "while True:\n    {n} = {n} * 0.5 + 0.3\n    if not {n} > 0.7013:\n        break\n    if {c}:\n"
-        "        break\nelse:\n"
+        "{e} = 0\nwhile True:\n    {e} += 1\n    {n} = {n} * 0.5 + 0.3\n    if not {n} > 0.7013 or {e} > 9:\n        break\n"
+        "    if {c}:\n        break\nelse:\n"
         "    {n} = 9.0",
         "while 1 > 2:\n    {n} = 5.0\nelse:\n    ...",
         "{e} = 4\nwhile {e}:\n    {e} -= 1\n    if {c}:\n        break\nelse:\n    {n} = -{n}\n{n} = {n} + {e}",
@@ -149,7 +149,7 @@ CONSTRUCTS: Mapping[str, tuple[str, ...]] = {
         "{n} = max({n}, 0.0) + min({y}, 0.0)",
         "{n} = jnp.maximum({y}, {z})",
         "{n} = jnp.minimum({n}, {d}) + jnp.abs({y})",
-        "{n} = sorted([{n}, {y}, {z}])[{k} % 3]",
+        "{e} = [0.25 if a != a else a for a in ({n}, {y}, {z})]\n{n} = sorted({e})[{k} % 3]",
         "{n} = max(xs, default={y})",
         "{n} = min([{y}, -{y}], key=abs)",
         "{n} = jnp.max({v} * {y})",

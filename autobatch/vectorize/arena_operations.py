@@ -11,6 +11,7 @@ Indices are in range where no check has failed, and clamped elsewhere.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -170,6 +171,15 @@ def order(reverse: bool) -> Callable[..., Parts]:
         return n, found[-1]
 
     return ordered
+
+
+def no_nan(n: Any, *keys: Any) -> tuple[Any]:
+    """Is there no NaN among the keys?"""
+    there = jnp.arange(keys[0].shape[0]) < n
+    return (~jnp.any(there & functools.reduce(jnp.logical_or, map(jnp.isnan, keys))),)
+
+
+NAN_IN_ORDER = "NaN among the keys of an order that computed numbers decide: leave NaN out, or replace it, before"
 
 
 def ranks(n: Any, lengths: Any, items: Any) -> tuple[Any]:

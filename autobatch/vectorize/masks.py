@@ -141,7 +141,7 @@ def mask_numeric_control(
         more = (depending_on(made, _of_masks(made)) & held) - device
         if all_numbers or not _decides_more(made, more):
             return Masked(made, {**masker.obstacles, **refused}, ahead, moved, in_front)
-        module, device = made, device | more
+        device |= more  # masked anew: what has become an operation would hide its checks from what is around it
 
 
 def _with_constants_on_device(module: Module) -> Module:

@@ -259,3 +259,51 @@ def test_what_float_and_the_functions_of_math_give_are_numbers_of_python(functio
             wanted[n] = "ZeroDivisionError"
     _, failures = ab.batched(function, backend=backend, on_error="mask")(x, k)
     assert {f.index: f.kind for f in failures.details} == wanted
+
+
+def root_in_a_loop_then_division(x, k):
+    for _ in range(2):
+        x = x * 0.5 + math.sqrt(abs(x))
+    if x != 0.5:
+        x = 1.0 / (k * 0.5)
+    return x
+
+
+def division_in_a_loop_then_root(x, k):
+    for _ in range(2):
+        x = x * 0.5 + 1.0 / (k + 1.0)
+    while x > 0.5:
+        x = x - 1.0
+        if x < 0.25:
+            x = math.sqrt(x) / (k - 1.0)
+    return x
+
+
+@pytest.mark.parametrize("backend", ["interpret", "xla", "llvm"])
+@pytest.mark.parametrize("function", [root_in_a_loop_then_division, division_in_a_loop_then_root])
+def test_checks_behind_checks(function, backend):
+    """What decides the branch is known to the device alone since a check stands in the loop before it."""
+    x, k = [-1.0, 0.5, 2.0, 3.25], [0, 1, 2, 0]
+    wanted = {}
+    for n in range(4):
+        try:
+            function(x[n], k[n])
+        except (ArithmeticError, ValueError) as error:
+            wanted[n] = type(error).__name__, str(error)
+    _, failures = ab.batched(function, backend=backend, on_error="mask")(x, k)
+    assert wanted
+    assert {f.index: (f.kind, f.message) for f in failures.details} == wanted
+
+
+@pytest.mark.parametrize("backend", ["interpret", "xla", "llvm"])
+def test_an_order_of_nan_fails_where_numbers_decide_it(backend):
+    def middle(w, x, y):
+        while y > w:
+            y = y * 0.5
+        return sorted([x * y, y, 0.5])[1]
+
+    x, y = np.float32([NAN, 1.0, -2.0]), np.float32([3.0, 5.0, 0.5])
+    f = ab.batched(middle, in_axes=(None, 0, 0), backend=backend, on_error="mask")
+    result, failures = f(np.float32(1.0), x, y)
+    assert [(f.index, f.kind) for f in failures.details] == [(0, "ValueError")]
+    np.testing.assert_allclose(np.asarray(result)[1:], [middle(1.0, a, b) for a, b in zip(x[1:], y[1:], strict=True)])

@@ -339,3 +339,63 @@ def test_under_transformations_of_jax(fun):
     found = jax.jit(jax.grad(lambda x: batched(x, *columns[1:]).sum()))(X)
     wanted = [jax.grad(fun)(jnp.float32(x), *map(int, rest)) for x, *rest in zip(*columns, strict=True)]
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def shared_over_nan(b, x):
+    e = b / np.nan
+    if x > 0:
+        x = x + e[0]
+    return x * b[1]
+
+
+def logarithm_of_shared(b, x):
+    e = jnp.log(b)
+    if x > 0:
+        x = x + e[0]
+    return x
+
+
+def reciprocal_of_shared(b, x):
+    e = jnp.reciprocal(b)
+    if x > 0:
+        x = x + e[0] * e[1]
+    return x
+
+
+def roots_of_shared_in_a_loop(b, x):
+    e = jnp.sqrt(b).sum()
+    for _ in range(3):
+        if x > 0.5:
+            x = x * e
+    return x * b[1]
+
+
+def shared_times_infinity(b, x):
+    e = b * np.inf
+    return x if x < 1 else e.sum()
+
+
+def times_infinity(b, x):
+    e = x * np.inf
+    return x if x < 1 else e * b[0]
+
+
+@pytest.mark.parametrize("backend", ["interpret", "xla", "llvm"])
+@pytest.mark.parametrize(
+    "fun",
+    [
+        shared_over_nan,
+        logarithm_of_shared,
+        reciprocal_of_shared,
+        roots_of_shared_in_a_loop,
+        shared_times_infinity,
+        times_infinity,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_what_all_examples_share_and_none_uses(fun, backend):
+    b, x = np.float32([0.0, 1.0, 2.0]), np.float32([-1.0, -0.5, -0.25])
+    found = ab.grad(ab.batched(fun, in_axes=(None, 0), backend=backend), (0, 1))(b, x)
+    each = [jax.grad(fun, (0, 1))(jnp.asarray(b), jnp.float32(v)) for v in x]
+    np.testing.assert_allclose(found[0], sum(np.asarray(e[0]) for e in each), rtol=1e-5)
+    np.testing.assert_allclose(found[1], [e[1] for e in each], rtol=1e-5)
