@@ -50,9 +50,8 @@ CONSTRUCTS: Mapping[str, tuple[str, ...]] = {
         "        {f} += 1\n"
         "else:\n    ...",
         "while True:\n    if {c}:\n        return {r}\n    ...\n    break",
-        "{e} = 0\nwhile True:\n    {e} += 1\n    {n} = {n} * 0.5 + 0.3\n    if not {n} > 0.7013 or {e} > 9:\n        break\n"
-        "    if {c}:\n        break\nelse:\n"
-        "    {n} = 9.0",
+        "{e} = 0\nwhile True:\n    {e} += 1\n    {n} = {n} * 0.5 + 0.3\n"
+        "    if not {n} > 0.7013 or {e} > 9:\n        break\n    if {c}:\n        break\nelse:\n    {n} = 9.0",
         "while 1 > 2:\n    {n} = 5.0\nelse:\n    ...",
         "{e} = 4\nwhile {e}:\n    {e} -= 1\n    if {c}:\n        break\nelse:\n    {n} = -{n}\n{n} = {n} + {e}",
     ),
