@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.errors import UnsupportedError
+from autobatch.interruptible import until_ready
 from autobatch.ir import jax_compat
 from autobatch.ir.manual_axes import as_one
 
@@ -222,6 +223,9 @@ class Program(Protocol):
 
     def results(self, arrays: Sequence[Any], tables: Mapping[str, Any], signature: Any) -> Sequence[Any]: ...
 
+    @property
+    def may_run_long(self) -> bool: ...
+
 
 @dataclass
 class Differentials:
@@ -307,4 +311,5 @@ class Differentials:
                 jitted.clear_cache()
                 signatures.clear()
             signatures.add(static)
-        return as_one(lambda *given: jitted(*given, *static), *given)
+        found = as_one(lambda *given: jitted(*given, *static), *given)
+        return until_ready(found) if self.program.may_run_long else found

@@ -42,6 +42,7 @@ from autobatch.control import (
 )
 from autobatch.errors import ExampleError, Failure
 from autobatch.frontend import Lowered, lower
+from autobatch.interruptible import not_cheap
 from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
 from autobatch.ir.system import print_system
@@ -299,7 +300,17 @@ class Program:
         self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, mode: Mode = "reverse"
     ) -> list[Result]:
         """The results of the entry, to be traced under `jax.jit` with `signature` and `mode` static."""
-        return self.results(self._differentiable.run(shared, tables, signature, mode=mode), tables, signature)
+        found = self.results(self._differentiable.run(shared, tables, signature, mode=mode), tables, signature)
+        if self.may_run_long and signature.batch:
+            status = found[len(self.facts.kinds)]
+            assert isinstance(status, ArrayResult)
+            found[len(self.facts.kinds)] = replace(status, values=not_cheap(status.values))
+        return found
+
+    @functools.cached_property
+    def may_run_long(self) -> bool:
+        """Do computed numbers end a loop?"""
+        return bool(self.sites) and self.schedule.holds_masked_loop
 
     def linearised(
         self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, mode: Mode = "reverse"

@@ -29,6 +29,7 @@ from autobatch.frontend.reread import read
 from autobatch.frontend.state import FreeVariable
 from autobatch.frontend.statics import MISSING, same_static
 from autobatch.groups import ARGUMENT, Planner, Tables
+from autobatch.interruptible import until_ready
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Function, Module, Operand, Value, operands, regions, walk
 from autobatch.ir.manual_axes import as_one
@@ -299,6 +300,8 @@ class Program:
             mode = mode_of(shared, tables)
             run = lambda shared, tables: self._jit(shared, tables, signature, mode)
             made: Sequence[Any] = as_one(run, list(shared), dict(tables))
+            if self.compiled.may_run_long:
+                until_ready(made)
             if new:  # a device that computes behind our back would fail where the user reads the result
                 jax.block_until_ready([x for x in jax.tree.leaves(made) if not isinstance(x, jax.core.Tracer)])
         except Exception:

@@ -1,4 +1,4 @@
-"""Ctrl-C ends a call of machine code, in every kind of loop and on every thread, and the function works afterwards."""
+"""Ctrl-C ends a call, in every kind of loop and on every thread, and the function works afterwards."""
 
 import os
 import signal
@@ -26,6 +26,15 @@ def turns(n):
         n = 1.0 if n > 1e30 else n * 1.0000001
         k += 1.0
     return k
+
+
+def ends(w, n):
+    """A loop that no host can run ahead."""
+    k = 0.0
+    while n > w:
+        n = 1.0 if n > 1e30 else n * 1.0000001
+        k += 1.0
+    return k * n
 
 
 def walks(scene, n):
@@ -56,7 +65,10 @@ def within(n):
 
 X = np.linspace(1, 2, 5000).astype(np.float32)
 SCENE = [Node(1.0), Node(2.0)]
-KINDS = ("turns", "turns, many rows", "walks", "counts", "within", "a gradient", "a handle", "two threads")
+KINDS = (
+    "turns", "turns, many rows", "walks", "counts", "within", "a gradient", "a handle", "two threads",
+    "xla", "a gradient by xla",
+)  # fmt: skip
 
 
 def call(kind):
@@ -67,6 +79,11 @@ def call(kind):
         f = ab.batched(walks, in_axes=(None, 0), **settings)
         f(SCENE, -x)
         return lambda x: f(SCENE, x), x
+    if "xla" in kind:
+        f = ab.batched(ends, in_axes=(None, 0), backend="xla", options={"max_iterations": 3 * 10**8})
+        f = ab.grad(f, 1) if "gradient" in kind else f
+        f(0.0, -x)
+        return lambda x: f(0.0, x), x
     f = ab.batched({"counts": counts, "within": within}.get(kind, turns), **settings)
     if kind in ("counts", "within", "a handle"):
         return f.lower(x).compile(), x
