@@ -51,7 +51,8 @@ def total_of_floats(w: Writer, kind: str, dtype: str, shape: Sequence[int], at: 
     if math.prod(shape) == 0:
         return w.constant(neutral, dtype)
     if math.prod(shape) <= SMALL:
-        return _few(w, combine, list(every(shape)), at)
+        found = _few(w, combine, list(every(shape)), at)
+        return w.sum(found, w.constant(0.0, dtype)) if kind == "sum" else found  # of negative zeros alone it is 0.0
     axis = max(range(len(shape)), key=lambda k: (shape[k], k))
     parts = parts_of(shape[axis])
     memory = fresh(w, dtype, (parts,))
