@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 from autobatch.ir import jax_compat
 from autobatch.ir.types import Array
@@ -52,11 +53,15 @@ def in_part(run: Callable[[Sequence[Any]], Sequence[Any]], xs: Sequence[Any], ro
     def apply(moved: list[Any], held: list[Any]) -> list[Any]:
         return whole(moved, held)
 
-    def forward(moved: list[Any], held: list[Any]) -> tuple[list[Any], Any]:
+    def forward(*given: Any) -> tuple[list[Any], Any]:
+        moved, held = jax.tree.map(lambda x: x.value, given)
         return whole(moved, held), (moved, held)
 
-    def backward(residuals: Any, cotangents: list[Any]) -> Any:
+    def backward(residuals: Any, all_cotangents: list[Any]) -> Any:
         moved, held = residuals
+        # of a result that nobody reads there is no cotangent, not even zeros, which would reach what is not finite
+        read = [k for k, ct in enumerate(all_cotangents) if type(ct) is not SymbolicZero]
+        cotangents = [all_cotangents[k] for k in read]
         floats = [ct for ct in cotangents if jnp.issubdtype(ct.dtype, jnp.inexact)]
         zero = [jnp.all(ct == 0, axis=tuple(range(many, ct.ndim))) for ct in floats]
         idle = reduce(jnp.logical_and, zero, jnp.bool_(True))
@@ -66,11 +71,11 @@ def in_part(run: Callable[[Sequence[Any]], Sequence[Any]], xs: Sequence[Any], ro
             return jnp.where(jnp.isfinite(x) | ~unused, x, jnp.zeros_like(x))
 
         safe = [finite(x) if c else x for x, c in zip(moved, cut, strict=True)]
-        _, pull = jax.vjp(lambda moved: whole(moved, held), safe)
+        _, pull = jax.vjp(lambda moved: [whole(moved, held)[k] for k in read], safe)
         (found,) = pull(cotangents)
         return [finite(x) if c else x for x, c in zip(found, cut, strict=True)], None
 
-    apply.defvjp(forward, backward)
+    apply.defvjp(forward, backward, symbolic_zeros=True)
     made: list[Any] = apply(
         [jnp.asarray(xs[k]) for k in moving], [None if k in moving else x for k, x in enumerate(xs)]
     )

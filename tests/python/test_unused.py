@@ -34,6 +34,14 @@ def turns_of_a_test(x):
     return acc
 
 
+def overwritten_in_a_loop(x):
+    r, y = x * 0.0, jnp.abs(x) * 0.25
+    while y < 2.5:
+        r = jnp.log(jnp.abs(x))
+        y = y + 1.0
+    return y + r if x > 0.25 else y
+
+
 def both_arms_of_where(x):
     r = jnp.log(jnp.abs(x))
     s = jnp.where(x != 0, r, 0.0)
@@ -313,6 +321,7 @@ PROGRAMS = [
     handler,
     recursion_of_a_closure,
     sums_behind_a_loop,
+    overwritten_in_a_loop,
 ]
 COUNTED = [
     turns_of_a_count,
