@@ -30,7 +30,7 @@ from autobatch.ir.types import Type
 
 
 class Fresh:
-    """A source of values whose ids no value of the module has."""
+    """A source of values whose ids no value of the module has, nor any inside of its masked operations."""
 
     def __init__(self, module: Module) -> None:
         self._next = 1 + max((v.id for v in _all_values(module)), default=-1)
@@ -72,7 +72,15 @@ class Constants:
 def _all_values(module: Module) -> Iterable[Value]:
     yield from module.shared
     for function in module.functions:
-        yield from region_values(function.region)
+        yield from with_masked(function.region)
+
+
+def with_masked(region: Region) -> Iterable[Value]:
+    """The values of a region, and of masked operations in it, which `optimize/forward.py` opens."""
+    yield from region_values(region)
+    for i in walk(region):
+        if isinstance(i, Apply) and i.op.name == "masked" and not i.op.is_jax:
+            yield from with_masked(i.op["region"])
 
 
 def region_values(region: Region) -> Iterable[Value]:

@@ -13,7 +13,7 @@ at all.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
 from autobatch.ir.core import (
@@ -26,10 +26,9 @@ from autobatch.ir.core import (
     Value,
     While,
     operands,
-    walk,
 )
 from autobatch.ir.ops import OWN
-from autobatch.ir.rewrite import Fresh, copy_region, region_values, substitute, with_regions
+from autobatch.ir.rewrite import Fresh, copy_region, substitute, with_masked, with_regions
 from autobatch.optimize.constants import known
 from autobatch.optimize.cse import key_of
 
@@ -84,7 +83,7 @@ class _Forward:
             self.dissolved |= values
             self.env.update(given)
             return region
-        self.fresh = self.fresh or Fresh.behind(_values(self.whole))
+        self.fresh = self.fresh or Fresh.behind(with_masked(self.whole))
         return copy_region(replace(region, args=()), given, self.fresh)
 
     def apply(self, i: Apply, body: list[Instruction], own: list[Hashable]) -> None:
@@ -110,14 +109,6 @@ class _Forward:
                 return replace(loop, init=self.all_of(xs))
             case other:
                 return other
-
-
-def _values(region: Region) -> Iterator[Value]:
-    """The values of a region, and of masked operations in it."""
-    yield from region_values(region)
-    for i in walk(region):
-        if isinstance(i, Apply) and i.op.name == "masked" and not i.op.is_jax:
-            yield from _values(i.op["region"])
 
 
 def _read(region: Region) -> Region:
