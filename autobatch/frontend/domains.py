@@ -210,9 +210,12 @@ def guard(s: State, function: Any, args: Sequence[v.Abstract]) -> None:
         key = ("domain", row.holds, operands)
         if s.block.recall(key) is not None:
             continue
-        fine: Operand = operand_of(s, traced(s, row.holds, *numbers))
-        if any(_is_float(x) for x in operands):
-            fine = s.apply(own("unknown"), (fine,), BOOL)
+        if all(isinstance(x, v.Static) for x in numbers):  # as they are not in the domain, it is known to fail
+            fine: Operand = s.scalar(False)
+        else:
+            fine = operand_of(s, traced(s, row.holds, *numbers))
+            if any(_is_float(x) for x in operands):
+                fine = s.apply(own("unknown"), (fine,), BOOL)
         s.check(fine, *raised)
         s.block.memo[key] = v.Static(True)
 

@@ -218,9 +218,25 @@ def not_reached(x: float, k: int) -> Any:
     return x
 
 
+def constant_out_of_its_domain(x, k):
+    try:
+        y = math.log(-0.0) / (k * 0.5)
+    except ValueError:
+        y = k * 0.5
+    return y + x
+
+
+def constant_before_what_fails(x, k):
+    try:
+        y = math.sqrt(-1.0) + 7 // k
+    except (ValueError, ZeroDivisionError) as error:
+        y = 1.0 if isinstance(error, ValueError) else 2.0
+    return y * x
+
+
 IN_TRY = [
     *(of_constants, power, by_another_name, two_kinds, in_a_loop, in_a_helper, of_integers, whole),
-    *(by_arithmetic_error, not_reached),
+    *(by_arithmetic_error, not_reached, constant_out_of_its_domain, constant_before_what_fails),
 ]
 
 

@@ -3,6 +3,7 @@ every back end."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import jax
@@ -119,6 +120,17 @@ def smallest(f, x):
     return min(f, key=lambda t: abs(t.at - x)).at * x
 
 
+def signed(x):
+    return 0.5 if x != x else math.copysign(1.0, x)
+
+
+def twice(f, x):
+    """A function that is called twice, before and behind a choice: what it is inside has one name each time."""
+    y, _ = below(f[0], x), signed(x)
+    nearer = min([f[0], f[1]], key=lambda t: abs(t.at - x))
+    return y * nearer.at * signed(x)
+
+
 def too_far(f, x):
     return f[int(abs(x) * 4.5)].at * x
 
@@ -126,7 +138,7 @@ def too_far(f, x):
 FOREST = [tree(1) for _ in range(7)]
 SHARED = {walk: tree(5), below: tree(5), stacked: tree(4), scored: Table(0.5, FOREST[:5])}
 FUNCTIONS = [
-    walk, nearest, below, summed, listed, looped, marked, stacked, first, scored, same, smallest, too_far,
+    walk, nearest, below, summed, listed, looped, marked, stacked, first, scored, same, smallest, twice, too_far,
 ]  # fmt: skip
 X = [0.1, -0.3, 0.77, 1.6, -2.4, 0.9]
 
