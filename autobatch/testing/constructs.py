@@ -258,7 +258,7 @@ CONSTANTS = ("0.0", "-0.0", "1.0", "0.5", "-1.0", "2.0", "math.inf", "-math.inf"
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, math.inf, -math.inf, math.nan, 1e38, -1e38, 1e100)
 """Floats of the data that are drawn again and again: ties, thresholds of functions, and what is hard to compute with.
 None is subnormal: XLA takes such numbers for zero on a CPU, so it divides by zero where Python does not. No product of
-two leaves 64 bits: where it is added to others it is rounded once (`fma`), so infinity may come later than in Python."""
+two leaves 64 bits: where it is added to others it is rounded once (`fma`), so infinity comes later than in Python."""
 
 HEADER = '''
 """A drawn program."""
