@@ -160,6 +160,8 @@ class Group:
         self.epochs: dict[Any, Any] = {}
         """The capacities of the epochs of these examples, by batch size and schema (`epochs.py`)."""
         self._read: dict[tuple[str, bool], np.ndarray[Any, Any]] = {}
+        self.shared: dict[bool, Any] = {}
+        """The columns as shared inputs, by whether these have 64 bits, where all examples share the objects."""
         self.traced: Bounded[Any, Any] = Bounded(4)
         """What functions do for these examples, where their structure is traced (`traces/`)."""
         self._lock = threading.RLock()

@@ -141,16 +141,13 @@ class Sharing:
     def columns(self, value: Any, name: str) -> tuple[Input, Any]:
         """Objects that all examples share as columns, each a leaf, among which numbers may choose."""
         held, number, first = self._packed(value), len(self.packed), len(self.leaves)
-        types = {c.name: c.type for c in columns_of(held.schema)}
-        for column in (names := tuple(sorted(held.columns.arrays))):
-            array, type = held.column(column), types.get(column)
-            is_row = array.dtype.kind == "i" and not isinstance(type, Array)  # of another column, as a Python int
-            padded = _padded(array.astype(jax.dtypes.canonicalize_dtype(int)) if is_row else array)
-            self.leaf(padded, f"{column} of {name}")
-            if is_row or (isinstance(type, Array) and type.weak):
-                weak = jax.ShapeDtypeStruct(padded.shape, padded.dtype, weak_type=True)
-                self.types[-1] = jax_compat.type_of(weak)
-        columns = SharedColumns(number, held.schema, first, names)
+        if (inputs := held.shared.get(transfer.x64())) is None:
+            inputs = held.shared[transfer.x64()] = _inputs(held)
+        for column, array, type in inputs:
+            self.leaves.append(array)
+            self.types.append(type)
+            self.names.append(f"{column} of {name}")
+        columns = SharedColumns(number, held.schema, first, tuple(column for column, *_ in inputs))
         self.packed.append(Packed(name, held, columns))
         return Input(self.first + number, columns.root), ("columns", held.schema)
 
@@ -241,10 +238,19 @@ class Sharing:
         return Input(len(self.leaves) - 1, type, shared=True, numpy=is_numpy(value)), "array"
 
 
-def _padded(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A column with as many rows as a power of two, so that few programs are made of objects that grow."""
-    made = np.zeros((1 << max(len(column) - 1, 0).bit_length(), *column.shape[1:]), column.dtype)
-    made[: len(column)] = column
+def _inputs(held: Group) -> list[tuple[str, np.ndarray[Any, Any], Array]]:
+    """The columns of a group by name, with the types of inputs: with as many rows as a power of two, so that few
+    programs are made of objects that grow."""
+    types = {c.name: c.type for c in columns_of(held.schema)}
+    made = []
+    for name in sorted(held.columns.arrays):
+        array, of = held.column(name), types.get(name)
+        is_row = array.dtype.kind == "i" and not isinstance(of, Array)  # of another column, as a Python int
+        dtype = jax.dtypes.canonicalize_dtype(int) if is_row else array.dtype
+        padded = np.zeros((1 << max(len(array) - 1, 0).bit_length(), *array.shape[1:]), dtype)
+        padded[: len(array)] = array
+        weak = is_row or (isinstance(of, Array) and of.weak)
+        made.append((name, padded, jax_compat.type_of(jax.ShapeDtypeStruct(padded.shape, dtype, weak_type=weak))))
     return made
 
 
