@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import dis
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -47,10 +47,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Guard:
-    """An operator of Python, and what it is given: its operands, and numbers that are the same whenever it is met."""
+    """An operator of Python, and what it is given: its operands, and numbers that are the same whenever it is met; `key`
+    is what these are compared by."""
 
     function: Callable[..., Any]
-    args: tuple[Any, ...]
+    args: tuple[Any, ...] = field(compare=False)
+    key: Hashable
 
     @classmethod
     def of(cls, name: str, args: Sequence[Any]) -> Guard | None:
@@ -62,12 +64,16 @@ class Guard:
         if function is None:
             return None
         made = [x if isinstance(x, _PYTHON) else _operand(*x) if isinstance(x, tuple) else None for x in args]
-        return None if None in made else cls(function, tuple(made))
+        return None if None in made else cls(function, tuple(made), tuple(map(_key, made)))
 
     def raised(self, operands: Sequence[Any]) -> Exception | None:
         """What Python raises for operands that are known."""
         numbers = [np.asarray(operands[a.number]).item() if isinstance(a, Operand) else a for a in self.args]
         return _raised(self.function, numbers)
+
+
+def _key(x: Any) -> Hashable:
+    return x if isinstance(x, Operand) else constant_key(x)
 
 
 def _raised(function: Callable[..., Any], numbers: Sequence[Any]) -> Exception | None:
@@ -150,7 +156,7 @@ def _check(log: Log, x: Guarded) -> Fixed | int | None:
     """What says whether an operation fails, and with what. None where it never does."""
     kinds = log.kinds
     args = [_known(log, x.operands[a.number], a) if isinstance(a, Operand) else a for a in x.guard.args]
-    key = x.guard, tuple(a if isinstance(a, Operand) else constant_key(a) for a in args), x.place, x.types
+    key = x.guard, tuple(map(_key, args)), x.place, x.types
     made = kinds.checks.get(key)
     if made is None:
         made = kinds.checks[key] = _made(kinds, x, args)
