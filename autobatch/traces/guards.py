@@ -47,8 +47,8 @@ class Operand:
 
 @dataclass(frozen=True)
 class Guard:
-    """An operator of Python, and what it is given: its operands, and numbers that are the same whenever it is met; `key`
-    is what these are compared by."""
+    """An operator of Python, and what it is given: its operands, and numbers that are the same whenever it is met.
+    `key`: what these are compared by."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...] = field(compare=False)
