@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -245,13 +245,15 @@ class Specialisations:
                 break
             except Needed as needed:
                 static |= {asked.sharing.names[k] for k in needed.numbers}
-            except SourceError:
+            except SourceError as error:
                 if columns := _columns_of(asked, bound) - static:
-                    with suppress(SourceError):
+                    try:
                         asked = request(way, static | columns)
                         made = self._held(asked) or compiler.compile(asked)
                         self._columns[way[0]] = self._columns.get(way[0], frozenset()) | columns
                         break
+                    except SourceError as another:
+                        error.add_note(f"With its objects as rows of arrays: {another.message}")
                 if not asked.integers or way[0] in CHOSEN:
                     raise
                 asked, made = _fewest(lambda s: request(way, s), compiler, static, asked.integers)

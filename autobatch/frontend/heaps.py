@@ -189,12 +189,6 @@ def _changed(s: State, t: State) -> list[str]:
     return [n for n in variables(s) if t.env[n].value is not s.env[n].value]
 
 
-def refuse_changed(s: State, t: State, what: str) -> None:
-    """Refuse code that makes or changes objects where it may not."""
-    if is_changed(s, t):
-        s.refuse(f"{what} makes or changes objects that have memory of their own", "do it in a statement in front")
-
-
 # ---- objects
 
 
