@@ -50,8 +50,7 @@ COLUMNS = "columns of "
 
 
 def has_columns(value: Any) -> bool:
-    """Can a shared value be packed into columns: is it an object of a class of the user's, or a list of such,
-    without strings?"""
+    """Can a shared value be packed into columns: is it an object of a class of the user's, or a list of such?"""
     if isinstance(value, (*PLAIN, dict, tuple, int, float, complex, types.MethodType)) or is_array(value):
         return False
     if not isinstance(value, list) and not _attributes(value):
@@ -60,7 +59,7 @@ def has_columns(value: Any) -> bool:
         held = pack_fresh([value])
     except Error:
         return False
-    return isinstance(held.schema.root, Ref | List) and not held.vocabularies
+    return isinstance(held.schema.root, Ref | List)
 
 
 class ByIdentity:

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Literal, Module, Operand, Value
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import region_values
-from autobatch.ir.types import INT, Array, List, Ref, Type
+from autobatch.ir.types import INT, Array, List, Ref, Tag, Type
 from autobatch.runtime.schema import Schema, SharedColumns, is_offsets, is_shared_store
 from autobatch.vectorize.partial_rows import PartialLowering, with_entry_apart
 from autobatch.vectorize.rows import ZERO
@@ -26,7 +27,7 @@ from autobatch.vectorize.rows import ZERO
 
 def shared_as_rows(module: Module, schema: Schema, shared: Sequence[SharedColumns]) -> Module:
     """The module without objects that all examples share: what it reads of them are shared inputs. UnsupportedError
-    where such an object is a result."""
+    where such an object is a result, or a string is read of one."""
     if not shared:
         return module
     columns = {x.begin + name: x.first + k for x in shared for k, name in enumerate(x.names)}
@@ -66,6 +67,13 @@ class _Shared(PartialLowering):
 
     def take(self, name: str, elem: Type, row: Operand, result: Value | None = None) -> Value:
         """A row of a column, read as JAX reads an element of an array."""
+        if isinstance(elem, Tag):
+            raise UnsupportedError(
+                "computed numbers choose among objects that all examples share, and here a string or a member of an "
+                "enum is read of one",
+                self.span,
+                "hold its number beside it, and read that",
+            )
         column, of = self.module.shared[self.columns[name]], self.type(elem)
         assert isinstance(of, Array) and isinstance(column.type, Array)
         cut = self.fresh.value(replace(column.type, shape=(1, *of.shape)))

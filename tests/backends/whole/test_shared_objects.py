@@ -22,6 +22,7 @@ class Node:
     at: float
     k: int
     v: np.ndarray
+    name: str = "node"
     marks: list[float] = field(default_factory=list)
     low: Node | None = None
     high: Node | None = None
@@ -37,7 +38,7 @@ class Table:
 
 def tree(depth):
     marks = rng.normal(size=rng.integers(4)).tolist()
-    made = Node(float(rng.normal()), int(rng.integers(3)), rng.normal(size=3), marks)
+    made = Node(float(rng.normal()), int(rng.integers(3)), rng.normal(size=3), f"node {depth}", marks)
     if depth:
         made.low, made.high = tree(depth - 1), tree(depth - 1)
     return made
@@ -155,6 +156,19 @@ def test_values_and_derivatives(function):
             f, X, (SHARED.get(function, FOREST),), grads="differences", jit=False,
             backends=("interpret", "xla", "llvm"),
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["auto", "xla", "llvm"])
+def test_a_string_of_one_is_refused(backend):
+    def named(t, x):
+        while t.low is not None:
+            t = t.low if x < t.at else t.high
+        return t.at if t.name == "node 0" else x
+
+    f = ab.batched(named, in_axes=(None, 0), backend=backend)
+    with pytest.raises(ab.TypeConflictError) as caught:
+        f(SHARED[walk], np.float32(X))
+    assert "a string or a member of an enum is read of one" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize("backend", ["auto", "xla", "llvm"])
