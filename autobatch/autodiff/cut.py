@@ -59,8 +59,10 @@ def in_part(run: Callable[[Sequence[Any]], Sequence[Any]], xs: Sequence[Any], ro
 
     def backward(residuals: Any, all_cotangents: list[Any]) -> Any:
         moved, held = residuals
-        # of a result that nobody reads there is no cotangent, not even zeros, which would reach what is not finite
-        read = [k for k, ct in enumerate(all_cotangents) if type(ct) is not SymbolicZero]
+        # the zeros of one result would reach what is not finite, where another one is read
+        read = [
+            k for k, ct in enumerate(all_cotangents) if not (type(ct) is SymbolicZero or (not many and _is_zero(ct)))
+        ]
         cotangents = [all_cotangents[k] for k in read]
         floats = [ct for ct in cotangents if jnp.issubdtype(ct.dtype, jnp.inexact)]
         zero = [jnp.all(ct == 0, axis=tuple(range(many, ct.ndim))) for ct in floats]
@@ -80,6 +82,11 @@ def in_part(run: Callable[[Sequence[Any]], Sequence[Any]], xs: Sequence[Any], ro
         [jnp.asarray(xs[k]) for k in moving], [None if k in moving else x for k, x in enumerate(xs)]
     )
     return made
+
+
+def _is_zero(ct: Any) -> bool:
+    """Is it known to be zero?"""
+    return not isinstance(ct, jax.core.Tracer) and not jnp.any(ct)
 
 
 @lru_cache(maxsize=1024)

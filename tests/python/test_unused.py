@@ -42,6 +42,18 @@ def overwritten_in_a_loop(x):
     return y + r if x > 0.25 else y
 
 
+def left_in_a_turn(x):
+    r = y = x * 0.5
+    for _ in range(3):
+        r = jnp.log(jnp.abs(x))
+        if y < 0.5:
+            return x * 0.75 + y
+        y = y * 0.75
+    if x > 4.5:
+        y = y + r
+    return x + y
+
+
 def both_arms_of_where(x):
     r = jnp.log(jnp.abs(x))
     s = jnp.where(x != 0, r, 0.0)
@@ -322,6 +334,7 @@ PROGRAMS = [
     recursion_of_a_closure,
     sums_behind_a_loop,
     overwritten_in_a_loop,
+    left_in_a_turn,
 ]
 COUNTED = [
     turns_of_a_count,
