@@ -36,7 +36,7 @@ from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
 from autobatch.ir.elementwise import INFINITE, is_infinite
 from autobatch.ir.leaf import Rule
-from autobatch.ir.masked import is_masked
+from autobatch.ir.masked import cut, is_masked
 from autobatch.ir.ops import Op, of_derivatives
 from autobatch.ir.system import (
     PLACED,
@@ -238,6 +238,8 @@ class _Adjoint:
 
     def compute(self, equation: Compute, held: Sequence[Variable | None], order: Order | None) -> None:
         """The contributions of an operation, for the cotangents of its results (None: it has none)."""
+        if equation.op.name in ("masked", "blocks") and not self.unused.isdisjoint(equation.results):
+            equation = replace(equation, op=cut(equation.op))
         flags = [ct is not None for ct in held]
         cotangents = [ct for ct in held if ct is not None]
         varying = any(ct.space is not None for ct in cotangents)

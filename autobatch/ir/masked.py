@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from autobatch.ir.core import Apply, Instruction, While, walk
@@ -82,6 +83,11 @@ def _derives_loop(instruction: Instruction) -> bool:
 
 def _is_loop(instruction: Instruction) -> bool:
     return isinstance(instruction, While) or (isinstance(instruction, Apply) and instruction.op.name == "blocks")
+
+
+def cut(op: Op) -> Op:
+    """The operation with rows that may have failed, or do not use its results: they have no part in derivatives."""
+    return replace(op, params=tuple(sorted({**dict(op.params), "cut": True}.items())))
 
 
 def refill_of(op: Op) -> bool | None:

@@ -36,6 +36,7 @@ from autobatch.ir.core import (
     While,
     walk,
 )
+from autobatch.ir.masked import cut
 from autobatch.ir.ops import OF_CONTROL, own
 from autobatch.ir.rewrite import Fresh, copy_region, with_regions
 from autobatch.ir.types import BOOL, INT, List
@@ -59,7 +60,7 @@ def cut_off(module: Module) -> Module:
         new = with_regions(instruction, region)
         if not isinstance(new, Apply) or new.op.name not in ("masked", "blocks"):
             return new
-        return replace(new, op=replace(new.op, params=tuple(sorted((*new.op.params, ("cut", True))))))
+        return replace(new, op=cut(new.op))
 
     def region(region: Region) -> Region:
         return replace(region, body=tuple(map(each, region.body)))

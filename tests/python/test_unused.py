@@ -421,3 +421,24 @@ def test_what_all_examples_share_and_none_uses(fun, backend):
     each = [jax.grad(fun, (0, 1))(jnp.asarray(b), jnp.float32(v)) for v in x]
     np.testing.assert_allclose(found[0], sum(np.asarray(e[0]) for e in each), rtol=1e-5)
     np.testing.assert_allclose(found[1], [e[1] for e in each], rtol=1e-5)
+
+
+def behind_a_check(b, x, n):
+    scale = [1.0, 2.0, 3.0][n % 3]
+    e = b / x
+    if x != 0.0:
+        x = x + e[0] * scale
+    return x
+
+
+@pytest.mark.parametrize("backend", ["interpret", "xla", "llvm"])
+def test_what_is_computed_behind_a_check_and_not_used(backend):
+    """By the pullback, too, which XLA computes of what machine code runs."""
+    b, x, n = np.float32([1.0, 2.0, -0.5]), np.float32([0.5, 0.0, 0.0]), [1, 2, 0]
+    f = ab.batched(behind_a_check, in_axes=(None, 0, 0), backend=backend)
+    each = [jax.grad(behind_a_check, (0, 1))(jnp.asarray(b), jnp.float32(v), k) for v, k in zip(x, n, strict=True)]
+    wanted = sum(np.asarray(e[0]) for e in each), [float(e[1]) for e in each]
+    _, pull = ab.vjp(f, b, x, n)
+    for found in (ab.grad(f, (0, 1))(b, x, n), pull(np.ones(3, np.float32))):
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
+        np.testing.assert_allclose(found[1], wanted[1], rtol=1e-5)
