@@ -19,7 +19,7 @@ from hypothesis.internal.conjecture import providers
 from tests import executables, quick_xla
 
 # Compiling makes single examples slow without making them wrong, so nothing has a deadline.
-settings.register_profile("default", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("default", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", settings.get_profile("default"), derandomize=False, max_examples=1000)
 
 # The same windows on every machine; the tests of measured costs ask for them.

@@ -45,8 +45,11 @@ def refusals(control: Control, backend: str) -> Iterator[str]:
             yield f"{program.name}: {words}\n"
 
 
-@pytest.mark.parametrize("backend", ["xla", "llvm"])
-@pytest.mark.parametrize("control", ["structural", "computed"])
+@pytest.mark.parametrize(
+    ("control", "backend"),
+    [("structural", "xla"), ("computed", "xla"), ("computed", "llvm"),
+     pytest.param("structural", "llvm", marks=pytest.mark.long)],
+)  # fmt: skip
 def test_what_is_refused(control: Control, backend: str, golden: Golden) -> None:
     golden("memory", f"refused_{control}_{backend}", "".join(refusals(control, backend)))
 

@@ -67,7 +67,7 @@ X = np.linspace(1, 2, 5000).astype(np.float32)
 SCENE = [Node(1.0), Node(2.0)]
 KINDS = (
     "turns", "turns, many rows", "walks", "counts", "within", "a gradient", "a handle", "two threads",
-    "xla", "a gradient by xla",
+    "xla",
 )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def interrupted(kind):
     np.testing.assert_array_equal(ab.batched(lambda x: x * 2.0, backend="llvm")(x), x * 2)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, pytest.param("a gradient by xla", marks=pytest.mark.long)])
 def test_control_c_ends_a_call(kind):
     code = f"""
         from tests.backends.whole.test_interrupts import interrupted

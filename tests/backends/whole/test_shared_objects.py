@@ -148,7 +148,7 @@ def long(function):
     return pytest.param(function, marks=pytest.mark.long)
 
 
-@pytest.mark.parametrize("function", [long(f) if f in (below, listed, looped) else f for f in FUNCTIONS])
+@pytest.mark.parametrize("function", [long(f) if f in (below, summed, listed, looped) else f for f in FUNCTIONS])
 def test_values_and_derivatives(function):
     f = ab.batched(function, in_axes=(None, 0), on_error="mask")
     with jax.enable_x64(True):
