@@ -313,8 +313,8 @@ class ConstructWriter(MemoryWriter):
         self.used.add(kind)
         row = self.pick(CONSTRUCTS[kind])
         lines = self.filled(row, s, depth)
-        if not self.traceable and ("jnp" in row or "{v}" in row):
-            lines.append("x, y = float(x), float(y)")  # numbers of JAX do not raise
+        if not self.traceable and any(text in row for text in ("jnp", "{v}", "np.array")):
+            lines.append("x, y = float(x), float(y)")  # numbers of JAX and NumPy do not raise
         return lines, s
 
     def filled(self, row: str, s: Scope, depth: int) -> list[str]:
