@@ -9,7 +9,7 @@ columns are rows of these.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -31,12 +31,17 @@ class SharedNumbers:
 
     def __init__(self, bound: Bound, inputs: Sequence[Any], packed: Sequence[Packed]) -> None:
         columns = {p.columns.first + k for p in packed for k in range(len(p.columns.names))}
-        own = iter([k for k, x in enumerate(inputs) if k not in columns and not is_integer(x)])
-        of = {p.name: p for p in packed}
-        self.whole: dict[int, int] = {}
+        own = [k for k, x in enumerate(inputs) if k not in columns and not is_integer(x)]
+        self.whole: dict[int, int] = dict(enumerate(own))
         """The inputs that are numbers as they are, by number."""
         self.places: dict[int, tuple[int, Ints]] = {}
         """The column that a number lies in, and where, counted through the column."""
+        self.values: list[Any] = []
+        if packed:
+            self._number(bound, {p.name: p for p in packed}, iter(own))
+
+    def _number(self, bound: Bound, of: Mapping[str, Packed], own: Iterator[int]) -> None:
+        self.whole = {}
         structure = Structure("", lambda number, value: None)
         for raw in bound.shared:
             begin = len(structure.leaves)

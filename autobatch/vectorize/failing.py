@@ -84,6 +84,7 @@ class Failing:
         made: list[Instruction] = []
         checks: list[Apply] = []
         status: Operand | None = None
+        assert not any(isinstance(i, Apply) and i.op.name == "masked" for i in instructions)  # its checks would be lost
         for k, instruction in enumerate(instructions):
             if isinstance(instruction, Apply) and instruction.op.name == "check":
                 checks.append(instruction)

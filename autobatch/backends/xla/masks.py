@@ -313,7 +313,7 @@ class _Lanes:
         match instruction:
             case Apply(op=op, operands=xs, results=results):
                 types = [r.type for r in results if isinstance(r.type, Array)]
-                if op.name in ("masked", "gradient_of", "blocks"):
+                if op.name in ("gradient_of", "blocks"):
                     return self.with_control(op, self.read(xs, env), list(map(self.varies, xs)), mask)
                 run = over_rows_in_part if any(r in self.cut for r in results) else over_rows
                 return run(op, types, self.read(xs, env), list(map(self.varies, xs)))

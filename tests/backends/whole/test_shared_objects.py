@@ -185,15 +185,13 @@ def test_inside_transformations_of_jax(backend):
 def test_forward_mode():
     f = ab.batched(walk, in_axes=(None, 0), backend="xla")
     shared, x = SHARED[walk], np.asarray(X, np.float32)
-    zeros = ab.grad(f)(shared, x * 0.0)  # of the structure of the argument
-    tangent = ab.grad(f)(shared, x)
+    tangent = ab.grad(f)(shared, x)  # of the structure of the argument
     _, dots = ab.jvp(f, (shared, x), (tangent, np.zeros_like(x)))
     _, pull = ab.vjp(f, shared, x)
     by_rows = [pull(np.eye(len(x), dtype=np.float32)[k])[0] for k in range(len(x))]
     numbers = jax.tree.leaves(jax.tree.map(lambda n: flat(n), [tangent], is_leaf=lambda n: isinstance(n, Node)))
     wanted = [sum(float(a) * float(b) for a, b in zip(flat(row), numbers, strict=True)) for row in by_rows]
     np.testing.assert_allclose(dots, wanted, rtol=1e-4)
-    assert flat(zeros)
 
 
 def flat(node):
