@@ -179,9 +179,7 @@ def no_nan(n: Any, *keys: Any) -> tuple[Any]:
     return (~jnp.any(there & functools.reduce(jnp.logical_or, map(jnp.isnan, keys))),)
 
 
-NAN_IN_ORDER = (
-    "NaN among the keys of a sort, whose order in Python depends on its algorithm: leave NaN out"
-)
+NAN_IN_ORDER = "NaN among the keys of a sort, whose order in Python depends on its algorithm: leave NaN out"
 
 
 def ranks(n: Any, lengths: Any, items: Any) -> tuple[Any]:
