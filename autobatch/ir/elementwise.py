@@ -12,8 +12,8 @@ from autobatch.ir.ops import Op
 BY_NUMBER = frozenset((
     "abs", "add", "add_any", "and", "ceil", "convert_element_type", "copy", "cos", "cosh", "div", "eq", "erf", "exp",
     "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p", "logistic", "lt", "max",
-    "min", "mul", "ne", "neg", "not", "or", "pow", "rsqrt", "select_n", "sign", "sin", "sinh", "sqrt", "square", "sub",
-    "tan", "tanh", "truediv", "xor",
+    "log2", "min", "mul", "ne", "neg", "not", "one_minus_square", "or", "pow", "rsqrt", "select_n", "sign", "sin",
+    "sinh", "sqrt", "square", "sub", "tan", "tanh", "truediv", "xor",
 ))
 """Operations that work number by number on operands of one shape."""
 
@@ -30,7 +30,7 @@ CHEAP = ELEMENTWISE | frozenset((
 
 INFINITE = frozenset((
     "acos", "acosh", "asin", "atan2", "atanh", "cosh", "digamma", "div", "erf_inv", "exp", "exp2", "expm1",
-    "integer_pow", "lgamma", "log", "log1p", "mod", "pow", "rem", "rsqrt", "sinh", "sqrt", "tan", "truediv",
+    "integer_pow", "lgamma", "log", "log1p", "log2", "mod", "pow", "rem", "rsqrt", "sinh", "sqrt", "tan", "truediv",
 ))
 """Operations number by number whose value or derivative is infinite somewhere."""
 

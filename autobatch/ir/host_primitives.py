@@ -216,10 +216,11 @@ HOST: dict[str, Callable[..., Any]] = {
     "atan": _real_function(np.arctan),
     "not": _real_function(np.invert),
     "neg": _real_function(np.negative),
+    "one_minus_square": _real_function(lambda x: (1 + x) * (1 - x)),
     "is_finite": _real_function(np.isfinite),
     **{
         name: _real_function(getattr(np, name))
-        for name in ("sign", "floor", "ceil", "sqrt", "cbrt", "square", "exp", "exp2", "expm1", "log", "log1p")
+        for name in ("sign", "floor", "ceil", "sqrt", "cbrt", "square", "exp", "exp2", "expm1", "log", "log1p", "log2")
     },
     **{name: _real_function(getattr(np, name)) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
     # shapes

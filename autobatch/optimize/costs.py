@@ -21,8 +21,9 @@ from autobatch.ir.types import Array
 from autobatch.optimize.fission import Task
 
 EXPENSIVE = frozenset({
-    "tanh", "logistic", "exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tan", "pow", "erf", "erfc", "erf_inv",
-    "lgamma", "digamma", "asin", "acos", "atan", "atan2", "sinh", "cosh", "cbrt", "div", "sqrt", "rsqrt", "truediv",
+    "tanh", "logistic", "exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "pow", "erf", "erfc",
+    "erf_inv", "lgamma", "digamma", "asin", "acos", "atan", "atan2", "sinh", "cosh", "cbrt", "div", "sqrt", "rsqrt",
+    "truediv",
 })  # fmt: skip
 """Operations whose elements cost several additions."""
 RUN = 3

@@ -108,32 +108,31 @@ class _Sharing:
         self.space, self.spaces, self.fresh = space, spaces, fresh
         self.maker = index.makers[space]
         self.keys: dict[Variable, Keys] = {v: k for v, k in (known or {}).items() if v.space == space}
-        for variable in self.maker:
-            self.decided_by(variable)
+        self.decide()
         self.frontier = self.read_outside(index)
 
-    def decided_by(self, variable: Variable) -> Keys | None:
-        """The columns that decide a value, or None when something else does."""
-        if variable in self.keys:
-            return self.keys[variable]
-        equation = self.maker[variable]
-        if isinstance(equation, Column):
-            self.keys[variable] = frozenset([equation.table])
-            return self.keys[variable]
-        if not isinstance(equation, Compute):
-            return None
-        found: set[str] = set()
-        for operand in reads(equation):
-            if operand.space is None:
+    def decide(self) -> None:
+        """Find the columns that decide each value, where nothing else does. Chains may be longer than Python's stack is
+        deep, and equations stand in no order."""
+        done: set[Variable] = set(self.keys)
+        waiting = list(self.maker)
+        while waiting:
+            variable = waiting[-1]
+            if variable in done:
+                waiting.pop()
                 continue
-            inner = self.decided_by(operand) if operand in self.maker else None
-            if inner is None:
-                return None
-            found |= inner
-        if not found:
-            return None
-        self.keys.update((r, frozenset(found)) for r in equation.results)
-        return self.keys[variable]
+            equation = self.maker[variable]
+            if isinstance(equation, Column):
+                self.keys[variable] = frozenset([equation.table])
+            elif isinstance(equation, Compute):
+                operands = [v for v in reads(equation) if v.space is not None]
+                if before := [v for v in operands if v in self.maker and v not in done]:
+                    waiting += before
+                    continue
+                if operands and all(v in self.maker and v in self.keys for v in operands):
+                    found = frozenset().union(*(self.keys[v] for v in operands))
+                    self.keys.update((r, found) for r in equation.results)
+            done.add(variable)
 
     def read_outside(self, index: _Index) -> dict[Keys, list[Variable]]:
         """Decided values that an output or an equation with other operands reads, by what decides them."""

@@ -192,7 +192,7 @@ class Real:
 
     def whole(self) -> Whole:
         """Of whole numbers that an integer holds."""
-        return Whole(self.v, self.v.f.let(f"fptosi {self.v.type} {self.text} to {self.v.integers}"))
+        return Whole(self.v, self.v.to_integers(self.text))
 
     def like(self, value: float) -> Real:
         """A constant."""

@@ -114,6 +114,12 @@ class Vectors:
     def integer(self, name: str, a: str, b: str) -> str:
         return self.f.let(f"{name} {self.integers} {a}, {b}")
 
+    def to_integers(self, x: str) -> str:
+        """Towards zero; some integer where none is that number, as of NaN. Without `freeze` it were poison, and what is
+        computed with it anything, also where NaN is selected in its place."""
+        whole = self.f.let(f"fptosi {self.type} {x} to {self.integers}")
+        return self.f.let(f"freeze {self.integers} {whole}")
+
 
 def text_of(x: float, size: int) -> str:
     """A float as LLVM IR has it: the bits of the double that is equal to it."""
@@ -160,7 +166,7 @@ def exp(v: Vectors, x: str) -> str:
     r = v.fma(n, v.constant(-LN2[0]), held)
     r = v.fma(n, v.constant(-LN2[1]), r)
     p = v.fma(v.two("fmul", r, r), v.polynomial(r, EXP), v.two("fadd", r, v.constant(1.0)))
-    whole = v.f.let(f"fptosi {v.type} {n} to {v.integers}")
+    whole = v.to_integers(n)
     half = v.integer("ashr", whole, v.whole(1))
     for part in (half, v.integer("sub", whole, half)):
         exponent = v.integer("shl", v.integer("add", part, v.whole(127)), v.whole(23))
@@ -253,6 +259,9 @@ FUNCTIONS: Mapping[str, Emit] = {
     "floor": _intrinsic("floor"),
     "ceil": _intrinsic("ceil"),
     "square": lambda v, xs: v.two("fmul", xs[0], xs[0]),
+    "one_minus_square": lambda v, xs: v.two(
+        "fmul", v.two("fadd", v.constant(1.0), xs[0]), v.two("fsub", v.constant(1.0), xs[0])
+    ),
     "rsqrt": lambda v, xs: v.two("fdiv", v.constant(1.0), v.call("sqrt", xs[0])),
     "exp": lambda v, xs: exp(v, xs[0]),
     "log": lambda v, xs: log(v, xs[0]),

@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from autobatch.backends.llvm.lanes.matrices import MATRICES, REFUSED
 from autobatch.backends.llvm.lanes.samples import random_gamma
@@ -27,7 +28,32 @@ from autobatch.source import NOWHERE
 
 _HOLDERS = ("custom_jvp_call", "custom_vjp_call")
 
-WRITTEN: Mapping[str, Callable[..., Any]] = {**MATRICES, **SPECIAL, "random_gamma": random_gamma}
+
+def _log2(op: Op, x: jax.Array) -> jax.Array:
+    return jax.lax.log(x) * jnp.asarray(1.4426950408889634, x.dtype)
+
+
+def _one_minus_square(op: Op, x: jax.Array) -> jax.Array:
+    """A difference of numbers near 1 is exact, one of their squares is not."""
+    return (1 + x) * (1 - x)
+
+
+def _polynomial(op: Op, x: jax.Array, *coefficients: jax.Array) -> jax.Array:
+    """By Horner's rule, the constant term first."""
+    found = coefficients[-1]
+    for c in coefficients[-2::-1]:
+        found = found * x + c
+    return found + jnp.zeros_like(x)
+
+
+WRITTEN: Mapping[str, Callable[..., Any]] = {
+    **MATRICES,
+    **SPECIAL,
+    "log2": _log2,
+    "one_minus_square": _one_minus_square,
+    "polynomial": _polynomial,
+    "random_gamma": random_gamma,
+}
 """By the name of JAX's primitive: `written(op, *operands)`, to be traced."""
 
 

@@ -32,6 +32,22 @@ CHUNK = 4096
 over rows are added up by chunk, so it is a part of what their bits are."""
 
 
+_HANDED = "run_from_table"
+_KIND = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+def _handing(read: int, written: int) -> str:
+    """A function that calls the code with the pointers of a table: ctypes passes at most 1,024 arguments. Not
+    optimised, for LLVM would compare each load with each argument that is stored for the call."""
+    names = [*(f"%a{k}" for k in range(read)), *(f"%r{k}" for k in range(written))]
+    lines = [f"\ndefine i64 @{_HANDED}(ptr %table, i64 %begin, i64 %end) noinline optnone {{"]
+    for k, name in enumerate(names):
+        lines.append(f"  %p{k} = getelementptr ptr, ptr %table, i64 {k}")
+        lines.append(f"  {name} = load ptr, ptr %p{k}")
+    lines.append(f"  %failed = call i64 @{ENTRY}({', '.join(f'ptr {x}' for x in names)}, i64 %begin, i64 %end)")
+    return "\n".join([*lines, "  ret i64 %failed", "}", ""])
+
+
 NEVER = np.zeros(1, np.int32)
 """The flag of calls on one thread, which nobody stops but this one itself."""
 
@@ -48,25 +64,26 @@ class Executable:
         self.arrays, self.made = made.arrays, made
         self.constants = [np.ascontiguousarray(x) for x in made.program.constants]
         self.scratch, self.width = made.program.scratch, made.width
+        names = (ENTRY, _HANDED)
+        handed = _handing(len(self.operands) + len(self.constants), len(self.results) + 1)
         try:
             code: Code | None
-            self.name = kept or machine_code.target_name(f"whole_{made.width}", made.program.text)
+            self.name = kept or machine_code.target_name(f"whole_{made.width}", made.program.text + handed)
             if is_checking():
                 if not made.program.text:
                     raise LookupError("of kept code the text is not known")
-                code = machine_code.unkept(instrumented(made.program.text), (ENTRY,), library())
+                code = machine_code.unkept(instrumented(made.program.text) + handed, names, library())
             elif kept:
-                code = machine_code.held(self.name, (ENTRY,), library())
+                code = machine_code.held(self.name, names, library())
             else:
-                code = machine_code.load(self.name, made.program.text, (ENTRY,), library(), vectorize=True)
+                code = machine_code.load(self.name, made.program.text + handed, names, library(), vectorize=True)
         except UnavailableError as error:
             raise unavailable(error) from error
         if code is None:
             raise LookupError(f"the code {kept} is gone")
         self.address = code.functions[ENTRY]
-        pointers = len(self.operands) + len(self.constants) + len(self.results) + 1
-        kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * pointers, ctypes.c_int64, ctypes.c_int64)
-        self.entry: Callable[..., int] = kind(self.address)
+        self.pointers = ctypes.c_void_p * (len(self.operands) + len(self.constants) + len(self.results) + 1)
+        self.entry: Callable[..., int] = _KIND(code.functions[_HANDED])
 
     @property
     def text(self) -> str:
@@ -132,7 +149,7 @@ class Executable:
         """The rows of one call. Other threads run meanwhile: ctypes lets go of the interpreter. Raises what a handler
         of a signal raises; the code has left its loops then."""
         try:
-            found = self.entry(*addresses, scratch[1], begin, end)
+            found = self.entry(self.pointers(*addresses, scratch[1]), begin, end)
         except SystemError as error:  # "a result with an exception set"
             raise error.__cause__ or error from None
         return bool(found == 1)
