@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import cache, lru_cache
 from typing import Any
 
@@ -31,6 +32,7 @@ _INLINED = {
     "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
     "core_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",
     "remat": "jaxpr",
     "remat2": "jaxpr",
     "checkpoint": "jaxpr",
@@ -251,6 +253,29 @@ def bind(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:
 def cotangent_type(type: Array) -> Array:
     """The type of the cotangent of a value."""
     return Array(jnp.dtype(device_dtype(type)).name, type.shape)
+
+
+def held_program(op: Op, operands: Sequence[Array]) -> jex.ClosedJaxpr:
+    """What an operation with derivatives of its own computes."""
+    params = dict(op.params)
+    if "_prim" in params:  # of JAX 0.12, written in Python
+        return trace(lambda *xs: params["_prim"].expand(*xs), *operands)[0]
+    closed: jex.ClosedJaxpr = params["call_jaxpr"]
+    return closed
+
+
+def carried(scan: Op) -> tuple[int, int]:
+    """How many operands of a `scan` its turns share, and how many values each turn hands to the next."""
+    params = dict(scan.params)
+    if "num_carry" in params:
+        return params["num_consts"], params["num_carry"]
+    shared, handed, _ = params["ft_in"].unpack()  # JAX 0.12
+    return len(shared), len(handed)
+
+
+def has_tolerance(op: Op) -> bool:
+    """Is a function of floats to be as exact as a number says? The best that there is is what each of ours is."""
+    return any(key == "accuracy" and not (x is None or isinstance(x, Enum)) for key, x in op.params)
 
 
 def holds_loop(op: Op) -> bool:

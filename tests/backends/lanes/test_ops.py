@@ -253,8 +253,8 @@ def all_cases():
 
 
 OF_OTHERS = {
-    "custom derivatives, which consist of other operations": "custom_jvp_call custom_vjp_call",
-    "groups of operations, which are dissolved": "call closed_call jit remat2",
+    "custom derivatives, which consist of other operations": "call_hi_primitive custom_jvp_call custom_vjp_call",
+    "groups of operations, which are dissolved": "call closed_call eval_jaxpr jit remat2",
     "linear algebra": "eig eigh hessenberg householder_product qr schur svd tridiagonal tridiagonal_solve fft",
     "windows whose places are chosen by numbers, or that are combined by a function of the user's": "reduce_window "
     "select_and_gather_add select_and_scatter select_and_scatter_add",

@@ -9,6 +9,7 @@ from autobatch.backends.llvm.lanes.folding import whole
 from autobatch.backends.llvm.lanes.halves import narrowed, widened
 from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.ir import jax_compat
 from autobatch.ir.ops import Op
 
 Make = Callable[..., Number]
@@ -138,7 +139,7 @@ def _shift(name: str) -> Make:
 
 def _intrinsic(name: str) -> Make:
     def make(w: Writer, op: Op, x: Number) -> Number:
-        if not x.is_float or any(key == "accuracy" and value is not None for key, value in op.params):
+        if not x.is_float or jax_compat.has_tolerance(op):
             raise RefusedError(f"{name} of {x.dtype}")
         return w.intrinsic(name, x)
 

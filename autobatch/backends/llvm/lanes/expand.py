@@ -26,7 +26,7 @@ from autobatch.ir.ops import Op
 from autobatch.ir.types import Array
 from autobatch.source import NOWHERE
 
-_HOLDERS = ("custom_jvp_call", "custom_vjp_call")
+_HOLDERS = ("custom_jvp_call", "custom_vjp_call", "call_hi_primitive")
 
 
 def _log2(op: Op, x: jax.Array) -> jax.Array:
@@ -88,7 +88,7 @@ def _expand(op: Op, operands: Sequence[Array], results: Sequence[Array]) -> Equa
     if op.name in WRITTEN:
         closed, _ = jax_compat.trace(lambda *xs: WRITTEN[op.name](op, *xs), *operands)
     elif op.is_jax:
-        closed = op["call_jaxpr"]
+        closed = jax_compat.held_program(op, operands)
     else:
         closed, _ = jax_compat.trace(lambda *xs: leaf.evaluate(op, results, *xs), *operands)
     return of_jaxpr(closed, operands)

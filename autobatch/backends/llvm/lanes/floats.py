@@ -9,6 +9,7 @@ from autobatch.backends.llvm.double import arcs, circle, errors, exponentials, f
 from autobatch.backends.llvm.formulas import Formula, called, in_double, inline
 from autobatch.backends.llvm.lanes.writer import Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.ir import jax_compat
 from autobatch.ir.ops import Op
 
 Written = Callable[..., str]
@@ -19,7 +20,7 @@ def of_floats(name: str, written: Mapping[str, Written]) -> Callable[..., Number
     """A function of floats of one dtype, by the dtype."""
 
     def make(w: Writer, op: Op, *xs: Number) -> Number:
-        if any(key == "accuracy" and value is not None for key, value in op.params):
+        if jax_compat.has_tolerance(op):
             raise RefusedError(f"{name} of a given accuracy")
         if xs[0].dtype not in written or any(x.dtype != xs[0].dtype for x in xs):
             raise RefusedError(f"{name} of {' and '.join(x.dtype for x in xs)}")

@@ -59,7 +59,7 @@ def _now(variables: Sequence[Variable]) -> list[Tensor]:
 
 def scan(leaves: Leaves, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     w, length = leaves.w, op["length"]
-    consts, carries = op["num_consts"], op["num_carry"]
+    consts, carries = jax_compat.carried(op)
     inner = _equations(op["jaxpr"])
     held = [kept(w, x) for x in xs]
     given, sliced = held[:consts], held[consts + carries :]
