@@ -23,6 +23,7 @@ from autobatch.backends.cuda.program import CudaProgram
 from autobatch.backends.interpret import demand
 from autobatch.backends.interpret.callback import decided_on_host
 from autobatch.backends.llvm.binding.machine import binding_machine
+from autobatch.backends.llvm.whole.estimate import DeclinedError
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.backends.xla import emit, memory
 from autobatch.backends.xla.differentiable import Differentiable, Mode
@@ -54,7 +55,7 @@ from autobatch.optimize.fission import Recurrence, Schedule, print_schedule
 from autobatch.optimize.footprint import Footprint
 from autobatch.optimize.inline import inline
 from autobatch.optimize.requests import table_request
-from autobatch.options import Options
+from autobatch.options import CHOSEN, Options
 from autobatch.runtime.activations import inspect
 from autobatch.runtime.assemble import make_plan
 from autobatch.runtime.bind import bind_plan, exact_outputs
@@ -73,6 +74,7 @@ from autobatch.scheduling import Scheduled, scheduled
 from autobatch.source import Span
 from autobatch.stored import Facts, Store, facts_of, is_plain, store_of
 from autobatch.vectorize.made_lists import without_made_lists
+from autobatch.vectorize.overflows import check_integers
 from autobatch.vectorize.rows import has_structure, structure_as_rows
 from autobatch.vectorize.shared_rows import shared_as_rows
 
@@ -412,10 +414,11 @@ def compile(
     with_columns = with_shared(schema, columns)
 
     @functools.cache
-    def lowered(remembered: frozenset[Span]) -> Ready:
+    def lowered(remembered: frozenset[Span], checked: bool = False) -> Ready:
         bounds = (options.list_capacity, options.trace, remembered)
         found = lower(fun, args, kwargs, with_columns, shared, integers.known, dicts, *bounds)
-        found = replace(found, module=shared_as_rows(found.module, with_columns, columns))
+        module = _with_checks(found.module, options) if checked else found.module
+        found = replace(found, module=shared_as_rows(module, with_columns, columns))
         passes = Passes(options)
         passes.after("example", found.module)
         module = passes.after("inline", inline(found.module))
@@ -423,7 +426,7 @@ def compile(
         return found, module, Asked(passes, schema, options, traced, integers, masks, found.caches)
 
     def native() -> Passed:
-        return remembering(lambda places: _native(*lowered(places), lowered))
+        return remembering(lambda places: _native(*lowered(places, True), lowered))
 
     if (chosen := options.backend == "auto on a GPU") or options.backend == "cuda":
         made = native()
@@ -460,6 +463,15 @@ def _as_machine_code(
     if store is not None and not made.lowered.traced and made.by_xla is None and is_plain(made.lowered.module):
         store.keep(made.facts, made.lowered.sources, code.made, code.name)
     return Program(made.facts, schema, options, masks, passed, code, made.by_xla)
+
+
+def _with_checks(module: Module, options: Options) -> Module:
+    """With checks of Python's integers. DeclinedError where one has none, and nobody asked for machine code."""
+    checked, left = check_integers(module)
+    if left and options.backend in CHOSEN:
+        at, words = left[0]
+        raise DeclinedError(f"{words} (line {at.line}), which may need more bits than the device's integers have")
+    return checked
 
 
 def _native(lowered: Lowered, module: Module, asked: Asked, again: Callable[[frozenset[Span]], Ready]) -> Passed:

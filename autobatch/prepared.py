@@ -24,7 +24,7 @@ from autobatch.native import SOMEWHERE, Place
 from autobatch.outcome import Outcome
 from autobatch.ready import Ready
 from autobatch.reporting import failures_of
-from autobatch.room import ask_for_room
+from autobatch.room import ask_for_bits, ask_for_room
 from autobatch.sharing import Packed
 from autobatch.specialise import Program
 
@@ -94,6 +94,8 @@ class Prepared:
             failed = status != 0
             if self.grows:
                 ask_for_room(failures)
+            if self.grows and self.chosen is not None:
+                ask_for_bits(failures)
             if not program.masks:
                 raise ExampleError(failures)
         returned = program.returned(native.results(program, arrays, failed if wrong else None))

@@ -1,6 +1,7 @@
-"""Lists that grow beyond the room that a program has for them: the call is run again by one that has more.
+"""What grows beyond what a program has for it: the call is run again by one that has more.
 
     call -> program with list_capacity=32 -> an example is out of room -> program with list_capacity=128 -> ...
+    call -> machine code, with integers of 32 bits -> an integer is larger -> XLA, whose host has 64 bits
 
 What a function has needed once it begins with from then on.
 """
@@ -11,7 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from autobatch.cache import logger
 from autobatch.errors import ExampleError, Failure
+from autobatch.frontend.domains import TOO_LARGE
 from autobatch.ir.capacity import NO_ROOM, room_of
 from autobatch.options import Options
 
@@ -31,6 +34,16 @@ class OutOfRoom(ExampleError):
         self.capacity = capacity
 
 
+class OutOfBits(ExampleError):
+    """Examples that machine code, for which nobody asked, has no integers for, among those that failed."""
+
+
+def ask_for_bits(failures: Sequence[Failure]) -> None:
+    """OutOfBits where an example has failed because an integer is large."""
+    if any((f.kind, f.message) == TOO_LARGE for f in failures):
+        raise OutOfBits(failures)
+
+
 def ask_for_room(failures: Iterable[Failure]) -> None:
     """OutOfRoom where an example has failed because of its lists."""
     rooms = [(f, room_of(f.message)) for f in failures if f.kind == NO_ROOM]
@@ -40,19 +53,23 @@ def ask_for_room(failures: Iterable[Failure]) -> None:
 
 
 class Room:
-    """What the lists of a function have needed so far."""
+    """What the lists and integers of a function have needed so far."""
 
     def __init__(self) -> None:
         self.capacity = 0
+        self.wide = False
         self._last: tuple[Options, Options] | None = None
 
     def in_options(self, options: Options) -> Options:
         """The options with at least so much room; the same object for the same options."""
-        if options.list_capacity >= self.capacity:
+        capacity = max(options.list_capacity, self.capacity)
+        backend = "xla" if self.wide and options.backend == "auto" else options.backend
+        if (capacity, backend) == (options.list_capacity, options.backend):
             return options
-        if self._last is None or self._last[0] is not options or self._last[1].list_capacity != self.capacity:
-            self._last = options, replace(options, list_capacity=self.capacity)
-        return self._last[1]
+        last = self._last
+        if last is None or last[0] is not options or (last[1].list_capacity, last[1].backend) != (capacity, backend):
+            self._last = last = options, replace(options, list_capacity=capacity, backend=backend)
+        return last[1]
 
     def enough_for(self, call: Callable[[], T]) -> T:
         """What a call gives, which is made again, with more room, as long as its examples run out of it. ExampleError
@@ -65,3 +82,8 @@ class Room:
                 if wanted > LARGEST:
                     raise ExampleError(full.failures, full.count) from None
                 self.capacity = max(self.capacity, wanted)
+            except OutOfBits as full:
+                if self.wide:
+                    raise ExampleError(full.failures, full.count) from None
+                logger.info("runs by xla from now on: %s", full.failures[0].message)
+                self.wide = True

@@ -167,12 +167,11 @@ class Function:
 @record
 class Module:
     """`functions[0]` is the entry. `shared` are inputs that are the same for every example; `constants` arrays that
-    literals name. `offsets`: the shared inputs, by number, that say where lists begin in columns."""
+    literals name."""
 
     functions: tuple[Function, ...]
     shared: tuple[Value, ...] = ()
     constants: tuple[Any, ...] = ()
-    offsets: frozenset[int] = frozenset()
 
     def function(self, name: str) -> Function:
         return next(f for f in self.functions if f.name == name)

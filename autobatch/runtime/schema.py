@@ -123,11 +123,6 @@ def column_of_words(part: str) -> str:
     return f"{WORDS}str{part}"
 
 
-def is_offsets(column: str) -> bool:
-    """Does a column say where lists begin?"""
-    return column.endswith(".#offsets")
-
-
 _SHARED = "shared arguments: "
 """What the names of stores begin with that all examples share."""
 

@@ -47,7 +47,7 @@ from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.rewrite import Fresh, region_values
 from autobatch.ir.types import BOOL, INT, ROWS, STR, Array, List, Made, Ref, Tag, Type
 from autobatch.runtime.returned import element_type
-from autobatch.runtime.schema import ColumnInput, Schema, WordInput, field_column, is_offsets
+from autobatch.runtime.schema import ColumnInput, Schema, WordInput, field_column
 from autobatch.runtime.word_tables import BEGINS, LETTERS, OFFSETS, VALUES, Step, name_of
 from autobatch.vectorize.indices import UNKNOWN
 from autobatch.vectorize.read_checks import ReadChecks
@@ -100,9 +100,7 @@ class Lowering:
 
     def run(self) -> OnRows:
         functions = tuple(map(self.function, self.module.functions))
-        shared, before = (*self.module.shared, *self.inputs.values()), len(self.module.shared)
-        lists = {k for k, x in enumerate(self.inputs, before) if isinstance(x, ColumnInput) and is_offsets(x.name)}
-        made = replace(self.module, functions=functions, shared=shared, offsets=self.module.offsets | lists)
+        made = replace(self.module, functions=functions, shared=(*self.module.shared, *self.inputs.values()))
         return OnRows(made, tuple(self.inputs))
 
     def function(self, function: Function) -> Function:

@@ -20,7 +20,7 @@ from autobatch.ir.core import Apply, Literal, Module, Operand, Value
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import region_values
 from autobatch.ir.types import INT, Array, List, Ref, Tag, Type
-from autobatch.runtime.schema import Schema, SharedColumns, is_offsets, is_shared_store
+from autobatch.runtime.schema import Schema, SharedColumns, is_shared_store
 from autobatch.vectorize.partial_rows import PartialLowering, with_entry_apart
 from autobatch.vectorize.rows import ZERO
 
@@ -62,8 +62,7 @@ class _Shared(PartialLowering):
         first, *others = (self.function(f) for f in self.module.functions)
         args = tuple(a for a, b in zip(first.region.args, region.args, strict=True) if b not in roots)
         first = replace(first, region=replace(first.region, args=args))
-        lists = {k for name, k in self.columns.items() if is_offsets(name)}
-        return replace(self.module, functions=(first, *others), offsets=self.module.offsets | lists)
+        return replace(self.module, functions=(first, *others))
 
     def take(self, name: str, elem: Type, row: Operand, result: Value | None = None) -> Value:
         """A row of a column, read as JAX reads an element of an array."""

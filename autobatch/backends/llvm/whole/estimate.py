@@ -16,19 +16,17 @@ overflow; machine code has those of the device, which wrap.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autobatch.analysis.device import depending_on
 from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.whole.region import Whole
-from autobatch.backends.llvm.whole.wrapping import all_regions, regions_of, wrapping
 from autobatch.ir import jax_compat
 from autobatch.ir.blocks import BlockProgram
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, While, regions
 from autobatch.ir.types import Array, Type
-from autobatch.source import NOWHERE, Span
 
 MOST_MULTIPLICATIONS = 6000
 """Multiplications in the products of one example, up to which machine code is faster. (Eight steps of a recurrent cell
@@ -37,8 +35,6 @@ with 32 numbers have 8,192, and take 1.1 times as long.)"""
 LONGEST = 512
 """Numbers in an array that functions of floats are applied to, up to which machine code is faster. (tanh(x) * x takes
 1.3 times as long for 1,024 numbers, 0.9 times for 256.)"""
-
-NO_LOOPS = "structure alone decides how often loops run"
 
 TURNS = 16
 """Turns that a loop over structure is taken to have."""
@@ -88,16 +84,7 @@ def _computed(whole: Whole) -> Collection[Operand]:
 def accept(whole: Whole, on_gpu: bool = False) -> None:
     """Is machine code to run a function? DeclinedError: why XLA runs it. `on_gpu`: it would be a kernel, which has no
     matrix units, and is launched by Python; what it saves is that XLA launches kernels in each turn of a loop."""
-    inside = (i for r in all_regions(whole.region) for i in r.body)
-    if whole.columns and any(isinstance(i, Apply) and i.op.name == "blocks" for i in inside):
-        raise DeclinedError("a recursion over structure, whose rows xla computes together")
-    for at, words in wrapping(whole.region, whole.offsets):
-        raise DeclinedError(
-            f"{words} ({_place(at)}), which fails its example where it overflows 32 bits: xla sees that"
-        )
     made = estimate(whole)
-    if whole.columns and not made.decided:
-        raise DeclinedError(NO_LOOPS)
     if made.multiplications > MOST_MULTIPLICATIONS:
         raise DeclinedError(f"products of {made.multiplications:,} multiplications an example are for xla")
     if on_gpu and not made.loops:
@@ -106,8 +93,20 @@ def accept(whole: Whole, on_gpu: bool = False) -> None:
         raise DeclinedError(f"functions of {made.longest:,} numbers an example are for xla")
 
 
-def _place(at: Span) -> str:
-    return "no line" if at == NOWHERE else f"line {at.line}"
+def regions_of(x: Any) -> tuple[Region, ...]:
+    """Those in a parameter of an operation."""
+    if isinstance(x, Region):
+        return (x,)
+    return tuple(f.region for f in x.structured) if isinstance(x, BlockProgram) else ()
+
+
+def all_regions(region: Region) -> Iterator[Region]:
+    """A region, and those inside, in parameters of operations too."""
+    yield region
+    for i in region.body:
+        held = (r for _, x in i.op.params for r in regions_of(x)) if isinstance(i, Apply) else regions(i)
+        for inner in held:
+            yield from all_regions(inner)
 
 
 class _Cost:

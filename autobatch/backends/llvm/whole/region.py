@@ -37,14 +37,12 @@ WIDEST = 1 << 15
 @dataclass(frozen=True)
 class Whole:
     """`region` takes the shared inputs of the module, then the batched ones. `constants`: arrays that its literals
-    name. `columns`: those of the shared inputs that hold what each example has for itself, `offsets`: those
-    that hold where lists begin."""
+    name. `columns`: those of the shared inputs that hold what each example has for itself."""
 
     region: Region
     shared: int
     constants: tuple[Any, ...]
     columns: frozenset[Value] = frozenset()
-    offsets: frozenset[Value] = frozenset()
     module: Module | None = field(default=None, repr=False)
     """What it was made of."""
 
@@ -109,8 +107,7 @@ def whole_function(module: Module, inputs: Sequence[ColumnInput | WordInput] = (
     last = module.shared[len(module.shared) - len(inputs) :]
     named = list(zip(last, inputs, strict=True))
     columns = frozenset(v for v, x in named if isinstance(x, ColumnInput))
-    offsets = frozenset(module.shared[k] for k in module.offsets)
-    return Whole(region, len(module.shared), module.constants, columns, offsets, module)
+    return Whole(region, len(module.shared), module.constants, columns, module)
 
 
 def _check_type(type: Type, span: Span, what: str, of_all: bool = False) -> None:
