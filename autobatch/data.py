@@ -77,6 +77,8 @@ class Examples:
     group: Group | None = None
     leaves: tuple[Leaves, Form] | None = None
     checks: tuple[Check, ...] = ()
+    kept: bool = False
+    """Were they packed before the call? What is planned for them stays with them then."""
 
     @property
     def width(self) -> int:
@@ -313,7 +315,8 @@ def gather(
         kinds = tuple(given[s.index] for s in slots)
         return Examples(function, count, Schema(kinds[0].type), Schema(kinds[0].type), kinds, names, arrays)
     group, leaves, checks = _packed_before(function, rest)
-    if group is None and leaves is None:
+    kept = group is not None or leaves is not None
+    if not kept:
         try:
             group = _pack_together(function, rest, known, declared, planner)
         except (WithinOne, TypesDisagree) as error:
@@ -329,7 +332,7 @@ def gather(
         check_known(schema, function, [s.name for s in rest])
     packed = iter(component_types(schema, len(rest)))
     kinds = tuple(given[s.index] if s.index in given else next(packed) for s in slots)
-    return Examples(function, count, own, schema, kinds, names, arrays, group, leaves, checks)
+    return Examples(function, count, own, schema, kinds, names, arrays, group, leaves, checks, kept)
 
 
 def _to_be_cut(function: str, group: Group | None, reasons: Mapping[str, str]) -> Group:

@@ -185,9 +185,9 @@ def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, options: 
         return "xla"
     if examples.structure is not None and (jax.default_backend() != "cpu" or _is_traced(examples)):
         return "xla"
-    of_processor, of_gpu = CHOSEN
+    of_processor, of_batches, of_gpu = CHOSEN
     if jax.default_backend() == "cpu":
-        return of_processor
+        return of_batches if examples.kept else of_processor
     return of_gpu if jax.default_backend() == "gpu" and on_gpu.is_there() else "xla"
 
 

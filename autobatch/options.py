@@ -32,8 +32,9 @@ logger = logging.getLogger("autobatch")
 
 BACKENDS = ("auto", "interpret", "xla", "llvm", "cuda")
 """The names that the option `backend` accepts."""
-CHOSEN = ("auto", "auto on a GPU")
-"""Those of programs that are machine code where nobody has asked for it: of the processor, of a GPU."""
+CHOSEN = ("auto", "auto of batches", "auto on a GPU")
+"""Those of programs that are machine code where nobody has asked for it: of the processor, the same for batches that
+keep what is planned for them, of a GPU."""
 WHOLE = (*CHOSEN, "llvm", "cuda")
 """Those that run whole functions, whose numbers no host looks at."""
 

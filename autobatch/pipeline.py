@@ -432,7 +432,7 @@ def compile(
         made = native()
         kernel = CudaProgram(made.whole.module, bool(made.whole.sites), made.inputs, chosen)
         return Program(made.facts, schema, options, masks, lambda: made, kernel, made.by_xla)
-    if options.backend in ("auto", "llvm"):
+    if options.backend in (*CHOSEN, "llvm"):
         needs = (args, kwargs, shared, traced, integers.names, integers.unknown, sorted(integers.known), masks)
         store = store_of(fun, schema, options, (*needs, {name: list(d) for name, d in dicts.items()}))
         return _as_machine_code(native, schema, options, masks, store)
@@ -457,9 +457,7 @@ def _as_machine_code(
             code = WholeProgram(lambda: passed().whole.module, bool(held.facts.sites), (), held.made, held.code)
             return Program(held.facts, schema, options, masks, passed, code)
     made = passed()
-    code = WholeProgram(
-        lambda: made.whole.module, bool(made.whole.sites), made.inputs, chosen=options.backend == "auto"
-    )
+    code = WholeProgram(lambda: made.whole.module, bool(made.whole.sites), made.inputs, chosen=options.backend)
     if store is not None and not made.lowered.traced and made.by_xla is None and is_plain(made.lowered.module):
         store.keep(made.facts, made.lowered.sources, code.made, code.name)
     return Program(made.facts, schema, options, masks, passed, code, made.by_xla)

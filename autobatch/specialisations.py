@@ -16,7 +16,7 @@ from typing import Any
 
 from autobatch import transfer
 from autobatch.arguments import Bound, Order, order_of
-from autobatch.backends.llvm.whole.estimate import DeclinedError
+from autobatch.backends.llvm.whole.estimate import NO_LOOPS, DeclinedError
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.collecting import collecting_later
 from autobatch.data import Component, Examples
@@ -189,12 +189,23 @@ class Specialisations:
         self._programs.put(asked.key, [program, *(self._programs.get(asked.key) or [])[:7]])
 
     def _chosen(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
-        """Machine code for the whole function, where there is any and it pays; else the program of XLA."""
+        """Machine code for the whole function, where there is any and it pays; else the program of XLA, which is made
+        first where its plans are kept: most such functions have no loops that computed numbers end."""
         by_xla = ("xla", way[1])
-        try:
-            return self._made(way, request, compiler, bound)
-        except (DeclinedError, SourceError) as error:
-            why = str(error).splitlines()[0]
+        why, refused = "", None
+        if compiler.examples.kept:
+            try:
+                asked, program = self._found(by_xla, request, compiler, bound)
+                why = "" if program.compiled.schedule.holds_masked_loop else NO_LOOPS
+            except SourceError as error:
+                refused = error
+        if not why:
+            try:
+                return self._made(way, request, compiler, bound)
+            except (DeclinedError, SourceError) as error:
+                if refused is not None:
+                    raise refused from None
+                why = str(error).splitlines()[0]
         logger.info("%s runs by xla: %s", self.name, why)
         asked, program = self._found(by_xla, request, compiler, bound)
         self._declined.put(program.key, why)

@@ -120,7 +120,7 @@ class Ranges:
             case Call(callee=callee, operands=xs):
                 called = self.functions[callee]
                 self.hand_on(called.args, xs)
-                self.join(i.results, called.results)
+                self.hand_on(i.results, called.results)
             case _:
                 assert_never(i)
 
@@ -192,6 +192,8 @@ def is_bool(type: Type) -> bool:
 
 
 def joined(*xs: Interval) -> Interval:
+    if not xs:  # the elements of an empty list
+        return 0, 0
     return min(x[0] for x in xs), max(x[1] for x in xs)
 
 

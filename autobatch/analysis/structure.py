@@ -75,6 +75,13 @@ def is_host_only(op: Op) -> bool:
     return not op.is_jax and about(op).host and not is_load(op)
 
 
+def adds_integers(i: Apply) -> bool:
+    """Is it a sum or product of a list of Python's integers? The host has more bits for it than the device."""
+    type = i.results[0].type if i.results else None
+    whole = isinstance(type, Array) and type.is_scalar and type.is_integer and type.weak
+    return whole and i.op.name == "reduce" and i.op["kind"] in ("sum", "prod")
+
+
 def analyse(module: Module, traced: frozenset[int] = frozenset(), numbers: frozenset[int] = frozenset()) -> Structure:
     """Both facts, by fixpoint over the functions of the module. `traced` are parameters of the entry whose values the
     host will not know: arrays that an outer `jax.jit` traces. `numbers` are shared values, by position, that the host
@@ -185,7 +192,8 @@ class _Analysis:
             case Apply(op=op) if op.name in INHERENT:
                 return None
             case Apply(op=op, operands=xs):
-                return () if op.name == "length" or (not through_calls and is_host_only(op)) else xs
+                of_host = is_host_only(op) or adds_integers(instruction)
+                return () if op.name == "length" or (not through_calls and of_host) else xs
             case If(condition=c, then=then, orelse=orelse):
                 return (c, then.results[k], orelse.results[k])
             case Call(callee=callee):

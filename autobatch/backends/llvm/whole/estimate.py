@@ -6,11 +6,12 @@ of floats, which it cuts among cores row by row or not. What a loop does that co
 code, row after row, like us: so products in there do not count. The bounds are those that `python -m benchmarks.auto`
 measured.
 
-Where examples have structure, XLA knows it ahead: rows of many examples meet in one product, equal rows are one. So it
-takes a loop that computed numbers end for machine code to be chosen, and no recursion.
+Where examples have structure, XLA knows it ahead: rows of many examples meet in one product, equal rows are one. To
+plan that takes the host 5 to 100 times as long as machine code runs, so it pays where the plan is kept with the batch;
+there it takes a loop that computed numbers end for machine code to be chosen, and no recursion.
 
-It has to compute the same, too: there the integers of Python that a function computes fail their example where they
-overflow; machine code has those of the device, which wrap.
+It has to compute the same, too: where an integer needs more bits than the device has, the call is run again by XLA, for
+whose host they have 64 (`room.py`).
 """
 
 from __future__ import annotations
@@ -32,9 +33,15 @@ MOST_MULTIPLICATIONS = 6000
 """Multiplications in the products of one example, up to which machine code is faster. (Eight steps of a recurrent cell
 with 32 numbers have 8,192, and take 1.1 times as long.)"""
 
+MOST_UNPLANNED = 66_000
+"""The same where XLA would first have to plan the examples. (A recurrent cell with 64 numbers over lists of 16 takes
+1/9 of XLA's time; products of larger matrices have no machine code of ours.)"""
+
 LONGEST = 512
 """Numbers in an array that functions of floats are applied to, up to which machine code is faster. (tanh(x) * x takes
 1.3 times as long for 1,024 numbers, 0.9 times for 256.)"""
+
+NO_LOOPS = "structure alone decides how often loops run, and its plan is kept"
 
 TURNS = 16
 """Turns that a loop over structure is taken to have."""
@@ -81,11 +88,18 @@ def _computed(whole: Whole) -> Collection[Operand]:
     return depending_on(whole.module, {v for v in values if _is_float(v.type)})
 
 
-def accept(whole: Whole, on_gpu: bool = False) -> None:
+def accept(whole: Whole, on_gpu: bool = False, planned: bool = False) -> None:
     """Is machine code to run a function? DeclinedError: why XLA runs it. `on_gpu`: it would be a kernel, which has no
-    matrix units, and is launched by Python; what it saves is that XLA launches kernels in each turn of a loop."""
+    matrix units, and is launched by Python; what it saves is that XLA launches kernels in each turn of a loop.
+    `planned`: XLA's plan of the examples is kept."""
     made = estimate(whole)
-    if made.multiplications > MOST_MULTIPLICATIONS:
+    if whole.columns and (planned or on_gpu):
+        inside = (i for r in all_regions(whole.region) for i in r.body)
+        if any(isinstance(i, Apply) and i.op.name == "blocks" for i in inside):
+            raise DeclinedError("a recursion over structure, whose rows xla computes together")
+        if not made.decided:
+            raise DeclinedError(NO_LOOPS)
+    if made.multiplications > (MOST_UNPLANNED if whole.columns and not planned else MOST_MULTIPLICATIONS):
         raise DeclinedError(f"products of {made.multiplications:,} multiplications an example are for xla")
     if on_gpu and not made.loops:
         raise DeclinedError("no loop that numbers end: xla has kernels for the rest")

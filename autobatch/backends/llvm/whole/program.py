@@ -15,6 +15,7 @@ from autobatch.backends.llvm.whole.region import Whole, whole_function
 from autobatch.backends.llvm.whole.running import Executable
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import Module
+from autobatch.options import CHOSEN
 from autobatch.runtime.schema import ColumnInput, WordInput
 
 logger = logging.getLogger("autobatch")
@@ -24,7 +25,7 @@ class WholeProgram(Executable):
     """The entry of a module. `sites`: its last result says what an example has failed with. `inputs`: what its last
     shared inputs are, those that come with the examples. `made` and `kept`: the program as an earlier process has left
     it; LookupError where its code is gone. The module is lowered again then when something else than a call asks.
-    `chosen`: nobody asked for machine code; DeclinedError where XLA is better."""
+    `chosen`: the back end; DeclinedError where nobody asked for machine code and XLA is better."""
 
     def __init__(
         self,
@@ -33,11 +34,11 @@ class WholeProgram(Executable):
         inputs: Sequence[ColumnInput | WordInput] = (),
         made: Made | None = None,
         kept: str = "",
-        chosen: bool = False,
+        chosen: str = "llvm",
     ) -> None:
         self._module, self.sites, self.inputs = module, sites, tuple(inputs)
-        if chosen:
-            accept(self.whole)
+        if chosen in CHOSEN:
+            accept(self.whole, planned=chosen == "auto of batches")
         super().__init__(made or write(self.whole, sites), kept)
         self._gradients: dict[tuple[int, tuple[int, ...]], Executable | None] = {}
         self._lock = threading.Lock()

@@ -1,0 +1,191 @@
+"""Python's integers have no end: machine code tells where they leave its 32 bits, and what nobody asked machine code
+for is computed with more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+import autobatch as ab
+from autobatch.testing.programs import load
+
+LEAST, MOST = -(2**31), 2**31 - 1
+
+
+class Narrow(int):
+    """An integer that notes where a result of it has more than 32 bits."""
+
+    left = False
+
+
+def _noting(name: str) -> Any:
+    function = getattr(int, name)
+
+    def made(self: int, *others: int) -> Any:
+        found = function(self, *others)
+        if type(found) is not int:
+            return found
+        Narrow.left |= not LEAST <= found <= MOST
+        return Narrow(found)
+
+    return made
+
+
+for _name in ("add", "sub", "mul", "floordiv", "mod", "pow", "lshift", "neg", "abs"):
+    setattr(Narrow, f"__{_name}__", _noting(f"__{_name}__"))
+for _name in ("add", "sub", "mul", "floordiv", "mod", "pow", "lshift"):
+    setattr(Narrow, f"__r{_name}__", _noting(f"__r{_name}__"))
+
+
+def hashed(ks, n):
+    h = n
+    for k in ks:
+        h = (h * 31 + k) % 1000000007
+    return h
+
+
+def summed(ks, n):
+    return (sum(ks) + n) % 97
+
+
+def multiplied(ks, n):
+    p = 1
+    for k in ks:
+        p *= k
+    return (p + n) % 5
+
+
+def powers(ks, n):
+    return (n**3 - (n << 10) + n * n) % 11 + len(ks)
+
+
+def signs(ks, n):
+    return abs(n) % 7 - (-n) % 5
+
+
+def indices(ks, n):
+    t = 0
+    for i in range(len(ks)):
+        for j in range(i):
+            t += 2 * i * j + 1
+    return t
+
+
+def under_a_mask(ks, n):
+    x = 1.0
+    while x < 30.0 + n:
+        x = x * 2.0
+        n = n * 3 + 1
+    return n % 7
+
+
+KS = [[1, 2, 3], [4] * 20, [2**31 - 1, 1], [2**30] * 4, [1000, 1000, 10000, 0], []]
+NS = [3, 100000, -46341, 46340, -(2**31), 2**30]
+
+
+@pytest.mark.parametrize("function", [hashed, summed, multiplied, powers, signs, indices, under_a_mask])
+@pytest.mark.parametrize("backend", ["auto", "llvm", "xla", "interpret"])
+def test_right_or_refused(function, backend):
+    run = ab.batched(function, backend=backend, on_error="mask")
+    found, failures = run(KS, NS)
+    failed = {f.index: f.kind for f in failures.details}
+    for k, (ks, n) in enumerate(zip(KS, NS, strict=True)):
+        Narrow.left = False
+        want = function([Narrow(x) for x in ks], Narrow(n))
+        if backend == "llvm" and Narrow.left:
+            assert failed.pop(k) == "OverflowError"
+        elif function is not under_a_mask or k not in failed:
+            assert found[k] == want
+    assert set(failed.values()) <= {"OverflowError"}
+    assert not failed or function is under_a_mask
+
+
+def test_what_has_left_once_runs_by_xla():
+    run = ab.batched(powers)
+    run([[1]], [3])
+    assert "machine code" in str(run.explain([[1]], [3]))
+    assert run([[1]], [100000])[0] == powers([1], 100000)
+    assert "xla" in str(run.explain([[1]], [3]))
+
+
+def test_no_checks_where_intervals_tell():
+    text = ab.batched(indices, backend="llvm").lower(KS, NS).as_text("functions")
+    assert "OverflowError" in text  # the sum, not the product of two indices
+    assert text.count("OverflowError") == 1
+
+
+NAMES = ("a", "b", "c")
+OPERATORS = ("+", "-", "*", "//", "%")
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 2) -> str:
+    if depth == 0 or draw(st.integers(0, 3)) == 0:
+        return draw(st.sampled_from((*NAMES, "1", "2", "7", "1000", "46341", "len(ks)")))
+    kind = draw(st.sampled_from((*OPERATORS, *OPERATORS, "neg", "abs", "pow", "shift", "min", "sum")))
+    x, y = draw(expressions(depth - 1)), draw(expressions(depth - 1))
+    match kind:
+        case "//" | "%":
+            return f"({x} {kind} (abs({y}) + 1))"
+        case "neg" | "abs":
+            return f"(-({x}))" if kind == "neg" else f"abs({x})"
+        case "pow":
+            return f"({x}) ** {draw(st.sampled_from((2, 3)))}"
+        case "shift":
+            return f"(({x}) << {draw(st.sampled_from((1, 5, 12)))})"
+        case "min":
+            return f"min({x}, {y})"
+        case "sum":
+            return f"sum([k * 3 + {x} for k in ks])"
+    return f"({x} {kind} {y})"
+
+
+@st.composite
+def sources(draw: st.DrawFn) -> str:
+    lines = ["import autobatch as ab", "", "", "@ab.batched", "def main(ks, a, b):", "    c = 1"]
+    for _ in range(draw(st.integers(1, 4))):
+        name = draw(st.sampled_from(NAMES))
+        match draw(st.sampled_from(("set", "loop", "branch", "count"))):
+            case "set":
+                lines.append(f"    {name} = {draw(expressions())}")
+            case "loop":
+                lines += ["    for k in ks:", f"        {name} = {name} + k * {draw(expressions(1))}"]
+            case "branch":
+                lines += [f"    if {draw(expressions(1))} > {name}:", f"        {name} = {draw(expressions())}"]
+            case "count":
+                lines += [f"    for i in range(abs({name}) % 9):", f"        {name} = {draw(expressions(1))} - i"]
+    return "\n".join([*lines, "    return (a % 1009) * 7 + b % 31 + c % 17", ""])
+
+
+@settings(max_examples=30)
+@given(
+    sources(),
+    st.lists(
+        st.tuples(st.lists(st.integers(-3000, 3000), max_size=4), st.integers(LEAST, MOST), st.integers(-99, 99)),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_programs_on_integers(source, examples):
+    """Machine code fails where a result has left 32 bits, and nowhere else; the default is right or fails by name."""
+    run = load(source)
+    columns = [list(x) for x in zip(*examples, strict=True)]
+    wanted = []
+    for ks, a, b in examples:
+        Narrow.left = False
+        value = run.__wrapped__([Narrow(k) for k in ks], Narrow(a), Narrow(b))
+        wanted.append((int(value), Narrow.left))
+    narrow = ab.batched(run.__wrapped__, backend="llvm", on_error="mask")
+    found, failures = narrow(*columns)
+    assert {f.index for f in failures.details} == {k for k, (_, left) in enumerate(wanted) if left}
+    default, failures = ab.batched(run.__wrapped__, on_error="mask")(*columns)
+    failed = {f.index for f in failures.details}
+    for k, (value, left) in enumerate(wanted):
+        if not left:
+            assert found[k] == value
+        if k not in failed:
+            assert default[k] == value
+        assert left or k not in failed
