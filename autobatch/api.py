@@ -268,7 +268,7 @@ class Batched(Generic[P, R]):
         chosen = self.options()
 
         def prepared(part: Bound) -> Leaf:
-            found = self.prepare(part, chosen, runs=True, moving=moving).growing()
+            found = self.prepare(part, chosen, runs=True, moving=moving, derived=True).growing()
             return Leaf(found, found.bound or part)
 
         by_shape = Collected(self._name, prepared, self._known, chosen.shape_groups)
@@ -310,16 +310,21 @@ class Batched(Generic[P, R]):
         return [(part.members, part.result) for part in by_shape.run(bound)]
 
     def prepare(
-        self, bound: Bound, chosen: Options | None = None, runs: bool = False, moving: bool = False
+        self,
+        bound: Bound,
+        chosen: Options | None = None,
+        runs: bool = False,
+        moving: bool = False,
+        derived: bool = False,
     ) -> Prepared:
         """Find or compile the program for the types of a call, and its tables. `runs`: nothing but to run it, for which
-        machine code that is the whole function needs no tables. `moving`: batched arguments are differentiated by. What
-        does not compile is traced, where it can be."""
+        machine code that is the whole function needs no tables. `moving`: batched arguments are differentiated by;
+        `derived`: a derivative is wanted. What does not compile is traced, where it can be."""
         chosen = chosen or self.options()
         refused: Exception | None = None
         if not (chosen.trace and self._traces.knows(bound)):
             try:
-                return self._compiled(bound, chosen, runs)
+                return self._compiled(bound, chosen, runs, derived)
             except ChangesArray as error:
                 raise UnsupportedError(error.message, error.span, error.cure) from None
             except (SourceError, BatchError) as error:
@@ -338,14 +343,14 @@ class Batched(Generic[P, R]):
         """Know the types of one batched argument from now on: batches that show less are of these types, too."""
         self._known.learn(schema, 1)
 
-    def _compiled(self, bound: Bound, chosen: Options, runs: bool) -> Prepared:
+    def _compiled(self, bound: Bound, chosen: Options, runs: bool, derived: bool = False) -> Prepared:
         """As `prepare`, for what compiles."""
         settings = self.settings
         enable_compilation_cache(chosen.compilation_cache)
         examples = self._examples(bound)
         asked, backend = self._backend(chosen)
         if asked == "auto":
-            backend = native.backend_for(examples, [r.value for r in bound.shared], runs, chosen)
+            backend = native.backend_for(examples, [r.value for r in bound.shared], runs, derived, chosen)
 
         def request(way: Way, static: frozenset[str]) -> Request:
             sharing = Sharing(self._name, static, len(examples.components), self._cache.columns)

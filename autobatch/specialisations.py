@@ -268,7 +268,7 @@ class Specialisations:
     def for_group(self, group: Group) -> tuple[Program, ...]:
         """The programs, at most four, that take such packed examples, and beside them nothing that the host reads."""
         with self._lock:
-            programs = [p.by_xla for p in self._all()]
+            programs = [planned for p in self._all() if (planned := self._with_plans(p)) is not None]
         fit = [
             planned
             for p in programs
@@ -280,6 +280,17 @@ class Specialisations:
             for planned in _planned(p, group)
         ]
         return tuple(sorted(fit[:4], key=lambda p: p.fingerprint))
+
+    def _with_plans(self, program: Program) -> Program | None:
+        """A program as XLA runs it, which packed examples are planned for and calls with them find; None where such
+        one is held beside it."""
+        if program.compiled.by_xla is None:
+            return program
+        key = replace(program.key, backend="xla")
+        if self._programs.get(key):
+            return None
+        self._programs.put(key, [program.by_xla])
+        return program.by_xla
 
     def info(self) -> CacheInfo:
         """What is kept, and how many plans were made."""

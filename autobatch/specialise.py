@@ -150,7 +150,8 @@ class Program:
         """This program as XLA runs it, with plans: another one where machine code reads structure itself."""
         if self.compiled.by_xla is None:
             return self
-        held = (self.name, self.planner, self.key, self.compiled.by_xla(), self.components, self._most)
+        key = replace(self.key, backend="xla")
+        held = (self.name, self.planner, key, self.compiled.by_xla(), self.components, self._most)
         return Program(*held, self._numpy, self.orders)
 
     @property

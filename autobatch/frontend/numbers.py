@@ -127,6 +127,10 @@ def negate(s: State, condition: Operand) -> Operand:
     return result
 
 
+OF_ARRAYS = ("of arrays",)
+"""The meaning of a bool that is one of arrays."""
+
+
 def combine(s: State, kind: str, a: Operand, b: Operand) -> Operand:
     """`a and b` or `a or b` of bools that are both evaluated."""
     result = s.apply(Op(kind, (), lax.and_p if kind == "and" else lax.or_p), (a, b), BOOL)
@@ -149,7 +153,8 @@ def binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract)
     """Arithmetic or comparison of two numbers, at least one of the program."""
     x, y = operand_of(s, a), operand_of(s, b)
     x, y = _wide_as_float(s, x, y), _wide_as_float(s, y, x)
-    if is_python(x.type) and is_python(y.type) and function in ARITHMETIC:
+    of_python = _of_python(s, x) and _of_python(s, y)
+    if of_python and function in ARITHMETIC:
         x, y = integer(s, x), integer(s, y)
         if function is operator.pow and _is_integer(x) and _is_integer(y):
             return _integer_power(s, x, y)
@@ -159,7 +164,20 @@ def binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract)
         # of nothing it is the int 0, whatever the elements are: 0 / 0
         some = traced(s, operator.gt, v.Leaf(y), v.Static(0)).operand
         s.check(some, "ZeroDivisionError", _DIVISIONS[function])
-    return replace(traced(s, function, v.Leaf(x), v.Leaf(y)), numpy=kind_of((a, b)))
+    return _noted(s, of_python, replace(traced(s, function, v.Leaf(x), v.Leaf(y)), numpy=kind_of((a, b))))
+
+
+def _of_python(s: State, x: Operand) -> bool:
+    """Is it a number or bool of Python? What arrays are compared to is theirs: `~` of it is its opposite."""
+    return is_python(x.type) and not (isinstance(x, Value) and s.context.meanings.get(x) == OF_ARRAYS)
+
+
+def _noted(s: State, of_python: bool, found: v.Leaf) -> v.Leaf:
+    """A result, of which it is known from now on where it is a bool of arrays."""
+    type = found.operand.type
+    if not of_python and isinstance(found.operand, Value) and isinstance(type, Array) and type.is_bool:
+        s.context.meanings[found.operand] = OF_ARRAYS
+    return found
 
 
 def _wide_as_float(s: State, x: Operand, other: Operand) -> Operand:
@@ -223,9 +241,10 @@ def to_float(s: State, value: v.Abstract) -> v.Abstract:
 
 def unary(s: State, function: Callable[..., Any], value: v.Abstract) -> v.Leaf:
     x = operand_of(s, value)
-    if is_python(x.type):
+    of_python = _of_python(s, x)
+    if of_python:
         x = integer(s, x)
-    result = replace(traced(s, function, v.Leaf(x)), numpy=kind_of((value,)))
+    result = _noted(s, of_python, replace(traced(s, function, v.Leaf(x)), numpy=kind_of((value,))))
     if function is operator.neg and isinstance(result.operand, Value):
         s.context.meanings[result.operand] = ("neg", x)
     return result

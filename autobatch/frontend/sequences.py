@@ -20,7 +20,7 @@ from autobatch.frontend.attributes import attribute, field, fields_of, refuse_un
 from autobatch.frontend.joins import as_listing
 from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.layouts import rebuild
-from autobatch.frontend.numbers import binary, operand_of, present, traced
+from autobatch.frontend.numbers import binary, operand_of, own_number, present, traced
 from autobatch.frontend.selection import select
 from autobatch.frontend.state import Fact, State
 from autobatch.frontend.statics import KEYS, container_kind
@@ -210,6 +210,7 @@ def listing_item(s: State, value: v.Listing, index: v.Abstract) -> v.Abstract:
 def item(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`value[index]` of a sequence, with Python's negative indices and IndexError."""
     _check_whole(s, index, "an index of a sequence", "use an int, or int(...) of it")
+    index = as_index(s, index)
     if isinstance(value, v.Leaf) and isinstance(value.type, List) and value.type.elem != UNKNOWN:
         return list_item(s, value.operand, index)
     if isinstance(value, v.Listing):
@@ -227,6 +228,14 @@ def item(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
         s.dead = True
         return v.Static(None)
     return select(s, operand_of(s, checked), found.items)
+
+
+def as_index(s: State, value: v.Abstract) -> v.Abstract:
+    """An integer as Python's `__index__` has it: those of arrays may have too few bits for a length."""
+    type = value.type if isinstance(value, v.Leaf) else None
+    if not isinstance(type, Array) or not type.is_scalar or not type.is_integer or type.dtype in ("int32", "int64"):
+        return value
+    return own_number(s, "int", operand_of(s, value), python=True)
 
 
 def _check_whole(s: State, value: v.Abstract, what: str, cure: str) -> None:
@@ -299,6 +308,7 @@ def make_range(s: State, start: v.Abstract, stop: v.Abstract, step: v.Abstract) 
     """`range(start, stop, step)`"""
     for given in (start, stop, step):
         _check_whole(s, given, "an argument of range()", "use an int, or int(...) of it")
+    start, stop, step = (as_index(s, x) for x in (start, stop, step))
     if isinstance(start, v.Static) and isinstance(stop, v.Static) and isinstance(step, v.Static):
         held = range(start.value, stop.value, step.value)
         return v.Lazy(v.Static(len(held)), lambda t, i: _affine(t, start, step, i))
@@ -410,7 +420,7 @@ def sliced(s: State, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstr
         return part(s, value, bounds)
     value = list_heap.copied(s, value)
     found = sequence(s, value)
-    start, stop, step = bounds
+    start, stop, step = (as_index(s, b) for b in bounds)
     if isinstance(found, v.Record) and all(isinstance(b, v.Static) for b in bounds):
         items = found.items[slice(*(b.value for b in bounds if isinstance(b, v.Static)))]
         kind = "tuple" if isinstance(value, v.Record) and value.kind != "list" else "list"

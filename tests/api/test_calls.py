@@ -95,7 +95,7 @@ def test_caches_are_bounded():
 
 
 def test_the_log_names_the_size_class(caplog):
-    f = ab.batched(lambda t: t.x * 2)
+    f = ab.batched(lambda t: t.x * 2, backend="xla")
     with caplog.at_level(logging.INFO, logger="autobatch"):
         f(trees())
         f(trees() * 500)
@@ -141,10 +141,10 @@ def test_the_interpreter_agrees():
 
 
 def test_more_rows_than_the_option_allows():
-    f = ab.batched(total.__wrapped__, in_axes=(None, 0), options=ab.options(max_rows=3))
+    f = ab.batched(total.__wrapped__, in_axes=(None, 0), backend="xla", options=ab.options(max_rows=3))
     with ab.options(max_rows=1000), pytest.raises(ab.PlanError, match="max_rows"):
         f(params(), trees())
-    g = ab.batched(total.__wrapped__, in_axes=(None, 0))
+    g = ab.batched(total.__wrapped__, in_axes=(None, 0), backend="xla")
     with ab.options(max_rows=3), pytest.raises(ab.PlanError, match="max_rows"):
         g(params(), trees())
     close(g(params(), trees()), [2, 18, 70])

@@ -49,7 +49,7 @@ def test_batches_packed_apart_are_planned_together_once():
 
 
 def test_packed_apart_or_together_is_one_program():
-    sim = _similarity()
+    sim = _similarity().with_settings(backend="xla")
     same(sim(params(), LEFT, RIGHT), sim.loop(params(), LEFT, RIGHT))
     sim(params(), ab.pack(LEFT), ab.pack(RIGHT))
     sim(params(), *sim.pack(ab.pack(LEFT), ab.pack(RIGHT)).args)
@@ -58,7 +58,7 @@ def test_packed_apart_or_together_is_one_program():
 
 
 def test_minibatches_with_equal_indices_are_cut_from_the_whole():
-    sim = _similarity()
+    sim = _similarity().with_settings(backend="xla")
     left, right = ab.pack(LEFT), ab.pack(RIGHT)
     sim(params(), left, right)
     plans = sim.cache_info().plans
@@ -71,7 +71,7 @@ def test_minibatches_with_equal_indices_are_cut_from_the_whole():
 
 
 def test_data_sets_that_are_planned_for_a_function_are_planned_as_a_whole():
-    sim = _similarity()
+    sim = _similarity().with_settings(backend="xla")
     left, right = ab.pack(LEFT).plan(sim), ab.pack(RIGHT).plan(sim)
     for index in ([0], [1, 2], [2]):
         expected = sim.loop(params(), [LEFT[k] for k in index], [RIGHT[k] for k in index])
@@ -247,7 +247,7 @@ def test_components_alone_are_examples_of_other_functions():
 def test_pairs_as_one_argument_are_tuples():
     sim = _similarity()
     pairs = sim.pack(LEFT, RIGHT)
-    first = ab.batched(lambda pair: pair[0].x - pair[1].x)
+    first = ab.batched(lambda pair: pair[0].x - pair[1].x, backend="xla")
     difference = ab.batched(lambda pair: (lambda a, b: a.x - b.x)(*pair))
     expected = [a.x - b.x for a, b in zip(LEFT, RIGHT, strict=True)]
     assert first(pairs).tolist() == difference(pairs).tolist() == expected

@@ -68,7 +68,7 @@ def test_without_the_option_it_is_refused() -> None:
 
 
 def test_a_cell_is_one_row_of_each_turn() -> None:
-    f, p = ab.batched(tagger, in_axes=(None, 0)), lstm()
+    f, p = ab.batched(tagger, in_axes=(None, 0), backend="xla"), lstm()
     batch = [[1, 2, 3, 1], [4, 4], [5, 6, 7, 8, 0]]
     np.testing.assert_allclose(f(p, batch), f.loop(p, batch), rtol=1e-5)
     ((_, structure),) = f._traces._structures.items()

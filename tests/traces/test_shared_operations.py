@@ -41,7 +41,7 @@ def test_programs_do_not_grow_with_what_shared_values_give() -> None:
     codes = [rng.integers(0, 3, size=n).tolist() for n in rng.integers(3, 16, size=48)]
 
     def lines(examples: list[list[int]]) -> int:
-        f = ab.batched(machine, in_axes=(None, 0))
+        f = ab.batched(machine, in_axes=(None, 0), backend="xla")
         np.testing.assert_allclose(f(b, examples), f.loop(b, examples), rtol=1e-5)
         return len(structure_of(f).source.text.splitlines())
 
@@ -63,7 +63,7 @@ def test_large_results_are_computed_once() -> None:
             total = total + made[n][n % 6]
         return total
 
-    g, examples = ab.batched(f, in_axes=(None, 0)), [[1, MOST + 4], [2]]
+    g, examples = ab.batched(f, in_axes=(None, 0), backend="xla"), [[1, MOST + 4], [2]]
     np.testing.assert_allclose(np.stack(g(w, examples)), np.stack(g.loop(w, examples)), rtol=1e-5, atol=1e-6)
     text = structure_of(g).source.text
     assert sum("= make_u" in line for line in text.splitlines()) >= MOST + 4, text

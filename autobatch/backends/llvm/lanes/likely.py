@@ -215,7 +215,8 @@ class Likely:
     def slice(self, i: Apply, result: Value, env: Environment, mask: Number | None) -> bool:
         w, (table, *starts) = self.w, i.operands
         x, shape, sizes = env[table] if isinstance(table, Value) else None, _shape(table), i.op["slice_sizes"]
-        indices = [self.reads.places.get(s) if isinstance(s, Value) else None for s in starts]
+        one = [s if isinstance(s, Value) and size == 1 else None for s, size in zip(starts, sizes, strict=True)]
+        indices = [None if s is None else self.reads.places.get(s) for s in one]  # wider ones are moved, too
         asked = [index for index in indices if index is not None and not env[index.of].one().shared]
         if x is None or not asked or any(isinstance(s, Literal) and s.constant >= 0 for s in starts):
             return False
