@@ -381,8 +381,13 @@ class Batched(Generic[P, R]):
             return self._known.apart_from(examples, lambda: self.prepare(bound, runs=runs))
         self._known.learn(examples.schema, examples.width)
         shared = program.shared(leaves)
-        operands = native.operands(program, examples, shared, runs)
         by_xla = functools.partial(self._compiled, bound, chosen, False)
+        try:
+            operands = native.operands(program, examples, shared, runs)
+        except BatchError:
+            if backend not in CHOSEN:
+                raise
+            return by_xla()  # integers that the host of XLA has bits for
         if operands is None and program.compiled.native is not None and backend in CHOSEN:
             return by_xla()
         program = program if operands is not None else program.by_xla.at(leaves)

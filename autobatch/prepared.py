@@ -141,7 +141,8 @@ class Prepared:
         if self.operands is None:
             return self
         if self.chosen is not None:
-            return self.chosen()
+            made = self.chosen()
+            return made.growing() if self.grows else made
         on_gpu.refuse_for_xla(self.function, self.operands)
         program = self.program.by_xla.at(self.shared)
         return replace(self, program=program, ready=self.examples.ready(program), operands=None)

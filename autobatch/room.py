@@ -14,8 +14,7 @@ from typing import TypeVar
 
 from autobatch.cache import logger
 from autobatch.errors import ExampleError, Failure
-from autobatch.frontend.domains import TOO_LARGE
-from autobatch.ir.capacity import NO_ROOM, room_of
+from autobatch.ir.capacity import NO_ROOM, TOO_LARGE, room_of
 from autobatch.options import Options
 
 T = TypeVar("T")

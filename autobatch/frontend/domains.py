@@ -30,6 +30,7 @@ from autobatch.frontend.layouts import is_python
 from autobatch.frontend.numbers import operand_of, traced
 from autobatch.frontend.raising import is_caught
 from autobatch.frontend.state import State
+from autobatch.ir.capacity import TOO_LARGE
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
 from autobatch.ir.types import BOOL, Array
@@ -150,7 +151,6 @@ def _quotient_fits(x: Any, y: Any) -> Any:
 
 
 COMPLEX = ("ValueError", "a negative number to the power of a fraction is complex; write complex(x) ** y")
-TOO_LARGE = ("OverflowError", "an int needs more bits than the device's integers have")
 EXP_MOST, GAMMA_MOST, COSH_MOST = 709.782712893384, 171.6243769563027, 710.4758600739439
 """The largest numbers of which a float of 64 bits holds exp, gamma and cosh."""
 

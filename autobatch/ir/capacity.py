@@ -1,4 +1,5 @@
-"""Room for what an example makes itself: the words of its end, and which room they say was too small."""
+"""Room for what an example makes itself, and bits for its integers: the words of their end, and which room they say
+was too small."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import re
 NO_ROOM = "MemoryError"
 """What an example fails with that needs more."""
 _WORDS = "list_capacity="
+TOO_LARGE = ("OverflowError", "an int needs more bits than the device's integers have")
+"""What an example fails with whose integer the device has no bits for, and the words."""
 
 
 def out_of_room(capacity: int, objects: str = "") -> str:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from autobatch.analysis.ranges import Ranges, is_python_integer
-from autobatch.frontend.domains import TOO_LARGE
+from autobatch.ir.capacity import TOO_LARGE
 from autobatch.ir.core import Apply, For, Instruction, Literal, Module, Operand, Region, Value, walk
 from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import Fresh, with_regions

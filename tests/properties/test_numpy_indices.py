@@ -278,7 +278,7 @@ def test_an_index_that_only_the_device_computes_fails_where_plain_python_does(fu
 def test_arrays_that_differ_in_length():
     """Their length is data; it is part of the message."""
     for of, failed in ((np.arange, [False, True, True, True]), (jnp.arange, [False] * 4)):
-        f = ab.batched(lambda q: (q[0] * 2)[q[1]] + q[0][q[1]], on_error="mask")
+        f = ab.batched(lambda q: (q[0] * 2)[q[1]] + q[0][q[1]], on_error="mask", backend="xla")
         examples = [(of(3.0), 2), (of(3.0), 3), (of(5.0), -6), (of(1.0), 1)]
         found, failures = f(examples)
         assert failures.failed.tolist() == failed

@@ -180,7 +180,7 @@ def test_failed_examples_are_told():
 
 
 @pytest.mark.parametrize(
-    ("backend", "why"), [("auto", "structure alone decides"), ("xla", "asked for"), ("interpret", "row by row")]
+    ("backend", "why"), [("auto", "a recursion over structure"), ("xla", "asked for"), ("interpret", "row by row")]
 )
 def test_the_back_end_and_why(backend, why):
     function = ab.batched(tree_lstm.__wrapped__, in_axes=(None, 0), backend=backend)

@@ -8,7 +8,8 @@ measured.
 
 Where examples have structure, XLA knows it ahead: rows of many examples meet in one product, equal rows are one. To
 plan that takes the host 5 to 100 times as long as machine code runs, so it pays where the plan is kept with the batch;
-there it takes a loop that computed numbers end for machine code to be chosen, and no recursion.
+there it takes a loop that computed numbers end for machine code to be chosen. Recursions are XLA's: what calls have in
+common may be all but one of their branches (fib(45), a graph that is walked as if it were a tree).
 
 It has to compute the same, too: where an integer needs more bits than the device has, the call is run again by XLA, for
 whose host they have 64 (`room.py`).
@@ -93,18 +94,36 @@ def accept(whole: Whole, on_gpu: bool = False, planned: bool = False) -> None:
     matrix units, and is launched by Python; what it saves is that XLA launches kernels in each turn of a loop.
     `planned`: XLA's plan of the examples is kept."""
     made = estimate(whole)
-    if whole.columns and (planned or on_gpu):
-        inside = (i for r in all_regions(whole.region) for i in r.body)
-        if any(isinstance(i, Apply) and i.op.name == "blocks" for i in inside):
-            raise DeclinedError("a recursion over structure, whose rows xla computes together")
-        if not made.decided:
-            raise DeclinedError(NO_LOOPS)
+    inside = [i for r in all_regions(whole.region) for i in r.body]
+    recursions = [x for i in inside if isinstance(i, Apply) for _, x in i.op.params if isinstance(x, BlockProgram)]
+    if any(whole.columns or not _follows_floats(x) for x in recursions):
+        raise DeclinedError("a recursion over structure, whose rows xla computes together, and equal ones once")
+    if whole.columns and (planned or on_gpu) and not made.decided:
+        raise DeclinedError(NO_LOOPS)
     if made.multiplications > (MOST_UNPLANNED if whole.columns and not planned else MOST_MULTIPLICATIONS):
         raise DeclinedError(f"products of {made.multiplications:,} multiplications an example are for xla")
     if on_gpu and not made.loops:
         raise DeclinedError("no loop that numbers end: xla has kernels for the rest")
     if made.longest > LONGEST:
         raise DeclinedError(f"functions of {made.longest:,} numbers an example are for xla")
+
+
+def _follows_floats(program: BlockProgram) -> bool:
+    """Do floats decide a branch of a recursion?"""
+    for region in regions_of(program):
+        inside = [i for r in all_regions(region) for i in r.body]
+        made = {r: i for i in inside if isinstance(i, Apply) for r in i.results}
+        todo: list[Operand] = [i.condition for i in inside if isinstance(i, If)]
+        todo += [i.condition.results[0] for i in inside if isinstance(i, While)]
+        seen: set[Operand] = set()
+        while todo:
+            x = todo.pop()
+            if _is_float(x.type):
+                return True
+            if x not in seen and x in made:
+                seen.add(x)
+                todo += made[x].operands
+    return False
 
 
 def regions_of(x: Any) -> tuple[Region, ...]:
