@@ -171,7 +171,7 @@ class Objects:
 
     >>> import warnings
     >>> import autobatch as ab
-    >>> @ab.batched
+    >>> @ab.batched(backend="xla")
     ... def doubled(words):
     ...     return {word: 2.0 * k for k, word in enumerate(words)}
     >>> with ab.options(trace=True), warnings.catch_warnings():

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
+from autobatch.analysis.ranges import LEAVING, is_python_integer
 from autobatch.autodiff import Policy
 from autobatch.backends.cuda.program import CudaProgram
 from autobatch.backends.interpret import demand
@@ -45,8 +46,10 @@ from autobatch.errors import ExampleError, Failure
 from autobatch.frontend import Lowered, lower
 from autobatch.interruptible import not_cheap
 from autobatch.ir.core import Apply, Module, walk
+from autobatch.ir.jax_compat import holds_loop
+from autobatch.ir.ops import OF_CONTROL
 from autobatch.ir.printer import print_module
-from autobatch.ir.system import print_system
+from autobatch.ir.system import Compute, Fold, print_system, results
 from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.ir.types import INT, Array
 from autobatch.optimize.costs import TYPICAL, Machine
@@ -358,6 +361,12 @@ class Program:
         return made
 
     @property
+    def computes_integers(self) -> bool:
+        """Does the device compute integers of Python, for which it may have too few bits? (A status is none.)"""
+        found = (e for e in self._made.system.equations if isinstance(e, Compute | Fold))
+        return any(_leaves_bits(e) for e in found)
+
+    @property
     def _status(self) -> int:
         """Which output of the system says what examples have failed with on the device: that behind the results."""
         before = self.spec.outputs[: len(self.facts.kinds)]
@@ -377,6 +386,18 @@ class Program:
                 return print_system(made.system)
             case _:
                 return print_schedule(made.schedule)
+
+
+def _leaves_bits(e: Compute | Fold) -> bool:
+    """May it compute an integer of Python that needs more bits than it has?"""
+    whole = [r.type for r in results(e) if r.type.is_integer]
+    if isinstance(e, Fold):
+        return bool(whole) and e.kind in ("sum", "prod")
+    if e.op.name in LEAVING:
+        return any(is_python_integer(type) for type in whole)
+    if e.op.name in ("masked", *OF_CONTROL):
+        return len(whole) > 1  # one is its status
+    return bool(whole) and (e.op.name == "scan" or holds_loop(e.op))
 
 
 def _machine(schedule: Schedule, options: Options) -> Machine:

@@ -19,7 +19,7 @@ from autobatch import native, on_gpu, results
 from autobatch.arguments import Bound
 from autobatch.checks import refuse, refuse_failed
 from autobatch.data import FAILED, Examples
-from autobatch.errors import ExampleError, Failure
+from autobatch.errors import Error, ExampleError, Failure
 from autobatch.native import SOMEWHERE, Place
 from autobatch.outcome import Outcome
 from autobatch.ready import Ready
@@ -94,7 +94,7 @@ class Prepared:
             failed = status != 0
             if self.grows:
                 ask_for_room(failures)
-            if self.grows and self.chosen is not None:
+            if self.grows and self.chosen is not None and self._has_more_bits():
                 ask_for_bits(failures)
             if not program.masks:
                 raise ExampleError(failures)
@@ -117,6 +117,14 @@ class Prepared:
         if not program.masks:
             return result
         return result, results.Failures(native.as_given(failed, operands, of_jax), failures)
+
+    def _has_more_bits(self) -> bool:
+        """Has XLA's program more bits for integers of Python? Those that the device computes have no more."""
+        assert self.chosen is not None
+        try:
+            return not self.chosen().program.compiled.computes_integers
+        except Error:  # there is none
+            return False
 
     def gradient(
         self, output: int, shared: Sequence[int], slots: Sequence[int]

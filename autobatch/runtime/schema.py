@@ -214,8 +214,8 @@ def _class_words(schema: Schema, store: Store, position: int) -> str:
         return f"({', '.join(_words(schema, f.type) for f in sorted(fields, key=lambda f: f.name))})"
     if cls.kind in ("object", "namedtuple"):
         return cls.name
-    if cls.kind == "dict":
-        return f"dict[{', '.join(f.name for f in fields)}]"
+    if cls.kind == "dict" or not all(f.name.isdigit() for f in fields):  # of any keys: a list of them, one of values
+        return f"{cls.kind}[{', '.join(f.name for f in fields)}]"
     return f"{cls.kind}[{', '.join(_words(schema, f.type) for f in sorted(fields, key=lambda f: int(f.name)))}]"
 
 

@@ -158,10 +158,9 @@ def test_a_cycle_where_the_recursion_needs_a_tree():
     ring = Ring(1.0)
     ring.kids.append(Ring(2.0, [ring]))
     fine = Ring(3.0, [Ring(4.0)])
-    for backend, words in (("xla", "cycle.*break the cycle"), ("auto", "test for the end of the recursion")):
-        with pytest.raises(ab.ExampleError, match=f"example 1 at .*RecursionError.*{words}") as caught:
-            ring_total.with_settings(backend=backend)([fine, ring])
-        assert line_of(ring_total.__wrapped__, 4) in str(caught.value)
+    with pytest.raises(ab.ExampleError, match=r"example 1 at .*RecursionError.*cycle.*break the cycle") as caught:
+        ring_total([fine, ring])
+    assert line_of(ring_total.__wrapped__, 4) in str(caught.value)
     assert ring_total(ab.pack([fine, ring])[[0]]).tolist() == [7]
 
 
@@ -321,7 +320,7 @@ def test_a_level_loop_under_jax_debug_nans():
 
 def test_more_rows_than_the_option_allows():
     """How many, of which function, and both cures."""
-    f = ab.batched(total.__wrapped__, in_axes=(None, 0), backend="xla", options={"max_rows": 3})
+    f = ab.batched(total.__wrapped__, in_axes=(None, 0), options={"max_rows": 3})
     with pytest.raises(ab.PlanError, match=r"total has more than 3 activations.*max_rows.*never ends"):
         f(params(), trees())
 
@@ -333,9 +332,7 @@ def test_a_recursion_that_never_ends():
     def f(n):
         return 1 if n < 0 else 1 + f(n + 1)
 
-    with ab.options(max_rows=1000, backend="xla"), pytest.raises(ab.PlanError, match="never ends"):
-        f([1, 2])
-    with pytest.raises(ab.ExampleError, match="RecursionError: maximum recursion depth exceeded.*test for the end"):
+    with ab.options(max_rows=1000), pytest.raises(ab.PlanError, match="never ends"):
         f([1, 2])
 
 

@@ -326,7 +326,7 @@ def test_any_other_difference_is_a_conflict_with_both_places(one, other):
 
 def test_types_grow_over_calls_and_never_shrink():
     """Once inner nodes were seen, a batch of leaves runs on the same program, inner branch included."""
-    f = ab.batched(lambda p, t: p * t.x if t.left is None else p * t.left.x, in_axes=(None, 0))
+    f = ab.batched(lambda p, t: p * t.x if t.left is None else p * t.left.x, in_axes=(None, 0), backend="xla")
     f(1.0, trees())
     close(f(2.0, [Node(1.0), Node(2.0)]), [2, 4])
     close(f(2.0, ab.pack([Node(3.0)])), [6])
