@@ -207,16 +207,18 @@ class Options:
 
     backend: str = field(default="auto", metadata=_spec(_backend, compiles=True))
     """What runs the program: `interpret` (the reference, slow), `xla`, `llvm` (one function of machine code over the
-    batch, for programs of numbers, small arrays, recursion, and lists, objects and trees that they read; integers all
-    have the width of the device's and wrap as they do), `cuda` (the same as a kernel for GPUs of NVIDIA, a thread for
+    batch, for programs of numbers, small arrays, recursion, and lists, objects and trees that they read; an example
+    fails whose integers of Python need more bits than the device's have), `cuda` (the same as a kernel for GPUs of NVIDIA, a thread for
     each example; arrays of the GPU are read where they lie, others are copied there and results back), or `auto`.
 
-    `auto` takes `llvm` for calls whose batched arguments are arrays of numbers in the memory of the host, where an
-    estimate says that it is faster (no product or array is of size) and where it computes the same: no integer of
-    Python that may overflow is computed. It takes `cuda` where an argument is an array on a GPU of another library than
-    JAX, and, where JAX computes on a GPU, for what it would run by `llvm` and numbers end a loop in. It takes `xla`
-    else: under transformations of JAX, for `f.lower`, on other devices, for lists and objects. Arrays of JAX come back
-    from all of them. `f.explain` says what was taken, and why.
+    `auto` takes `llvm` for calls whose batched arguments are arrays of numbers in the memory of the host, or lists and
+    objects as they come, where an estimate says that it is faster (no product or array is of size). Where an integer of
+    Python needs more bits than the device's have, it runs the call again by `xla`, if its host computes that integer.
+    It takes `cuda` where an argument is an array on a GPU of another library than JAX, and, where JAX computes on a
+    GPU, for what it would run by `llvm` and numbers end a loop in. It takes `xla` else: under transformations of JAX,
+    for `f.lower`, on other devices, for recursions that structure decides, for derivatives of functions of structure,
+    and for batches that are packed, which keep their plans, unless numbers end a loop. Arrays of JAX come back from all
+    of them. `f.explain` says what was taken, and why.
     The argument `backend` of `batched` is the same option."""
 
     max_rows: int = field(default=50_000_000, metadata=_spec(_count))

@@ -108,6 +108,7 @@ def test_right_or_refused(function, backend):
             assert not left or backend != "llvm"
 
 
+@pytest.mark.cpu
 def test_what_has_left_once_runs_by_xla():
     run = ab.batched(powers)
     run([[1]], [3])
