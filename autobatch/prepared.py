@@ -24,7 +24,7 @@ from autobatch.native import SOMEWHERE, Place
 from autobatch.outcome import Outcome
 from autobatch.ready import Ready
 from autobatch.reporting import failures_of
-from autobatch.room import ask_for_bits, ask_for_room
+from autobatch.room import OutOfBits, ask_for_room, lacks_bits
 from autobatch.sharing import Packed
 from autobatch.specialise import Program
 
@@ -94,8 +94,8 @@ class Prepared:
             failed = status != 0
             if self.grows:
                 ask_for_room(failures)
-            if self.grows and self.chosen is not None and self._has_more_bits():
-                ask_for_bits(failures)
+            if self.grows and lacks_bits(failures) and self._has_more_bits():
+                raise OutOfBits(failures)
             if not program.masks:
                 raise ExampleError(failures)
         returned = program.returned(native.results(program, arrays, failed if wrong else None))
@@ -120,9 +120,8 @@ class Prepared:
 
     def _has_more_bits(self) -> bool:
         """Has XLA's program more bits for integers of Python? Those that the device computes have no more."""
-        assert self.chosen is not None
         try:
-            return not self.chosen().program.compiled.computes_integers
+            return self.chosen is not None and not self.chosen().program.compiled.computes_integers
         except Error:  # there is none
             return False
 

@@ -37,10 +37,9 @@ class OutOfBits(ExampleError):
     """Examples that machine code, for which nobody asked, has no integers for, among those that failed."""
 
 
-def ask_for_bits(failures: Sequence[Failure]) -> None:
-    """OutOfBits where an example has failed because an integer is large."""
-    if any((f.kind, f.message) == TOO_LARGE for f in failures):
-        raise OutOfBits(failures)
+def lacks_bits(failures: Iterable[Failure]) -> bool:
+    """Has an example failed because an integer is large?"""
+    return any((f.kind, f.message) == TOO_LARGE for f in failures)
 
 
 def ask_for_room(failures: Iterable[Failure]) -> None:
