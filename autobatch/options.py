@@ -208,8 +208,9 @@ class Options:
     backend: str = field(default="auto", metadata=_spec(_backend, compiles=True))
     """What runs the program: `interpret` (the reference, slow), `xla`, `llvm` (one function of machine code over the
     batch, for programs of numbers, small arrays, recursion, and lists, objects and trees that they read; an example
-    fails whose integers of Python need more bits than the device's have), `cuda` (the same as a kernel for GPUs of NVIDIA, a thread for
-    each example; arrays of the GPU are read where they lie, others are copied there and results back), or `auto`.
+    fails whose integers of Python need more bits than the device's have), `cuda` (the same as a kernel for GPUs of
+    NVIDIA, a thread for each example; arrays of the GPU are read where they lie, others are copied there and results
+    back), or `auto`.
 
     `auto` takes `llvm` for calls whose batched arguments are arrays of numbers in the memory of the host, or lists and
     objects as they come, where an estimate says that it is faster (no product or array is of size). Where an integer of
