@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
-from autobatch.analysis.ranges import LEAVING, is_python_integer
+from autobatch.analysis.ranges import ARITHMETIC, is_python_integer
 from autobatch.autodiff import Policy
 from autobatch.backends.cuda.program import CudaProgram
 from autobatch.backends.interpret import demand
@@ -364,7 +364,7 @@ class Program:
     def computes_integers(self) -> bool:
         """Does the device compute integers of Python, for which it may have too few bits? (A status is none.)"""
         found = (e for e in self._made.system.equations if isinstance(e, Compute | Fold))
-        return any(_leaves_bits(e) for e in found)
+        return any(_may_overflow(e) for e in found)
 
     @property
     def _status(self) -> int:
@@ -388,12 +388,12 @@ class Program:
                 return print_schedule(made.schedule)
 
 
-def _leaves_bits(e: Compute | Fold) -> bool:
+def _may_overflow(e: Compute | Fold) -> bool:
     """May it compute an integer of Python that needs more bits than it has?"""
     whole = [r.type for r in results(e) if r.type.is_integer]
     if isinstance(e, Fold):
         return bool(whole) and e.kind in ("sum", "prod")
-    if e.op.name in LEAVING:
+    if e.op.name in ARITHMETIC:
         return any(is_python_integer(type) for type in whole)
     if e.op.name in ("masked", *OF_CONTROL):
         return len(whole) > 1  # one is its status

@@ -24,7 +24,7 @@ from autobatch.native import SOMEWHERE, Place
 from autobatch.outcome import Outcome
 from autobatch.ready import Ready
 from autobatch.reporting import failures_of
-from autobatch.room import OutOfBits, ask_for_room, lacks_bits
+from autobatch.room import IntegerOverflow, ask_for_room, overflowed
 from autobatch.sharing import Packed
 from autobatch.specialise import Program
 
@@ -94,8 +94,8 @@ class Prepared:
             failed = status != 0
             if self.grows:
                 ask_for_room(failures)
-            if self.grows and lacks_bits(failures) and self._has_more_bits():
-                raise OutOfBits(failures)
+            if self.grows and overflowed(failures) and self._has_wider_integers():
+                raise IntegerOverflow(failures)
             if not program.masks:
                 raise ExampleError(failures)
         returned = program.returned(native.results(program, arrays, failed if wrong else None))
@@ -118,7 +118,7 @@ class Prepared:
             return result
         return result, results.Failures(native.as_given(failed, operands, of_jax), failures)
 
-    def _has_more_bits(self) -> bool:
+    def _has_wider_integers(self) -> bool:
         """Has XLA's program more bits for integers of Python? Those that the device computes have no more."""
         try:
             return self.chosen is not None and not self.chosen().program.compiled.computes_integers

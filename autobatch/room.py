@@ -33,11 +33,11 @@ class OutOfRoom(ExampleError):
         self.capacity = capacity
 
 
-class OutOfBits(ExampleError):
+class IntegerOverflow(ExampleError):
     """Examples that machine code, for which nobody asked, has no integers for, among those that failed."""
 
 
-def lacks_bits(failures: Iterable[Failure]) -> bool:
+def overflowed(failures: Iterable[Failure]) -> bool:
     """Has an example failed because an integer is large?"""
     return any((f.kind, f.message) == TOO_LARGE for f in failures)
 
@@ -80,7 +80,7 @@ class Room:
                 if wanted > LARGEST:
                     raise ExampleError(full.failures, full.count) from None
                 self.capacity = max(self.capacity, wanted)
-            except OutOfBits as full:
+            except IntegerOverflow as full:
                 if self.wide:
                     raise ExampleError(full.failures, full.count) from None
                 logger.info("runs by xla from now on: %s", full.failures[0].message)

@@ -1,11 +1,12 @@
-"""What Python's integers of a program may be, as intervals: which operations may leave the bits that the device has.
+"""What Python's integers of a program may be, as intervals: which operations may overflow.
 
     for length(%xs) do (%i):   %i: [0, 2**28]
       %k = mul(%i, 2)          [0, 2**29]
-      %m = mul(%k, %k)         may leave 32 bits
+      %m = mul(%k, %k)         may overflow 32 bits
 
-Abstract interpretation over intervals (Cousot and Cousot, POPL 1977). What turns and calls hand on is widened where it
-still grows when it has changed a few times: first to 2**30, which nothing reaches that is counted one by one.
+Abstract interpretation over intervals (Cousot and Cousot, POPL 1977). Loop-carried values, and arguments and results of
+calls, are widened where they still grow when they have changed a few times: first to 2**30, which nothing reaches that
+is counted one by one.
 """
 
 from __future__ import annotations
@@ -57,19 +58,19 @@ class Ranges:
             return (int(x.value), int(x.value)) if isinstance(x.value, int) else self.all
         return self.known.get(x) if is_integers(x.type) else self.all
 
-    def may_leave(self, i: Apply) -> bool:
-        """May an operation have a result that the device has no bits for?"""
-        if i.op.name not in LEAVING or not any(is_python_integer(r.type) for r in i.results):
+    def may_overflow(self, i: Apply) -> bool:
+        """May the result of an operation need more bits than the device's integers have?"""
+        if i.op.name not in ARITHMETIC or not any(is_python_integer(r.type) for r in i.results):
             return False
         found = self.exact(i)
         return found is not None and not (self.all[0] <= found[0] and found[1] <= self.all[1])
 
     def exact(self, i: Apply) -> Interval | None:
-        """What an operation of `LEAVING` has as a result, of any size."""
+        """What an operation of `ARITHMETIC` has as a result, of any size."""
         xs = [self.of(x) for x in i.operands]
         if i.op.name == "reduce":
             return self.reduced(i.op["kind"], xs[0])
-        makes = LEAVING[i.op.name]
+        makes = ARITHMETIC[i.op.name]
         if makes is None:
             return -(1 << 99), 1 << 99
         given = [*(x for x in xs if x is not None), *([(i.op["y"],) * 2] if i.op.name == "integer_pow" else [])]
@@ -99,36 +100,38 @@ class Ranges:
                 self.region(orelse)
                 self.join(i.results, then.results, orelse.results)
             case For(count=count, init=init, body=body):
-                turns = self.of(count)
-                if turns is not None:
-                    self.grow(body.args[0], (0, max(turns[1] - 1, 0)))
-                self.hand_on(body.args[1:], init, body.results)
+                self.turn(body.args[0], count)
+                self.join(body.args[1:], init, body.results, widen=True)
                 self.region(body)
                 self.join(i.results, init, body.results)
             case While(init=init, condition=test, body=body):
-                self.hand_on(body.args, init, body.results)
-                self.hand_on(test.args, init, body.results)
+                self.join(body.args, init, body.results, widen=True)
+                self.join(test.args, init, body.results, widen=True)
                 self.region(test)
                 self.region(body)
                 self.join(i.results, init, body.results)
             case Map(count=count, body=body, filtered=filtered):
-                turns = self.of(count)
-                if turns is not None:
-                    self.grow(body.args[0], (0, max(turns[1] - 1, 0)))
+                self.turn(body.args[0], count)
                 self.region(body)
                 self.join(i.results, body.results[filtered:])
             case Call(callee=callee, operands=xs):
                 called = self.functions[callee]
-                self.hand_on(called.args, xs)
-                self.hand_on(i.results, called.results)
+                self.join(called.args, xs, widen=True)
+                self.join(i.results, called.results, widen=True)
             case _:
                 assert_never(i)
+
+    def turn(self, index: Value, count: Operand) -> None:
+        """The index of a loop of so many turns."""
+        turns = self.of(count)
+        if turns is not None:
+            self.widen(index, (0, max(turns[1] - 1, 0)))
 
     def apply(self, i: Apply) -> None:
         for r in i.results:
             if not is_integers(r.type):
                 continue
-            if i.op.name in LEAVING and is_python_integer(r.type):
+            if i.op.name in ARITHMETIC and is_python_integer(r.type):
                 found = self.exact(i)
             elif i.op.name in BOUNDED:
                 given = [self.of(x) for x in i.operands]
@@ -149,28 +152,22 @@ class Ranges:
             self.known[value] = found
             self.changed = True
 
-    def join(self, results: Sequence[Value], *sources: Sequence[Operand]) -> None:
-        for k, r in enumerate(results):
-            if is_integers(r.type):
-                found = [x for xs in sources if (x := self.of(xs[k])) is not None]
-                if found:
-                    self.set(r, joined(*found))
+    def join(self, values: Sequence[Value], *sources: Sequence[Operand], widen: bool = False) -> None:
+        """Each value is what one of its sources is. `widen`: values that are made of themselves, by a loop or calls."""
+        for k, value in enumerate(values):
+            found = [x for xs in sources if (x := self.of(xs[k])) is not None] if is_integers(value.type) else []
+            if found:
+                (self.widen if widen else self.set)(value, joined(*found))
 
-    def hand_on(self, args: Sequence[Value], *sources: Sequence[Operand]) -> None:
-        for k, value in enumerate(args):
-            if is_integers(value.type):
-                found = [x for xs in sources if (x := self.of(xs[k])) is not None]
-                if found:
-                    self.grow(value, joined(*found))
-
-    def grow(self, value: Value, found: Interval) -> None:
-        """Join with what is known, widened where that has grown before."""
-        old = self.known.get(value)
-        if old is None:
-            self.set(value, found)
-            return
+    def widen(self, value: Value, found: Interval) -> None:
+        """Join with what is known, widened where that has grown before. A bound that was widened to `COUNTED` stays
+        there where a turn adds one."""
+        old = self.known.get(value, found)
         low, high = joined(old, found)
+        low = old[0] if old[0] == -COUNTED and low == -COUNTED - 1 else low
+        high = old[1] if old[1] == COUNTED and high == COUNTED + 1 else high
         if (low, high) == old:
+            self.set(value, old)
             return
         self.changes[value] = self.changes.get(value, 0) + 1
         if self.changes[value] > CHANGES:
@@ -206,14 +203,7 @@ def _corners(of: Callable[[int, int], int]) -> Callable[..., Interval]:
 
 
 def _sum(x: Interval, y: Interval) -> Interval:
-    """What is counted one by one stays below `COUNTED`."""
-    low, high = x[0] + y[0], x[1] + y[1]
-    one_by_one = (-1, 1)
-    for a, b in ((x, y), (y, x)):
-        if b[0] == b[1] and b[0] in one_by_one:
-            low = max(low, -COUNTED) if a[0] >= -COUNTED else low
-            high = min(high, COUNTED) if a[1] <= COUNTED else high
-    return low, high
+    return x[0] + y[0], x[1] + y[1]
 
 
 def _negative(x: Interval) -> Interval:
@@ -254,7 +244,7 @@ def _same(x: Interval, *more: Interval) -> Interval:
     return x
 
 
-LEAVING: Mapping[str, Callable[..., Interval] | None] = {
+ARITHMETIC: Mapping[str, Callable[..., Interval] | None] = {
     "add": _sum,
     "sub": lambda x, y: _sum(x, _negative(y)),
     "mul": _corners(lambda a, b: a * b),
@@ -267,11 +257,11 @@ LEAVING: Mapping[str, Callable[..., Interval] | None] = {
     "reduce": None,
     **dict.fromkeys(("reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot_general")),
 }
-"""Operations whose result may need more bits than their operands, and what it is; None: anything."""
+"""Operations that may overflow, and what their result is; None: anything."""
 
 BOUNDED: Mapping[str, Callable[..., Interval]] = {
     **dict.fromkeys(("squeeze", "reshape", "broadcast_in_dim", "transpose", "slice", "rev", "unknown", "copy"), _same),
-    **dict.fromkeys(("item", "gather", "dynamic_slice", "expand_dims", "stop_gradient", "take_row"), _same),
+    **dict.fromkeys(("item", "dynamic_slice", "expand_dims", "stop_gradient", "take_row"), _same),
     **dict.fromkeys(("int", "convert_element_type"), _same),
     **dict.fromkeys(("concatenate", "pack_list", "stack"), joined),
     "max": lambda x, y: (max(x[0], y[0]), max(x[1], y[1])),
@@ -285,4 +275,4 @@ BOUNDED: Mapping[str, Callable[..., Interval]] = {
     "word": lambda x: (0, LARGEST_CHARACTER),
     "undefined": lambda: (0, 0),
 }
-"""Operations whose result is known by their operands, and needs no more bits."""
+"""Operations that cannot overflow, and what their result is."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from autobatch.analysis.ranges import is_python_integer
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -77,9 +78,7 @@ def is_host_only(op: Op) -> bool:
 
 def adds_integers(i: Apply) -> bool:
     """Is it a sum or product of a list of Python's integers? The host has more bits for it than the device."""
-    type = i.results[0].type if i.results else None
-    whole = isinstance(type, Array) and type.is_scalar and type.is_integer and type.weak
-    return whole and i.op.name == "reduce" and i.op["kind"] in ("sum", "prod")
+    return i.op.name == "reduce" and i.op["kind"] in ("sum", "prod") and is_python_integer(i.results[0].type)
 
 
 def analyse(module: Module, traced: frozenset[int] = frozenset(), numbers: frozenset[int] = frozenset()) -> Structure:

@@ -56,7 +56,7 @@ class _Checks:
         body: list[Instruction] = []
         for i in region.body:
             new = with_regions(i, self.region)
-            if not isinstance(new, Apply) or not self.ranges.may_leave(new):
+            if not isinstance(new, Apply) or not self.ranges.may_overflow(new):
                 body.append(new)
             elif new.op.name == "reduce":
                 self.added_up(new, body)

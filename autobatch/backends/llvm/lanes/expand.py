@@ -40,10 +40,10 @@ def _one_minus_square(op: Op, x: jax.Array) -> jax.Array:
 
 def _polynomial(op: Op, x: jax.Array, *coefficients: jax.Array) -> jax.Array:
     """By Horner's rule, the constant term first."""
-    found = coefficients[-1]
+    found = jnp.broadcast_to(coefficients[-1], jnp.broadcast_shapes(x.shape, *(c.shape for c in coefficients)))
     for c in coefficients[-2::-1]:
         found = found * x + c
-    return found + jnp.zeros_like(x)
+    return found
 
 
 WRITTEN: Mapping[str, Callable[..., Any]] = {

@@ -32,15 +32,15 @@ CHUNK = 4096
 over rows are added up by chunk, so it is a part of what their bits are."""
 
 
-_HANDED = "run_from_table"
+_TABLE_ENTRY = "run_from_table"
 _KIND = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
-def _handing(read: int, written: int) -> str:
+def _table_entry(read: int, written: int) -> str:
     """A function that calls the code with the pointers of a table: ctypes passes at most 1,024 arguments. Not
     optimised, for LLVM would compare each load with each argument that is stored for the call."""
     names = [*(f"%a{k}" for k in range(read)), *(f"%r{k}" for k in range(written))]
-    lines = [f"\ndefine i64 @{_HANDED}(ptr %table, i64 %begin, i64 %end) noinline optnone {{"]
+    lines = [f"\ndefine i64 @{_TABLE_ENTRY}(ptr %table, i64 %begin, i64 %end) noinline optnone {{"]
     for k, name in enumerate(names):
         lines.append(f"  %p{k} = getelementptr ptr, ptr %table, i64 {k}")
         lines.append(f"  {name} = load ptr, ptr %p{k}")
@@ -64,26 +64,26 @@ class Executable:
         self.arrays, self.made = made.arrays, made
         self.constants = [np.ascontiguousarray(x) for x in made.program.constants]
         self.scratch, self.width = made.program.scratch, made.width
-        names = (ENTRY, _HANDED)
-        handed = _handing(len(self.operands) + len(self.constants), len(self.results) + 1)
+        names = (ENTRY, _TABLE_ENTRY)
+        through_table = _table_entry(len(self.operands) + len(self.constants), len(self.results) + 1)
         try:
             code: Code | None
-            self.name = kept or machine_code.target_name(f"whole_{made.width}", made.program.text + handed)
+            self.name = kept or machine_code.target_name(f"whole_{made.width}", made.program.text + through_table)
             if is_checking():
                 if not made.program.text:
                     raise LookupError("of kept code the text is not known")
-                code = machine_code.unkept(instrumented(made.program.text) + handed, names, library())
+                code = machine_code.unkept(instrumented(made.program.text) + through_table, names, library())
             elif kept:
                 code = machine_code.held(self.name, names, library())
             else:
-                code = machine_code.load(self.name, made.program.text + handed, names, library(), vectorize=True)
+                code = machine_code.load(self.name, made.program.text + through_table, names, library(), vectorize=True)
         except UnavailableError as error:
             raise unavailable(error) from error
         if code is None:
             raise LookupError(f"the code {kept} is gone")
         self.address = code.functions[ENTRY]
         self.pointers = ctypes.c_void_p * (len(self.operands) + len(self.constants) + len(self.results) + 1)
-        self.entry: Callable[..., int] = _KIND(code.functions[_HANDED])
+        self.entry: Callable[..., int] = _KIND(code.functions[_TABLE_ENTRY])
 
     @property
     def text(self) -> str:
