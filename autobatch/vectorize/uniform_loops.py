@@ -168,6 +168,7 @@ class _Fuser:
             isinstance(i, Apply)
             and (i.op.is_jax or i.op.name in leaf.NUMERIC)
             and all(isinstance(x.type, Array) for x in (*i.operands, *i.results))
+            and not any(isinstance(x, Literal) and x.is_wide for x in i.operands)  # the host may have bits for it
             for i in loop.body.body
         )
         return bool(loop.init) and arithmetic and all(isinstance(x.type, Array) for x in reads)
