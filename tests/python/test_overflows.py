@@ -3,7 +3,6 @@ for is computed with more."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import hypothesis.strategies as st
@@ -14,6 +13,8 @@ import autobatch as ab
 from autobatch.testing.programs import load
 
 LEAST, MOST = -(2**31), 2**31 - 1
+TRACED = {"trace": True}
+"""What has constants that are wide does not compile, and is traced."""
 
 
 class Narrow(int):
@@ -172,6 +173,7 @@ def sources(draw: st.DrawFn) -> str:
     return "\n".join([*lines, "    return (a % 1009) * 7 + b % 31 + c % 17", ""])
 
 
+@pytest.mark.filterwarnings("ignore::autobatch.StructureWarning")
 @settings(max_examples=20, phases=(Phase.explicit, Phase.generate))
 @given(
     sources(),
@@ -189,13 +191,14 @@ def test_programs_on_integers(source, examples):
     function = load(source).__wrapped__
     columns = [list(x) for x in zip(*examples, strict=True)]
     for backend in ("llvm", "auto"):
-        found, failures = ab.batched(function, backend=backend, on_error="mask")(*columns)
+        found, failures = ab.batched(function, backend=backend, on_error="mask", options=TRACED)(*columns)
         failed = {f.index for f in failures.details}
         for k, example in enumerate(examples):
             value, left = narrowly(function, *example)
             assert left if k in failed else found[k] == value
 
 
+@pytest.mark.filterwarnings("ignore::autobatch.StructureWarning")
 @pytest.mark.parametrize("backend", ["auto", "llvm", "xla", "interpret"])
 def test_a_wide_constant_in_a_counted_loop(backend):
     """It is right or refused by name; a scan would have told in JAX's words."""
@@ -206,8 +209,6 @@ def test_a_wide_constant_in_a_counted_loop(backend):
             c = 46341**2 - i
         return c % 17
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ab.StructureWarning)
-        found, failures = ab.batched(last, backend=backend, on_error="mask")([[0], [1]])
+    found, failures = ab.batched(last, backend=backend, on_error="mask", options=TRACED)([[0], [1]])
     assert {f.kind for f in failures.details} <= {"OverflowError"}
     assert len(failures.details) == 2 or found.tolist() == [last([0]), last([1])]
