@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
-from autobatch.analysis.ranges import ARITHMETIC, is_python_integer
 from autobatch.autodiff import Policy
 from autobatch.backends.cuda.program import CudaProgram
 from autobatch.backends.interpret import demand
@@ -45,11 +44,10 @@ from autobatch.control import (
 from autobatch.errors import ExampleError, Failure
 from autobatch.frontend import Lowered, lower
 from autobatch.interruptible import not_cheap
+from autobatch.ir.capacity import TOO_LARGE
 from autobatch.ir.core import Apply, Module, walk
-from autobatch.ir.jax_compat import holds_loop
-from autobatch.ir.ops import OF_CONTROL
 from autobatch.ir.printer import print_module
-from autobatch.ir.system import Compute, Fold, print_system, results
+from autobatch.ir.system import print_system
 from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.ir.types import INT, Array
 from autobatch.optimize.costs import TYPICAL, Machine
@@ -77,7 +75,7 @@ from autobatch.scheduling import Scheduled, scheduled
 from autobatch.source import Span
 from autobatch.stored import Facts, Store, facts_of, is_plain, store_of
 from autobatch.vectorize.made_lists import without_made_lists
-from autobatch.vectorize.overflows import check_integers
+from autobatch.vectorize.overflows import add_up_by_loops, mark_integers, unchecked
 from autobatch.vectorize.rows import has_structure, structure_as_rows
 from autobatch.vectorize.shared_rows import shared_as_rows
 
@@ -362,9 +360,8 @@ class Program:
 
     @property
     def computes_integers(self) -> bool:
-        """Does the device compute integers of Python, for which it may have too few bits? (A status is none.)"""
-        found = (e for e in self._made.system.equations if isinstance(e, Compute | Fold))
-        return any(_may_overflow(e) for e in found)
+        """Does the device compute integers of Python, for which it may have too few bits?"""
+        return any((site.kind, site.message) == TOO_LARGE for site in self.sites)
 
     @property
     def _status(self) -> int:
@@ -386,18 +383,6 @@ class Program:
                 return print_system(made.system)
             case _:
                 return print_schedule(made.schedule)
-
-
-def _may_overflow(e: Compute | Fold) -> bool:
-    """May it compute an integer of Python that needs more bits than it has?"""
-    whole = [r.type for r in results(e) if r.type.is_integer]
-    if isinstance(e, Fold):
-        return bool(whole) and e.kind in ("sum", "prod")
-    if e.op.name in ARITHMETIC:
-        return any(is_python_integer(type) for type in whole)
-    if e.op.name in ("masked", *OF_CONTROL):
-        return len(whole) > 1  # one is its status
-    return bool(whole) and (e.op.name == "scan" or holds_loop(e.op))
 
 
 def _machine(schedule: Schedule, options: Options) -> Machine:
@@ -438,7 +423,9 @@ def compile(
     def lowered(remembered: frozenset[Span], checked: bool = False) -> Ready:
         bounds = (options.list_capacity, options.trace, remembered)
         found = lower(fun, args, kwargs, with_columns, shared, integers.known, dicts, *bounds)
-        module = _with_checks(found.module, options) if checked else found.module
+        module = mark_integers(found.module, checked)
+        if checked:
+            module = add_up_by_loops(_checkable(module, options))
         found = replace(found, module=shared_as_rows(module, with_columns, columns))
         passes = Passes(options)
         passes.after("example", found.module)
@@ -484,13 +471,12 @@ def _as_machine_code(
     return Program(made.facts, schema, options, masks, passed, code, made.by_xla)
 
 
-def _with_checks(module: Module, options: Options) -> Module:
-    """With checks of Python's integers. DeclinedError where one has none, and nobody asked for machine code."""
-    checked, left = check_integers(module)
-    if left and options.backend in CHOSEN:
-        at, words = left[0]
-        raise DeclinedError(f"{words} (line {at.line}), which may need more bits than the device's integers have")
-    return checked
+def _checkable(module: Module, options: Options) -> Module:
+    """The same. DeclinedError where no check tells whether an integer overflows, and nobody asked for machine code."""
+    for at, name in unchecked(module) if options.backend in CHOSEN else ():
+        words = "makes an integer of Python, which may need more bits than the device's integers have"
+        raise DeclinedError(f"{name} {words} (line {at.line})")
+    return module
 
 
 def _native(lowered: Lowered, module: Module, asked: Asked, again: Callable[[frozenset[Span]], Ready]) -> Passed:

@@ -37,10 +37,11 @@ def is_python_integer(type: Type) -> bool:
 
 
 class Ranges:
-    """The intervals of the integers of a module, and of the elements of its lists of integers."""
+    """The intervals of the integers of a module, and of the elements of its lists of integers. `bits`: of those that
+    it is given; `computed`: of those that it computes, which fail where they need more."""
 
-    def __init__(self, module: Module, bits: int) -> None:
-        self.module, self.all = module, (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    def __init__(self, module: Module, bits: int, computed: int) -> None:
+        self.module, self.all, self.widest = module, _of_bits(bits), _of_bits(computed)
         self.known: dict[Value, Interval] = {}
         self.changes: dict[Value, int] = {}
         self.functions = {f.name: f.region for f in module.functions}
@@ -62,7 +63,13 @@ class Ranges:
         """May the result of an operation need more bits than the device's integers have?"""
         if i.op.name not in ARITHMETIC or not any(is_python_integer(r.type) for r in i.results):
             return False
-        found = self.exact(i)
+        return self.is_wide(self.exact(i))
+
+    def reads_wide(self, i: Apply) -> bool:
+        """Does an operation on integers read one that may need more bits than it would have as data?"""
+        return all(is_integers(r.type) for r in i.results) and any(self.is_wide(self.of(x)) for x in i.operands)
+
+    def is_wide(self, found: Interval | None) -> bool:
         return found is not None and not (self.all[0] <= found[0] and found[1] <= self.all[1])
 
     def exact(self, i: Apply) -> Interval | None:
@@ -145,9 +152,9 @@ class Ranges:
     # ---- what is known
 
     def set(self, value: Value, found: Interval) -> None:
-        found = max(found[0], self.all[0]), min(found[1], self.all[1])
+        found = max(found[0], self.widest[0]), min(found[1], self.widest[1])
         if found[0] > found[1]:
-            found = self.all
+            found = self.widest
         if self.known.get(value) != found:
             self.known[value] = found
             self.changed = True
@@ -172,10 +179,14 @@ class Ranges:
         self.changes[value] = self.changes.get(value, 0) + 1
         if self.changes[value] > CHANGES:
             if low < old[0]:
-                low = -COUNTED if low >= -COUNTED else self.all[0]
+                low = -COUNTED if low >= -COUNTED else self.widest[0]
             if high > old[1]:
-                high = COUNTED if high <= COUNTED else self.all[1]
+                high = COUNTED if high <= COUNTED else self.widest[1]
         self.set(value, (low, high))
+
+
+def _of_bits(bits: int) -> Interval:
+    return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
 
 def is_integers(type: Type) -> bool:

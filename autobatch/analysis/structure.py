@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from autobatch.analysis.ranges import is_python_integer
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -27,6 +26,7 @@ from autobatch.ir.core import (
     Operand,
     Value,
     While,
+    operands,
     walk,
 )
 from autobatch.ir.host_ops import never_fails
@@ -74,11 +74,6 @@ def is_load(op: Op) -> bool:
 def is_host_only(op: Op) -> bool:
     """Does the device not know this operation? Its result is a column even where it waits for the result of a call."""
     return not op.is_jax and about(op).host and not is_load(op)
-
-
-def adds_integers(i: Apply) -> bool:
-    """Is it a sum or product of a list of Python's integers? The host has more bits for it than the device."""
-    return i.op.name == "reduce" and i.op["kind"] in ("sum", "prod") and is_python_integer(i.results[0].type)
 
 
 def analyse(module: Module, traced: frozenset[int] = frozenset(), numbers: frozenset[int] = frozenset()) -> Structure:
@@ -136,8 +131,9 @@ class _Analysis:
         known = set(self.module.shared)
         for function in self.module.functions:
             for instruction in walk(function.region):
-                if isinstance(instruction, Apply) and not is_load(instruction.op) and not is_host_only(instruction.op):
-                    read = [x for x in instruction.operands if isinstance(x, Value)]
+                op = instruction.op if isinstance(instruction, Apply) else None
+                if op is not None and not (is_load(op) or is_host_only(op) or op.exact):
+                    read = [x for x in operands(instruction) if isinstance(x, Value)]
                     if read and all(x in known for x in read):
                         known.update(instruction.results)
                         self.facts.uniform.update(instruction.results)
@@ -191,7 +187,7 @@ class _Analysis:
             case Apply(op=op) if op.name in INHERENT:
                 return None
             case Apply(op=op, operands=xs):
-                of_host = is_host_only(op) or adds_integers(instruction)
+                of_host = is_host_only(op) or op.exact  # it has more bits there
                 return () if op.name == "length" or (not through_calls and of_host) else xs
             case If(condition=c, then=then, orelse=orelse):
                 return (c, then.results[k], orelse.results[k])

@@ -14,16 +14,18 @@ from autobatch.record import record
 
 @record
 class Op:
-    """A leaf operation: a name and its static parameters."""
+    """A leaf operation: a name and its static parameters. `exact`: on Python's integers, with a result that may need
+    more bits than the device's have (`vectorize/overflows.py`)."""
 
     name: str
     params: tuple[tuple[str, Any], ...] = ()
     primitive: Any = None
+    exact: bool = False
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Op):
             return NotImplemented
-        same = self.name == other.name and self.params == other.params
+        same = self.name == other.name and self.params == other.params and self.exact == other.exact
         return same and same_constant(self.params, other.params)
 
     def __hash__(self) -> int:

@@ -227,15 +227,17 @@ class _Parser(_Scanner):
         if found is None:
             self.fail("expected an instruction")
         prefix, name, position = found.groups()
-        params = tuple(self.many(self.param_item, "]")) if self.accept("[") else ()
+        held = tuple(self.many(self.param_item, "]")) if self.accept("[") else ()
+        exact = held[-1:] == (("exact", True),)
+        params = held[:-1] if exact else held
         if position is not None:
-            return Op(name, params, self.outside(int(position)))
+            return Op(name, params, self.outside(int(position)), exact)
         if name in OWN and not prefix:
-            return Op(name, params)
+            return Op(name, params, None, exact)
         primitive = jax_compat.primitive(name)
         if primitive is None:
             self.fail(f"no operation is called {name!r}", start)
-        return Op(name, params, primitive)
+        return Op(name, params, primitive, exact)
 
     # ---- values, types, names
 

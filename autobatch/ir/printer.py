@@ -192,7 +192,8 @@ class _Printer:
                 assert_never(instruction)
 
     def op(self, op: Op) -> str:
-        params = ", ".join(f"{name}={self.param(value)}" for name, value in op.params)
+        held = (*op.params, *([("exact", True)] if op.exact else ()))
+        params = ", ".join(f"{name}={self.param(value)}" for name, value in held)
         return f"{self.op_name(op)}[{params}]" if params else self.op_name(op)
 
     def op_name(self, op: Op) -> str:

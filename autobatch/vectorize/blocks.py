@@ -43,6 +43,7 @@ from autobatch.ir.types import BOOL, INT, Array, Type
 from autobatch.source import Span
 from autobatch.vectorize.comprehensions import as_loop
 from autobatch.vectorize.indices import UNKNOWN, in_place, is_inside
+from autobatch.vectorize.overflows import checked_integer
 from autobatch.vectorize.structured import chosen, is_choice, structured
 
 
@@ -344,7 +345,12 @@ class _Lowering:
                 lambda i: is_inside(i, op["size"]), xs, self.fresh, draft.body.append, instruction.span
             )
             return self.check(draft, inside, "IndexError", message, instruction.span)
-        draft.body.append(replace(instruction, operands=xs))
+        made = replace(instruction, operands=xs)
+        for i in checked_integer(made, self.fresh) if op.exact else [made]:
+            assert isinstance(i, Apply)
+            if i.op.name == "check":
+                return self.check(draft, i.operands[0], i.op["kind"], i.op["message"], i.span)
+            draft.body.append(i)
         return draft
 
     def check(self, draft: _Draft, condition: Operand, kind: str, message: str, span: Span) -> _Draft:

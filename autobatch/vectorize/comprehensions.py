@@ -9,7 +9,7 @@ A program of blocks has no lists: this is what becomes of `max(f(move) for move 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -146,7 +146,11 @@ class _Reducing:
             chosen = jnp.where(keep, whole, a)
             return chosen if chosen.dtype == a.dtype else chosen.astype(a.dtype)
 
-        return self.traced(fold, (held, x, some, keep), reduction.span)
+        first = len(self.body)
+        found = self.traced(fold, (held, x, some, keep), reduction.span)
+        if reduction.op.exact:
+            self.body[first:] = [_exact(i) for i in self.body[first:]]
+        return found
 
     def traced(
         self, function: Callable[..., Any], xs: Sequence[Operand], span: Span, into: list[Apply] | None = None
@@ -155,6 +159,12 @@ class _Reducing:
         closed, _ = jax_compat.trace(function, *(x.type for x in xs if isinstance(x.type, Array)))
         add = self.body.append if into is None else into.append
         return jax_compat.inline(closed, xs, self.fresh.value, _no_constant, add, span)
+
+
+def _exact(i: Instruction) -> Instruction:
+    """An addition or product that a sum or product is made of, which may overflow as that may."""
+    adds = isinstance(i, Apply) and i.op.name in ("add", "mul")
+    return replace(i, op=replace(i.op, exact=True)) if adds else i  # type: ignore
 
 
 def _is_checked(reduction: Apply, rest: Sequence[Instruction]) -> bool:

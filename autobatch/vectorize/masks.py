@@ -62,6 +62,7 @@ from autobatch.vectorize.indices import check_computed_indices
 from autobatch.vectorize.inner_gradients import close_gradients, has_gradients
 from autobatch.vectorize.obstacles import Obstacle, obstacle_in, what_stands_in_the_way
 from autobatch.vectorize.on_device import numbers_of
+from autobatch.vectorize.overflows import check_computed_integers, check_integers_in
 from autobatch.vectorize.read_checks import ReadChecks
 from autobatch.vectorize.speculate import speculate
 from autobatch.vectorize.statuses import Statuses
@@ -87,7 +88,7 @@ def mask_numeric_control(
     `float_loops.py` says. `unknown`: shared integers that decide structure only once they are known, so what they
     decide is not run ahead. `all_numbers`: of no number does the host know anything."""
     if not any(
-        isinstance(i, If | For | While) or _is_check(i) or is_bounds(i)
+        isinstance(i, If | For | While) or _is_check(i) or is_bounds(i) or (isinstance(i, Apply) and i.op.exact)
         for f in module.functions
         for i in walk(f.region)
     ):
@@ -106,7 +107,7 @@ def mask_numeric_control(
         return device_values(module, traced, numbers, left) if left else found
 
     device = on_device(module)
-    checked = check_computed_indices(module, device)
+    checked = check_computed_integers(check_computed_indices(module, device), device)
     if checked is not module:
         module, device = checked, on_device(checked)
     refused, ahead, in_front = NOTHING, False, dict[Span, Span]()
@@ -139,9 +140,11 @@ def mask_numeric_control(
         made = replace(module, functions=functions)
         held = {v for f in module.functions for v in region_values(f.region)}
         more = (depending_on(made, _of_masks(made)) & held) - device
-        if all_numbers or not _decides_more(made, more):
+        checked = check_computed_integers(module, more)
+        if all_numbers or (checked is module and not _decides_more(made, more)):
             return Masked(made, {**masker.obstacles, **refused}, ahead, moved, in_front)
-        device |= more  # masked anew: what has become an operation would hide its checks from what is around it
+        # masked anew: what has become an operation would hide its checks from what is around it
+        module, device = checked, on_device(checked) | depending_on(checked, more)
 
 
 def _with_constants_on_device(module: Module) -> Module:
@@ -291,7 +294,7 @@ class _Masker:
             front, rest = self.hoisted(with_regions(instruction, self.with_checks))
             obstacle = obstacle_in(rest)
             if obstacle is None:
-                return [*front, self.as_operation(rest)]
+                return [*front, self.as_operation(with_regions(rest, lambda r: check_integers_in(r, self.fresh)))]
             self.fallible = fallible  # what is inside has no checks yet
             self.obstacles.setdefault(instruction.span, obstacle)
         return [with_regions(instruction, lambda r: self.region(r, alive))]

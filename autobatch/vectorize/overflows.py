@@ -1,16 +1,20 @@
-"""Checks that Python's integers fit into those of the device, where machine code computes them.
+"""Operations on Python's integers that may need more bits than those of the device have.
 
-    %3 = mul(%1, %2)     ->     %3 = mul(%1, %2)
-                                %4, ... = the product in floats, and whether it is small
-                                check[kind='OverflowError', message='an int needs more bits ...'](%4)
+    %3 = mul(%1, %2)     ->     %3 = mul[exact=True](%1, %2)
 
-Where the host computes them it has 64 bits, and sees for itself what leaves those. No check stands where intervals tell
-that none is needed (`analysis/ranges.py`). A sum over a list becomes a loop that adds.
+The host computes these: it has 64 bits, and sees for itself what leaves them. Where only the device can, it checks:
+
+    %3 = mul[exact=True](%1, %2)     ->     %3 = mul(%1, %2)
+                                            %4, ... = the product in floats, and whether it is small
+                                            check[kind='OverflowError', message='an int needs more bits ...'](%4)
+
+No operation is marked where intervals tell that it has enough bits (`analysis/ranges.py`). Where no host knows any
+number, a sum over a list becomes a loop that adds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +22,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from autobatch.analysis.ranges import Ranges, is_python_integer
+from autobatch.analysis.ranges import ARITHMETIC, Ranges, is_python_integer
 from autobatch.ir.capacity import TOO_LARGE
 from autobatch.ir.core import Apply, For, Instruction, Literal, Module, Operand, Region, Value, walk
-from autobatch.ir.ops import Op, own
+from autobatch.ir.ops import Op, about, own
 from autobatch.ir.rewrite import Fresh, with_regions
 from autobatch.ir.types import Array, Type
 from autobatch.source import Span
@@ -33,61 +37,102 @@ NEAR = 2.0**-10
 _FOLDS: Mapping[str, tuple[Callable[..., Any], int]] = {"sum": (lax.add, 0), "prod": (lax.mul, 1)}
 
 
-def check_integers(module: Module) -> tuple[Module, tuple[tuple[Span, str], ...]]:
-    """The module with checks; and where integers are computed, and by what, that none is written for."""
-    wide = bool(jax.config.read("jax_enable_x64"))
-    if not any(is_python_integer(r.type) for f in module.functions for i in walk(f.region) for r in _results(i)):
-        return module, ()
-    checks = _Checks(module, Ranges(module, 64 if wide else 32))
-    made = replace(module, functions=tuple(replace(f, region=checks.region(f.region)) for f in module.functions))
-    return made, tuple(checks.left)
+def mark_integers(module: Module, alone: bool) -> Module:
+    """The module with a mark on each operation that may overflow, or that reads what the host has more bits for.
+    `alone`: no host computes anything."""
+    if not any(is_python_integer(r.type) for i in _applies(module) for r in i.results):
+        return module
+    bits = 64 if jax.config.read("jax_enable_x64") else 32
+    ranges = Ranges(module, bits, bits if alone else 64)
+
+    def marked(region: Region) -> Region:
+        return replace(region, body=tuple(map(each, region.body)))
+
+    def each(i: Instruction) -> Instruction:
+        if not isinstance(i, Apply):
+            return with_regions(i, marked)
+        computed = i.op.is_jax or not about(i.op).host
+        exact = computed and (ranges.may_overflow(i) or ranges.reads_wide(i))
+        return replace(i, op=replace(i.op, exact=True)) if exact else i
+
+    return replace(module, functions=tuple(replace(f, region=marked(f.region)) for f in module.functions))
 
 
-def _results(i: Instruction) -> Sequence[Value]:
-    return i.results if isinstance(i, Apply) else ()
+def unchecked(module: Module) -> Iterator[tuple[Span, str]]:
+    """Where the device could not tell that an integer has overflowed, and what makes it."""
+    for i in _applies(module):
+        if i.op.exact and i.op.name in ARITHMETIC and i.op.name != "reduce" and not _can_be_checked(i):
+            yield i.span, i.op.name
 
 
-class _Checks:
-    def __init__(self, module: Module, ranges: Ranges) -> None:
-        self.ranges, self.fresh = ranges, Fresh(module)
-        self.left: list[tuple[Span, str]] = []
+def check_computed_integers(module: Module, device: Collection[Value]) -> Module:
+    """The module in which integers that only the device knows (`device`) are looked at by checks of it."""
+    if not any(i.op.exact and not set(i.results).isdisjoint(device) for i in _applies(module)):
+        return module
+    fresh = Fresh(module)
+    regions = (check_integers_in(f.region, fresh, device) for f in module.functions)
+    return replace(
+        module, functions=tuple(replace(f, region=r) for f, r in zip(module.functions, regions, strict=True))
+    )
 
-    def region(self, region: Region) -> Region:
-        body: list[Instruction] = []
-        for i in region.body:
-            new = with_regions(i, self.region)
-            if not isinstance(new, Apply) or not self.ranges.may_overflow(new):
-                body.append(new)
-            elif new.op.name == "reduce":
-                self.added_up(new, body)
-            elif new.op.name in (*_ABOUT, "integer_pow") and _are_integers(new):
-                body.append(new)
-                self.check(new, body)
-            else:
-                self.left.append((new.span, f"{new.op.name} makes an integer of Python"))
-                body.append(new)
-        return replace(region, body=tuple(body))
 
-    def check(self, i: Apply, body: list[Instruction]) -> None:
-        """Let the example fail where an operation has left the bits of its result."""
-        (result,) = i.results
-        (fine,) = in_place(lambda *xs: _fits(i.op, *xs), (*i.operands, result), self.fresh, body.append, i.span)
-        body.append(Apply((), own("check", kind=TOO_LARGE[0], message=TOO_LARGE[1]), (fine,), i.span))
+def check_integers_in(region: Region, fresh: Fresh, device: Collection[Value] | None = None) -> Region:
+    """A region with such checks; None: the device computes all that is in it."""
 
-    def added_up(self, i: Apply, body: list[Instruction]) -> None:
-        """The sum or product of a list as a loop, each turn of which is checked."""
-        (xs,), (result,) = i.operands, i.results
-        step, first = _FOLDS[i.op["kind"]]
-        count, turn = self.fresh.value(_scalar(result.type)), self.fresh.value(_scalar(result.type))
-        before, element = self.fresh.value(result.type), self.fresh.value(result.type)
-        inside: list[Instruction] = [Apply((element,), own("item"), (xs, turn), i.span)]
-        (after,) = in_place(step, (before, element), self.fresh, inside.append, i.span)
-        made = inside[-1]
-        assert isinstance(made, Apply)
-        self.check(made, inside)
-        body.append(Apply((count,), own("length"), (xs,), i.span))
-        init: tuple[Operand, ...] = (Literal(first, result.type),)
-        body.append(For((result,), count, init, Region((turn, before), tuple(inside), (after,)), i.span))
+    def checked(region: Region) -> Region:
+        return replace(region, body=tuple(j for i in region.body for j in each(i)))
+
+    def each(i: Instruction) -> list[Instruction]:
+        if not isinstance(i, Apply) or not i.op.exact or (device is not None and i.results[0] not in device):
+            return [with_regions(i, checked)]
+        return checked_integer(i, fresh)
+
+    return checked(region)
+
+
+def checked_integer(i: Apply, fresh: Fresh) -> list[Instruction]:
+    """An operation of the device, and behind it what lets the example fail where it has left the bits of its result."""
+    if i.op.name == "reduce" and i.op["kind"] in _FOLDS:
+        return _added_up(i, fresh, lambda made: checked_integer(made, fresh))
+    made: list[Instruction] = [replace(i, op=replace(i.op, exact=False))]
+    if _can_be_checked(i):
+        (fine,) = in_place(lambda *xs: _fits(i.op, *xs), (*i.operands, *i.results), fresh, made.append, i.span)
+        made.append(Apply((), own("check", kind=TOO_LARGE[0], message=TOO_LARGE[1]), (fine,), i.span))
+    return made
+
+
+def add_up_by_loops(module: Module) -> Module:
+    """The module whose sums and products of lists that may overflow are loops."""
+    fresh = Fresh(module)
+
+    def looped(region: Region) -> Region:
+        return replace(region, body=tuple(j for i in region.body for j in each(i)))
+
+    def each(i: Instruction) -> list[Instruction]:
+        if isinstance(i, Apply) and i.op.exact and i.op.name == "reduce" and i.op["kind"] in _FOLDS:
+            return _added_up(i, fresh, lambda made: [made])
+        return [with_regions(i, looped)]
+
+    return replace(module, functions=tuple(replace(f, region=looped(f.region)) for f in module.functions))
+
+
+def _added_up(i: Apply, fresh: Fresh, of_turn: Callable[[Apply], list[Instruction]]) -> list[Instruction]:
+    """The sum or product of a list as a loop; what takes the place of its turn's operation."""
+    (xs,), (result,) = i.operands, i.results
+    step, first = _FOLDS[i.op["kind"]]
+    count, turn = fresh.value(_scalar(result.type)), fresh.value(_scalar(result.type))
+    before, element = fresh.value(result.type), fresh.value(result.type)
+    inside: list[Apply] = [Apply((element,), own("item"), (xs, turn), i.span)]
+    (after,) = in_place(step, (before, element), fresh, inside.append, i.span)
+    *steps, last = inside
+    turns = (*steps, *of_turn(replace(last, op=replace(last.op, exact=True))))
+    init: tuple[Operand, ...] = (Literal(first, result.type),)
+    loop = For((result,), count, init, Region((turn, before), turns, (after,)), i.span)
+    return [Apply((count,), own("length"), (xs,), i.span), loop]
+
+
+def _applies(module: Module) -> Iterator[Apply]:
+    return (i for f in module.functions for i in walk(f.region) if isinstance(i, Apply))
 
 
 def _scalar(type: Type) -> Type:
@@ -95,8 +140,9 @@ def _scalar(type: Type) -> Type:
     return replace(type, shape=())
 
 
-def _are_integers(i: Apply) -> bool:
-    return all(isinstance(x.type, Array) and (x.type.is_integer or x.type.is_bool) for x in i.operands)
+def _can_be_checked(i: Apply) -> bool:
+    integers = all(isinstance(x.type, Array) and (x.type.is_integer or x.type.is_bool) for x in i.operands)
+    return integers and i.op.name in (*_ABOUT, "integer_pow")
 
 
 _ABOUT: Mapping[str, Callable[..., Any]] = {

@@ -39,6 +39,7 @@ from autobatch.ir.types import Array
 from autobatch.source import Span
 from autobatch.vectorize.comprehensions import as_loop
 from autobatch.vectorize.indices import UNKNOWN, in_place, is_inside
+from autobatch.vectorize.overflows import checked_integer
 
 
 def structured(
@@ -106,7 +107,8 @@ class _Structuring:
                 )
                 return [*made, self.check(inside, "IndexError", UNKNOWN, span)]
             case Apply(op=op, operands=xs):
-                return [replace(instruction, operands=tuple(map(put, xs)))]
+                whole = replace(instruction, operands=tuple(map(put, xs)))
+                return checked_integer(whole, self.fresh) if op.exact else [whole]
             case If() if is_choice(instruction):
                 return [*chosen(instruction, put)]
             case If(condition=condition, then=then, orelse=orelse):

@@ -167,8 +167,9 @@ class _Fuser:
         arithmetic = all(
             isinstance(i, Apply)
             and (i.op.is_jax or i.op.name in leaf.NUMERIC)
+            and not i.op.exact  # the host has bits for it
             and all(isinstance(x.type, Array) for x in (*i.operands, *i.results))
-            and not any(isinstance(x, Literal) and x.is_wide for x in i.operands)  # the host may have bits for it
+            and not any(isinstance(x, Literal) and x.is_wide for x in i.operands)
             for i in loop.body.body
         )
         return bool(loop.init) and arithmetic and all(isinstance(x.type, Array) for x in reads)
