@@ -115,6 +115,131 @@ def test_right_or_refused(function, backend):
             assert not left or backend != "llvm"
 
 
+def in_an_arm(k, x, w):
+    if x * w > 4.0:
+        k = k * k
+    return k % 7
+
+
+def behind_an_arm(k, x, w):
+    if x * w > 4.0:
+        k = k - 1
+    return k * k % 7
+
+
+def in_a_loop(k, x, w):
+    while x * w > 0.5:
+        k = k * 1000 + 1
+        x = x * 0.5
+    return k % 97
+
+
+def in_a_loop_of_turns(k, x, w):
+    for i in range(20):
+        k = k * 7 + i
+    return k % 1009
+
+
+def in_an_inner_loop(k, x, w):
+    t = 0
+    for _ in range(3):
+        if x * w > 1.0:
+            for _ in range(4):
+                t = t * 1000 + k
+        x = x * 1.5
+    return t % 1009
+
+
+def caught(k, x, w):
+    try:
+        if x * w > 4.0:
+            k = k**9
+        return 1 // (k - 3) + k % 97
+    except ZeroDivisionError:
+        return -1
+
+
+def called(k, x, w):
+    def down(n, h):
+        return h * h if n == 0 else down(n - 1, h) * 3 + 1
+
+    return down(k % 4, k) % 97
+
+
+def recursive(k, x, w):
+    def halved(k, x):
+        return k * k if x < 1.0 else halved(k + 1, x * 0.5) + k * k
+
+    return halved(k, x * w) % 97
+
+
+def recursive_sum(k, x, w):
+    def leaves(k, x):
+        return k**3 if x < 1.0 else sum(leaves(k + i, x * 0.4) for i in range(2))
+
+    return leaves(k, x * w) % 97
+
+
+def of_a_float(k, x, w):
+    n = int(x * w * 10000)
+    return (n * n + k % 7) % 1009
+
+
+def in_a_list(k, x, w):
+    kept = []
+    for i in range(4):
+        if x * w > i:
+            kept.append(k * i)
+    return sum([a * a for a in kept]) % 1009
+
+
+def counted_by_a_dict(k, x, w):
+    found = {0: 1}
+    if x * w > 4.0:
+        found[1] = k * k
+    return sum(found.values()) % 97
+
+
+def of_all(k, x, w):
+    return k % 7 + w * w % 11
+
+
+def of_all_decides(k, x, w):
+    return 1 if w * w % 11 > 5 else 0
+
+
+WITH_NUMBERS = [
+    *(in_an_arm, behind_an_arm, in_a_loop, in_a_loop_of_turns, in_an_inner_loop, caught, called, recursive),
+    *(recursive_sum, of_a_float, in_a_list, counted_by_a_dict),
+]
+
+
+@pytest.mark.parametrize("function", WITH_NUMBERS)
+@pytest.mark.parametrize("backend", ["auto", "llvm", "xla", "interpret"])
+def test_computed_numbers_decide(function, backend):
+    """Right, or a result has left 32 bits and the example fails. (Python makes a plain int of a float: those it is not
+    told of.)"""
+    ks, xs, w = [3, 3, 70000, 70000, -46341, 2**31 - 1], [0.25, 9.0, 0.25, 9.0, 5.0, 3.0], 2.0
+    run = ab.batched(function, in_axes=(0, 0, None), backend=backend, on_error="mask")
+    found, failures = run(ks, xs, w)
+    failed = {f.index: f.kind for f in failures.details}
+    for n, (k, x) in enumerate(zip(ks, xs, strict=True)):
+        Narrow.left = False
+        want = int(function(Narrow(k), x, w))
+        if n in failed:
+            assert failed[n] == "OverflowError" and (Narrow.left or function is of_a_float)
+        else:
+            assert found[n] == want
+
+
+@pytest.mark.parametrize("function", [of_all, of_all_decides])
+@pytest.mark.parametrize("backend", ["auto", "xla", "interpret"])
+@pytest.mark.parametrize("shared", [3, 100000, 2**31 - 1])
+def test_an_integer_of_all_is_computed_by_the_host(function, backend, shared):
+    run = ab.batched(function, in_axes=(0, 0, None), backend=backend)
+    assert run([3, 5], [0.5, 0.5], shared).tolist() == [function(3, 0.5, shared), function(5, 0.5, shared)]
+
+
 @pytest.mark.cpu
 def test_what_has_left_once_runs_by_xla():
     run = ab.batched(powers)
