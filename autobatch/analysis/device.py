@@ -42,6 +42,21 @@ def device_values(
     return frozenset(found.values)
 
 
+def deciding(instruction: Instruction) -> Sequence[Operand]:
+    """What decides which parts of an instruction run, and how often."""
+    match instruction:
+        case Apply() | Call():
+            return ()
+        case If(condition=x) | For(count=x):
+            return (x,)
+        case While(condition=test):
+            return test.results[:1]
+        case Map(count=x, body=body, filtered=filtered):
+            return (x, *body.results[:filtered])
+        case _:
+            assert_never(instruction)
+
+
 def depending_on(module: Module, values: Iterable[Value]) -> frozenset[Value]:
     """What is computed from some values, and what they decide."""
     found = _Found(module, frozenset(), inherent=False)

@@ -16,6 +16,7 @@ from typing import assert_never
 
 import networkx as nx
 
+from autobatch.analysis.device import deciding
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -84,21 +85,6 @@ def floats_decide(module: Module, device: Device) -> bool:
 
 def _is_float(type: Array) -> bool:
     return not (type.is_integer or type.is_bool)
-
-
-def deciding(instruction: Instruction) -> Sequence[Operand]:
-    """What decides which parts of an instruction run, and how often."""
-    match instruction:
-        case Apply() | Call():
-            return ()
-        case If(condition=x) | For(count=x):
-            return (x,)
-        case While(condition=test):
-            return test.results[:1]
-        case Map(count=x, body=body, filtered=filtered):
-            return (x, *body.results[:filtered])
-        case _:
-            assert_never(instruction)
 
 
 def decided_by_device(instruction: Instruction, device: Collection[Operand]) -> bool:

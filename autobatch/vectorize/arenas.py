@@ -22,6 +22,7 @@ from typing import assert_never
 
 import jax.numpy as jnp
 
+from autobatch.analysis.device import deciding
 from autobatch.analysis.fallible import fallible_reads
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import (
@@ -52,7 +53,6 @@ from autobatch.vectorize.arena_lists import (
     TABLES,
     Device,
     decided_by_device,
-    deciding,
     floats_decide,
     has_tables,
     is_inner,

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from jax import lax
 
+from autobatch.analysis.device import deciding
 from autobatch.analysis.fallible import lacking
 from autobatch.ir.core import (
     Apply,
@@ -46,7 +47,7 @@ from autobatch.ir.rewrite import calls, region_values, with_regions
 from autobatch.ir.types import BOOL, INT, List, Ref, Type
 from autobatch.optimize.inline import recursive_functions
 from autobatch.runtime.schema import Schema
-from autobatch.vectorize.arena_lists import TABLES, deciding
+from autobatch.vectorize.arena_lists import TABLES
 from autobatch.vectorize.partial_rows import PartialLowering, refers, with_entry_apart
 
 Device = Callable[[frozenset[Value]], Collection[Operand]]

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import jax
 
-from autobatch.analysis.device import depending_on, device_values
+from autobatch.analysis.device import deciding, depending_on, device_values
 from autobatch.ir.blocks import STATUS
 from autobatch.ir.core import (
     Apply,
@@ -62,7 +62,7 @@ from autobatch.vectorize.indices import check_computed_indices
 from autobatch.vectorize.inner_gradients import close_gradients, has_gradients
 from autobatch.vectorize.obstacles import Obstacle, obstacle_in, what_stands_in_the_way
 from autobatch.vectorize.on_device import numbers_of
-from autobatch.vectorize.overflows import check_computed_integers, check_integers_in
+from autobatch.vectorize.overflows import check_computed_integers, check_integers_in, of_shared_alone
 from autobatch.vectorize.read_checks import ReadChecks
 from autobatch.vectorize.speculate import speculate
 from autobatch.vectorize.statuses import Statuses
@@ -107,7 +107,8 @@ def mask_numeric_control(
         return device_values(module, traced, numbers, left) if left else found
 
     device = on_device(module)
-    checked = check_computed_integers(check_computed_indices(module, device), device)
+    alone = frozenset() if all_numbers else of_shared_alone(module, numbers)
+    checked = check_computed_integers(check_computed_indices(module, device), device | alone)
     if checked is not module:
         module, device = checked, on_device(checked)
     refused, ahead, in_front = NOTHING, False, dict[Span, Span]()
@@ -182,8 +183,8 @@ def _of_masks(module: Module) -> Iterator[Value]:
 def _decides_more(module: Module, values: Collection[Value]) -> bool:
     """Do some values decide a loop, a branch or a check?"""
     inside = [i for f in module.functions for i in walk(f.region)]
-    deciding = [_control(i) for i in inside if isinstance(i, If | For | While)]
-    return any(x in values for x in (*deciding, *(operands(i)[0] for i in inside if _is_check(i))))
+    control = [x for i in inside if isinstance(i, If | For | While) for x in deciding(i)]
+    return any(x in values for x in (*control, *(operands(i)[0] for i in inside if _is_check(i))))
 
 
 def _is_arithmetic(module: Module) -> bool:
@@ -330,12 +331,12 @@ class _Masker:
         """Does a number of the device decide it? A loop that counts in some other way does where one inside does."""
         if isinstance(instruction, If):
             return self.on_device(instruction.condition)
-        if self.on_device(_control(instruction)):
+        if self.on_device(*deciding(instruction)):
             return True
         inside = [i for r in regions(instruction) for i in walk(r)]
-        deciding = (_control(i) for i in inside if isinstance(i, If | For | While))
+        control = (x for i in inside if isinstance(i, If | For | While) for x in deciding(i))
         checks = (operands(i)[0] for i in inside if _is_check(i))
-        return any(map(self.on_device, (*deciding, *checks)))
+        return any(map(self.on_device, (*control, *checks)))
 
     def on_device(self, x: Operand) -> bool:
         return isinstance(x, Value) and x in self.device
@@ -482,16 +483,6 @@ class _Masker:
         if isinstance(count, int):
             counts[last] = count
         return While((last, *whole.results), (Literal(0, INT), *whole.init), test, body, span)
-
-
-def _control(instruction: If | For | While) -> Operand:
-    match instruction:
-        case If(condition=condition):
-            return condition
-        case For(count=count):
-            return count
-        case While(condition=test):
-            return test.results[0]
 
 
 def _defined(region: Region) -> Iterable[Value]:

@@ -22,12 +22,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from autobatch.analysis.device import deciding, depending_on
 from autobatch.analysis.ranges import ARITHMETIC, Ranges, is_python_integer
 from autobatch.ir.capacity import TOO_LARGE
-from autobatch.ir.core import Apply, For, Instruction, Literal, Module, Operand, Region, Value, walk
+from autobatch.ir.core import Apply, For, Instruction, Literal, Module, Operand, Region, Value, operands, walk
 from autobatch.ir.ops import Op, about, own
 from autobatch.ir.rewrite import Fresh, with_regions
-from autobatch.ir.types import Array, Type
+from autobatch.ir.types import BOOL, Array, Type
 from autobatch.source import Span
 from autobatch.vectorize.indices import in_place
 
@@ -48,8 +49,7 @@ def mark_integers(module: Module, alone: bool) -> Module:
     def each(i: Instruction) -> Instruction:
         if not isinstance(i, Apply):
             return with_regions(i, marked)
-        computed = i.op.is_jax or not about(i.op).host
-        exact = computed and (ranges.may_overflow(i) or ranges.reads_wide(i))
+        exact = _is_computed(i) and (ranges.may_overflow(i) or ranges.reads_wide(i))
         return replace(i, op=replace(i.op, exact=True)) if exact else i
 
     return replace(module, functions=tuple(replace(f, region=marked(f.region)) for f in module.functions))
@@ -60,6 +60,32 @@ def unchecked(module: Module) -> Iterator[tuple[Span, str]]:
     for i in _applies(module):
         if i.op.exact and i.op.name in ARITHMETIC and i.op.name != "reduce" and not _can_be_checked(i):
             yield i.span, i.op.name
+
+
+def of_shared_alone(module: Module, numbers: Collection[int]) -> frozenset[Value]:
+    """Marked results that shared integers alone decide (`numbers`: by position), and that decide nothing themselves:
+    the device computes them once, so that a plan is for any value of theirs."""
+    known, found = {module.shared[k] for k in numbers}, set[Value]()
+    for i in _applies(module):
+        read = [x for x in i.operands if isinstance(x, Value)]
+        if read and known.issuperset(read) and _is_computed(i):
+            known.update(i.results)
+            found.update(i.results if i.op.exact else ())
+    return frozenset(x for x in found if not _decides(module, depending_on(module, [x])))
+
+
+def _decides(module: Module, values: Collection[Value]) -> bool:
+    """Does the host need some of these values, for control or for what it reads?"""
+    for i in (i for f in module.functions for i in walk(f.region)):
+        reads = isinstance(i, Apply) and not _is_computed(i) and not about(i.op).effect
+        if any(x in values for x in (operands(i) if reads else deciding(i))):
+            return True
+    return False
+
+
+def _is_computed(i: Apply) -> bool:
+    """Does the device know the operation?"""
+    return i.op.is_jax or not about(i.op).host
 
 
 def check_computed_integers(module: Module, device: Collection[Value]) -> Module:
@@ -94,7 +120,9 @@ def checked_integer(i: Apply, fresh: Fresh) -> list[Instruction]:
     made: list[Instruction] = [replace(i, op=replace(i.op, exact=False))]
     if _can_be_checked(i):
         (fine,) = in_place(lambda *xs: _fits(i.op, *xs), (*i.operands, *i.results), fresh, made.append, i.span)
-        made.append(Apply((), own("check", kind=TOO_LARGE[0], message=TOO_LARGE[1]), (fine,), i.span))
+        told = fresh.value(BOOL)
+        made.append(Apply((told,), own("unknown"), (fine,), i.span))  # the device looks, whatever it is computed from
+        made.append(Apply((), own("check", kind=TOO_LARGE[0], message=TOO_LARGE[1]), (told,), i.span))
     return made
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from autobatch.analysis.device import deciding
 from autobatch.ir.core import Apply, For, Map, Operand, Region, Value, While, regions, walk
 from autobatch.ir.rewrite import free_values
-from autobatch.vectorize.arena_lists import decided_by_device, deciding
+from autobatch.vectorize.arena_lists import decided_by_device
 
 
 def read_in_loops(region: Region, device: Collection[Operand]) -> Iterator[Value]:
