@@ -263,12 +263,13 @@ class Batched(Generic[P, R]):
             given, kwargs = on_gpu.for_backend(*self._backend(self.options()), given, kwargs)
         return bind(self._name, self._signature, self._entries, self.settings.static, given, kwargs, self._positions)
 
-    def programs(self, bound: Bound, moving: bool) -> Tree:
-        """The programs of a call, for its derivatives. `moving`: by batched arguments too."""
+    def programs(self, bound: Bound, moving: bool, runs: bool = False) -> Tree:
+        """The programs of a call, for its derivatives. `moving`: by batched arguments too; `runs`: machine code has the
+        derivative, if it has one."""
         chosen = self.options()
 
         def prepared(part: Bound) -> Leaf:
-            found = self.prepare(part, chosen, runs=True, moving=moving, derived=True).growing()
+            found = self.prepare(part, chosen, runs, moving).growing()
             return Leaf(found, found.bound or part)
 
         by_shape = Collected(self._name, prepared, self._known, chosen.shape_groups)
@@ -315,16 +316,15 @@ class Batched(Generic[P, R]):
         chosen: Options | None = None,
         runs: bool = False,
         moving: bool = False,
-        derived: bool = False,
     ) -> Prepared:
         """Find or compile the program for the types of a call, and its tables. `runs`: nothing but to run it, for which
-        machine code that is the whole function needs no tables. `moving`: batched arguments are differentiated by;
-        `derived`: a derivative is wanted. What does not compile is traced, where it can be."""
+        machine code that is the whole function needs no tables. `moving`: batched arguments are differentiated by. What
+        does not compile is traced, where it can be."""
         chosen = chosen or self.options()
         refused: Exception | None = None
         if not (chosen.trace and self._traces.knows(bound)):
             try:
-                return self._compiled(bound, chosen, runs, derived)
+                return self._compiled(bound, chosen, runs)
             except ChangesArray as error:
                 raise UnsupportedError(error.message, error.span, error.cure) from None
             except (SourceError, BatchError) as error:
@@ -343,14 +343,14 @@ class Batched(Generic[P, R]):
         """Know the types of one batched argument from now on: batches that show less are of these types, too."""
         self._known.learn(schema, 1)
 
-    def _compiled(self, bound: Bound, chosen: Options, runs: bool, derived: bool = False) -> Prepared:
+    def _compiled(self, bound: Bound, chosen: Options, runs: bool) -> Prepared:
         """As `prepare`, for what compiles."""
         settings = self.settings
         enable_compilation_cache(chosen.compilation_cache)
         examples = self._examples(bound)
         asked, backend = self._backend(chosen)
         if asked == "auto":
-            backend = native.backend_for(examples, [r.value for r in bound.shared], runs, derived, chosen)
+            backend = native.backend_for(examples, [r.value for r in bound.shared], runs, chosen)
 
         def request(way: Way, static: frozenset[str]) -> Request:
             sharing = Sharing(self._name, static, len(examples.components), self._cache.columns)

@@ -136,9 +136,15 @@ def _value_and_gradient(
                     f"{what}: argument {k} ({form.name}) is named in static, so it is no number that moves"
                 )
             _refuse_without(_holds_floats(selection, form), what, k, args[k])
+        arrays = all(s.kind == "array" for s in selection.bound.slots if s.index in selection.slots)
         result, found = batched.room.enough_for(
             lambda: linear.with_gradient(
-                _name(f), batched.programs(selection.bound, bool(selection.slots)), selection, has_aux, what, sparse
+                _name(f),
+                batched.programs(selection.bound, bool(selection.slots), arrays),
+                selection,
+                has_aux,
+                what,
+                sparse,
             )
         )
     return result, found[0] if _is_one(argnums) else tuple(found)

@@ -175,16 +175,15 @@ def _typed(x: Any, dtype: str) -> Any:
     return jax.random.wrap_key_data(_of_jax(x)) if dtype == KEY else x
 
 
-def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, derived: bool, options: Options) -> str:
+def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, options: Options) -> str:
     """What a call takes for which nobody asked a back end: one of `CHOSEN` is machine code, if it pays. Not where JAX
-    moves arguments of the call, nor where it was said how XLA is to run loops or products. `derived`: a derivative is
-    wanted, which is XLA's where examples have structure."""
+    moves arguments of the call, nor where it was said how XLA is to run loops or products."""
     if on_gpu.any_of((*examples.arrays.values(), *shared)):
         return "cuda"
     free = options.loops == "auto" and options.products == "auto"
     if not runs or not free or examples.unfit is not None or _traced(leaves(list(shared), ARRAYS)):
         return "xla"
-    if examples.structure is not None and (derived or jax.default_backend() != "cpu" or _is_traced(examples)):
+    if examples.structure is not None and (jax.default_backend() != "cpu" or _is_traced(examples)):
         return "xla"
     of_processor, of_batches, of_gpu = CHOSEN
     if jax.default_backend() == "cpu":

@@ -3,8 +3,9 @@
     python -m tests.properties.many --count 5000 --seed 0 --json FILE
 
 Values are compared always, derivatives where plain Python is smooth: with what JAX takes of plain Python where JAX can
-trace it, else with difference quotients. Child processes run the programs, so that one that ends the process or takes
-more than a minute on a back end is counted, printed and left. What differs is printed whole.
+trace it, else with difference quotients. Gradients by what all share, which machine code takes itself, are compared
+with those derivatives. Child processes run the programs, so that one that ends the process or takes more than a minute
+on a back end is counted, printed and left. What differs is printed whole.
 """
 
 from __future__ import annotations
@@ -34,10 +35,13 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import autobatch as ab
+from autobatch.api import Batched
+from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.testing import Program
+from autobatch.testing.compare import differences
 from autobatch.testing.constructs import CONSTRUCTS, SPECIAL
 from autobatch.testing.numbers import floats, moved, weigh
-from autobatch.testing.programs import constructs, numbers, search_tree
+from autobatch.testing.programs import constructs, load, numbers, search_tree
 from autobatch.testing.ways import Mismatch, Plain, Subject, Way
 from tests import executables, quick_xla
 
@@ -152,6 +156,65 @@ def ill_conditioned(subject: Subject, k: int) -> bool:
     return bool(np.all(np.isfinite(found)) and gaps.min() > 1e-6 * max(1.0, max(map(abs, found))))
 
 
+WEIGHED = """
+
+@ab.batched(in_axes=(None, None, 0, 0, 0, 0))
+def main(p, root, xs: list[float], x, y, k):
+    a, b, c = plain(p, root, xs, x, y, k)
+    return a * a + 0.7 * a + b * b + 0.7 * b + c * c + 0.7 * c
+"""
+"""What `weigh` gives, of the results of `main`."""
+
+
+def weighed(source: str) -> Batched[..., Any]:
+    """The entry of a program with one number as its result."""
+    entry = "@ab.batched(in_axes=(None, None, 0, 0, 0, 0))\ndef main("
+    assert source.count(entry) == 1
+    return load(source.replace(entry, "def plain(") + WEIGHED)
+
+
+def of_gradients(subject: Subject, function: Batched[..., Any], backend: str, examples: list[int]) -> tuple[str, str]:
+    """What came of the gradient of a weighed program by what all share. It is `by xla` where machine code has none."""
+    batch = [subject.examples[k] for k in examples]
+    args = subject.arguments(subject.shared, subject.columns(batch))
+    try:
+        wanted = subject.found(Way("xla", {}, False), [subject.plain(k) for k in examples], batch).pulled
+        assert wanted is not None
+        with ab.options(backend=backend), Asked() as asked:
+            found = ab.grad(function, argnums=(0, 1))(*args)
+        ours, theirs = floats(found), floats(wanted[0])
+        for place in theirs:
+            for d in differences(ours.get(place), theirs[place], 10 * subject.tolerance, f"gradient{place}"):
+                return "mismatch", f"{d}; {batch}"
+        return ("same" if asked.native else "by xla"), ""
+    except REFUSED as error:
+        return "refused", str(error)
+    except Exception as error:
+        return "error", f"{type(error).__name__}: {error}"
+
+
+class Asked:
+    """Notes whether machine code had every derivative that it was asked for inside."""
+
+    def __enter__(self) -> Asked:
+        self.held, self.found = WholeProgram.gradient, list[bool]()
+
+        def gradient(program: WholeProgram, *args: Any) -> Any:
+            made = self.held(program, *args)
+            self.found.append(made is not None)
+            return made
+
+        WholeProgram.gradient = gradient  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        WholeProgram.gradient = self.held  # type: ignore[method-assign]
+
+    @property
+    def native(self) -> bool:
+        return bool(self.found) and all(self.found)
+
+
 def is_order(mismatch: Mismatch) -> bool:
     """Does the example fail in both, with another exception?"""
     difference = mismatch.difference
@@ -181,6 +244,10 @@ def run(program: Program, batch: list[Any], gradients: bool) -> Iterator[dict[st
             subject.grads = True if by_jax else "differences"
             kind, words = outcome(subject, backend, within)
             yield {"backend": backend, "of": "derivatives", "outcome": kind, "words": words}
+            if kind == "same" and backend in ("llvm", "auto"):
+                yield {"stage": f"gradients on {backend}"}
+                kind, words = of_gradients(subject, weighed(program.source), backend, within)
+                yield {"backend": backend, "of": "gradients", "outcome": kind, "words": words}
 
 
 def child(start: int, first: int, count: int, every: int, wanted: tuple[str, ...]) -> None:
@@ -222,7 +289,7 @@ class Totals:
 
     def outcome(self, backend: str, of: str, kind: str, words: str) -> None:
         self.add(f"{backend} {of} {kind}")
-        if kind not in ("same", "refused"):
+        if kind not in ("same", "refused", "by xla"):
             found = {**self.program, "backend": backend, "of": of, "outcome": kind, "words": words}
             self.wrong.append(found)
             if kind in WRONG:
@@ -237,8 +304,8 @@ class Totals:
             cells = "".join(f"{self.cell(construct, b):^36}" for b in BACKENDS)
             lines.append(f"{construct:16} {self.counts[construct, 'drawn']:6}  {cells}")
         lines.append(
-            "values compared + refused, derivatives compared + refused, at a jump or ill-conditioned, another failure "
-            "first, another sign of zero, wrong"
+            "values compared + refused, derivatives compared + refused, gradients of machine code + others, at a jump "
+            "or ill-conditioned, another failure first, another sign of zero, wrong"
         )
         return "\n".join(lines)
 
@@ -247,8 +314,9 @@ class Totals:
             return sum(self.counts[construct, f"{backend} {what} {kind}"] for kind in kinds)
 
         apart = (("jump", "ill-conditioned"), ("order",), ("zero",), WRONG)
-        both = [of("values", *kinds) + of("derivatives", *kinds) for kinds in apart]
+        both = [sum(of(what, *kinds) for what in ("values", "derivatives", "gradients")) for kinds in apart]
         pairs = [f"{of(what, 'same')}+{of(what, 'refused')}" for what in ("values", "derivatives")]
+        pairs.append(f"{of('gradients', 'same')}+{of('gradients', 'by xla', 'refused')}")
         return "  ".join([*pairs, *map(str, both)])
 
 

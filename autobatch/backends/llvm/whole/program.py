@@ -73,8 +73,6 @@ class WholeProgram(Executable):
         with self._lock:
             if (output, wrt) not in self._gradients:
                 try:
-                    if self.inputs:
-                        raise UnsupportedError("a derivative of a function of structure, which XLA computes")
                     made = Executable(write_gradient(self.whole, self.sites, output, wrt))
                 except UnsupportedError as error:
                     logger.info("a derivative by XLA: %s", error)
