@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.handing_over import as_jax
 from autobatch.ir import segments
 from autobatch.ir.types import INT, Array, List, Ref, Type
 
@@ -40,6 +41,15 @@ class StructureResult:
 
 
 Result = ArrayResult | RaggedResult | StructureResult
+
+
+def first_rows(x: Any, count: int) -> Any:
+    """The first rows of an array. Nothing is compiled for their number where the host can look at the array."""
+    if x.shape[0] == count:
+        return x
+    if isinstance(x, jax.core.Tracer) or _is_key(x) or {d.platform for d in x.devices()} != {"cpu"}:
+        return x[:count]
+    return as_jax(np.asarray(x)[:count])
 
 
 def with_chosen(result: Result, type: Type) -> Result:
@@ -131,7 +141,7 @@ class Cut:
             self.example: Any
             self.place: Any
             self.example, self.place = np.nonzero(np.arange(room) < held[:, None])
-            self.offsets: Any = jnp.asarray(np.concatenate([[0], np.cumsum(held)]).astype(np.int32))
+            self.offsets: Any = as_jax(np.concatenate([[0], np.cumsum(held)]).astype(np.int32))
             return
         whole = jnp.cumsum(jnp.clip(lengths, 0, room), dtype=jnp.int32)
         self.offsets = jnp.concatenate([jnp.zeros(1, jnp.int32), whole])
@@ -144,7 +154,7 @@ class Cut:
     def of(self, buffer: Any) -> Any:
         """The rows of one of the buffers."""
         if self.is_known and not isinstance(buffer, jax.core.Tracer) and not _is_key(buffer):
-            return jnp.asarray(np.asarray(buffer)[self.example, self.place])
+            return as_jax(np.asarray(buffer)[self.example, self.place])
         found = buffer[self.example, self.place]
         if self.is_known or _is_key(buffer):
             return found

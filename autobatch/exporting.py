@@ -27,6 +27,7 @@ from autobatch.ir.ops import Op
 from autobatch.prepared import Prepared
 from autobatch.results import returned
 from autobatch.runtime.spec import PlanSpec
+from autobatch.runtime.tables import Signature
 from autobatch.sharing import ByIdentity, Sharing
 from autobatch.targets import PORTABLE, made_for
 
@@ -58,7 +59,7 @@ def export(
         raise TargetError(f"platforms={platforms!r}: it takes some of {', '.join(map(repr, KNOWN))}")
     if prepared.is_interpreted:
         raise BatchError("backend='interpret' runs on the host alone: there is no program of it; export under 'xla'")
-    program, signature = prepared.program, prepared.ready.signature
+    program, signature = prepared.program, _exact(prepared)
     tables = {n: t for n, t in prepared.ready.tables.items() if n != FAILED}
     structure: Any = None
 
@@ -83,6 +84,12 @@ def _serialised(made: jax_export.Exported, order: int) -> bytes:
         raise BatchError(f"f.export: {error}: pip install 'autobatch[export]'") from None
 
 
+def _exact(prepared: Prepared) -> Signature:
+    """The signature with room for the examples that it is exported with, and no more."""
+    assert isinstance(prepared.ready.signature, Signature)
+    return replace(prepared.ready.signature, batch=prepared.examples.count)
+
+
 def _shape(x: Any) -> jax.ShapeDtypeStruct:
     aval = jax.typeof(x)
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
@@ -102,7 +109,7 @@ def _description(prepared: Prepared, bound: Bound, calling: Calling, results: tu
         examples.schema,
         _for_the_host(compiled),
         compiled.request,
-        prepared.ready.signature,  # type: ignore[arg-type]
+        _exact(prepared),
         program.numbers,
         results,
         returned(compiled.facts.result),  # a program from a file prints nothing

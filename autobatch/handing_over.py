@@ -1,8 +1,8 @@
 """Arrays of NumPy as arrays of JAX, where what a call costs matters.
 
-`jnp.asarray` takes some 60 microseconds for an array however small, `jax.device_put` as many; an executable of JAX
-takes its arguments in three. So arrays that are met again and again go through an executable that hands them on. It is
-compiled for shapes (some ten milliseconds) that a process has seen a few times.
+`jax.device_put` takes some 60 microseconds for an array however small, `jnp.asarray` as many, and compiles a program
+for each shape; an executable of JAX takes its arguments in three. So arrays that are met again and again go through an
+executable that hands them on. It is compiled (some ten milliseconds) for shapes that a process has often seen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-SEEN = 8
+SEEN = 128
 """Calls with the same shapes and dtypes from which on an executable hands them over."""
 
 MOST = 256
@@ -37,7 +37,13 @@ def as_jax(result: Any) -> Any:
     leaves, tree = jax.tree.flatten(result)
     if all(type(x) is np.ndarray for x in leaves):
         return jax.tree.unflatten(tree, _arrays(leaves))
-    return jax.tree.unflatten(tree, [jnp.asarray(x) if isinstance(x, _NUMBERS) else x for x in leaves])
+    return jax.tree.unflatten(tree, map(_of, leaves))
+
+
+def _of(x: Any) -> Any:
+    if type(x) is np.ndarray:
+        return jax.device_put(x)
+    return jnp.asarray(x) if isinstance(x, _NUMBERS) else x
 
 
 def _arrays(xs: Sequence[np.ndarray[Any, Any]]) -> Sequence[Any]:
@@ -50,4 +56,4 @@ def _arrays(xs: Sequence[np.ndarray[Any, Any]]) -> Sequence[Any]:
         _seen.clear()
         _hand_over.clear_cache()
     _seen[key] = count + 1
-    return [jnp.asarray(x) for x in xs]
+    return [jax.device_put(x) for x in xs]

@@ -113,11 +113,13 @@ class Leaf:
         return found, pull
 
     def weight(self) -> Any:
-        """bool[B]: the examples that have not failed, also on the device; None where failures are raised."""
+        """bool[rows of a result]: the examples that have not failed, also on the device; None where all rows are."""
         p = self.prepared
+        rows = p.examples.count if p.is_interpreted else p.ready.signature.batch  # type: ignore[attr-defined]
         if not p.program.masks:
-            return None
-        return ~(p.failed_on_device(p.compute(p.shared, p.tables))[0] if p.program.compiled.sites else p.failed)
+            return None if rows == p.examples.count else np.arange(rows) < p.examples.count
+        failed = p.failed_on_device(p.compute(p.shared, p.tables))[0] if p.program.compiled.sites else p.failed
+        return with_rows(~failed, rows)
 
     def refuse_failed(self) -> None:
         """Raise what examples fail with on the device, for what computes no result that would say so."""

@@ -29,7 +29,7 @@ from autobatch.backends.xla import emit, memory
 from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
 from autobatch.backends.xla.native.eligible import all_by_kernel
-from autobatch.computed import ArrayResult, RaggedResult, Result, StructureResult, masked_elements, offsets
+from autobatch.computed import ArrayResult, RaggedResult, Result, StructureResult, first_rows, masked_elements, offsets
 from autobatch.control import (
     Asked,
     Passes,
@@ -357,6 +357,16 @@ class Program:
             made = RaggedResult(made, offsets(tables, k, d))
         assert isinstance(made, RaggedResult)
         return made
+
+    def of_examples(self, results: Sequence[Result], count: int) -> list[Result]:
+        """Results of so many examples: a size class has room for more."""
+        tables = (*self.spec.outputs, *[None] * (self.spec.made is not None))
+        return [
+            replace(r, values=first_rows(r.values, count))
+            if isinstance(r, ArrayResult) and t is not None and t.owner is None
+            else r
+            for r, t in zip(results, tables, strict=True)
+        ]
 
     @property
     def computes_integers(self) -> bool:

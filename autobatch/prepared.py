@@ -191,6 +191,7 @@ class Prepared:
     ) -> Any:
         """The result of the call. `columns` are those of the examples, for results that are nodes of the input."""
         program, examples = self.program, self.examples
+        computed = program.compiled.of_examples(computed, examples.count)
         failed, failures = self.failed if program.masks else None, self.ready.failures
         if program.compiled.sites:
             failed, failures = self.failed_on_device(computed)
@@ -220,7 +221,7 @@ class Prepared:
         """bool[B]: the examples that failed, while planning or on the device; and what is known of them. Raises
         ExampleError where the function does not mask them: when the computation ends, under a transformation of JAX."""
         program = self.program
-        status = program.status(computed)
+        status = program.status(program.compiled.of_examples(computed, self.examples.count))
         status = jnp.where(self.failed, 0, status) if program.masks else status
         found = () if isinstance(status, jax.core.Tracer) else failures_of(program.compiled.sites, status)
         if self.grows:

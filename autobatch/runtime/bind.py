@@ -159,7 +159,7 @@ class _Binder:
         self.out[start : start + len(values)] = values
 
     def bind(self, size_class: SizeClass, usual: Usual | None) -> tuple[dict[str, Values], Signature]:
-        self.signature = signature = Signature(self.plan.count, size_class(self.counts, usual))
+        self.signature = signature = Signature.of(self.request, self.plan.count, size_class(self.counts, usual))
         self.places, size = self.b.layout(signature)
         self.out = np.zeros(size, np.int32)
         for name, table, order in self.b.columns:

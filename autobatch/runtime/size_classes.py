@@ -53,6 +53,12 @@ def multiple(rows: float) -> int:
     return -(-ceil(rows) // STEP) * STEP
 
 
+def eighths(rows: int) -> int:
+    """A capacity for so many rows that is larger by an eighth at most."""
+    step = 1 << max(rows.bit_length() - 4, 0)
+    return max(-(-rows // step) * step, 1)
+
+
 def _load(rows: Mapping[int, float], counts: Mapping[int, int]) -> float:
     """How many times the `rows` a batch has: in the space that has most of them."""
     return max((n / rows[s] for s, n in counts.items() if n > STEP), default=0.0)
@@ -76,6 +82,8 @@ class SizeClasses:
 
     def capacities(self, counts: Mapping[int, int], usual: Usual | None = None) -> tuple[int, ...]:
         """`usual`: what minibatches of as many examples of the data set have, where this is known."""
+        if len(counts) == 1:  # of the examples alone: there is nothing to round up together
+            return tuple(map(eighths, counts.values()))
         if usual is not None:
             load = _load(usual.rows, counts)
             for level, room in zip(usual.levels, usual.room, strict=True):

@@ -241,7 +241,7 @@ class SteppedBinder:
         self.state.give_back()
 
     def bind(self, size_class: SizeClass, usual: Usual | None) -> tuple[dict[str, Values], Signature]:
-        signature = Signature(self.plan.count, size_class(self.counts, usual))
+        signature = Signature.of(self.plan.request, self.plan.count, size_class(self.counts, usual))
         rest = self.rest = self.opening.rest(signature)
         self.state.more(rest.registers)
         out = np.zeros(rest.size, np.int32)

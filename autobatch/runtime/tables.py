@@ -129,10 +129,16 @@ class TableRequest:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The shapes of one executable: examples, and the capacity of each space. Equal signatures share an executable."""
+    """The shapes of one executable: room for so many examples, and the capacity of each space. Equal signatures share
+    an executable."""
 
     batch: int
     capacity: tuple[int, ...]
+
+    @classmethod
+    def of(cls, request: TableRequest, count: int, capacity: tuple[int, ...]) -> Signature:
+        """That of `count` examples: none are of a class of their own."""
+        return cls(capacity[request.example] if count else 0, capacity)
 
 
 def window_widths(request: TableRequest, signature: Signature, task: int) -> tuple[int, ...]:
