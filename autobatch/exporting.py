@@ -65,7 +65,7 @@ def export(
 
     def run(shared: Sequence[Any], tables: Mapping[str, Any]) -> list[Any]:
         nonlocal structure
-        leaves, structure = jax.tree.flatten(program.compiled.run(shared, tables, signature, "reverse"))  # type: ignore[arg-type]
+        leaves, structure = jax.tree.flatten(program.compiled.run(shared, tables, signature, "reverse"))
         return leaves
 
     given = jax.tree.map(_shape, (list(prepared.shared), tables))
