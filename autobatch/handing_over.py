@@ -42,7 +42,7 @@ def as_jax(result: Any) -> Any:
 
 def _of(x: Any) -> Any:
     if type(x) is np.ndarray:
-        return jax.device_put(x)
+        return _copy(x)
     return jnp.asarray(x) if isinstance(x, _NUMBERS) else x
 
 
@@ -56,4 +56,8 @@ def _arrays(xs: Sequence[np.ndarray[Any, Any]]) -> Sequence[Any]:
         _seen.clear()
         _hand_over.clear_cache()
     _seen[key] = count + 1
-    return [jax.device_put(x) for x in xs]
+    return [_copy(x) for x in xs]
+
+
+def _copy(x: np.ndarray[Any, Any]) -> Any:
+    return jax.device_put(x.copy())  # it would take what is aligned as it is, whatever `may_alias` says

@@ -57,3 +57,13 @@ def test_handles_and_calls_of_machine_code_give_arrays_of_jax():
             assert all(isinstance(a, jax.Array) for a in found)
             np.testing.assert_array_equal(found[0], 2 * x)
             np.testing.assert_array_equal(found[1], x > 1)
+
+
+@pytest.mark.parametrize("count", [3, 4096, 1 << 19])
+def test_they_are_copies_of_any_size(count):
+    for _ in range(20):
+        x = np.arange(count, dtype=np.float32)
+        found = [handing_over.as_jax(x), *handing_over.as_jax([x, 1.5])[:1]]
+        x[:] = -1
+        for y in found:
+            np.testing.assert_array_equal(y, np.arange(count, dtype=np.float32))
