@@ -417,7 +417,7 @@ class Batched(Generic[P, R]):
         except Exception:
             return None  # an annotation that names what does not exist here says nothing; it is no error of the call
         hint = hints.get(slot.name)
-        return None if hint is None else lambda: schema_of_annotation(hint)
+        return None if hint is None or hint is Any else lambda: schema_of_annotation(hint)
 
 
 def _rebuilt(fun: Callable[..., Any], settings: Settings) -> Batched[..., Any]:

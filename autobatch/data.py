@@ -446,11 +446,12 @@ def _refuse_apart(function: str, rest: Sequence[Slot]) -> None:
 
 
 def _declared_together(parts: Sequence[Declared]) -> Declared:
-    """What annotations say about arguments that are packed together; nothing where one has none."""
+    """What annotations say about arguments that are packed together."""
     if len(parts) == 1:
         return parts[0]
-    known = [p for p in parts if p is not None]
-    return (lambda: schema_together([p() for p in known])) if len(known) == len(parts) else None
+    if all(p is None for p in parts):
+        return None
+    return lambda: schema_together([None if p is None else p() for p in parts])
 
 
 def fixed_by(like: Any) -> Callable[[Slot], Declared]:

@@ -70,10 +70,11 @@ def component_schema(schema: Schema, index: int) -> Schema:
     return Schema(held.type, stores, schema.lists, has_mask(held), held.numpy)
 
 
-def schema_together(schemas: Sequence[Schema]) -> Schema:
-    """The schema of examples that are tuples. Raises BatchError where the types of a class disagree."""
+def schema_together(schemas: Sequence[Schema | None]) -> Schema:
+    """The schema of examples that are tuples, of which some components are not known (None). Raises BatchError where
+    the types of a class disagree."""
     width = len(schemas)
-    return reduce(merge, [_wrapped({k: s}, frozenset(), width) for k, s in enumerate(schemas)])
+    return reduce(merge, [_wrapped({k: s}, frozenset(), width) for k, s in enumerate(schemas) if s is not None])
 
 
 def columns_together(parts: Sequence[Columns]) -> Columns:

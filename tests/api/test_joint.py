@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -454,6 +454,15 @@ def test_what_empty_lists_hold_is_known_from_annotations_and_earlier_calls():
     plain([[1]], [[1]])
     assert plain(ab.pack([[]]), ab.pack([[1]])).tolist() == [1]
     assert plain(ab.pack([[]]).plan(plain), [[]]).tolist() == [0]
+
+
+def test_an_annotation_of_one_of_several_arguments_says_what_its_empty_lists_hold():
+    @ab.batched(in_axes=(0, 0, 0, None))
+    def one_declared(a, b: list[list[float]], c: Any, w):
+        return a + len(b) * w + sum(c)
+
+    for examples in (([1.5, 2.0], [[], []], [[1], [2]]), ([1.5, 2.0], [[], [[1.0]]], [[1], []])):
+        assert one_declared(*examples, 3.0).tolist() == [float(x) for x in one_declared.loop(*examples, 3.0)]
 
 
 def test_one_of_several_arguments_is_planned_alone():
