@@ -23,6 +23,7 @@ from autobatch.errors import BatchError
 from autobatch.runtime.columns import Ints
 from autobatch.runtime.infer import RecordKind, Signature, sort_of_array
 from autobatch.runtime.leaves import Category, array_type, category, cure, vocabulary_of
+from autobatch.runtime.level_walk import Levels, targets_of
 from autobatch.runtime.libraries import describe_library_object, is_library_object
 
 EXAMPLE = -1
@@ -89,7 +90,7 @@ class Walk:
 def walk(examples: Sequence[Any]) -> Walk:
     """Visit every object of the examples. Raises BatchError for what cannot be packed."""
     with _collector_paused():
-        return _Walker(examples).run()
+        return Walker(examples).by_levels() or Walker(examples).whole()
 
 
 @contextmanager
@@ -104,7 +105,7 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-class _Walker:
+class Walker:
     def __init__(self, examples: Sequence[Any]) -> None:
         self.examples = examples
         self.tables: list[Table] = []
@@ -118,23 +119,17 @@ class _Walker:
         self.copied, self.originals = 0, set[int]()
         self.categorised, self.arrays = set[type](), set[type]()
 
-    def run(self) -> Walk:
-        return self.flat() or self.whole()
-
-    def flat(self) -> Walk | None:
-        """Examples that are lists of numbers and strings, each of which is one visit; None where they are more."""
-        if set(map(type, self.examples)) != {list}:
+    def by_levels(self) -> Walk | None:
+        """The walk where objects are trees of few levels; None where they are more. The walker is used up then."""
+        levels = Levels(self)
+        if not levels.found():
             return None
-        items = list(chain.from_iterable(self.examples))
-        if not self.atoms.issuperset(map(type, items)):
-            return None
-        count = len(self.examples)
-        self.lists.lengths.extend(map(len, self.examples))
-        self.lists.chunks[0].append(Chunk(items, None))
-        visits = np.full(2 * count, EXAMPLE, np.int64)
-        visits[1::2] = self.lists.index
-        starts = np.arange(0, 2 * count, 2)
-        return Walk(self.tables, visits, starts, Chunk(self.examples, starts + 1))
+        visit, starts = levels.visits()
+        levels.fill(visit, Chunk)
+        visits = np.full(levels.count + len(self.examples), EXAMPLE, np.int64)
+        for group in levels.groups:
+            visits[visit[group.numbers]] = group.table.index
+        return Walk(self.tables, visits, starts, Chunk(self.examples, targets_of(levels.roots, visit)))
 
     def whole(self) -> Walk:
         starts: list[int] = []
@@ -241,16 +236,22 @@ class _Walker:
             return self.tuple_table(x), x
         if issubclass(cls, dict):
             return self.dict_table(x)
+        made = self.with_fixed_fields(cls)
+        if made is None:
+            return self.plain_table(x)
+        try:
+            return made, made.extract(x)
+        except AttributeError as error:
+            raise self.unset(x, error) from None
+
+    def with_fixed_fields(self, cls: type) -> Table | None:
+        """The new table of a class whose instances all have the same fields; None where that is not known."""
         names = _fixed_names(cls)
-        if names is not None:
-            is_tuple = issubclass(cls, tuple)
-            made = self.table("namedtuple" if is_tuple else "object", cls, names, _extractor(cls, names))
-            self.fixed[cls] = made
-            try:
-                return made, made.extract(x)
-            except AttributeError as error:
-                raise self.unset(x, error) from None
-        return self.plain_table(x)
+        if names is None or cls is tuple:
+            return None
+        kind: RecordKind = "namedtuple" if issubclass(cls, tuple) else "object"
+        made = self.fixed[cls] = self.table(kind, cls, names, _extractor(cls, names))
+        return made
 
     def tuple_table(self, x: tuple[Any, ...]) -> Table:
         form = (tuple, *self.form(x))

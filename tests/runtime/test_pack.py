@@ -20,7 +20,7 @@ from autobatch.runtime.columns import Columns
 from autobatch.runtime.pack import pack
 from autobatch.runtime.schema import UNKNOWN
 from autobatch.runtime.unpack import unpack
-from autobatch.runtime.walk import _Walker
+from autobatch.runtime.walk import Walker
 from tests.runtime.objects import Add, Color, Frozen, Leaf, Node, Pair, Plain, Scale, Slotted, Tree, batches, same
 
 
@@ -83,7 +83,7 @@ def test_lists_of_leaves_are_packed_as_all_else_is(examples: list[Any], again: b
 
     flat = packed()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Walker, "flat", lambda self: None)
+        patch.setattr(Walker, "by_levels", lambda self: None)
         whole = packed()
     if isinstance(flat, str) or isinstance(whole, str):
         assert flat == whole
