@@ -217,8 +217,8 @@ class Options:
     Python needs more bits than the device's have, it runs the call again by `xla`, if its host computes that integer.
     It takes `cuda` where an argument is an array on a GPU of another library than JAX, and, where JAX computes on a
     GPU, for what it would run by `llvm` and numbers end a loop in. It takes `xla` else: under transformations of JAX,
-    for `f.lower`, on other devices, for recursions that structure decides, for derivatives of functions of structure,
-    and for batches that are packed, which keep their plans, unless numbers end a loop. Arrays of JAX come back from all
+    for `f.lower`, on other devices, for recursions that structure decides, for derivatives by what lists and objects
+    hold, and for batches that are packed, which keep their plans, unless numbers end a loop. Arrays of JAX come back from all
     of them. `f.explain` says what was taken, and why.
     The argument `backend` of `batched` is the same option."""
 
