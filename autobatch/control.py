@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from autobatch import progress
 from autobatch.analysis.device import device_values
 from autobatch.analysis.fallible import fallible_reads
 from autobatch.analysis.structure import Structure, analyse
@@ -303,6 +304,7 @@ class Passes:
         return module
 
     def write(self, name: str, text: Callable[[], str]) -> None:
+        progress.at(name)
         self.number += 1
         if self.options.dump is not None:
             self.options.dump.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ their floats, which are all that a derivative has.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -234,6 +234,7 @@ class Differentials:
 
     program: Program
     most: int
+    compiling: Callable[[], AbstractContextManager[None]] = nullcontext
     _kept: dict[str, tuple[Any, set[Hashable]]] = field(default_factory=dict)
 
     @property
@@ -306,10 +307,11 @@ class Differentials:
             places = tuple(range(len(given), len(given) + len(static)))
             self._kept[kind] = jax.jit(make, static_argnums=places), set()
         jitted, signatures = self._kept[kind]
-        if static not in signatures:
+        if new := static not in signatures:
             if len(signatures) >= self.most:
                 jitted.clear_cache()
                 signatures.clear()
             signatures.add(static)
-        found = as_one(lambda *given: jitted(*given, *static), *given)
+        with self.compiling() if new else nullcontext():
+            found = as_one(lambda *given: jitted(*given, *static), *given)
         return until_ready(found) if self.program.may_run_long else found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,7 +130,9 @@ def places(program: Program, slots: Sequence[int]) -> list[int]:
 
 def gradient_of(program: Program, output: int, wrt: Sequence[int]) -> Executable | Kernel | None:
     """The derivative of result `output` by some operands; None where there is no machine code for it."""
-    return program_of(program).gradient(output, tuple(wrt))
+    compiled, key = program_of(program), (output, tuple(wrt))
+    with nullcontext() if key in compiled.gradients else program.compiling("the derivative's machine code"):
+        return compiled.gradient(*key)
 
 
 def weights(given: Sequence[Any], status: Any, dtype: Any, wrong: bool, place: Place) -> Any:

@@ -89,7 +89,7 @@ def _residuals(value: Any) -> str:
     return str(value)
 
 
-def _refill(value: Any) -> str | bool:
+def _auto_or_flag(value: Any) -> str | bool:
     if value == "auto":
         return "auto"
     try:
@@ -218,8 +218,8 @@ class Options:
     It takes `cuda` where an argument is an array on a GPU of another library than JAX, and, where JAX computes on a
     GPU, for what it would run by `llvm` and numbers end a loop in. It takes `xla` else: under transformations of JAX,
     for `f.lower`, on other devices, for recursions that structure decides, for derivatives by what lists and objects
-    hold, and for batches that are packed, which keep their plans, unless numbers end a loop. Arrays of JAX come back from all
-    of them. `f.explain` says what was taken, and why.
+    hold, and for batches that are packed, which keep their plans, unless numbers end a loop. Arrays of JAX come back
+    from all of them. `f.explain` says what was taken, and why.
     The argument `backend` of `batched` is the same option."""
 
     max_rows: int = field(default=50_000_000, metadata=_spec(_count))
@@ -228,6 +228,9 @@ class Options:
 
     verify: bool = field(default=False, metadata=_spec(_flag))
     """Check the program after every pass against the specification of its stage. For work on autobatch itself."""
+
+    progress: str | bool = field(default="auto", metadata=_spec(_auto_or_flag))
+    """Does a compilation of over two seconds show a line on stderr with its stage? `auto`: on a terminal."""
 
     dump: Path | None = field(default=None, metadata=_spec(_folder))
     """A folder that gets the program as text after every pass, one file a pass, numbered in their order."""
@@ -262,7 +265,7 @@ class Options:
     stands in its way. `xla`: loops that XLA compiles. `auto`: machine code where that can be, except for products so
     large that XLA cuts them among several cores; branches without a loop are XLA's."""
 
-    refill: str | bool = field(default="auto", metadata=_spec(_refill, compiles=True))
+    refill: str | bool = field(default="auto", metadata=_spec(_auto_or_flag, compiles=True))
     """Machine code runs loops that numbers end in gangs of rows: does a row that is done make room for the next one, or
     do all wait for the last of their gang? True: it does wherever that can be, which is where a function has one such
     loop, not inside another one; this pays where some rows need many more turns than others. False: it never does.

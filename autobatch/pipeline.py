@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
+from autobatch import progress
 from autobatch.autodiff import Policy
 from autobatch.backends.cuda.program import CudaProgram
 from autobatch.backends.interpret import demand
@@ -475,6 +476,7 @@ def _as_machine_code(
             code = WholeProgram(lambda: passed().whole.module, bool(held.facts.sites), (), held.made, held.code)
             return Program(held.facts, schema, options, masks, passed, code)
     made = passed()
+    progress.at("machine code")
     code = WholeProgram(lambda: made.whole.module, bool(made.whole.sites), made.inputs, chosen=options.backend)
     if store is not None and not made.lowered.traced and made.by_xla is None and is_plain(made.lowered.module):
         store.keep(made.facts, made.lowered.sources, code.made, code.name)

@@ -28,6 +28,7 @@ from autobatch.groups import Group, Planner
 from autobatch.ir.types import Array
 from autobatch.options import CHOSEN, WHOLE, Options
 from autobatch.pipeline import compile as compile_program
+from autobatch.progress import compiling
 from autobatch.recognise import Pattern, all_match, pattern_of, size_of
 from autobatch.room import Room
 from autobatch.runtime.snapshot import Snapshot
@@ -339,9 +340,13 @@ class _Compiler:
     examples: Examples
     options: Options
 
-    @collecting_later
     def compile(self, asked: Request) -> Program:
         """Raises SourceError where the function does not compile, and Needed where an integer has to be static."""
+        with compiling(self.name, "example", self.options.progress):
+            return self._compiled(asked)
+
+    @collecting_later
+    def _compiled(self, asked: Request) -> Program:
         fun = self.planner.__wrapped__
         components, sharing = self.examples.components, asked.sharing
         named = zip(parameters(components), self.examples.names, strict=True)

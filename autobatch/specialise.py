@@ -12,14 +12,14 @@ import functools
 import itertools
 import types
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from autobatch import pipeline, transfer
+from autobatch import pipeline, progress, transfer
 from autobatch.arguments import Order
 from autobatch.cache import Bounded, Key, logger
 from autobatch.computed import ArrayResult, RaggedResult, StructureResult, with_chosen, with_lists, with_none
@@ -117,7 +117,11 @@ class Program:
         self._jit: Any = jax.jit(
             lambda shared, tables, signature, mode: compiled.run(shared, tables, signature, mode), static_argnums=(2, 3)
         )
-        self.derivatives = Differentials(compiled, most)
+        self.derivatives = Differentials(compiled, most, self.compiling)
+
+    def compiling(self, stage: str = "XLA") -> AbstractContextManager[None]:
+        """Inside, something of it is compiled."""
+        return progress.compiling(self.name, stage, self.planner.options().progress)
 
     # -- integers that decide structure
 
@@ -300,7 +304,8 @@ class Program:
         try:
             mode = mode_of(shared, tables)
             run = lambda shared, tables: self._jit(shared, tables, signature, mode)
-            made: Sequence[Any] = as_one(run, list(shared), dict(tables))
+            with self.compiling() if new else nullcontext():
+                made: Sequence[Any] = as_one(run, list(shared), dict(tables))
             if self.compiled.may_run_long:
                 until_ready(made)
             if new:  # a device that computes behind our back would fail where the user reads the result

@@ -39,7 +39,7 @@ class CudaProgram(Executable):
             accept(self.whole, on_gpu=True)
         names = [v.hint or f"argument {k}" for k, v in enumerate(self.whole.region.args)]
         super().__init__(write(self.whole, sites), names)
-        self._gradients: dict[tuple[int, tuple[int, ...]], Executable] = {}
+        self.gradients: dict[tuple[int, tuple[int, ...]], Executable] = {}
         self._writing = threading.Lock()
 
     def gradient(self, output: int, wrt: tuple[int, ...]) -> Executable:
@@ -50,9 +50,9 @@ class CudaProgram(Executable):
                 "backend='cuda' has no kernel for a derivative of a function of structure", cure=CURE
             )
         with self._writing:
-            if (output, wrt) not in self._gradients:
+            if (output, wrt) not in self.gradients:
                 kernel = write_gradient(self.whole, self.sites, output, wrt)
                 held = [f"an array of the program ({k})" for k in range(len(kernel.arrays))]
                 made = Executable(kernel, [*self.names, *held, "the weight of each example"])
-                self._gradients[output, wrt] = made
-            return self._gradients[output, wrt]
+                self.gradients[output, wrt] = made
+            return self.gradients[output, wrt]

@@ -40,7 +40,7 @@ class WholeProgram(Executable):
         if chosen in CHOSEN:
             accept(self.whole, planned=chosen == "auto of batches")
         super().__init__(made or write(self.whole, sites), kept)
-        self._gradients: dict[tuple[int, tuple[int, ...]], Executable | None] = {}
+        self.gradients: dict[tuple[int, tuple[int, ...]], Executable | None] = {}
         self._lock = threading.Lock()
 
     @cached_property
@@ -71,11 +71,11 @@ class WholeProgram(Executable):
         """The derivative of result `output`, each row weighted by an operand more, by the operands `wrt`: of what
         varies row by row, of what is shared summed over rows. None where there is no machine code for it."""
         with self._lock:
-            if (output, wrt) not in self._gradients:
+            if (output, wrt) not in self.gradients:
                 try:
                     made = Executable(write_gradient(self.whole, self.sites, output, wrt))
                 except UnsupportedError as error:
                     logger.info("a derivative by XLA: %s", error)
                     made = None
-                self._gradients[output, wrt] = made
-            return self._gradients[output, wrt]
+                self.gradients[output, wrt] = made
+            return self.gradients[output, wrt]
