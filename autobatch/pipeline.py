@@ -120,7 +120,6 @@ class Program:
         self.facts, self.options, self.masks, self.sites = facts, options, masks, facts.sites
         self.native, self._schema, self._passed, self.by_xla = native, schema, passed, by_xla
         self._fitting = set[tuple[int, ...]]()
-        self._sizes = SizeClasses(least=min(options.widths))
         if native is None:
             self._emit  # noqa: B018  what cannot be emitted is refused here
 
@@ -163,6 +162,12 @@ class Program:
     @functools.cached_property
     def _request(self) -> TableRequest:
         return table_request(self.schedule, self.options.widths, _machine(self.schedule, self.options))
+
+    @functools.cached_property
+    def _sizes(self) -> SizeClasses:
+        regular = not (self._schema.stores or self._schema.lists)
+        levels = any(isinstance(s, Recurrence) for s in self.schedule.steps)
+        return SizeClasses(min(self.options.widths) if levels or not regular else 1, regular)
 
     @functools.cached_property
     def _emit(self) -> emit.Program:

@@ -70,20 +70,21 @@ class SizeClasses:
     Minibatches of random examples of a data set, which are the most, have classes of their own (`Usual`). For others, a
     profile is the rows that each space has per unit; a batch of any data set takes the least number of units, from a
     geometric series, that holds it. A batch that no profile fits well makes a new one. Spaces of `least` rows or fewer,
-    of which there is always room, count for nothing: single examples differ in how many more rows others have."""
+    of which there is always room, count for nothing: single examples differ in how many more rows others have.
+    `regular`: all examples have equally many rows, so that the number of examples says it all."""
 
     FIRST, DOUBLED, RATIO = 128, 1024, 1.25
     """The least units, up to which units they double, and the ratio beyond: of few rows, executables are saved."""
     WASTE = 1.5
 
-    def __init__(self, least: int) -> None:
-        self.least = multiple(least)
+    def __init__(self, least: int, regular: bool = False) -> None:
+        self.regular, self.least = regular, least if regular else multiple(least)
         self.profiles: list[dict[int, float]] = []
 
     def capacities(self, counts: Mapping[int, int], usual: Usual | None = None) -> tuple[int, ...]:
         """`usual`: what minibatches of as many examples of the data set have, where this is known."""
-        if len(counts) == 1:  # of the examples alone: there is nothing to round up together
-            return tuple(map(eighths, counts.values()))
+        if self.regular:
+            return tuple(max(self.least, eighths(counts[s])) for s in sorted(counts))
         if usual is not None:
             load = _load(usual.rows, counts)
             for level, room in zip(usual.levels, usual.room, strict=True):

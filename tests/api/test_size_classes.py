@@ -3,10 +3,12 @@
 from functools import cache
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.runtime import size_classes
 from tests.api.nodes import Node, params
 
 COUNT = 512
@@ -92,3 +94,37 @@ def test_a_loader_does_not_move_what_is_kept(data):
     close(total(params(), first), total(params(), one))
     assert all(isinstance(x, np.ndarray) for x in jax.tree.leaves(one))
     assert all(a is not b for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(one), strict=True))
+
+
+def test_arrays_alone_have_room_for_as_many_examples_as_there_are_or_an_eighth_more():
+    f = ab.batched(lambda w, x: jnp.sum(jnp.tanh(x @ w)), in_axes=(None, 0), backend="xla")
+    w, gradient = np.eye(3, dtype=np.float32), ab.grad(f)
+    for n in (1, 3, 16, 17, 35):
+        x = np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32)
+        np.testing.assert_allclose(f(w, x), np.tanh(x).sum(1), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(gradient(w, x), x.T @ (1 - np.tanh(x) ** 2), rtol=1e-4, atol=1e-5)
+    rooms = [size_classes.eighths(n) for n in range(1, 129)]
+    assert all(n <= room <= n * 9 / 8 for n, room in enumerate(rooms, 1)) and len(set(rooms)) == 40
+
+
+@pytest.mark.parametrize("derived", [False, True])
+def test_batches_of_any_size_share_executables(derived):
+    """An executable for each class, not for each number of examples."""
+
+    def walk(w, xs):
+        h = 0.0
+        for x in xs:
+            h = h * 0.5 + x * w
+        return h
+
+    rng = np.random.default_rng(0)
+    f = ab.batched(walk, in_axes=(None, 0), backend="xla")
+    for count in range(33, 38):
+        data = [[float(x) for x in rng.normal(size=rng.integers(6, 9))] for _ in range(count)]
+        if not derived:
+            np.testing.assert_allclose(f(0.7, data), [walk(0.7, xs) for xs in data], rtol=1e-4, atol=1e-5)
+            continue
+        _, pull = ab.vjp(f, 0.7, data)
+        cotangents, slopes = np.arange(len(data), dtype=np.float32), [walk(1.0, xs) for xs in data]
+        np.testing.assert_allclose(pull(jnp.asarray(cotangents))[0], cotangents @ slopes, rtol=1e-3, atol=1e-2)
+    assert f.cache_info().executables <= 2
