@@ -154,11 +154,11 @@ class Levels:
             lengths = np.fromiter(map(len, objects), np.int64, len(objects))
             items = _Column(list(chain.from_iterable(objects)), np.repeat(numbers, lengths))
             yield _Group(walker.lists, numbers, [items], lengths)
-        elif kind is tuple and self.of_one_form(objects):
-            yield self.record(walker.tuple_table(objects[0]), list(zip(*objects, strict=True)), numbers)
+        elif kind is tuple and (columns := self.of_one_form(objects)) is not None:
+            yield self.record(walker.tuple_table(objects[0]), columns, numbers)
         elif (table := walker.fixed.get(kind)) is not None or (table := walker.with_fixed_fields(kind)) is not None:
             rows = objects if issubclass(kind, tuple) else list(map(table.extract, objects))
-            yield self.record(table, list(zip(*rows, strict=True)), numbers)
+            yield self.record(table, transposed(rows, len(table.names)), numbers)
         else:
             of: dict[int, tuple[Table, list[int], list[_Objects]]] = {}
             for k, x in enumerate(objects):
@@ -168,14 +168,18 @@ class Levels:
                 places.append(k)
                 rows.append(chosen[1])
             for table, places, rows in of.values():
-                yield self.record(table, list(zip(*rows, strict=True)), numbers[places])
+                yield self.record(table, transposed(rows, len(table.names)), numbers[places])
 
-    def of_one_form(self, tuples: _Objects) -> bool:
-        """Have all tuples elements of the same types, none of which are arrays?"""
+    def of_one_form(self, tuples: _Objects) -> list[_Objects] | None:
+        """The columns of tuples; None where they have not all elements of the same types, or arrays."""
         if len(set(map(len, tuples))) > 1:
-            return False
-        kinds = [set(map(type, column)) for column in zip(*tuples, strict=True)]
-        return all(len(k) == 1 and not any(category(t) is Category.ARRAY for t in k) for k in kinds)
+            return None
+        columns = transposed(tuples, len(tuples[0]))
+        for column in columns:
+            kinds = set(map(type, column))
+            if len(kinds) > 1 or category(kinds.pop()) is Category.ARRAY:
+                return None
+        return columns
 
     def record(self, table: Table, columns: Sequence[_Objects], numbers: Ints) -> _Group:
         return _Group(table, numbers, [_Column(values, numbers) for values in columns])
@@ -240,6 +244,12 @@ def targets_of(column: _Column, visit: Ints) -> Ints | None:
     found = np.full(len(column.values), -1, np.int64)
     found[column.held] = visit[column.numbers]
     return found
+
+
+def transposed(rows: Sequence[Sequence[Any]], width: int) -> list[Sequence[Any]]:
+    """The columns of rows that are so wide; `zip` would make an iterator for each row."""
+    flat = list(chain.from_iterable(rows))
+    return [flat[k::width] for k in range(width)]
 
 
 def _taken(values: Sequence[Any], order: Ints) -> list[Any]:

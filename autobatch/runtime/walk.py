@@ -23,7 +23,7 @@ from autobatch.errors import BatchError
 from autobatch.runtime.columns import Ints
 from autobatch.runtime.infer import RecordKind, Signature, sort_of_array
 from autobatch.runtime.leaves import Category, array_type, category, cure, vocabulary_of
-from autobatch.runtime.level_walk import Levels, targets_of
+from autobatch.runtime.level_walk import Levels, targets_of, transposed
 from autobatch.runtime.libraries import describe_library_object, is_library_object
 
 EXAMPLE = -1
@@ -67,7 +67,7 @@ class Table:
             self.lengths.extend(map(len, self.pending))
             columns: list[_Values] = [list(chain.from_iterable(self.pending))]
         else:
-            columns = list(zip(*self.pending, strict=True))
+            columns = transposed(self.pending, len(self.names))
         self.pending.clear()
         for held, values in zip(self.chunks, columns, strict=True):
             targets = None
