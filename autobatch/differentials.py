@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
 
+from autobatch.cache import Bounded
 from autobatch.errors import UnsupportedError
 from autobatch.interruptible import until_ready
 from autobatch.ir import jax_compat
@@ -227,19 +228,20 @@ class Program(Protocol):
     def may_run_long(self) -> bool: ...
 
 
-@dataclass
 class Differentials:
-    """The executables of one program. Keeps those of `most` signatures for each of its kinds. `by_rows`: cotangents of
-    tables that are read by rows alone are `SparseRows`."""
+    """The executables of one program: the `most` that were used last. `by_rows`: cotangents of tables that are read by
+    rows alone are `SparseRows`."""
 
-    program: Program
-    most: int
-    compiling: Callable[[], AbstractContextManager[None]] = nullcontext
-    _kept: dict[str, tuple[Any, set[Hashable]]] = field(default_factory=dict)
+    def __init__(
+        self, program: Program, most: int, compiling: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        self.program, self.most, self._compiling = program, most, compiling
+        self._kept: Bounded[Hashable, Any] = Bounded(most)
+        self._pull: Any = jax.jit(lambda pull, cotangents: pull(cotangents))
 
     @property
     def executables(self) -> int:
-        return sum(len(signatures) for _, signatures in self._kept.values())
+        return len(self._kept)
 
     def linearised(
         self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Hashable, wrt: Wrt, by_rows: bool = False
@@ -247,8 +249,7 @@ class Differentials:
         static = (signature, mode_of(shared, tables), wrt, by_rows)
         make = self._linearised
         found, pullback = self._run("linearised", make, (list(shared), dict(tables)), static)
-        pull = self._kept.setdefault("pulled", (jax.jit(lambda pull, cotangents: pull(cotangents)), set()))[0]
-        return found, lambda cotangents: as_one(pull, pullback, cotangents)
+        return found, lambda cotangents: as_one(self._pull, pullback, cotangents)
 
     def with_gradient(
         self,
@@ -303,15 +304,10 @@ class Differentials:
 
     def _run(self, kind: str, make: Callable[..., Any], given: tuple[Any, ...], static: tuple[Hashable, ...]) -> Any:
         jax_compat.check_process()
-        if kind not in self._kept:
-            places = tuple(range(len(given), len(given) + len(static)))
-            self._kept[kind] = jax.jit(make, static_argnums=places), set()
-        jitted, signatures = self._kept[kind]
-        if new := static not in signatures:
-            if len(signatures) >= self.most:
-                jitted.clear_cache()
-                signatures.clear()
-            signatures.add(static)
-        with self.compiling() if new else nullcontext():
-            found = as_one(lambda *given: jitted(*given, *static), *given)
+        key = kind, *static
+        run = self._kept.get(key)
+        if new := run is None:
+            self._kept.put(key, run := jax.jit(lambda *given: make(*given, *static)))
+        with self._compiling() if new else nullcontext():
+            found = as_one(run, *given)
         return until_ready(found) if self.program.may_run_long else found

@@ -24,7 +24,7 @@ from autobatch.arguments import Order
 from autobatch.cache import Bounded, Key, logger
 from autobatch.computed import ArrayResult, RaggedResult, StructureResult, with_chosen, with_lists, with_none
 from autobatch.data import FAILED, Component, Examples, array_columns, raw, zeros
-from autobatch.differentials import Differentials, mode_of, refusing_forward
+from autobatch.differentials import Differentials, Mode, mode_of, refusing_forward
 from autobatch.frontend.reread import read
 from autobatch.frontend.state import FreeVariable
 from autobatch.frontend.statics import MISSING, same_static
@@ -93,7 +93,8 @@ class Program:
         self.masks = key.on_error == "mask"
         self.on_host = _host_components(compiled, components)
         self.made = _Made()
-        self.signatures: set[Any] = set()
+        self.kept: Bounded[tuple[Hashable, Mode], Any] = Bounded(most)
+        """Executables by the signature of their size class, and the derivatives that are taken of them."""
         self.deciding = compiled.deciding
         self.numbers: tuple[Number, ...] = ()
         self._at: Bounded[tuple[Number, ...], Program] = Bounded(VALUES)
@@ -114,9 +115,6 @@ class Program:
         self.returned_words = tuple(sorted({v for kind in kinds for v in _vocabularies(kind)}))
         """The vocabularies of its results."""
         self._array_tables: Bounded[int, Ready] = Bounded(32)
-        self._jit: Any = jax.jit(
-            lambda shared, tables, signature, mode: compiled.run(shared, tables, signature, mode), static_argnums=(2, 3)
-        )
         self.derivatives = Differentials(compiled, most, self.compiling)
 
     def compiling(self, stage: str = "XLA") -> AbstractContextManager[None]:
@@ -147,7 +145,7 @@ class Program:
     @property
     def executables(self) -> int:
         """How many there are: of XLA, for size classes and derivatives, and of machine code that is all of it."""
-        return len(self.signatures) + self.derivatives.executables + (self.compiled.native is not None)
+        return len(self.kept) + self.derivatives.executables + (self.compiled.native is not None)
 
     @functools.cached_property
     def by_xla(self) -> Program:
@@ -298,12 +296,13 @@ class Program:
     def execute(self, shared: Sequence[Any], tables: Tables, signature: Hashable) -> Sequence[Any]:
         """Run the executable of a size class; traceable by JAX."""
         jax_compat.check_process()
-        new = signature not in self.signatures
-        if new:
-            self._add(signature)
+        key = signature, mode_of(shared, tables)
+        run = self.kept.get(key)
+        if new := run is None:
+            if len(self.kept):
+                logger.info("recompiling %s: another size class: %s", self.fingerprint, signature)
+            self.kept.put(key, run := self._executable(*key))
         try:
-            mode = mode_of(shared, tables)
-            run = lambda shared, tables: self._jit(shared, tables, signature, mode)
             with self.compiling() if new else nullcontext():
                 made: Sequence[Any] = as_one(run, list(shared), dict(tables))
             if self.compiled.may_run_long:
@@ -311,7 +310,7 @@ class Program:
             if new:  # a device that computes behind our back would fail where the user reads the result
                 jax.block_until_ready([x for x in jax.tree.leaves(made) if not isinstance(x, jax.core.Tracer)])
         except Exception:
-            self.signatures.discard(signature)
+            self.kept.drop(key)
             with refusing_forward(self.name), self.in_memory(signature):
                 raise
         return made
@@ -328,14 +327,9 @@ class Program:
             needed = self.compiled.footprint.words(signature.capacity)
             raise too_large(signature.batch, f"XLA says {str(error).splitlines()[0]!r}", needed) from error
 
-    def _add(self, signature: Hashable) -> None:
-        """An executable more: all are dropped where there are too many."""
-        if self.signatures:
-            logger.info("recompiling %s: another size class: %s", self.fingerprint, signature)
-        if len(self.signatures) >= self._most:
-            self._jit.clear_cache()
-            self.signatures.clear()
-        self.signatures.add(signature)
+    def _executable(self, signature: Hashable, mode: Mode) -> Any:
+        run = lambda shared, tables: self.compiled.run(shared, tables, signature, mode)  # type: ignore[arg-type]
+        return jax.jit(run)
 
     def interpret(self, shared: Sequence[Any], ready: Ready, examples: Examples) -> Sequence[Any]:
         """Run row by row, by the reference back end; on the host when the computation runs, where the examples are not
@@ -351,9 +345,9 @@ class Program:
         """The executable as JAX lowers it, for this machine or another."""
         given: Any = list(shared), {n: t for n, t in tables.items() if n != FAILED}
         if target is None:
-            return self._jit.lower(*given, signature, "reverse")  # type: ignore[no-any-return]
+            return self._executable(signature, "reverse").lower(*given)  # type: ignore[no-any-return]
         with made_for(target.platform):
-            return self._jit.lower(*target.shapes(given), signature, "reverse")  # type: ignore[no-any-return]
+            return self._executable(signature, "reverse").lower(*target.shapes(given))  # type: ignore[no-any-return]
 
     def reached(self, index: int) -> Span | None:
         """Where a batched argument reaches result `index`; None where it is the same for all examples."""

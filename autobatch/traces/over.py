@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch import pipeline, transfer
+from autobatch.cache import Bounded
 from autobatch.data import Component, Examples
 from autobatch.differentials import Differentials
 from autobatch.errors import Failure, UnsupportedError
@@ -105,8 +106,7 @@ class Over(Program):
         self.compiled = self.gathering = _Gathering(
             inner.compiled, tuple(self._table(k) for k in range(len(origins.all)))
         )
-        self._jit = jax.jit(self.compiled.run, static_argnums=(2, 3))
-        self.signatures = set()
+        self.kept = Bounded(inner.kept.size)
         self.derivatives = Differentials(self.compiled, inner.derivatives.most)
 
     def _table(self, number: int) -> str:

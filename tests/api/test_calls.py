@@ -273,3 +273,17 @@ def test_the_api_in_one_piece():
         close(step(p, data[index]), np.mean([float(loss.example(p, examples[k])) for k in index[:64]]))
     assert len(traces) <= 4
     close(h[:3], [encode.example(p, t)[0] for t in examples[:3]])
+
+
+def test_the_executables_that_were_used_last_stay(caplog):
+    """Of more size classes than the option says, that which was used longest ago goes."""
+    f = ab.batched(lambda t: t.x * 2, backend="xla", options={"cache_size": 2})
+
+    def compiles(count):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="autobatch"):
+            assert f([Node(1.0)] * count).tolist() == [2.0] * count
+        return any("another size class" in m for m in caplog.messages)
+
+    assert [compiles(n) for n in (1, 300, 1, 2000, 1, 300)] == [False, True, False, True, False, True]
+    assert f.cache_info().executables == 2
