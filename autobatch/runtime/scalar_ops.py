@@ -35,8 +35,8 @@ PYTHON: dict[str, Operation] = {
     "mul": operator.mul,
     "neg": operator.neg,
     "abs": abs,
-    "max": max,
-    "min": min,
+    "max": lambda x, y: x if x >= y or x != x else y,  # of arrays: NaN stays, whichever it is
+    "min": lambda x, y: x if x <= y or x != x else y,
     "eq": operator.eq,
     "ne": operator.ne,
     "lt": operator.lt,
