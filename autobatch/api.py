@@ -270,7 +270,7 @@ class Batched(Generic[P, R]):
 
         def prepared(part: Bound) -> Leaf:
             found = self.prepare(part, chosen, runs, moving).growing()
-            return Leaf(found, found.bound or part)
+            return Leaf(found, part)
 
         by_shape = Collected(self._name, prepared, self._known, chosen.shape_groups)
         by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
@@ -324,7 +324,7 @@ class Batched(Generic[P, R]):
         refused: Exception | None = None
         if not (chosen.trace and self._traces.knows(bound)):
             try:
-                return self._compiled(bound, chosen, runs)
+                return self._compiled(bound, chosen, runs, moving)
             except ChangesArray as error:
                 raise UnsupportedError(error.message, error.span, error.cure) from None
             except (SourceError, BatchError) as error:
@@ -343,7 +343,7 @@ class Batched(Generic[P, R]):
         """Know the types of one batched argument from now on: batches that show less are of these types, too."""
         self._known.learn(schema, 1)
 
-    def _compiled(self, bound: Bound, chosen: Options, runs: bool) -> Prepared:
+    def _compiled(self, bound: Bound, chosen: Options, runs: bool, moving: bool = False) -> Prepared:
         """As `prepare`, for what compiles."""
         settings = self.settings
         enable_compilation_cache(chosen.compilation_cache)
@@ -381,7 +381,7 @@ class Batched(Generic[P, R]):
             return self._known.apart_from(examples, lambda: self.prepare(bound, runs=runs))
         self._known.learn(examples.schema, examples.width)
         shared = program.shared(leaves)
-        by_xla = functools.partial(self._compiled, bound, chosen, False)
+        by_xla = functools.partial(self.prepare, bound, chosen, False, moving)
         try:
             operands = native.operands(program, examples, shared, runs)
         except BatchError:
@@ -390,7 +390,9 @@ class Batched(Generic[P, R]):
             return by_xla()  # integers that the host of XLA has bits for
         if operands is None and program.compiled.native is not None and backend in CHOSEN:
             return by_xla()
-        program = program if operands is not None else program.by_xla.at(leaves)
+        if operands is None:
+            on_gpu.refuse_for_xla(self._name, [*shared, *examples.arrays.values()])
+            program = program.by_xla.at(leaves)
         ready = NOTHING if operands is not None else examples.ready(program)
         held = (program, examples, shared, ready, settings.out_axes, chosen.check_plans, operands)
         place = native.Place(chosen.threads, chosen.stream)

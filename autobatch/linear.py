@@ -45,12 +45,17 @@ class Leaf:
     """A call that is one program."""
 
     given: Prepared
-    bound: Bound
+    asked: Bound
 
     @cached_property
     def prepared(self) -> Prepared:
         """The call with the tables of its program."""
         return self.given if self.given.operands is None else self.given.with_tables()
+
+    @property
+    def bound(self) -> Bound:
+        """The arguments of the program that is prepared: of one over traces they are others."""
+        return self.prepared.bound or self.asked
 
     @cached_property
     def numbers(self) -> SharedNumbers:
@@ -59,7 +64,7 @@ class Leaf:
 
     def _numbers_of(self, prepared: Prepared) -> SharedNumbers:
         given = prepared.shared[: len(prepared.shared) - prepared.program.hidden]
-        return SharedNumbers(self.bound, given, prepared.packed)
+        return SharedNumbers(prepared.bound or self.asked, given, prepared.packed)
 
     @cached_property
     def stale(self) -> Any:
@@ -90,7 +95,7 @@ class Leaf:
 
     def wrt(self, selection: Selection) -> Wrt:
         """The inputs that the chosen arguments are."""
-        if self.given.bound is not None and selection.slots:
+        if self.prepared.bound is not None and selection.slots:
             raise UnsupportedError(
                 f"{self.given.function}: its structure is traced, and derivatives by batched arguments are those of "
                 "packed examples, which these cannot be",
@@ -143,7 +148,8 @@ class Leaf:
     def natively(self, selection: Selection, output: int) -> tuple[Any, list[Any]] | None:
         """The result, and the entries of `selection` of the derivative of the sum of one of its numbers over all
         examples that have not failed, by machine code that is the whole function. None where there is none."""
-        p, slots = self.given, {s.index: s for s in self.bound.slots if s.index in selection.slots}
+        p = self.given
+        slots = {s.index: s for s in (p.bound or self.asked).slots if s.index in selection.slots}
         if p.operands is None or any(s.kind != "array" for s in slots.values()):
             return None
         numbers = self._numbers_of(p)
@@ -368,8 +374,9 @@ def with_gradient(
     if isinstance(tree, Leaf) and outputs[0] is not None:
         if not by_rows and (made := tree.natively(selection, outputs[0])) is not None:
             return made
-        wrt = tree.wrt(selection)
-        computed, moving = tree.with_gradient(wrt, outputs[0], by_rows)
+        wrt, output = tree.wrt(selection), scalar(returned(tree.prepared.program.result), function, has_aux, what)
+        assert output is not None
+        computed, moving = tree.with_gradient(wrt, output, by_rows)
         whole = tree.derivatives(moving, wrt, {}, selection)
         return assemble(tree, iter([computed])), selection.entries(whole.shared, whole.slots)
     linear = Linear(function, tree, selection, what, by_rows)

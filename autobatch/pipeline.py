@@ -165,7 +165,7 @@ class Program:
 
     @functools.cached_property
     def _sizes(self) -> SizeClasses:
-        regular = not (self._schema.stores or self._schema.lists)
+        regular = not (self._schema.stores or self._schema.lists or self.deciding)
         levels = any(isinstance(s, Recurrence) for s in self.schedule.steps)
         return SizeClasses(min(self.options.widths) if levels or not regular else 1, regular)
 

@@ -119,7 +119,7 @@ def test_states_that_memory_cannot_hold_are_refused(monkeypatch: pytest.MonkeyPa
     """It ended in XLA's own error."""
     monkeypatch.setattr(memory, "limit", lambda: 1 << 30)
     run = gradient(jnp.ones(64), checkpoint="all")
-    with pytest.raises(OptionError, match="keeps 10,000,000 states of its rows, 1.* GB") as raised:
+    with pytest.raises(OptionError, match="keeps 10,000,000 states of its rows, .* GB") as raised:
         run(jnp.asarray(0.5))
     assert "while x * p > 0.1" in str(raised.value) and "checkpoint='sqrt'" in str(raised.value)
 
