@@ -90,7 +90,8 @@ class Walk:
 def walk(examples: Sequence[Any]) -> Walk:
     """Visit every object of the examples. Raises BatchError for what cannot be packed."""
     with _collector_paused():
-        return Walker(examples).by_levels() or Walker(examples).whole()
+        walker = Walker(examples)
+        return walker.flat() or walker.by_levels() or Walker(examples).whole()
 
 
 @contextmanager
@@ -118,6 +119,21 @@ class Walker:
         self.example = 0
         self.copied, self.originals = 0, set[int]()
         self.categorised, self.arrays = set[type](), set[type]()
+
+    def flat(self) -> Walk | None:
+        """Examples that are lists of numbers and strings, each of which is one visit; None where they are more."""
+        if set(map(type, self.examples)) != {list}:
+            return None
+        items = list(chain.from_iterable(self.examples))
+        if not self.atoms.issuperset(map(type, items)):
+            return None
+        count = len(self.examples)
+        self.lists.lengths.extend(map(len, self.examples))
+        self.lists.chunks[0].append(Chunk(items, None))
+        visits = np.full(2 * count, EXAMPLE, np.int64)
+        visits[1::2] = self.lists.index
+        starts = np.arange(0, 2 * count, 2)
+        return Walk(self.tables, visits, starts, Chunk(self.examples, starts + 1))
 
     def by_levels(self) -> Walk | None:
         """The walk where objects are trees of few levels; None where they are more. The walker is used up then."""
