@@ -2,7 +2,7 @@
 
 `jax.device_put` takes some 60 microseconds for an array however small, `jnp.asarray` as many, and compiles a program
 for each shape; an executable of JAX takes its arguments in three. So arrays that are met again and again go through an
-executable that hands them on. It is compiled (some ten milliseconds) for shapes that a process has often seen.
+executable that returns them. It is compiled (some ten milliseconds) for shapes that a process has often seen.
 """
 
 from __future__ import annotations

@@ -124,7 +124,8 @@ class Leaf:
         if not p.program.masks:
             return None if rows == p.examples.count else np.arange(rows) < p.examples.count
         failed = p.failed_on_device(p.compute(p.shared, p.tables))[0] if p.program.compiled.sites else p.failed
-        return with_rows(~failed, rows)
+        alive = ~failed
+        return with_rows(alive if isinstance(alive, jax.core.Tracer) else np.asarray(alive), rows)
 
     def refuse_failed(self) -> None:
         """Raise what examples fail with on the device, for what computes no result that would say so."""
@@ -374,11 +375,12 @@ def with_gradient(
     if isinstance(tree, Leaf) and outputs[0] is not None:
         if not by_rows and (made := tree.natively(selection, outputs[0])) is not None:
             return made
-        wrt, output = tree.wrt(selection), scalar(returned(tree.prepared.program.result), function, has_aux, what)
-        assert output is not None
-        computed, moving = tree.with_gradient(wrt, output, by_rows)
-        whole = tree.derivatives(moving, wrt, {}, selection)
-        return assemble(tree, iter([computed])), selection.entries(whole.shared, whole.slots)
+        output = scalar(returned(tree.prepared.program.result), function, has_aux, what)
+        if output is not None:  # of a program over traces it may be one number
+            wrt = tree.wrt(selection)
+            computed, moving = tree.with_gradient(wrt, output, by_rows)
+            whole = tree.derivatives(moving, wrt, {}, selection)
+            return assemble(tree, iter([computed])), selection.entries(whole.shared, whole.slots)
     linear = Linear(function, tree, selection, what, by_rows)
     result = linear.result[0] if leaves(tree)[0].prepared.program.masks else linear.result
     values = result[0] if has_aux else result

@@ -441,7 +441,8 @@ def compile(
         found = lower(fun, args, kwargs, with_columns, shared, integers.known, dicts, *bounds)
         module = mark_integers(found.module, checked)
         if checked:
-            module = add_up_by_loops(_checkable(module, options))
+            _decline_unchecked(module, options)
+            module = add_up_by_loops(module)
         found = replace(found, module=shared_as_rows(module, with_columns, columns))
         passes = Passes(options)
         passes.after("example", found.module)
@@ -488,12 +489,11 @@ def _as_machine_code(
     return Program(made.facts, schema, options, masks, passed, code, made.by_xla)
 
 
-def _checkable(module: Module, options: Options) -> Module:
-    """The same. DeclinedError where no check tells whether an integer overflows, and nobody asked for machine code."""
+def _decline_unchecked(module: Module, options: Options) -> None:
+    """DeclinedError where no check tells whether an integer overflows, and nobody asked for machine code."""
     for at, name in unchecked(module) if options.backend in CHOSEN else ():
         words = "makes an integer of Python, which may need more bits than the device's integers have"
         raise DeclinedError(f"{name} {words} (line {at.line})")
-    return module
 
 
 def _native(lowered: Lowered, module: Module, asked: Asked, again: Callable[[frozenset[Span]], Ready]) -> Passed:

@@ -22,7 +22,7 @@ from autobatch.runtime.columns import Ints, offsets_of, ranges
 from autobatch.runtime.leaves import Category, category
 
 if TYPE_CHECKING:
-    from autobatch.runtime.walk import Chunk, Table, Walker
+    from autobatch.runtime.walk import Table, Walker
 
 LEVELS = 32
 """Levels from which on a step an object is as quick."""
@@ -207,7 +207,7 @@ class Levels:
             visit[mine] = visit[parents] + 1 + before - before[np.searchsorted(parents, parents)]
         return visit, np.cumsum(of_example) - of_example
 
-    def fill(self, visit: Ints, chunk: type[Chunk]) -> None:
+    def fill(self, visit: Ints) -> None:
         """Put what is held into the tables, in the order of the visits."""
         of: dict[int, list[_Group]] = {}
         for group in self.groups:
@@ -221,7 +221,7 @@ class Levels:
                     first, lengths = offsets_of(lengths)[:-1][order], lengths[order]
                     order = ranges(first, lengths)
                 table.lengths.extend(lengths.tolist())
-            for k, held in enumerate(table.chunks):
+            for k in range(len(table.names)):
                 values: _Objects = groups[0].columns[k].values
                 targets = [targets_of(g.columns[k], visit) for g in groups]
                 whole = targets[0]
@@ -234,7 +234,7 @@ class Levels:
                                 for g, t in zip(groups, targets, strict=True)
                             ]
                         )[order]
-                held.append(chunk(values, whole))
+                table.put(k, values, whole)
 
 
 def targets_of(column: _Column, visit: Ints) -> Ints | None:

@@ -129,8 +129,8 @@ class TableRequest:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The shapes of one executable: room for so many examples, and the capacity of each space. Equal signatures share
-    an executable."""
+    """The shapes of one executable: capacity for examples, and the capacity of each space. Equal signatures share an
+    executable."""
 
     batch: int
     capacity: tuple[int, ...]

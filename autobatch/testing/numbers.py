@@ -116,18 +116,18 @@ def like(value: Any, new: Any) -> Any:
 
 def weigh(result: Any) -> float:
     """A number that depends on every float of a result, and not linearly."""
-    return float(sum(np.sum(x * (x + share(place))) for place, x in _wide(result).items()))
+    return float(sum(np.sum(x * (x + weight(place))) for place, x in _wide(result).items()))
 
 
 def slopes(result: Any) -> Any:
     """The cotangent of `weigh`, in the structure of the result."""
-    return mapped(result, lambda place, x: like(x, 2 * np.asarray(x, np.float64) + share(place)))
+    return mapped(result, lambda place, x: like(x, 2 * np.asarray(x, np.float64) + weight(place)))
 
 
-def share(place: Place) -> float:
+def weight(place: Place) -> float:
     """What a float at a place weighs by itself: nothing that two places have in common, so that no cotangents cancel.
 
-    >>> share("[0]") == share("[1]")
+    >>> weight("[0]") == weight("[1]")
     False
     """
     return 0.5 + zlib.crc32(place.encode()) % 9973 / 9973

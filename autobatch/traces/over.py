@@ -107,7 +107,7 @@ class Over(Program):
             inner.compiled, tuple(self._table(k) for k in range(len(origins.all)))
         )
         self.kept = Bounded(inner.kept.size)
-        self.derivatives = Differentials(self.compiled, inner.derivatives.most)
+        self.derivatives = Differentials(self.compiled, inner.derivatives.most, self.compiling)
 
     def _table(self, number: int) -> str:
         return GIVEN + self.origins.all[number].name

@@ -163,8 +163,9 @@ class _Reducing:
 
 def _exact(i: Instruction) -> Instruction:
     """An addition or product that a sum or product is made of, which may overflow as that may."""
-    adds = isinstance(i, Apply) and i.op.name in ("add", "mul")
-    return replace(i, op=replace(i.op, exact=True)) if adds else i  # type: ignore
+    if isinstance(i, Apply) and i.op.name in ("add", "mul"):
+        return replace(i, op=replace(i.op, exact=True))
+    return i
 
 
 def _is_checked(reduction: Apply, rest: Sequence[Instruction]) -> bool:

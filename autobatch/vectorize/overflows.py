@@ -93,10 +93,8 @@ def check_computed_integers(module: Module, device: Collection[Value]) -> Module
     if not any(i.op.exact and not set(i.results).isdisjoint(device) for i in _applies(module)):
         return module
     fresh = Fresh(module)
-    regions = (check_integers_in(f.region, fresh, device) for f in module.functions)
-    return replace(
-        module, functions=tuple(replace(f, region=r) for f, r in zip(module.functions, regions, strict=True))
-    )
+    functions = (replace(f, region=check_integers_in(f.region, fresh, device)) for f in module.functions)
+    return replace(module, functions=tuple(functions))
 
 
 def check_integers_in(region: Region, fresh: Fresh, device: Collection[Value] | None = None) -> Region:

@@ -40,7 +40,7 @@ from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.testing import Program
 from autobatch.testing.compare import differences
 from autobatch.testing.constructs import CONSTRUCTS, SPECIAL
-from autobatch.testing.numbers import floats, moved, share, weigh
+from autobatch.testing.numbers import floats, moved, weigh, weight
 from autobatch.testing.programs import constructs, load, numbers, search_tree
 from autobatch.testing.ways import Mismatch, Plain, Subject, Way
 from tests import executables, quick_xla
@@ -161,7 +161,7 @@ WEIGHED = f"""
 @ab.batched(in_axes=(None, None, 0, 0, 0, 0))
 def main(p, root, xs: list[float], x, y, k):
     a, b, c = plain(p, root, xs, x, y, k)
-    return a * (a + {share("[0]")}) + b * (b + {share("[1]")}) + c * (c + {share("[2]")})
+    return a * (a + {weight("[0]")}) + b * (b + {weight("[1]")}) + c * (c + {weight("[2]")})
 """
 """What `weigh` gives, of the results of `main`."""
 
