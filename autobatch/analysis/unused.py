@@ -8,37 +8,67 @@
 The cotangent of such a value is zero in the rows that do not use it, and zero times the derivative of a square root at
 zero is not a number. Each back end takes the contribution of a row for zero where the cotangent of an operation found
 here is zero and what comes of it is not finite. What every row uses keeps the derivative that JAX has for it: that of
-`jnp.where(x > 0, jnp.sqrt(x), 0.0)` is not a number at zero, for both arms of a `where` are computed.
+`jnp.where(x > 0, jnp.sqrt(x), 0.0)` is not a number at zero, for both arms of a `where` are computed. `max` and `min`
+of Python are branches (`Op.choice`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping, Set
+from typing import assert_never
 
-from autobatch.ir.core import Apply, For, If, Instruction, Operand, Region, Value, While, regions
-from autobatch.ir.elementwise import FINITE_DERIVATIVE, SIDE_BY_SIDE, stays_finite
-from autobatch.ir.types import Array
+from autobatch.ir.core import Apply, Call, For, If, Instruction, Map, Module, Operand, Region, Value, While
+from autobatch.ir.elementwise import CONSTANT, FINITE_DERIVATIVE, SIDE_BY_SIDE
+from autobatch.ir.leaf import NUMERIC
+from autobatch.ir.ops import Op
+from autobatch.ir.types import Array, List
 
 
-def cut_results(region: Region, given: Iterable[Value] = ()) -> frozenset[Value]:
-    """The results of operations that a row may not use, and whose derivatives may not be finite. `given`: the arguments
-    that may not be."""
-    found = _Used()
+def unused_results(region: Region) -> frozenset[Value]:
+    """The results of operations that a row may not use, and whose derivatives may not be finite: data may hold any
+    number."""
+    found = _Used({})
     found.region(region, region.results)
-    return frozenset(found.unused & _infinite(region, given)) if found.unused else frozenset()
+    return frozenset(found.unused)
+
+
+def unused_in_module(module: Module) -> frozenset[Value]:
+    """The same of all functions: what each of them uses of its arguments, and what all calls of it use of its results,
+    are the greatest sets that agree."""
+    whole = {
+        f.name: (frozenset(range(len(f.region.args))), frozenset(range(len(f.region.results))))
+        for f in module.functions
+    }
+    known, before = whole, None
+    while known != before:
+        before, found = known, _Used({name: arguments for name, (arguments, _) in known.items()})
+        arguments = {}
+        for f in module.functions:
+            inside = found.region(f.region, [f.region.results[k] for k in known[f.name][1]])
+            arguments[f.name] = frozenset(k for k, x in enumerate(f.region.args) if x in inside)
+        known = {
+            name: (arguments[name], frozenset(k for k in results if (name, k) not in found.dropped))
+            for name, (_, results) in before.items()
+        }
+    return frozenset(found.unused)
 
 
 class _Used:
-    """A pass from the last instruction to the first. `unused`: floats that are not used in every row that has them."""
+    """A pass from the last instruction to the first. `unused`: what operations give that is not used in every row that
+    has it; `dropped`: the results of functions that a call does not use. A list is used where all its elements are.
+    `arguments`: what functions use of theirs."""
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: Mapping[str, Set[int]]) -> None:
+        self.arguments = arguments
         self.unused = set[Value]()
+        self.dropped = set[tuple[str, int]]()
 
     def region(self, region: Region, results: Iterable[Operand]) -> set[Value]:
         """What a region uses in every row that runs it, where `results` of it are used."""
         used = {x for x in results if isinstance(x, Value)}
         for i in reversed(region.body):
-            self.unused.update(r for r in i.results if r not in used and _moves(r))
+            if isinstance(i, Apply) and i.op.name not in FINITE_DERIVATIVE:
+                self.unused.update(r for r in i.results if r not in used and _moves(r))
             used |= self.instruction(i, used)
         return used
 
@@ -49,13 +79,20 @@ class _Used:
                 return arms[0] & arms[1]
             case For() | While():
                 return self.loop(i, used)
+            case Map():  # there may be no turn
+                self.region(i.body, () if i.filtered else _those(i.body.results, i.results, used))
+                return set()
+            case Call():
+                self.dropped.update((i.callee, k) for k, r in enumerate(i.results) if r not in used)
+                return {x for k, x in enumerate(i.operands) if k in self.arguments[i.callee] and isinstance(x, Value)}
             case Apply(op=op) if op.name == "masked":
                 inner = self.region(op["region"], _those(op["region"].results, i.results, used))
                 return set(_those(i.operands, op["region"].args, inner))
-            case Apply(op=op) if op.name not in SIDE_BY_SIDE and op.is_jax and not used.isdisjoint(i.results):
-                return {x for x in i.operands if isinstance(x, Value)}
+            case Apply(op=op):
+                whole = _uses_all(op) and any(r in used and (isinstance(r.type, List) or _moves(r)) for r in i.results)
+                return {x for x in i.operands if isinstance(x, Value)} if whole else set()
             case _:
-                return set()
+                assert_never(i)
 
     def loop(self, loop: For | While, used: set[Value]) -> set[Value]:
         """Of what is carried, the last turn uses what is used behind the loop, and each before it what the next one
@@ -70,45 +107,19 @@ class _Used:
         return {x for k, x in enumerate(loop.init) if k in carried and isinstance(x, Value)}
 
 
+def _uses_all(op: Op) -> bool:
+    """Does an operation use all that it is given, so that it has a derivative by it?"""
+    if op.name in CONSTANT:
+        return False
+    if op.name == "reduce":
+        return op["kind"] not in ("max", "min") or ("ties", "even") in op.params
+    if op.is_jax:
+        return op.name not in SIDE_BY_SIDE and not op.choice
+    return op.name in NUMERIC or op.name in ("flatten", "pack_list", "padded")
+
+
 def _those(xs: Iterable[Operand], results: Iterable[Value], used: set[Value]) -> list[Value]:
     return [x for x, r in zip(xs, results, strict=True) if r in used and isinstance(x, Value)]
-
-
-def _infinite(region: Region, given: Iterable[Value]) -> set[Value]:
-    """The results of operations whose derivatives may not be finite: for what they are, or for what they are given."""
-    operations: list[Apply] = []
-    flows: list[tuple[Operand, Value]] = []
-    for i in _inside(region):
-        match i:
-            case Apply(op=op) if op.name == "masked":
-                flows += zip(i.operands, op["region"].args, strict=True)
-                flows += zip(op["region"].results, i.results, strict=True)
-            case Apply():
-                operations.append(i)
-            case For() | While():
-                args = i.body.args[isinstance(i, For) :]
-                flows += zip((*i.init, *i.body.results, *args), (*args, *args, *i.results), strict=True)
-            case _:
-                flows += [pair for arm in regions(i) for pair in zip(arm.results, i.results, strict=True)]
-    infinite, before = set[Value](given), -1
-    while before != len(infinite):
-        before = len(infinite)
-        for i in operations:
-            if not stays_finite(i.op, i.operands) or not infinite.isdisjoint(i.operands):
-                infinite.update(filter(_moves, i.results))
-        infinite.update(y for x, y in flows if x in infinite)
-    made = (i for i in operations if i.op.name not in FINITE_DERIVATIVE)
-    return {
-        r for i in made for r in i.results if not stays_finite(i.op, i.operands) or not infinite.isdisjoint(i.operands)
-    }
-
-
-def _inside(region: Region) -> Iterator[Instruction]:
-    for i in region.body:
-        yield i
-        inner = (i.op["region"],) if isinstance(i, Apply) and i.op.name == "masked" else regions(i)
-        for each in inner:
-            yield from _inside(each)
 
 
 def _moves(x: Value) -> bool:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, cast
 
-from autobatch.autodiff.activity import active, cut_results, live
+from autobatch.autodiff.activity import active, live
 from autobatch.autodiff.cut import as_checked, without_failed
 from autobatch.autodiff.declared import resolve, substitute
 from autobatch.autodiff.residuals import Policy, complete
@@ -34,7 +34,7 @@ from autobatch.autodiff.rules import (
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
-from autobatch.ir.elementwise import INFINITE, is_infinite
+from autobatch.ir.elementwise import FINITE_DERIVATIVE, INFINITE, is_infinite
 from autobatch.ir.leaf import Rule
 from autobatch.ir.masked import cut, is_masked
 from autobatch.ir.ops import Op, of_derivatives
@@ -123,7 +123,6 @@ class _Adjoint:
         self.schedule, self.root, self.constants = schedule, root, list(constants)
         self.system = schedule.system
         self.active = active(self.system)
-        self.unused = cut_results(self.system, self.active)
         self.lookups = lookups(schedule)
         made = [r for e in self.system.equations for r in results(e)]
         self.ids = count(1 + max((r.id for r in made), default=-1))
@@ -238,7 +237,7 @@ class _Adjoint:
 
     def compute(self, equation: Compute, held: Sequence[Variable | None], order: Order | None) -> None:
         """The contributions of an operation, for the cotangents of its results (None: it has none)."""
-        if equation.op.name in ("masked", "blocks") and not self.unused.isdisjoint(equation.results):
+        if equation.op.name in ("masked", "blocks") and self.is_cut(equation):
             equation = replace(equation, op=cut(equation.op))
         flags = [ct is not None for ct in held]
         cotangents = [ct for ct in held if ct is not None]
@@ -288,7 +287,9 @@ class _Adjoint:
 
     def is_cut(self, equation: Compute) -> bool:
         """May there be rows that contribute nothing, where a derivative is not finite?"""
-        return (self.cut and equation.space is not None) or not self.unused.isdisjoint(equation.results)
+        if self.cut and equation.space is not None:
+            return True
+        return equation.op.name not in FINITE_DERIVATIVE and not self.active.isdisjoint(equation.unused())
 
     def without_failed(
         self,

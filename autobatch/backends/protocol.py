@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.ir import jax_compat
+from autobatch.ir import jax_compat, leaf
+from autobatch.ir.system import Fold
 from autobatch.ir.types import Array
 
 NEUTRAL: dict[str, Callable[[Any], Any]] = {
@@ -20,14 +22,17 @@ NEUTRAL: dict[str, Callable[[Any], Any]] = {
     "any": lambda dtype: np.zeros((), np.bool_),
     "all": lambda dtype: np.ones((), np.bool_),
 }
-COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "sum": jnp.add,
     "prod": jnp.multiply,
-    "max": jnp.maximum,
-    "min": jnp.minimum,
     "any": jnp.logical_or,
     "all": jnp.logical_and,
 }
+
+
+def combine(fold: Fold) -> Callable[[Any, Any], Any]:
+    """What a fold holds after one more element."""
+    return _COMBINE.get(fold.kind) or partial(leaf.extreme, fold.kind, fold.even)
 
 
 def _extreme(dtype: Any, sign: int) -> Any:

@@ -15,7 +15,7 @@ Values, by their type:
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, assert_never
 
 import jax
@@ -298,10 +298,14 @@ _FOLDS = {
 _EMPTY = {"sum": 0, "prod": 1, "any": False, "all": True}
 
 
-def _reduce(kind: str, elem: Array, result: Array) -> Operation:
-    """The fold of a list from its first element. As in XLA, the maximum of a list with a NaN is NaN."""
+def _reduce(op: Op, elem: Array, result: Array) -> Operation:
+    """The fold of a list from its first element."""
+    kind, even = op["kind"], ("ties", "even") in op.params
     held = elem if kind in ("max", "min") else result
-    fold = _number(_FOLDS[kind], (held, held), (held,))
+    if kind in ("max", "min") and not even:
+        fold: Operation = partial(_first_extreme, kind)
+    else:
+        fold = _number(_FOLDS[kind], (held, held), (held,))
 
     def apply(items: list[Any]) -> Sequence[Any]:
         if not items:
@@ -314,6 +318,13 @@ def _reduce(kind: str, elem: Array, result: Array) -> Operation:
         return [total]
 
     return apply
+
+
+def _first_extreme(kind: str, so_far: Any, x: Any) -> Sequence[Any]:
+    """`leaf.extreme`, on the host where both are there."""
+    if _is_device(so_far) or _is_device(x):
+        return [leaf.extreme(kind, False, so_far, x)]
+    return [np.where(x > so_far if kind == "max" else x < so_far, x, so_far)]
 
 
 def _cast(value: Any, type: Array) -> Any:
@@ -492,7 +503,7 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Opera
     "check": _check,
     "bounds": lambda op, operands, results, memory: lambda index: _in_range(op, index),
     "undefined": _undefined,
-    "reduce": lambda op, operands, results, memory: _reduce(op["kind"], operands[0].elem, results[0]),
+    "reduce": lambda op, operands, results, memory: _reduce(op, operands[0].elem, results[0]),
     "masked": lambda op, operands, *_: lambda *xs: leaf.masked(op["region"], [*map(_device, xs, operands)]),
     "gradient_of": lambda op, operands, *_: lambda *xs: leaf.gradient_of(op, [*map(_device, xs, operands)]),
     "padded": lambda op, operands, results, memory: _padded(_stack(operands[0].elem, results[0]), results[0]),

@@ -23,14 +23,12 @@ from autobatch.ir.types import Array
 
 
 def extreme(kind: str, even: bool, so_far: Any, x: Any) -> Any:
-    """What a fold by max or min holds after one more element. NaN stays; the derivative is that of the first of equal
-    elements, as in Python, or (`even`) shared by both, as in arrays."""
+    """What a fold by max or min holds after one more element, as in Python: the first of equal elements, whose the
+    derivative is, and NaN only where it is the first of all. Or (`even`) as in arrays: NaN stays, wherever it is, and
+    equal elements share the derivative."""
     if even:
         return (jnp.maximum if kind == "max" else jnp.minimum)(so_far, x)
-    better = x > so_far if kind == "max" else x < so_far
-    if jnp.issubdtype(jnp.result_type(x), jnp.floating):
-        better = better | (x != x)
-    return jnp.where(better, x, so_far)
+    return jnp.where(x > so_far if kind == "max" else x < so_far, x, so_far)
 
 
 @dataclass(frozen=True)

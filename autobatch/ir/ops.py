@@ -15,17 +15,19 @@ from autobatch.record import record
 @record
 class Op:
     """A leaf operation: a name and its static parameters. `exact`: on Python's integers, with a result that may need
-    more bits than the device's have (`vectorize/overflows.py`)."""
+    more bits than the device's have (`vectorize/overflows.py`). `choice`: a `select_n` that stands for a branch, as
+    Python's `max` does, so that a row uses what it has chosen and nothing else (`analysis/unused.py`)."""
 
     name: str
     params: tuple[tuple[str, Any], ...] = ()
     primitive: Any = None
     exact: bool = False
+    choice: bool = False
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Op):
             return NotImplemented
-        same = self.name == other.name and self.params == other.params and self.exact == other.exact
+        same = self.name == other.name and self.params == other.params and self.marks == other.marks
         return same and same_constant(self.params, other.params)
 
     def __hash__(self) -> int:
@@ -35,8 +37,16 @@ class Op:
         return dict(self.params)[key]
 
     @property
+    def marks(self) -> tuple[str, ...]:
+        """What is said of it beside its parameters."""
+        return tuple(mark for mark in MARKS if getattr(self, mark))
+
+    @property
     def is_jax(self) -> bool:
         return self.primitive is not None
+
+
+MARKS = ("exact", "choice")
 
 
 def own(name: str, **params: Any) -> Op:

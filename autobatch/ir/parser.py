@@ -31,7 +31,7 @@ from autobatch.ir.core import (
     Value,
     While,
 )
-from autobatch.ir.ops import OWN, Op, own
+from autobatch.ir.ops import MARKS, OWN, Op, own
 from autobatch.ir.printer import NAMED, SAFE_NAME, Dump
 from autobatch.ir.types import MADE, Array, List, Ref, Tag, Type
 
@@ -228,16 +228,16 @@ class _Parser(_Scanner):
             self.fail("expected an instruction")
         prefix, name, position = found.groups()
         held = tuple(self.many(self.param_item, "]")) if self.accept("[") else ()
-        exact = held[-1:] == (("exact", True),)
-        params = held[:-1] if exact else held
+        marks = {name: True for name, _ in held if name in MARKS}
+        params = tuple((name, value) for name, value in held if name not in MARKS)
         if position is not None:
-            return Op(name, params, self.outside(int(position)), exact)
+            return Op(name, params, self.outside(int(position)), **marks)
         if name in OWN and not prefix:
-            return Op(name, params, None, exact)
+            return Op(name, params, None, **marks)
         primitive = jax_compat.primitive(name)
         if primitive is None:
             self.fail(f"no operation is called {name!r}", start)
-        return Op(name, params, primitive, exact)
+        return Op(name, params, primitive, **marks)
 
     # ---- values, types, names
 

@@ -192,7 +192,7 @@ class _Printer:
                 assert_never(instruction)
 
     def op(self, op: Op) -> str:
-        held = (*op.params, *([("exact", True)] if op.exact else ()))
+        held = (*op.params, *((mark, True) for mark in op.marks))
         params = ", ".join(f"{name}={self.param(value)}" for name, value in held)
         return f"{self.op_name(op)}[{params}]" if params else self.op_name(op)
 

@@ -11,7 +11,7 @@ space, or one value when its space is None (uniform). (FRAMES.md, sections 1 and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -90,13 +90,19 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """A leaf operation on every row of `space` (once, when that is None)."""
+    """A leaf operation on every row of `space` (once, when that is None). `used`: which of its results all rows that
+    have them use (`analysis/unused.py`)."""
 
     results: tuple[Variable, ...]
     op: Op
     operands: tuple[Atom, ...]
     space: Space | None
     span: Span = field(default=NOWHERE, compare=False)
+    used: frozenset[int] = field(default=frozenset(), compare=False)
+
+    def unused(self) -> Iterator[Variable]:
+        """The results that some rows may not use."""
+        return (r for k, r in enumerate(self.results) if k not in self.used)
 
 
 @dataclass(frozen=True, slots=True)

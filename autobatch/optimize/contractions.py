@@ -240,7 +240,9 @@ class _Merging:
         (result,) = first.equation.results
         weight = self.concatenate([p.weight for p in products], axis, None, maker[result])
         columns = sum(p.columns for p in products)
-        whole = self.add(self.multiply(first, first.row, weight, columns), self.unit[result], maker[result])
+        product = self.multiply(first, first.row, weight, columns)
+        used = frozenset.intersection(*(p.equation.used for p in products))
+        whole = self.add(replace(product, used=used), self.unit[result], maker[result])
         at = 0
         for p in products:
             params = (("limit_indices", (at + p.columns,)), ("start_indices", (at,)), ("strides", None))

@@ -205,5 +205,5 @@ class _Sharing:
             operands.append(self.copy(x, space, copies, made) if varying and isinstance(x, Variable) else x)
         copies.update((r, self.like(r, space)) for r in equation.results)
         new = tuple(copies[r] for r in equation.results)
-        made.append(Compute(new, equation.op, tuple(operands), space, equation.span))
+        made.append(Compute(new, equation.op, tuple(operands), space, equation.span, equation.used))
         return copies[variable]

@@ -132,7 +132,8 @@ def reduced(kind: str, even: bool, type: Array) -> Callable[..., Any]:
 
 
 def _reduced(kind: str, even: bool, n: Any, buffer: Any) -> Any:
-    there = jnp.arange(buffer.shape[0]) < n
+    places = jnp.arange(buffer.shape[0])
+    there = places < n
     match kind:
         case "sum":
             return jnp.sum(_choose(there, buffer, jnp.zeros_like(buffer)), 0, buffer.dtype)
@@ -142,8 +143,9 @@ def _reduced(kind: str, even: bool, n: Any, buffer: Any) -> Any:
             return jnp.any(_choose(there, buffer != 0, jnp.zeros(buffer.shape, bool)), 0)
         case "all":
             return jnp.all(_choose(there, buffer != 0, jnp.ones(buffer.shape, bool)), 0)
-    least = _extreme(buffer.dtype, kind)
-    held = _choose(there, buffer, jnp.full_like(buffer, least))
+    if not even:  # as `leaf.extreme` has it
+        there &= (places == 0) | (buffer == buffer)
+    held = _choose(there, buffer, jnp.full_like(buffer, _extreme(buffer.dtype, kind)))
     if even:
         return (jnp.max if kind == "max" else jnp.min)(held, 0)
     position = (jnp.argmax if kind == "max" else jnp.argmin)(lax.stop_gradient(held), 0)

@@ -148,8 +148,7 @@ class _Reducing:
 
         first = len(self.body)
         found = self.traced(fold, (held, x, some, keep), reduction.span)
-        if reduction.op.exact:
-            self.body[first:] = [_exact(i) for i in self.body[first:]]
+        self.body[first:] = [_marked(i, reduction.op.exact, kind in EMPTY and not even) for i in self.body[first:]]
         return found
 
     def traced(
@@ -161,11 +160,13 @@ class _Reducing:
         return jax_compat.inline(closed, xs, self.fresh.value, _no_constant, add, span)
 
 
-def _exact(i: Instruction) -> Instruction:
-    """An addition or product that a sum or product is made of, which may overflow as that may."""
-    if isinstance(i, Apply) and i.op.name in ("add", "mul"):
-        return replace(i, op=replace(i.op, exact=True))
-    return i
+def _marked(i: Instruction, exact: bool, choice: bool) -> Instruction:
+    """An addition or product that a sum or product is made of, which may overflow as that may (`exact`), or a choice
+    that one by `max` or `min` is made of."""
+    if not isinstance(i, Apply):
+        return i
+    exact, choice = exact and i.op.name in ("add", "mul"), choice and i.op.name == "select_n"
+    return replace(i, op=replace(i.op, exact=exact, choice=choice)) if exact or choice else i
 
 
 def _is_checked(reduction: Apply, rest: Sequence[Instruction]) -> bool:

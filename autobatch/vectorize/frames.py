@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from autobatch.analysis.structure import Structure
+from autobatch.analysis.unused import unused_in_module
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -31,6 +32,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.system import (
     PLACED,
+    Atom,
     CallSite,
     Column,
     Compute,
@@ -76,6 +78,7 @@ class _Builder:
         self.count = 0
         self.definitions: dict[Source, tuple[Definition, Variable | None]] = {}
         self.calls: list[Call] = []
+        self.unused = unused_in_module(self.module)
 
     def build(self) -> tuple[System, PlanSpec]:
         for region in self.regions:
@@ -200,7 +203,7 @@ class _Builder:
         for result in instruction.results:
             root.variables[result] = self.variable(result.type, None, result.hint)
         variables = tuple(root.variables[r] for r in instruction.results)
-        self.equations.append(Compute(variables, instruction.op, tuple(atoms), None, instruction.span))
+        self.add(variables, instruction, tuple(atoms), None)
 
     def read(self, x: Operand, region: RegionRows, reader: Span) -> Variable | Literal:
         """The variable by which an operation in `region`, written at `reader`, reads `x`."""
@@ -270,7 +273,12 @@ class _Builder:
             if r not in region.variables:
                 region.variables[r] = self.variable(r.type, region.space, r.hint)
         variables = tuple(region.variables[r] for r in instruction.results)
-        self.equations.append(Compute(variables, instruction.op, operands, region.space, instruction.span))
+        self.add(variables, instruction, operands, region.space)
+
+    def add(self, results: tuple[Variable, ...], of: Apply, operands: tuple[Atom, ...], space: Space | None) -> None:
+        """What all rows share is computed where none of them runs its region, too."""
+        used = frozenset(k for k, r in enumerate(of.results) if space is not None and r not in self.unused)
+        self.equations.append(Compute(results, of.op, operands, space, of.span, used))
 
     def fold(self, instruction: Apply, region: RegionRows) -> None:
         result, made = instruction.results[0], instruction.operands[0]

@@ -69,7 +69,7 @@ def chosen(branch: If, operand: Callable[[Operand], Operand]) -> Iterator[Apply]
     condition = operand(branch.condition)
     for r, x, y in zip(branch.results, branch.then.results, branch.orelse.results, strict=True):
         operands = (condition, operand(y), operand(x))
-        yield Apply((r,), Op("select_n", (), jax_compat.primitive("select_n")), operands, branch.span)
+        yield Apply((r,), Op("select_n", (), jax_compat.primitive("select_n"), choice=True), operands, branch.span)
 
 
 class _Structuring:

@@ -304,7 +304,57 @@ def sums_behind_a_loop(x):
     return d if x != 0 else x
 
 
+def clamped(x):
+    return max(jnp.log(jnp.abs(x)), -5.0 * x) + min(jnp.reciprocal(x * x), 3.0 * x)
+
+
+def clamped_in_a_list(x):
+    return max([jnp.log(jnp.abs(x)), -5.0 * x, x - 1]) + min([x * 2, jnp.sqrt(jnp.abs(x)) + 1])
+
+
+def best_by_a_key(x):
+    return max((jnp.log(jnp.abs(x)), x, 2 * x), key=lambda y: -abs(y)) * x
+
+
+def least_in_a_loop(x):
+    best = 2.0 * x
+    for i in range(3):
+        t = jnp.log(jnp.abs(x)) * i
+        if t > best:
+            best = t
+        best = min(best, jnp.reciprocal(x) + 5)
+    return best
+
+
+def rounded(x):
+    r = jnp.sqrt(jnp.abs(x))
+    y = jnp.floor(r) + x
+    return y * r if x != 0 else y * x
+
+
+def only_compared(x):
+    r = jnp.sqrt(jnp.abs(x))
+    return x * 2 if r < 1.5 else r if x > 0 else x
+
+
+def carried_by_a_tail_call(x):
+
+    def rec(n, best, r):
+        if n == 0:
+            return best
+        return rec(n - 1, r if r > best else best, r * 0.5)
+
+    return rec(3, x, jnp.log(jnp.abs(x)))
+
+
 PROGRAMS = [
+    clamped,
+    clamped_in_a_list,
+    best_by_a_key,
+    least_in_a_loop,
+    rounded,
+    only_compared,
+    carried_by_a_tail_call,
     root,
     turns_of_a_test,
     both_arms_of_where,
@@ -352,6 +402,18 @@ def test_gradients_are_those_of_the_path(fun, backend):
     wanted = [jax.grad(fun)(jnp.float32(x), *map(int, rest)) for x, *rest in zip(*columns, strict=True)]
     found = ab.grad(ab.batched(fun, backend=backend))(*columns)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "xla", "llvm"])
+@pytest.mark.parametrize("fun", [*PROGRAMS, *COUNTED], ids=lambda f: f.__name__)
+def test_data_that_is_not_finite(fun, backend):
+    """Where plain Python has a finite derivative, what is not used has no part in it, as little as where it is not
+    finite for what an operation does."""
+    columns = (np.float32([np.inf, np.nan, 1.5]), np.int32([1, 2, 3]))[: 1 + (fun in COUNTED)]
+    wanted = np.array([jax.grad(fun)(jnp.float32(x), *map(int, rest)) for x, *rest in zip(*columns, strict=True)])
+    found = np.asarray(ab.grad(ab.batched(fun, backend=backend))(*columns))
+    finite = np.isfinite(wanted)
+    np.testing.assert_allclose(found[finite], wanted[finite], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("fun", [root, turns_of_a_test, early_exit, element_of_a_list], ids=lambda f: f.__name__)

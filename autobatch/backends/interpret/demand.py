@@ -6,18 +6,18 @@ No order, no level, no window: a row of a variable is computed when something as
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, assert_never
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.autodiff.activity import cut_results
 from autobatch.autodiff.cut import in_part
-from autobatch.backends.protocol import COMBINE, NEUTRAL, data_column
+from autobatch.backends.protocol import NEUTRAL, combine, data_column
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Literal
+from autobatch.ir.elementwise import FINITE_DERIVATIVE
 from autobatch.ir.system import (
     PLACED,
     Atom,
@@ -56,7 +56,6 @@ class Evaluation:
         self.maker: dict[Variable, Equation] = {r: e for e in system.equations for r in results(e)}
         self.memo: dict[Cell, Any] = {}
         self.examples: dict[int, Any] = {}
-        self.unused = cut_results(system, self.maker)
 
     def failed(self, status: Variable) -> frozenset[int]:
         """The examples that have failed on the device."""
@@ -154,7 +153,7 @@ class Evaluation:
                 return [data_column(self.plan.data[column][row : row + 1], result.type)[0]]
             case Compute(op=op, operands=xs):
                 types, values = [r.type for r in equation.results], [self.atom(x, row) for x in xs]
-                if self.unused.isdisjoint(equation.results):
+                if op.name in FINITE_DERIVATIVE or not any(equation.unused()):
                     return leaf.evaluate(op, types, *values)
                 return in_part(lambda xs: leaf.evaluate(op, types, *xs), values, [False] * len(values))
             case Gather(result=result):
@@ -164,15 +163,14 @@ class Evaluation:
                 values = [_cast(self.memo[c], result.type) for c in self.elements(equation, row)]
                 blank = jnp.zeros(result.type.shape, jax_compat.device_dtype(result.type))
                 return [blank.at[: len(values)].set(jnp.stack(values)) if values else blank]
-            case Fold(result=result, kind=kind, even=even):
+            case Fold(result=result, kind=kind):
                 dtype = jax_compat.device_dtype(result.type)
-                start = jnp.full(result.type.shape, NEUTRAL[kind](dtype), dtype)
                 values = [_cast(self.memo[c], result.type) for c in self.elements(equation, row)]
-                if even and values:
+                if kind not in ("max", "min") or not values:
+                    values = [jnp.full(result.type.shape, NEUTRAL[kind](dtype), dtype), *values]
+                if equation.even:  # at once: a fold by `maximum` would share the derivative of equal elements by halves
                     return [(jnp.max if kind == "max" else jnp.min)(jnp.stack(values), 0)]
-                if kind in ("max", "min") and values:
-                    return [reduce(partial(leaf.extreme, kind, False), values)]
-                return [reduce(COMBINE[kind], values, start)]
+                return [reduce(combine(equation), values)]
             case Spread() | PathSum():
                 raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
             case Given() | Contract() | Scatter() | Selected() | Taken() | Collect() | Follow():

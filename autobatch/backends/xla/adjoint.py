@@ -25,7 +25,7 @@ from autobatch.backends.xla.products.choice import choose_outer, choose_sum
 from autobatch.backends.xla.products.operation import Source, outer, sum_rows
 from autobatch.backends.xla.reverse_loops import ReverseLoop
 from autobatch.backends.xla.row_reads import in_tables, rows_read
-from autobatch.backends.xla.rows import segment_reduce, take
+from autobatch.backends.xla.rows import counted, segment_reduce, take
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
 from autobatch.ir.elementwise import LINEAR
@@ -433,7 +433,7 @@ class AdjointEmission(Emission):
         dtype = jax_compat.device_dtype(fold.result.type)
         values = take(self.joined(variables, dtype), self.table(f"{name}.index"))
         owner = self.table(f"{name}.owner")
-        count = values.shape[0]
+        values, count = counted(fold, values, owner), values.shape[0]
         live = jnp.arange(count) < self.entry("counts", fold.elements.index)
         shape = (-1, *(1,) * (values.ndim - 1))
         # Not the result of the fold: a window that is shifted back over finished rows computes them again in another
@@ -443,6 +443,7 @@ class AdjointEmission(Emission):
         if fold.even:
             ties = segment_reduce("sum", equal.astype(dtype), jnp.where(live, owner, rows), rows)
             return jnp.where(equal, 1 / jnp.maximum(take(ties, owner), 1), 0).astype(dtype)
+        equal |= (values != values) & live.reshape(shape)  # a first element that is NaN is the result
         at = jnp.where(equal, jnp.arange(count).reshape(shape), count)
         first = segment_reduce("min", at, jnp.where(live, owner, rows), rows)
         return (equal & (at == take(first, owner))).astype(dtype)

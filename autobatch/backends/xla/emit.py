@@ -21,7 +21,7 @@ from autobatch.backends.xla.loops import LevelLoop
 from autobatch.backends.xla.native.before import before_loops
 from autobatch.backends.xla.products.window import Matrices, product_of_rows
 from autobatch.backends.xla.row_reads import rows_of_each
-from autobatch.backends.xla.rows import compute, compute_live, segment_reduce, take
+from autobatch.backends.xla.rows import compute, compute_live, counted, segment_reduce, take
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
 from autobatch.ir.system import (
@@ -311,10 +311,12 @@ class Emission:
         order = self.schedule.home[fold.result]
         name, rows = f"{table}@{order.index}", self.capacity(order)
         values = self.elements(fold, step)
-        if isinstance(fold, PathSum):
-            values = values * self.weights(fold, name).reshape(-1, *(1,) * (values.ndim - 1)).astype(values.dtype)
         live = jnp.arange(values.shape[0]) < self.entry("counts", fold.elements.index)
         owner = jnp.where(live, self.table(f"{name}.owner"), rows)
+        if isinstance(fold, PathSum):
+            values = values * self.weights(fold, name).reshape(-1, *(1,) * (values.ndim - 1)).astype(values.dtype)
+        else:
+            values = counted(fold, values, owner)
         return segment_reduce(kind, values, owner, rows)
 
     def elements(self, fold: Fold | PathSum, step: Stage | Recurrence) -> Any:

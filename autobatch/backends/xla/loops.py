@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.protocol import COMBINE, NEUTRAL
+from autobatch.backends.protocol import NEUTRAL, combine
 from autobatch.backends.xla.inverse import Runs
 from autobatch.backends.xla.native.operation import native
 from autobatch.backends.xla.products.window import LoopProducts, Source
@@ -294,7 +294,7 @@ class LevelLoop:
         first, last = bounds[:-1], bounds[1:]
         source = self.source(fold, buffers)
         base, _ = self.e.places[f"{name}.index"]
-        dtype = jax_compat.device_dtype(fold.result.type)
+        dtype, combined = jax_compat.device_dtype(fold.result.type), combine(fold)
         longest = jnp.max(last - first)
         empty = jnp.full((width, *fold.result.type.shape), NEUTRAL[fold.kind](dtype), dtype)
 
@@ -305,6 +305,9 @@ class LevelLoop:
             rows = take(self.e.tables["integers"], base + jnp.where(live, where, 0))
             values = take(source, rows).astype(dtype)
             mask = live.reshape((width,) + (1,) * (values.ndim - 1))
-            return at + 1, jnp.where(mask, COMBINE[fold.kind](total, values), total)
+            whole = combined(total, values)
+            if fold.kind in ("max", "min"):
+                whole = jnp.where(at == 0, values, whole)
+            return at + 1, jnp.where(mask, whole, total)
 
         return jax.lax.while_loop(lambda c: c[0] < longest, element, (jnp.int32(0), empty))[1]

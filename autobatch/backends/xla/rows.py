@@ -13,7 +13,7 @@ from autobatch.backends.xla.lanes import over_rows
 from autobatch.backends.xla.masks import Rows, on_rows
 from autobatch.ir import jax_compat
 from autobatch.ir.masked import is_masked
-from autobatch.ir.system import Compute, Variable
+from autobatch.ir.system import Compute, Fold, Variable
 
 
 def take(array: Any, index: Any) -> Any:
@@ -42,6 +42,16 @@ def segment_reduce(kind: str, values: Any, owner: Any, rows: int, *, ordered: bo
     }
     reduced = scatters[kind](held, indices_are_sorted=ordered, mode="promise_in_bounds")[:rows]
     return reduced.astype(values.dtype)
+
+
+def counted(fold: Fold, values: Any, owner: Any) -> Any:
+    """The elements of the runs of a fold without those that do not count: a NaN behind the first element, as
+    `leaf.extreme` has it. The least (greatest) number is in their place."""
+    if fold.even or fold.kind not in ("max", "min"):
+        return values
+    first = jnp.concatenate([jnp.ones(1, bool), owner[1:] != owner[:-1]])
+    counts = (values == values) | first.reshape(-1, *(1,) * (values.ndim - 1))
+    return jnp.where(counts, values, NEUTRAL[fold.kind](values.dtype))
 
 
 def compute_live(

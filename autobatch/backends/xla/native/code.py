@@ -25,7 +25,11 @@ COMBINE = {
     "prod": ("fmul", 1.0),
     "max": ("maximum", float("-inf")),
     "min": ("minimum", float("inf")),
+    "first max": ("ogt", float("-inf")),
+    "first min": ("olt", float("inf")),
 }
+"""How a run is reduced, from what. The last two are those of Python's `max` and `min` (`leaf.extreme`): by comparisons,
+from the first element on."""
 
 
 def module(form: Form) -> str:
@@ -292,9 +296,15 @@ class _Rows:
                     factor, zero = masked_load(f, kernel, f.at(row_of_factors, at), mask), self.v.constant(0.0)
                     none = self.v.compare("oeq", factor, zero)
                     more = self.v.select(none, zero, self.v.two("fmul", more, factor))
-                self.store(self.combine(instruction, held, more), f.at(to, at), mask)
+                whole = self.combine(instruction, held, more)
+                if run.kind.startswith("first"):
+                    begins = f.let(f"icmp eq i64 {entry}, {first}")
+                    whole = f.let(f"select i1 {begins}, {self.v.type} {more}, {self.v.type} {whole}")
+                self.store(whole, f.at(to, at), mask)
 
     def combine(self, instruction: str, a: str, b: str) -> str:
+        if instruction.startswith("o"):
+            return self.v.select(self.v.compare(instruction, b, a), b, a)
         return self.v.two(instruction, a, b) if instruction.startswith("f") else self.v.call(instruction, a, b)
 
     def store(self, x: str, to: str, mask: str | None) -> None:

@@ -212,7 +212,8 @@ class Form:
                     raise RefusedError(f"a fold by {kind}")
                 name = f"{table}@{order}"
                 entries = replace(source, index=self._table(f"{name}.index"))
-                return Run(entries, self._table(f"{name}.start"), None, kind)
+                first_only = kind in ("max", "min") and not equation.even
+                return Run(entries, self._table(f"{name}.start"), None, f"first {kind}" if first_only else kind)
             case _:
                 return self._runs(equation, source)
 
