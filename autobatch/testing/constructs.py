@@ -207,6 +207,22 @@ CONSTRUCTS: Mapping[str, tuple[str, ...]] = {
         "        {e} = {f}\n"
         "{n} = {n} if {e} is None else {n} * 0.5 + {e}.at",
     ),
+    "extremes": (
+        "{n} = max([{y}, {z}, {x}])",
+        "{n} = {n} * 0.5 + min([{y}, *xs, {z}])",
+        "{n} = max({x}, {y}) - min({z}, {n})",
+        "{n} = {n} * 0.5 + max(xs + [{y}]) + min([{f} * {z} for {f} in xs] + [{n}])",
+        "{e} = {y}\nfor {f} in xs:\n    {e} = max({e}, {f} * {z})\n{n} = {n} * 0.5 + {e}",
+        "{e} = [{y}]\nfor {f} in xs:\n    if {f} < 0.5:\n        {e}.append({f} * {z})\n"
+        "{n} = max({e}) + min({e}) * 0.5",
+        "{e}, {f} = [], 0\nwhile {f} < 3:\n    {f} += 1\n    {e}.append({n} * {y})\n    if {c}:\n        break\n"
+        "{n} = max({e}) * 0.5 + min({e})",
+        "{n} = max(({f} for {f} in ({x}, {y}, {z}) if {f} < 1.0), default={z})",
+        "{n} = min(({x}, {y}, {z}), key=lambda a: a * {y})",
+        "{e} = [[{y}, {x}], [{z}], xs + [{n}]]\n{n} = max([min({f}) for {f} in {e}])",
+        "{e} = {y} * math.inf\n{n} = {n} * 0.5 + min({e}, 2.0) - max({e} * {z}, -2.0)",
+        "{e} = {z} * (math.inf if {c} else -1.0)\n{f} = {e} * {y}\nif {f} < 2.0:\n    {n} = {f} * 0.5\n",
+    ),
     "branches": (
         "if {c}:\n    ...\nelse:\n    ...",
         "if {c}:\n    return {r}",

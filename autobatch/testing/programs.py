@@ -158,7 +158,8 @@ Numbers = tuple[list[float], float, float, int]
 def numbers(size: int = 6) -> st.SearchStrategy[list[Numbers]]:
     """Batches for programs of `constructs()`: ordinary numbers, and those where Python raises, ties or keeps a sign."""
     special = st.one_of(st.sampled_from(SPECIAL), _FLOATS)
-    rows = st.tuples(st.lists(_FLOATS, max_size=2), special, special, st.integers(-2, 5))
+    elements = st.one_of(_FLOATS, _FLOATS, special)
+    rows = st.tuples(st.lists(elements, max_size=3), special, special, st.integers(-2, 5))
     plain: list[Numbers] = [([0.5, -0.25], 0.375, -1.125, 1), ([], 0.0, -0.0, 2)]
     return st.lists(rows, min_size=size - 2, max_size=size - 2).map(lambda made: [*plain, *made])
 

@@ -85,17 +85,17 @@ def traceable(source: str) -> bool:
 
 
 def differentiable(subject: Subject, k: int, by_jax: bool) -> bool:
-    """Has an example derivatives to compare? Not where it fails, or where numbers are no more finite. A difference
-    quotient wants one slope on all sides, and no number of which both sides are another path than itself."""
+    """Has an example derivatives to compare? Not where it fails, or where results are no more finite. A difference
+    quotient wants finite numbers, one slope on all sides, and no number of which both sides are another path than
+    itself."""
     example, plain = floats(subject.examples[k]), subject.plain(k)
-    if plain.error is not None or not all(
-        abs(x) < LARGEST for x in [*example.values(), *floats(plain.result).values()]
-    ):
+    if plain.error is not None or not all(abs(x) < LARGEST for x in floats(plain.result).values()):
         return False
-    special = set(example.values()) & {0.25, *SPECIAL} or len(set(example.values())) < len(example)
-    return by_jax or (
-        not special and all(straight(subject, subject.examples[k], np.random.default_rng(n)) for n in range(4))
-    )
+    if by_jax:
+        return True
+    numbers = set(example.values())
+    special = numbers & {0.25, *SPECIAL} or len(numbers) < len(example) or not max(map(abs, numbers)) < LARGEST
+    return not special and all(straight(subject, subject.examples[k], np.random.default_rng(n)) for n in range(4))
 
 
 def straight(subject: Subject, example: Any, rng: np.random.Generator) -> bool:
@@ -122,9 +122,9 @@ def outcome(subject: Subject, backend: str, examples: list[int]) -> tuple[str, s
     try:
         with ab.options(backend=backend, trace=backend == "auto"):
             found = list(subject.mismatches(way, plain, batch))
-        wrong = [m for m in found if not is_order(m)]
+        wrong = [m for m in found if not is_order(m) and not is_zero_times_infinity(m)]
         if not wrong:
-            return ("order", str(found[0])) if found else ("same", "")
+            return ("order" if is_order(found[0]) else "zero times infinity", str(found[0])) if found else ("same", "")
         if backend != "llvm" and all(is_sign_of_zero(m, plain) for m in wrong):
             return "zero", str(wrong[0])
         chosen = examples if wrong[0].example is None else [examples[wrong[0].example]]
@@ -221,6 +221,13 @@ def is_order(mismatch: Mismatch) -> bool:
     return bool(difference.place == "failure" and difference.found and difference.expected)
 
 
+def is_zero_times_infinity(mismatch: Mismatch) -> bool:
+    """Has JAX no number for a derivative that is one here? A cotangent of zero is taken for that of a value that is not
+    used, wherever an example may leave it unused (`analysis/unused.py`)."""
+    difference = mismatch.difference
+    return difference.place.startswith("derivative") and bool(np.any(np.isnan(difference.expected)))
+
+
 def is_sign_of_zero(mismatch: Mismatch, plain: list[Plain]) -> bool:
     """Is it the sign of a zero alone? XLA takes x + 0.0 for x, which is -0.0 where that is, as `jax.jit` has it; of two
     zeros any is its maximum."""
@@ -289,7 +296,7 @@ class Totals:
 
     def outcome(self, backend: str, of: str, kind: str, words: str) -> None:
         self.add(f"{backend} {of} {kind}")
-        if kind not in ("same", "refused", "by xla"):
+        if kind not in ("same", "refused", "by xla", "zero times infinity"):
             found = {**self.program, "backend": backend, "of": of, "outcome": kind, "words": words}
             self.wrong.append(found)
             if kind in WRONG:
@@ -305,7 +312,8 @@ class Totals:
             lines.append(f"{construct:16} {self.counts[construct, 'drawn']:6}  {cells}")
         lines.append(
             "values compared + refused, derivatives compared + refused, gradients of machine code + others, at a jump "
-            "or ill-conditioned, another failure first, another sign of zero, wrong"
+            "or ill-conditioned, another failure first, another sign of zero or a number where JAX has 0 times "
+            "infinity, wrong"
         )
         return "\n".join(lines)
 
@@ -313,7 +321,7 @@ class Totals:
         def of(what: str, *kinds: str) -> int:
             return sum(self.counts[construct, f"{backend} {what} {kind}"] for kind in kinds)
 
-        apart = (("jump", "ill-conditioned"), ("order",), ("zero",), WRONG)
+        apart = (("jump", "ill-conditioned"), ("order",), ("zero", "zero times infinity"), WRONG)
         both = [sum(of(what, *kinds) for what in ("values", "derivatives", "gradients")) for kinds in apart]
         pairs = [f"{of(what, 'same')}+{of(what, 'refused')}" for what in ("values", "derivatives")]
         pairs.append(f"{of('gradients', 'same')}+{of('gradients', 'by xla', 'refused')}")
