@@ -47,6 +47,7 @@ from autobatch.specialise import Program
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
 from autobatch.traces.calling import Asked
 from autobatch.traces.calls import Traced
+from autobatch.warm import MISS, Warm
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,6 +94,7 @@ class Batched(Generic[P, R]):
             raise BatchError(f"{self._name}: static names {', '.join(sorted(unknown))}, which is no parameter")
         self._known = Known()
         self._cache = Specialisations(self._name)
+        self._warm = Warm()
         self.room = self._cache.room
         self._traces = Traced(self._name)
 
@@ -102,10 +104,21 @@ class Batched(Generic[P, R]):
         if plain.is_plain():
             return self.__wrapped__(*self._receiver, *args, **kwargs)
         try:
-            bound = self.bound(args, kwargs)
             if plain.is_disabled():
+                bound = self.bound(args, kwargs)
                 return plain.run_stacked(self.__wrapped__, bound, self._name, masks=self.settings.on_error == "mask")
-            return self.room.enough_for(lambda: self._run(bound, Prepared.run_or_grow, True))
+            simple = not kwargs and not self._receiver
+            if simple and (found := self._warm.call(args, self.options())) is not MISS:
+                return found
+            bound = self.bound(args, kwargs)
+
+            def run(prepared: Prepared) -> Any:
+                result = prepared.run_or_grow()
+                if simple:
+                    self._warm.note(args, self.options(), prepared)
+                return result
+
+            return self.room.enough_for(lambda: self._run(bound, run, True))
         except Exception as error:  # as `entry` does: this is the call whose time counts
             show(error)
             raise
@@ -295,7 +308,7 @@ class Batched(Generic[P, R]):
     def with_settings(self, **changes: Any) -> Batched[..., R]:
         """The same function with other arguments of `batched`, and the programs that it has in common with this one."""
         made: Batched[..., R] = object.__new__(type(self))
-        made.__dict__.update(self.__dict__, settings=replace(self.settings, **changes))
+        made.__dict__.update(self.__dict__, settings=replace(self.settings, **changes), _warm=Warm())
         made.__dict__.pop("_entries", None)
         return made
 

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
 from typing import overload
+
+import jax
 
 from autobatch.arguments import Bound
 from autobatch.backends.cuda.program import CudaProgram
@@ -114,10 +117,20 @@ class Lowered:
 
     def executable_for(self, target: Target | None = None) -> Executable:
         """What XLA makes of the program, for this machine or another."""
+        if target is None:
+            return self._executable
+        program, signature, lowered = self._by_xla(target)
+        return Executable(program, signature, target.made(lowered))
+
+    @cached_property
+    def _executable(self) -> Executable:
+        program, signature, lowered = self._by_xla(None)
+        return Executable(program, signature, lowered.compile())
+
+    def _by_xla(self, target: Target | None) -> tuple[Program, Hashable, jax.stages.Lowered]:
         planned = self._prepared.with_tables()
         program, signature = planned.program, planned.ready.signature
-        lowered = program.lowered(planned.shared, dict(planned.ready.tables), signature, target)
-        return Executable(program, signature, lowered.compile() if target is None else target.made(lowered))
+        return program, signature, program.lowered(planned.shared, dict(planned.ready.tables), signature, target)
 
     def cost(self) -> dict[str, float]:
         """What XLA counts: "flops", "bytes accessed" and more. A loop whose length is data is counted as one turn."""

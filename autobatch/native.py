@@ -196,6 +196,8 @@ def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, options: 
 
 def as_given(result: Any, given: Sequence[Any], of_jax: bool = False) -> Any:
     """The result with arrays of the kind that the operands are of; or of JAX's in any case."""
+    if isinstance(result, np.ndarray) and not isinstance(result, ARRAYS[1:]):
+        return as_jax(result) if of_jax or any(isinstance(x, jax.Array) for x in given) else result
     all_of_them = list(leaves(result, ARRAYS))
     found = list({id(x): x for x in all_of_them}.values())  # what parts of a result have in common stays one array
     if not of_jax and not any(isinstance(x, jax.Array) for x in given):

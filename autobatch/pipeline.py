@@ -369,7 +369,7 @@ class Program:
         tables = (*self.spec.outputs, *[None] * (self.spec.made is not None))
         return [
             replace(r, values=first_rows(r.values, count))
-            if isinstance(r, ArrayResult) and t is not None and t.owner is None
+            if isinstance(r, ArrayResult) and t is not None and t.owner is None and r.values.shape[0] != count
             else r
             for r, t in zip(results, tables, strict=True)
         ]

@@ -71,6 +71,10 @@ class Ready:
     checks: tuple[Check, ...] = ()
     words: Mapping[str, Any] = field(default_factory=dict)
 
+    def with_tables(self, tables: Tables) -> Ready:
+        """With these tables in the place of those that are called so."""
+        return Ready({**self.tables, **tables}, self.signature, self.failures, self.plan, self.checks, self.words)
+
 
 NOTHING = Ready({}, None)
 """What code reads that takes the arguments as they are."""

@@ -93,10 +93,16 @@ def matches(pattern: Pattern, value: Any, leaves: list[Any]) -> bool:
     if len(value) != len(pattern.children):
         return False
     if isinstance(value, dict):
-        if not value.keys() >= set(pattern.names) or (pattern.order is not None and order_of(value) != pattern.order):
+        if pattern.order is not None and order_of(value) != pattern.order:
             return False
-        value = [value[k] for k in pattern.names]
-    return all(matches(child, held, leaves) for child, held in zip(pattern.children, value, strict=True))
+        try:
+            value = [value[k] for k in pattern.names]
+        except KeyError:
+            return False
+    for child, held in zip(pattern.children, value, strict=True):  # noqa: SIM110  faster than `all` of a generator
+        if not matches(child, held, leaves):
+            return False
+    return True
 
 
 def all_match(patterns: Sequence[Pattern], values: Sequence[Any]) -> list[Any] | None:

@@ -411,4 +411,5 @@ class ConstructWriter(MemoryWriter):
             more, s = self.statement(s, 2)
             lines += more
         lines.append(f"return {self.result(s)}")
-        return [f"def {name}(p, root, xs, x, y, k):", *("    " + line for line in lines), "", ""]
+        of = "xs: list[float]" if name == "main" else "xs"  # the lists of all examples may be empty
+        return [f"def {name}(p, root, {of}, x, y, k):", *("    " + line for line in lines), "", ""]

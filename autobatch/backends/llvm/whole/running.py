@@ -199,6 +199,8 @@ def as_read(x: Any, operand: Operand, rows: int) -> Any:
         raise BatchError(f"an array of shape {held.shape} where {whole} was compiled for")
     if held.dtype != dtype:
         held = held.astype(dtype)
+    if held.flags.c_contiguous and held.flags.aligned:
+        return held
     return np.require(held, requirements=("C", "A")) if math.prod(whole) else held
 
 

@@ -1,0 +1,120 @@
+"""A call that looks like one before it: it takes the program of that call, without a look at what else it might take.
+
+Only calls whose arguments are numbers, arrays, and containers of Python with these: each number stands where it stood,
+with the class, dtype and shape that it had (`recognise.py`). What such a call does beside that is what every call does
+(`prepared.py`). A call that fails is made again the long way, which finds the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+
+from autobatch import native, transfer
+from autobatch.data import raw
+from autobatch.errors import Error, PlanError
+from autobatch.groups import with_rows
+from autobatch.options import Options
+from autobatch.prepared import Prepared
+from autobatch.recognise import Pattern, all_match, pattern_of
+from autobatch.room import IntegerOverflow, OutOfRoom
+
+RECENT = 4
+"""So many calls are remembered."""
+
+MISS = object()
+"""No call that was remembered looks like this one."""
+
+
+@dataclass(frozen=True)
+class _Remembered:
+    """A call of a function with some `options`. `shared` and `arrays`: which of its numbers, in order, are the shared
+    inputs of the program, and its batched arrays; `tables`: what XLA calls these, and how many rows it has for them."""
+
+    options: Options
+    x64: bool
+    patterns: tuple[Pattern, ...]
+    prepared: Prepared
+    shared: tuple[int, ...]
+    arrays: tuple[int, ...]
+    tables: tuple[tuple[str, int], ...]
+
+    def again(self, numbers: Sequence[Any]) -> Prepared | None:
+        """The call with other numbers; None where the function is another one by now: what it reads has changed."""
+        held = self.prepared
+        if not held.program.is_current():
+            return None
+        shared = held.program.shared([numbers[k] for k in self.shared])
+        if len(shared) > len(self.shared) and any(isinstance(x, jax.core.Tracer) for x in shared):
+            return None
+        arrays = [numbers[k] for k in self.arrays]
+        if held.operands is not None:
+            return held.on(shared, held.ready, [*shared, *arrays])
+        tables = {name: with_rows(x, rows) for (name, rows), x in zip(self.tables, arrays, strict=True)}
+        return held.on(shared, held.ready.with_tables(tables), None)
+
+
+def _the_long_way() -> Prepared:
+    raise PlanError("a call that is remembered is not made by another back end")
+
+
+class Warm:
+    """The last calls of one batched function."""
+
+    def __init__(self) -> None:
+        self._calls: tuple[_Remembered, ...] = ()
+
+    def call(self, args: tuple[Any, ...], options: Options) -> Any:
+        """The result of a call that looks like one of them; MISS where none does."""
+        x64 = transfer.x64()
+        for one in self._calls:
+            if one.options is not options or one.x64 != x64:
+                continue
+            numbers = all_match(one.patterns, args)
+            if numbers is None or (found := one.again(numbers)) is None:
+                continue
+            try:
+                return found.run_or_grow()
+            except (Error, OutOfRoom, IntegerOverflow):
+                return MISS
+        return MISS
+
+    def note(self, args: tuple[Any, ...], options: Options, made: Prepared) -> None:
+        """Remember a call, where all that it was given are numbers that stand in one place each."""
+        program, examples = made.program, made.examples
+        simple = made.bound is None and not (made.packed or program.deciding or program.on_host or program.orders)
+        if not simple or examples.width or made.ready.checks or len(examples.arrays) < len(examples.components):
+            return
+        if made.operands is not None and (native.program_of(program).inputs or jax.default_backend() != "cpu"):
+            return
+        patterns = [pattern_of(x) for x in args]
+        known = tuple(p for p in patterns if p is not None)
+        numbers = all_match(known, args) if len(known) == len(args) else None
+        if numbers is None or len({id(x) for x in numbers}) < len(numbers):
+            return
+        place = {id(x): k for k, x in enumerate(numbers)}
+        given, arrays = made.shared[: len(made.shared) - program.hidden], [*examples.arrays.values()]
+        if not all(id(x) in place for x in (*given, *arrays)) or len(given) + len(arrays) < len(numbers):
+            return  # it reads something that was made of a number, or not all
+        if any(hasattr(x, "dtype") and raw(x) is not x for x in numbers):
+            return  # random keys
+        bare, ready = replace(examples, arrays={}), made.ready
+        tables: tuple[tuple[str, int], ...] = ()
+        if made.operands is None:
+            names = [program.array_table(k) for k in examples.arrays]
+            tables = tuple((n, len(ready.tables[n])) for n in names)
+            ready = ready.with_tables(dict.fromkeys(names))
+        kept = replace(
+            made,
+            examples=bare,
+            shared=[],
+            ready=ready,
+            operands=None if made.operands is None else [],
+            chosen=None if made.chosen is None else _the_long_way,
+        )
+        of_shared, of_arrays = (tuple(place[id(x)] for x in xs) for xs in (given, arrays))
+        one = _Remembered(options, transfer.x64(), known, kept, of_shared, of_arrays, tables)
+        self._calls = (one, *self._calls[: RECENT - 1])
