@@ -16,6 +16,7 @@ import os
 import sys
 import types
 import typing
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -47,7 +48,7 @@ from autobatch.specialise import Program
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
 from autobatch.traces.calling import Asked
 from autobatch.traces.calls import Traced
-from autobatch.warm import MISS, Warm
+from autobatch.warm import MISS, RUN, Warm
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -94,7 +95,7 @@ class Batched(Generic[P, R]):
             raise BatchError(f"{self._name}: static names {', '.join(sorted(unknown))}, which is no parameter")
         self._known = Known()
         self._cache = Specialisations(self._name)
-        self._warm = Warm()
+        self.warm: defaultdict[Any, Warm] = defaultdict(Warm)  # calls, and gradients by what they are by
         self.room = self._cache.room
         self._traces = Traced(self._name)
 
@@ -108,14 +109,14 @@ class Batched(Generic[P, R]):
                 bound = self.bound(args, kwargs)
                 return plain.run_stacked(self.__wrapped__, bound, self._name, masks=self.settings.on_error == "mask")
             simple = not kwargs and not self._receiver
-            if simple and (found := self._warm.call(args, self.options())) is not MISS:
+            if simple and (found := self.warm[RUN].call(args, self.options())) is not MISS:
                 return found
             bound = self.bound(args, kwargs)
 
             def run(prepared: Prepared) -> Any:
                 result = prepared.run_or_grow()
                 if simple:
-                    self._warm.note(args, self.options(), prepared)
+                    self.warm[RUN].note(args, self.options(), prepared)
                 return result
 
             return self.room.enough_for(lambda: self._run(bound, run, True))
@@ -308,7 +309,7 @@ class Batched(Generic[P, R]):
     def with_settings(self, **changes: Any) -> Batched[..., R]:
         """The same function with other arguments of `batched`, and the programs that it has in common with this one."""
         made: Batched[..., R] = object.__new__(type(self))
-        made.__dict__.update(self.__dict__, settings=replace(self.settings, **changes), _warm=Warm())
+        made.__dict__.update(self.__dict__, settings=replace(self.settings, **changes), warm=defaultdict(Warm))
         made.__dict__.pop("_entries", None)
         return made
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 from autobatch.arguments import one_level
@@ -25,6 +26,26 @@ def with_leaves(value: Any, given: Iterator[Any], whole: Whole) -> Any:
     """The same containers with other leaves."""
     children, rebuild = _parts(value, whole)
     return next(given) if children is None else rebuild([with_leaves(x, given, whole) for x in children])
+
+
+def in_same_places(value: Any, given: Mapping[Any, Any], whole: Whole) -> Callable[[Mapping[Any, Any]], Any] | None:
+    """How to make the like of a value from others for all that is `given`, by their names: its leaves are these very
+    objects, or None. Where they are not, None."""
+    names = {id(x): name for name, x in given.items()}
+    held = list(leaves(value, whole))
+    if not all(x is None or id(x) in names for x in held):
+        return None
+    wanted = iter([None if x is None else (names[id(x)],) for x in held])
+
+    def maker(blank: Any) -> Callable[[Mapping[Any, Any]], Any]:
+        children, rebuild = _parts(blank, whole)
+        if children is None:
+            name = next(wanted)
+            return (lambda new: None) if name is None else (lambda new: new[name[0]])
+        makers = [maker(x) for x in children]
+        return lambda new: rebuild([make(new) for make in makers])
+
+    return maker(with_leaves(value, repeat(None), whole))  # which holds none of the objects
 
 
 def _parts(value: Any, whole: Whole) -> tuple[Sequence[Any] | None, Callable[[Sequence[Any]], Any]]:

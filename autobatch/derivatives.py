@@ -11,7 +11,7 @@ executable for value and gradient, compiled once for each size class; inside, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,8 +25,9 @@ from autobatch.batch import Batch
 from autobatch.differentials import moves
 from autobatch.errors import BatchError, entry
 from autobatch.gradients import has_derivative
-from autobatch.linear import Linear
+from autobatch.linear import Leaf, Linear
 from autobatch.selection import Selection, count_floats, select
+from autobatch.warm import MISS
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
@@ -128,6 +129,8 @@ def _value_and_gradient(
         for k in chosen:
             _refuse_without(any(map(has_derivative, jax.tree.leaves(args[k]))), what, k, args[k])
         result, found = traced.with_gradient(f, args, kwargs, chosen, has_aux, what)
+    elif (made := _again(batched, (chosen, has_aux), args, kwargs, sparse)) is not MISS:
+        result, found = made
     else:
         selection = _select(batched, batched.bound(args, kwargs), chosen, len(args))
         for k, form in zip(chosen, selection.forms, strict=True):
@@ -137,17 +140,25 @@ def _value_and_gradient(
                 )
             _refuse_without(_holds_floats(selection, form), what, k, args[k])
         arrays = all(s.kind == "array" for s in selection.bound.slots if s.index in selection.slots)
-        result, found = batched.room.enough_for(
-            lambda: linear.with_gradient(
-                _name(f),
-                batched.programs(selection.bound, bool(selection.slots), arrays),
-                selection,
-                has_aux,
-                what,
-                sparse,
-            )
-        )
+
+        def run() -> tuple[Any, list[Any]]:
+            tree = batched.programs(selection.bound, bool(selection.slots), arrays)
+            made = linear.with_gradient(_name(f), tree, selection, has_aux, what, sparse)
+            if not kwargs and isinstance(tree, Leaf) and tree.again is not None:
+                batched.warm[chosen, has_aux].note(args, batched.options(), *tree.again)
+            return made
+
+        result, found = batched.room.enough_for(run)
     return result, found[0] if _is_one(argnums) else tuple(found)
+
+
+def _again(
+    f: Batched[..., Any], asked: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any], sparse: bool
+) -> Any:
+    """A gradient of a call that looks like one before it; MISS where none does."""
+    if kwargs or sparse or f.arguments_before or asked not in f.warm:
+        return MISS
+    return f.warm[asked].call(args, f.options())
 
 
 @entry

@@ -20,6 +20,7 @@ import numpy as np
 from autobatch import differentials
 from autobatch.arguments import Bound, fill
 from autobatch.batch import Batch
+from autobatch.containers import in_same_places
 from autobatch.cotangents import Numbered, fit, fit_examples, paired, same_rows, tangents_of_objects
 from autobatch.differentials import Moving, Wrt, floats, moves, with_floats
 from autobatch.errors import BatchError, UnsupportedError
@@ -29,6 +30,7 @@ from autobatch.grouped import GroupedBatch
 from autobatch.groups import data_tables, with_rows
 from autobatch.ir.template import Container, Fixed, Maybe, Output, Pointer, Rows, Template
 from autobatch.ir.types import Array
+from autobatch.native import ARRAYS
 from autobatch.prepared import Prepared
 from autobatch.results import printed, returned
 from autobatch.runtime.columns import columns_of
@@ -36,6 +38,9 @@ from autobatch.selection import Selection
 from autobatch.shapes import ByShape
 from autobatch.shared_numbers import SharedNumbers
 from autobatch.sparse_rows import SparseRows
+
+Gradient = tuple[Any, list[Any]]
+"""The result of a call, and the derivatives by its arguments."""
 
 # ---- one program
 
@@ -46,6 +51,8 @@ class Leaf:
 
     given: Prepared
     asked: Bound
+    again: tuple[Prepared, Callable[[Prepared], Gradient]] | None = None
+    """The program that has computed a gradient, and how to have that of another call of it."""
 
     @cached_property
     def prepared(self) -> Prepared:
@@ -112,39 +119,16 @@ class Leaf:
         p = self.prepared
         if p.is_interpreted:
             found, pull = differentials.linearised(p.compute, p.shared, p.tables, wrt)
-            return found, (lambda cts: (self.by_rows(pull(cts)[0], wrt),)) if by_rows else pull
+            return found, (lambda cts: (rows_alone(p, pull(cts)[0], wrt),)) if by_rows else pull
         with p.program.in_memory(p.ready.signature):
             found, pull = p.program.derivatives.linearised(p.shared, p.tables, p.ready.signature, wrt, by_rows)
         return found, pull
-
-    def weight(self) -> Any:
-        """bool[rows of a result]: the examples that have not failed, also on the device; None where all rows are."""
-        p = self.prepared
-        rows = p.examples.count if p.is_interpreted else p.ready.signature.batch  # type: ignore[attr-defined]
-        if not p.program.masks:
-            return None if rows == p.examples.count else np.arange(rows) < p.examples.count
-        failed = p.failed_on_device(p.compute(p.shared, p.tables))[0] if p.program.compiled.sites else p.failed
-        alive = ~failed
-        return with_rows(alive if isinstance(alive, jax.core.Tracer) else np.asarray(alive), rows)
 
     def refuse_failed(self) -> None:
         """Raise what examples fail with on the device, for what computes no result that would say so."""
         p = self.prepared
         if p.program.compiled.sites:
             p.failed_on_device(p.compute(p.shared, p.tables))
-
-    def with_gradient(self, wrt: Wrt, output: int, by_rows: bool) -> tuple[Any, Moving]:
-        """The derivative of the sum of one result over all examples that have not failed."""
-        p = self.prepared
-        weight = self.weight()
-        if p.is_interpreted:
-            found, moving = differentials.with_gradient(p.compute, p.shared, p.tables, weight, wrt, output)
-            return found, self.by_rows(moving, wrt) if by_rows else moving
-        with p.program.in_memory(p.ready.signature):
-            made: tuple[Any, Moving] = p.program.derivatives.with_gradient(
-                p.shared, p.tables, weight, p.ready.signature, wrt, output, by_rows
-            )
-        return made
 
     def natively(self, selection: Selection, output: int) -> tuple[Any, list[Any]] | None:
         """The result, and the entries of `selection` of the derivative of the sum of one of its numbers over all
@@ -154,21 +138,21 @@ class Leaf:
         if p.operands is None or any(s.kind != "array" for s in slots.values()):
             return None
         numbers = self._numbers_of(p)
-        inputs = sorted(numbers.inputs(selection.shared))
-        found = p.gradient(output, inputs, sorted(k for k, s in slots.items() if moves(s.values)))
+        ask = output, sorted(numbers.inputs(selection.shared)), sorted(k for k, s in slots.items() if moves(s.values))
+        found = p.gradient(*ask)
         if found is None:
             return None
         result, of_shared, of_slots = found
-        return result, selection.entries(numbers.derivatives(selection.shared, of_shared), of_slots)
+        entries = selection.entries(numbers.derivatives(selection.shared, of_shared), of_slots)
+        placed = in_same_places(entries, _named(of_shared, of_slots), ARRAYS)
 
-    def by_rows(self, moving: Moving, wrt: Wrt) -> Moving:
-        """Dense derivatives as compiled programs give them: all rows of the tables that are read by rows alone."""
-        tables = self.prepared.program.compiled.tables_of_rows
-        shared = [
-            SparseRows(jnp.arange(x.shape[0]), x, x.shape) if k in tables else x
-            for k, x in zip(wrt.shared, moving[0], strict=True)
-        ]
-        return shared, moving[1]
+        def again(p: Prepared) -> Gradient:
+            found = p.gradient(*ask)
+            assert found is not None and placed is not None
+            return found[0], placed(_named(*found[1:]))
+
+        self.again = None if placed is None else (p, again)
+        return result, entries
 
     def pushed(self, tangents: Moving, wrt: Wrt) -> tuple[Any, list[Any]]:
         p = self.prepared
@@ -179,7 +163,7 @@ class Leaf:
 
     def curvature(self, tangents: Moving, wrt: Wrt, moved: Wrt, output: int) -> tuple[Any, Moving]:
         p = self.prepared
-        weight = self.weight()
+        weight = weight_of(p)
         if p.is_interpreted:
             return differentials.curvature(p.compute, p.shared, p.tables, tangents, weight, wrt, moved, output)
         made: tuple[Any, Moving] = p.program.derivatives.curvature(
@@ -245,6 +229,39 @@ class Leaf:
             found[name] = with_rows(found[name], x.shape[0]) + x if name in found else x
         whole = derivatives_like(self.batch, found)
         return whole if component is None else whole.args[component]
+
+
+def weight_of(p: Prepared) -> Any:
+    """bool[rows of a result]: the examples that have not failed, also on the device; None where all rows are."""
+    rows = p.examples.count if p.is_interpreted else p.ready.signature.batch  # type: ignore[attr-defined]
+    if not p.program.masks:
+        return None if rows == p.examples.count else np.arange(rows) < p.examples.count
+    failed = p.failed_on_device(p.compute(p.shared, p.tables))[0] if p.program.compiled.sites else p.failed
+    alive = ~failed
+    return with_rows(alive if isinstance(alive, jax.core.Tracer) else np.asarray(alive), rows)
+
+
+def gradient_by_xla(p: Prepared, wrt: Wrt, output: int, by_rows: bool) -> tuple[Any, Moving]:
+    """What a program computes, and the derivative of the sum of one result over all examples that have not failed."""
+    weight = weight_of(p)
+    if p.is_interpreted:
+        found, moving = differentials.with_gradient(p.compute, p.shared, p.tables, weight, wrt, output)
+        return found, rows_alone(p, moving, wrt) if by_rows else moving
+    with p.program.in_memory(p.ready.signature):
+        made: tuple[Any, Moving] = p.program.derivatives.with_gradient(
+            p.shared, p.tables, weight, p.ready.signature, wrt, output, by_rows
+        )
+    return made
+
+
+def rows_alone(p: Prepared, moving: Moving, wrt: Wrt) -> Moving:
+    """Dense derivatives as compiled programs give them: all rows of the tables that are read by rows alone."""
+    tables = p.program.compiled.tables_of_rows
+    shared = [
+        SparseRows(jnp.arange(x.shape[0]), x, x.shape) if k in tables else x
+        for k, x in zip(wrt.shared, moving[0], strict=True)
+    ]
+    return shared, moving[1]
 
 
 @dataclass(frozen=True)
@@ -378,14 +395,28 @@ def with_gradient(
         output = scalar(returned(tree.prepared.program.result), function, has_aux, what)
         if output is not None:  # of a program over traces it may be one number
             wrt = tree.wrt(selection)
-            computed, moving = tree.with_gradient(wrt, output, by_rows)
+            computed, moving = gradient_by_xla(tree.prepared, wrt, output, by_rows)
             whole = tree.derivatives(moving, wrt, {}, selection)
-            return assemble(tree, iter([computed])), selection.entries(whole.shared, whole.slots)
+            entries = selection.entries(whole.shared, whole.slots)
+            placed = in_same_places(entries, _named(dict(zip(wrt.shared, moving[0], strict=True)), moving[1]), ARRAYS)
+
+            def again(p: Prepared) -> Gradient:
+                computed, moving = gradient_by_xla(p, wrt, output, by_rows)
+                assert placed is not None
+                return p.assemble(computed), placed(_named(dict(zip(wrt.shared, moving[0], strict=True)), moving[1]))
+
+            tree.again = None if placed is None or tree.stale is not None else (tree.prepared, again)
+            return assemble(tree, iter([computed])), entries
     linear = Linear(function, tree, selection, what, by_rows)
     result = linear.result[0] if leaves(tree)[0].prepared.program.masks else linear.result
     values = result[0] if has_aux else result
     zeros = [jnp.zeros_like(x) for x in floats(linear.result)]
     return linear.result, list(linear.pull_floats([jnp.ones_like(values), *zeros[1:]], ...))
+
+
+def _named(shared: Mapping[int, Any], batched: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Derivatives by the names of what they are by."""
+    return {**{("shared", k): x for k, x in shared.items()}, **{("batched", k): x for k, x in batched.items()}}
 
 
 def scalar(template: Template, function: str, has_aux: bool, what: str) -> int | None:

@@ -146,7 +146,7 @@ class Prepared:
         weight = native.weights(operands, arrays[-1], arrays[output].dtype, wrong, self.place)
         result = self.assemble_native(operands, arrays, wrong)
         found, _ = native.run(made, [*operands, weight], count, self.place)
-        each = [native.as_given(x, operands, self.chosen is not None) for x in found]
+        each = native.as_given(found, operands, self.chosen is not None)
         return result, dict(zip(shared, each, strict=False)), dict(zip(slots, each[len(shared) :], strict=True))
 
     def with_tables(self) -> Prepared:

@@ -7,7 +7,7 @@ with the class, dtype and shape that it had (`recognise.py`). What such a call d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,19 +25,24 @@ from autobatch.room import IntegerOverflow, OutOfRoom
 RECENT = 4
 """So many calls are remembered."""
 
+RUN = "run"
+"""The key of calls that are no gradients."""
+
 MISS = object()
 """No call that was remembered looks like this one."""
 
 
 @dataclass(frozen=True)
 class _Remembered:
-    """A call of a function with some `options`. `shared` and `arrays`: which of its numbers, in order, are the shared
-    inputs of the program, and its batched arrays; `tables`: what XLA calls these, and how many rows it has for them."""
+    """A call of a function with some `options`, and what was done with it. `shared` and `arrays`: which of its numbers,
+    in order, are the shared inputs of the program, and its batched arrays; `tables`: what XLA calls these, and how many
+    rows it has for them."""
 
     options: Options
     x64: bool
     patterns: tuple[Pattern, ...]
     prepared: Prepared
+    run: Callable[[Prepared], Any]
     shared: tuple[int, ...]
     arrays: tuple[int, ...]
     tables: tuple[tuple[str, int], ...]
@@ -77,12 +82,18 @@ class Warm:
             if numbers is None or (found := one.again(numbers)) is None:
                 continue
             try:
-                return found.run_or_grow()
+                return one.run(found)
             except (Error, OutOfRoom, IntegerOverflow):
                 return MISS
         return MISS
 
-    def note(self, args: tuple[Any, ...], options: Options, made: Prepared) -> None:
+    def note(
+        self,
+        args: tuple[Any, ...],
+        options: Options,
+        made: Prepared,
+        run: Callable[[Prepared], Any] = Prepared.run_or_grow,
+    ) -> None:
         """Remember a call, where all that it was given are numbers that stand in one place each."""
         program, examples = made.program, made.examples
         simple = made.bound is None and not (made.packed or program.deciding or program.on_host or program.orders)
@@ -116,5 +127,5 @@ class Warm:
             chosen=None if made.chosen is None else _the_long_way,
         )
         of_shared, of_arrays = (tuple(place[id(x)] for x in xs) for xs in (given, arrays))
-        one = _Remembered(options, transfer.x64(), known, kept, of_shared, of_arrays, tables)
+        one = _Remembered(options, transfer.x64(), known, kept, run, of_shared, of_arrays, tables)
         self._calls = (one, *self._calls[: RECENT - 1])

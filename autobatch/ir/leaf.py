@@ -162,8 +162,11 @@ def _finished(op: Op, made: Sequence[Any]) -> list[Any]:
     return [*found, jnp.where(status > 0, status + op["base"], status)]
 
 
-def masked(region: Region, xs: Sequence[Any]) -> Sequence[Any]:
-    """A region on the values of one lane, whose decisions are known: branches and loops are Python's own.
+def masked(
+    region: Region, xs: Sequence[Any], apply: Callable[[Apply, Sequence[Any]], Sequence[Any]] | None = None
+) -> Sequence[Any]:
+    """A region on the values of one lane, whose decisions are known: branches and loops are Python's own. `apply`: what
+    an operation gives, in the place of `evaluate`.
 
     The meaning of the operation `masked`; JAX may trace it for a derivative, but not compile it."""
     env: dict[Value, Any] = {}
@@ -182,8 +185,8 @@ def masked(region: Region, xs: Sequence[Any]) -> Sequence[Any]:
 
     def step(instruction: Instruction) -> Sequence[Any]:
         match instruction:
-            case Apply(op=op, operands=operands, results=results):
-                return evaluate(op, [r.type for r in results if isinstance(r.type, Array)], *read(operands))
+            case Apply():
+                return (apply or applied)(instruction, read(instruction.operands))
             case If(condition=condition, then=then, orelse=orelse):
                 return run(then if bool(read([condition])[0]) else orelse, ())
             case While(init=init, condition=condition_region, body=body):
@@ -204,6 +207,11 @@ def masked(region: Region, xs: Sequence[Any]) -> Sequence[Any]:
                 assert_never(instruction)
 
     return run(region, xs)
+
+
+def applied(i: Apply, xs: Sequence[Any]) -> Sequence[Any]:
+    """What an operation gives."""
+    return evaluate(i.op, [r.type for r in i.results if isinstance(r.type, Array)], *xs)
 
 
 def gradient_of(op: Op, xs: Sequence[Any]) -> Sequence[Any]:

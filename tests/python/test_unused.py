@@ -347,7 +347,17 @@ def carried_by_a_tail_call(x):
     return rec(3, x, jnp.log(jnp.abs(x)))
 
 
+def element_chosen_in_a_loop(x):
+    y, i = x, 0
+    while i < 3 and y < 9.0:
+        r = jnp.power(jnp.abs(x), 0.5)
+        y = [0.5, r][1 if x > 0.25 else 0]
+        i += 1
+    return x * 2 + y
+
+
 PROGRAMS = [
+    element_chosen_in_a_loop,
     clamped,
     clamped_in_a_list,
     best_by_a_key,

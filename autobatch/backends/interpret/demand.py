@@ -5,19 +5,21 @@ No order, no level, no window: a row of a variable is computed when something as
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from functools import reduce
+from collections.abc import Callable, Collection, Sequence
+from functools import partial, reduce
 from typing import Any, assert_never
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.analysis.unused import unused_results
 from autobatch.autodiff.cut import in_part
 from autobatch.backends.protocol import NEUTRAL, combine, data_column
 from autobatch.ir import jax_compat, leaf
-from autobatch.ir.core import Literal
+from autobatch.ir.core import Apply, Literal, Value
 from autobatch.ir.elementwise import FINITE_DERIVATIVE
+from autobatch.ir.ops import Op
 from autobatch.ir.system import (
     PLACED,
     Atom,
@@ -56,6 +58,7 @@ class Evaluation:
         self.maker: dict[Variable, Equation] = {r: e for e in system.equations for r in results(e)}
         self.memo: dict[Cell, Any] = {}
         self.examples: dict[int, Any] = {}
+        self.unused: dict[int, frozenset[Value]] = {}
 
     def failed(self, status: Variable) -> frozenset[int]:
         """The examples that have failed on the device."""
@@ -153,9 +156,12 @@ class Evaluation:
                 return [data_column(self.plan.data[column][row : row + 1], result.type)[0]]
             case Compute(op=op, operands=xs):
                 types, values = [r.type for r in equation.results], [self.atom(x, row) for x in xs]
-                if op.name in FINITE_DERIVATIVE or not any(equation.unused()):
-                    return leaf.evaluate(op, types, *values)
-                return in_part(lambda xs: leaf.evaluate(op, types, *xs), values, [False] * len(values))
+                run = partial(self.masked, op) if op.name == "masked" else lambda xs: leaf.evaluate(op, types, *xs)
+                return (
+                    _in_part(run, values)
+                    if any(equation.unused()) and op.name not in FINITE_DERIVATIVE
+                    else run(values)
+                )
             case Gather(result=result):
                 value = self.memo[self.needs(equation, row)[0]]
                 return [_cast(value, result.type)]
@@ -178,11 +184,28 @@ class Evaluation:
             case _:
                 assert_never(equation)
 
+    def masked(self, op: Op, xs: Sequence[Any]) -> Sequence[Any]:
+        """A region, in which what is not used contributes nothing either."""
+        region = op["region"]
+        if id(region) not in self.unused:
+            self.unused[id(region)] = unused_results(region)
+        unused = self.unused[id(region)]
+
+        def apply(i: Apply, xs: Sequence[Any]) -> Sequence[Any]:
+            run = partial(leaf.applied, i)
+            return run(xs) if unused.isdisjoint(i.results) else _in_part(run, xs)
+
+        return leaf.masked(region, xs, apply)
+
     def atom(self, x: Atom, row: int) -> Any:
         if isinstance(x, Variable):
             return self.memo[self.cell(x, row)]
         assert isinstance(x, Literal) and isinstance(x.type, Array)
         return jnp.asarray(self.constants[x.constant]) if x.constant >= 0 else jax_compat.literal(x.value, x.type)
+
+
+def _in_part(run: Callable[[Sequence[Any]], Sequence[Any]], xs: Sequence[Any]) -> Sequence[Any]:
+    return in_part(run, xs, [False] * len(xs))
 
 
 def _cast(value: Any, type: Array) -> Any:

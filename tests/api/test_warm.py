@@ -1,0 +1,161 @@
+"""Calls that look like one before them take its program at once, and give what every call gives."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.api import Batched
+
+RNG = np.random.default_rng(0)
+SCALE = 2.0
+
+
+def layers(p, x):
+    h = jnp.tanh(x @ p["w"] + p["b"])
+    return {"z": (h @ p["out"][0]) * p["out"][1], "a": h.sum()}
+
+
+def loss(p, x):
+    return (layers(p, x)["z"] ** 2).sum()
+
+
+def parameters() -> dict[str, Any]:
+    return {
+        "w": jnp.asarray(RNG.normal(size=(3, 4)), jnp.float32),
+        "b": jnp.asarray(RNG.normal(size=4), jnp.float32),
+        "out": (jnp.asarray(RNG.normal(size=(4, 2)), jnp.float32), jnp.float32(RNG.normal())),
+    }
+
+
+def rows(count: int = 5) -> Any:
+    return jnp.asarray(RNG.normal(size=(count, 3)), jnp.float32)
+
+
+def made(call, *args: Any) -> bool:
+    """Was the program found at once?"""
+    seen = []
+    held = Batched.bound
+
+    def bound(self, args, kwargs):
+        seen.append(self)
+        return held(self, args, kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Batched, "bound", bound)
+        call(*args)
+    return not seen
+
+
+def close(found, wanted):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, wanted)
+
+
+@pytest.mark.parametrize("backend", ["auto", "xla", "llvm", "interpret"])
+@pytest.mark.parametrize("take", [lambda x: x, np.asarray], ids=["jax", "numpy"])
+def test_calls_and_gradients(backend, take):
+    f, g = (ab.batched(h, in_axes=(None, 0), backend=backend) for h in (layers, loss))
+    calls = {
+        "values": (f, jax.vmap(layers, (None, 0))),
+        "shared": (ab.grad(g), jax.grad(lambda p, x: jax.vmap(loss, (None, 0))(p, x).sum())),
+        "both": (ab.grad(g, (1, 0)), jax.grad(lambda p, x: jax.vmap(loss, (None, 0))(p, x).sum(), (1, 0))),
+    }
+    for call, plain in calls.values():
+        kinds = []
+        for n in range(4):
+            p, x = parameters(), rows()
+            p, x = jax.tree.map(take, (p, x))
+            found = call(p, x)
+            close(found, plain(p, x))
+            kinds.append([type(y) for y in jax.tree.leaves(found)])
+        assert all(k == kinds[0] for k in kinds)
+        assert made(call, *jax.tree.map(take, (parameters(), rows())))
+
+
+def test_what_looks_otherwise_does_not():
+    f = ab.batched(layers, in_axes=(None, 0))
+    p = parameters()
+    for _ in range(2):
+        f(p, rows())
+    assert made(f, p, rows())
+    assert not made(f, p, rows(7))
+    assert not made(f, {**p, "b": np.asarray(p["b"])}, rows())
+    assert not made(f, {**p, "b": p["b"].astype(jnp.float16)}, rows())
+    assert not made(f, {**p, "more": p["b"]}, rows())
+    with ab.options(max_rows=1000):
+        assert not made(f, p, rows())
+    for x in (rows(7), rows()):
+        close(f(p, x), jax.vmap(layers, (None, 0))(p, x))
+
+
+def test_one_array_in_two_places():
+    f = ab.batched(lambda a, b, x: a * x - b, in_axes=(None, None, 0))
+    a, b = jnp.float32(2.0), jnp.float32(3.0)
+    for _ in range(3):
+        close(f(a, a, jnp.arange(3.0)), 2.0 * np.arange(3.0) - 2.0)
+    close(f(a, b, jnp.arange(3.0)), 2.0 * np.arange(3.0) - 3.0)
+    close(f(b, a, jnp.arange(3.0)), 3.0 * np.arange(3.0) - 2.0)
+
+
+def test_free_variables(monkeypatch):
+    f = ab.batched(lambda x: x * SCALE)
+    for _ in range(3):
+        close(f(jnp.arange(3.0)), 2.0 * np.arange(3.0))
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    close(f(jnp.arange(3.0)), 3.0 * np.arange(3.0))
+
+
+@pytest.mark.parametrize("backend", ["auto", "xla", "llvm"])
+def test_failures(backend):
+    import math
+
+    f = ab.batched(lambda w, x: math.sqrt(x) * w, in_axes=(None, 0), backend=backend)
+    good, bad = np.float32([4.0, 9.0]), np.float32([4.0, -1.0])
+    for _ in range(3):
+        close(f(2.0, good), [4.0, 6.0])
+    with pytest.raises(ab.ExampleError, match="ValueError") as warm:
+        f(2.0, bad)
+    with pytest.raises(ab.ExampleError) as cold:
+        ab.batched(f.__wrapped__, in_axes=(None, 0), backend=backend)(2.0, bad)
+    assert str(warm.value) == str(cold.value)
+    close(f(2.0, good), [4.0, 6.0])
+    with pytest.raises(ab.ExampleError):
+        ab.grad(f)(2.0, bad)
+    masked = ab.batched(f.__wrapped__, in_axes=(None, 0), backend=backend, on_error="mask")
+    for _ in range(3):
+        values, failures = masked(2.0, bad)
+        assert np.asarray(failures.failed).tolist() == [False, True] and float(values[0]) == 4.0
+        gradient = ab.grad(masked)(2.0, bad)
+        np.testing.assert_allclose(gradient, 2.0)
+
+
+def test_under_transformations():
+    f = ab.batched(layers, in_axes=(None, 0))
+    p, x = parameters(), rows()
+    wanted = jax.vmap(layers, (None, 0))(p, x)
+    for _ in range(3):
+        close(f(p, x), wanted)
+    close(jax.jit(f)(p, x), wanted)
+    close(
+        jax.grad(lambda p: f(p, x)["a"].sum())(p), jax.grad(lambda p: jax.vmap(layers, (None, 0))(p, x)["a"].sum())(p)
+    )
+    with ab.disable():
+        close(f(p, x), wanted)
+
+
+def test_nothing_of_a_call_is_kept():
+    for call in (ab.batched(loss, in_axes=(None, 0)), ab.grad(ab.batched(loss, in_axes=(None, 0)))):
+        p, x = parameters(), rows()
+        held = [weakref.ref(y) for y in jax.tree.leaves((p, x))]
+        found = [weakref.ref(y) for y in jax.tree.leaves(call(p, x))]
+        call(parameters(), rows())
+        del p, x
+        gc.collect()
+        assert not any(y() for y in (*held, *found))
