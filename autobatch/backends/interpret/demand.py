@@ -156,12 +156,12 @@ class Evaluation:
                 return [data_column(self.plan.data[column][row : row + 1], result.type)[0]]
             case Compute(op=op, operands=xs):
                 types, values = [r.type for r in equation.results], [self.atom(x, row) for x in xs]
-                run = partial(self.masked, op) if op.name == "masked" else lambda xs: leaf.evaluate(op, types, *xs)
-                return (
-                    _in_part(run, values)
-                    if any(equation.unused()) and op.name not in FINITE_DERIVATIVE
-                    else run(values)
-                )
+
+                def run(xs: Sequence[Any]) -> Sequence[Any]:
+                    return self.masked(op, xs) if op.name == "masked" else leaf.evaluate(op, types, *xs)
+
+                cut = op.name not in FINITE_DERIVATIVE and any(equation.unused())
+                return _in_part(run, values) if cut else run(values)
             case Gather(result=result):
                 value = self.memo[self.needs(equation, row)[0]]
                 return [_cast(value, result.type)]
