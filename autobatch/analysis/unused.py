@@ -14,32 +14,32 @@ of Python are branches (`Op.choice`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import assert_never
 
-from autobatch.ir.core import Apply, Call, For, If, Instruction, Map, Module, Operand, Region, Value, While
-from autobatch.ir.elementwise import CONSTANT, FINITE_DERIVATIVE, SIDE_BY_SIDE
+from autobatch.ir.core import Apply, Call, For, If, Instruction, Map, Module, Operand, Region, Value, While, regions
+from autobatch.ir.elementwise import CONSTANT, FINITE_DERIVATIVE, SIDE_BY_SIDE, stays_finite
 from autobatch.ir.leaf import NUMERIC
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array, List
 
 
-def unused_results(region: Region) -> frozenset[Value]:
-    """The results of operations that a row may not use, and whose derivatives may not be finite: data may hold any
-    number."""
+def unused_results(region: Region, given: Iterable[Value]) -> frozenset[Value]:
+    """The results of operations that a row may not use, and whose derivatives may not be finite. `given`: the arguments
+    that may not be."""
     found = _Used({})
     found.region(region, region.results)
-    return frozenset(found.unused)
+    return _infinite([region], {}, set(given)) & found.unused
 
 
 def unused_in_module(module: Module) -> frozenset[Value]:
     """The same of all functions: what each of them uses of its arguments, and what all calls of it use of its results,
-    are the greatest sets that agree."""
-    whole = {
+    are the greatest sets that agree. Numbers among the data may not be finite."""
+    known = {
         f.name: (frozenset(range(len(f.region.args))), frozenset(range(len(f.region.results))))
         for f in module.functions
     }
-    known, before = whole, None
+    before = None
     while known != before:
         before, found = known, _Used({name: arguments for name, (arguments, _) in known.items()})
         arguments = {}
@@ -50,12 +50,19 @@ def unused_in_module(module: Module) -> frozenset[Value]:
             name: (arguments[name], frozenset(k for k in results if (name, k) not in found.dropped))
             for name, (_, results) in before.items()
         }
-    return frozenset(found.unused)
+    functions = {f.name: f.region for f in module.functions}
+    given = set(filter(is_number, (*module.shared, *module.functions[0].region.args)))
+    return _infinite(functions.values(), functions, given) & found.unused
+
+
+def is_number(x: Value) -> bool:
+    """Is it one float, which may be infinite as numbers of Python often are? Arrays of data are taken for finite."""
+    return _moves(x) and isinstance(x.type, Array) and x.type.is_scalar
 
 
 class _Used:
-    """A pass from the last instruction to the first. `unused`: what operations give that is not used in every row that
-    has it; `dropped`: the results of functions that a call does not use. A list is used where all its elements are.
+    """A pass from the last instruction to the first. `unused`: floats that are not used in every row that has them;
+    `dropped`: the results of functions that a call does not use. A list is used where all its elements are.
     `arguments`: what functions use of theirs."""
 
     def __init__(self, arguments: Mapping[str, Set[int]]) -> None:
@@ -67,8 +74,7 @@ class _Used:
         """What a region uses in every row that runs it, where `results` of it are used."""
         used = {x for x in results if isinstance(x, Value)}
         for i in reversed(region.body):
-            if isinstance(i, Apply) and i.op.name not in FINITE_DERIVATIVE:
-                self.unused.update(r for r in i.results if r not in used and _moves(r))
+            self.unused.update(r for r in i.results if r not in used and _moves(r))
             used |= self.instruction(i, used)
         return used
 
@@ -116,6 +122,54 @@ def _uses_all(op: Op) -> bool:
     if op.is_jax:
         return op.name not in SIDE_BY_SIDE and not op.choice
     return op.name in NUMERIC or op.name in ("flatten", "pack_list", "padded")
+
+
+def _infinite(whole: Iterable[Region], functions: Mapping[str, Region], infinite: set[Value]) -> frozenset[Value]:
+    """The results of operations whose derivatives may not be finite: for what they are, or for what they are given."""
+    operations: list[Apply] = []
+    flows: list[tuple[Operand, Value]] = []
+    for i in (i for region in whole for i in _inside(region)):
+        match i:
+            case Apply(op=op) if op.name == "masked":
+                operations.append(i)
+                flows += zip(i.operands, op["region"].args, strict=True)
+                flows += zip(op["region"].results, i.results, strict=True)
+            case Apply():
+                operations.append(i)
+            case For() | While():
+                args = i.body.args[isinstance(i, For) :]
+                flows += zip((*i.init, *i.body.results, *args), (*args, *args, *i.results), strict=True)
+            case Call(callee=callee):
+                flows += zip(i.operands, functions[callee].args, strict=True)
+                flows += zip(functions[callee].results, i.results, strict=True)
+            case Map():
+                flows += zip(i.body.results[i.filtered :], i.results, strict=True)
+            case If():
+                flows += [pair for arm in (i.then, i.orelse) for pair in zip(arm.results, i.results, strict=True)]
+    before = -1
+    while before != len(infinite):
+        before = len(infinite)
+        for i in operations:
+            if not infinite.isdisjoint(i.operands) or (i.op.is_jax and not stays_finite(i.op, i.operands)):
+                infinite.update(i.results)
+            elif not i.op.is_jax and i.op.name not in NUMERIC:
+                infinite.update(filter(is_number, i.results))  # a number of the data, or of a list
+        infinite.update(y for x, y in flows if x in infinite)
+    return frozenset(
+        r
+        for i in operations
+        if i.op.name not in FINITE_DERIVATIVE
+        for r in i.results
+        if not stays_finite(i.op, i.operands) or not infinite.isdisjoint(i.operands)
+    )
+
+
+def _inside(region: Region) -> Iterator[Instruction]:
+    for i in region.body:
+        yield i
+        inner = (i.op["region"],) if isinstance(i, Apply) and i.op.name == "masked" else regions(i)
+        for each in inner:
+            yield from _inside(each)
 
 
 def _those(xs: Iterable[Operand], results: Iterable[Value], used: set[Value]) -> list[Value]:

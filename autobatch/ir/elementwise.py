@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from autobatch.ir.core import Literal
+from autobatch.ir.ops import Op
 
 # fmt: off
 BY_NUMBER = frozenset((
@@ -53,6 +55,14 @@ CONSTANT = frozenset(("stop_gradient", "floor", "ceil", "round", "sign", "floord
 SIDE_BY_SIDE = ("concatenate", "stack")
 """What makes an array of values, as of the elements of a list of which one is read."""
 # fmt: on
+
+
+def stays_finite(op: Op, operands: Iterable[object]) -> bool:
+    """Has an operation a finite value and a finite derivative wherever its operands are finite? Those that are literals
+    are what they are."""
+    if op.name in INFINITE or not any(op.name in known for known in (CHEAP, LINEAR, FINITE_DERIVATIVE)):
+        return False
+    return not any(map(is_infinite, operands))
 
 
 def is_infinite(x: object) -> bool:

@@ -90,8 +90,8 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """A leaf operation on every row of `space` (once, when that is None). `used`: which of its results all rows that
-    have them use (`analysis/unused.py`)."""
+    """A leaf operation on every row of `space` (once, when that is None). `used`: which of its results have a finite
+    derivative, or are used by all rows that have them (`analysis/unused.py`)."""
 
     results: tuple[Variable, ...]
     op: Op
@@ -101,7 +101,7 @@ class Compute:
     used: frozenset[int] = field(default=frozenset(), compare=False)
 
     def unused(self) -> Iterator[Variable]:
-        """The results that some rows may not use."""
+        """The other results."""
         return (r for k, r in enumerate(self.results) if k not in self.used)
 
 

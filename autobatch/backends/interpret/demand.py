@@ -188,7 +188,7 @@ class Evaluation:
         """A region, in which what is not used contributes nothing either."""
         region = op["region"]
         if id(region) not in self.unused:
-            self.unused[id(region)] = unused_results(region)
+            self.unused[id(region)] = unused_results(region, region.args)
         unused = self.unused[id(region)]
 
         def apply(i: Apply, xs: Sequence[Any]) -> Sequence[Any]:

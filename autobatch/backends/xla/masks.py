@@ -93,7 +93,7 @@ def on_rows(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | Non
         return _Lanes(region, [False] * len(xs), 0, careful).run(region, xs, None)
     cut: Container[Value] = frozenset()
     if careful:
-        cut = frozenset(region_values(region)) if may_have_failed(op) else unused_results(region)
+        cut = frozenset(region_values(region)) if may_have_failed(op) else unused_results(region, region.args)
     lanes = _Lanes(region, varying, rows.count, careful, cut)
     found = lanes.run(region, lanes.entering(xs, varying, rows.live), rows.live)
     return [lanes.spread(x, r) for x, r in zip(found, region.results, strict=True)]

@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from autobatch.analysis.unused import unused_results
+from autobatch.analysis.unused import is_number, unused_results
 from autobatch.autodiff.rules import row_rule
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import Control, counted_turns, turns
@@ -92,7 +92,9 @@ def _pulled(
     """The cotangents of the arguments `wrt` of a region from those of its results. `cut`: there may be rows that have
     failed, of which nothing comes: where all cotangents of the results are zero those of the arguments are, even where
     a derivative in between is not finite."""
-    code = _Reverse(gang, moving(region, [region.args[k] for k in wrt]), unused_results(region))
+    code = _Reverse(
+        gang, moving(region, [region.args[k] for k in wrt]), unused_results(region, filter(is_number, region.args))
+    )
     env: Environment = {}
     with code.recording(True):
         code.region(region, operands, env, mask)
