@@ -100,7 +100,7 @@ def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, sparse: bool 
 
 
 def _gradient(f: Function, argnums: Argnums, has_aux: bool, sparse: bool, args: Any, kwargs: Any) -> Any:
-    value, found = _value_and_gradient(f, argnums, has_aux, sparse, args, kwargs)
+    value, found = _value_and_gradient(f, argnums, has_aux, sparse, args, kwargs, alone=not has_aux)
     if not has_aux:
         return found
     return found, (value[0][1] if _masks(f) else value[1])
@@ -121,15 +121,16 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, spa
 
 
 def _value_and_gradient(
-    f: Function, argnums: Argnums, has_aux: bool, sparse: bool, args: Any, kwargs: Any
+    f: Function, argnums: Argnums, has_aux: bool, sparse: bool, args: Any, kwargs: Any, alone: bool = False
 ) -> tuple[Any, Any]:
+    """`alone`: nobody asks for the value."""
     what = f"ab.grad of {_name(f)}"
     chosen = _positions(argnums, args, what)
     if (batched := _batched(f)) is None:
         for k in chosen:
             _refuse_without(any(map(has_derivative, jax.tree.leaves(args[k]))), what, k, args[k])
         result, found = traced.with_gradient(f, args, kwargs, chosen, has_aux, what)
-    elif (made := _again(batched, (chosen, has_aux), args, kwargs, sparse)) is not MISS:
+    elif (made := _again(batched, (chosen, has_aux, alone), args, kwargs, sparse)) is not MISS:
         result, found = made
     else:
         selection = _select(batched, batched.bound(args, kwargs), chosen, len(args))
@@ -143,9 +144,9 @@ def _value_and_gradient(
 
         def run() -> tuple[Any, list[Any]]:
             tree = batched.programs(selection.bound, bool(selection.slots), arrays)
-            made = linear.with_gradient(_name(f), tree, selection, has_aux, what, sparse)
+            made = linear.with_gradient(_name(f), tree, selection, has_aux, what, sparse, alone)
             if not kwargs and isinstance(tree, Leaf) and tree.again is not None:
-                batched.warm[chosen, has_aux].note(args, batched.options(), *tree.again)
+                batched.warm[chosen, has_aux, alone].note(args, batched.options(), *tree.again)
             return made
 
         result, found = batched.room.enough_for(run)

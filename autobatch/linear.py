@@ -130,15 +130,17 @@ class Leaf:
         if p.program.compiled.sites:
             p.failed_on_device(p.compute(p.shared, p.tables))
 
-    def natively(self, selection: Selection, output: int) -> tuple[Any, list[Any]] | None:
+    def natively(self, selection: Selection, output: int, alone: bool) -> tuple[Any, list[Any]] | None:
         """The result, and the entries of `selection` of the derivative of the sum of one of its numbers over all
-        examples that have not failed, by machine code that is the whole function. None where there is none."""
+        examples that have not failed, by machine code that is the whole function. None where there is none. `alone`:
+        nobody asks for the result."""
         p = self.given
         slots = {s.index: s for s in (p.bound or self.asked).slots if s.index in selection.slots}
         if p.operands is None or any(s.kind != "array" for s in slots.values()):
             return None
         numbers = self._numbers_of(p)
-        ask = output, sorted(numbers.inputs(selection.shared)), sorted(k for k, s in slots.items() if moves(s.values))
+        inputs = sorted(numbers.inputs(selection.shared))
+        ask = output, inputs, sorted(k for k, s in slots.items() if moves(s.values)), alone
         found = p.gradient(*ask)
         if found is None:
             return None
@@ -384,13 +386,13 @@ class Linear:
 
 
 def with_gradient(
-    function: str, tree: Tree, selection: Selection, has_aux: bool, what: str, by_rows: bool
+    function: str, tree: Tree, selection: Selection, has_aux: bool, what: str, by_rows: bool, alone: bool
 ) -> tuple[Any, list[Any]]:
     """The result of a call, and the derivative of the sum over its examples of the scalar that each returns. `by_rows`:
-    `SparseRows` of tables of which rows alone are read."""
+    `SparseRows` of tables of which rows alone are read. `alone`: nobody asks for the result."""
     outputs = [scalar(returned(leaf.given.program.result), function, has_aux, what) for leaf in leaves(tree)]
     if isinstance(tree, Leaf) and outputs[0] is not None:
-        if not by_rows and (made := tree.natively(selection, outputs[0])) is not None:
+        if not by_rows and (made := tree.natively(selection, outputs[0], alone)) is not None:
             return made
         output = scalar(returned(tree.prepared.program.result), function, has_aux, what)
         if output is not None:  # of a program over traces it may be one number

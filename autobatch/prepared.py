@@ -17,9 +17,11 @@ import numpy as np
 
 from autobatch import native, on_gpu, results
 from autobatch.arguments import Bound
+from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.checks import refuse, refuse_failed
 from autobatch.data import FAILED, Examples
 from autobatch.errors import Error, ExampleError, Failure
+from autobatch.ir.template import Output
 from autobatch.native import SOMEWHERE, Place
 from autobatch.outcome import Outcome
 from autobatch.ready import Ready
@@ -132,22 +134,32 @@ class Prepared:
             return False
 
     def gradient(
-        self, output: int, shared: Sequence[int], slots: Sequence[int]
+        self, output: int, shared: Sequence[int], slots: Sequence[int], alone: bool = False
     ) -> tuple[Any, dict[int, Any], dict[int, Any]] | None:
         """The result, and the derivative of the sum of one of its numbers over the examples that have not failed, by
-        shared inputs and by batched leaves, by machine code. None where there is none for it."""
+        shared inputs and by batched leaves, by machine code. None where there is none for it. `alone`: nobody asks for
+        the result, so that it is None where no example can fail and nothing is printed."""
         operands, count = self.operands, self.examples.count
         assert operands is not None
         where = [*shared, *(len(self.shared) + p for p in native.places(self.program, slots))]
         made = native.gradient_of(self.program, output, where)
         if made is None:
             return None
-        arrays, wrong = native.run(native.program_of(self.program), operands, count, self.place)
-        weight = native.weights(operands, arrays[-1], arrays[output].dtype, wrong, self.place)
-        result = self.assemble_native(operands, arrays, wrong)
+        result, code = None, native.program_of(self.program)
+        if alone and isinstance(code, WholeProgram) and not self.program.compiled.sites and self.returns_a_number:
+            weight: Any = np.ones(count, code.results[output].dtype)
+        else:
+            arrays, wrong = native.run(code, operands, count, self.place)
+            weight = native.weights(operands, arrays[-1], arrays[output].dtype, wrong, self.place)
+            result = self.assemble_native(operands, arrays, wrong)
         found, _ = native.run(made, [*operands, weight], count, self.place)
         each = native.as_given(found, operands, self.chosen is not None)
         return result, dict(zip(shared, each, strict=False)), dict(zip(slots, each[len(shared) :], strict=True))
+
+    @property
+    def returns_a_number(self) -> bool:
+        """Is the result of an example one number, and nothing printed?"""
+        return isinstance(self.program.result, Output)
 
     def with_tables(self) -> Prepared:
         """The same call as XLA runs it."""
