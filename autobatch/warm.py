@@ -58,8 +58,19 @@ class _Remembered:
         arrays = [numbers[k] for k in self.arrays]
         if held.operands is not None:
             return held.on(shared, held.ready, [*shared, *arrays])
-        tables = {name: with_rows(x, rows) for (name, rows), x in zip(self.tables, arrays, strict=True)}
+        of = zip(self.tables, arrays, strict=True)
+        tables = {name: with_rows(x, rows) for (name, rows), x in of if name in held.ready.tables}
         return held.on(shared, held.ready.with_tables(tables), None)
+
+
+class _All:
+    """Holds everything."""
+
+    def __contains__(self, x: object) -> bool:
+        return True
+
+
+_ALL = _All()
 
 
 def _the_long_way() -> Prepared:
@@ -93,15 +104,17 @@ class Warm:
         options: Options,
         made: Prepared,
         run: Callable[[Prepared], Any] = Prepared.run_or_grow,
+        ordered: bool = False,
     ) -> None:
-        """Remember a call, where all that it was given are numbers that stand in one place each."""
+        """Remember a call, where all that it was given are numbers that stand in one place each. `ordered`: what it
+        gives has the keys of dicts in the order of this call."""
         program, examples = made.program, made.examples
         simple = made.bound is None and not (made.packed or program.deciding or program.on_host or program.orders)
         if not simple or examples.width or made.ready.checks or len(examples.arrays) < len(examples.components):
             return
         if made.operands is not None and (native.program_of(program).inputs or jax.default_backend() != "cpu"):
             return
-        patterns = [pattern_of(x) for x in args]
+        patterns = [pattern_of(x, ordered=_ALL if ordered else ()) for x in args]
         known = tuple(p for p in patterns if p is not None)
         numbers = all_match(known, args) if len(known) == len(args) else None
         if numbers is None or len({id(x) for x in numbers}) < len(numbers):
@@ -116,8 +129,8 @@ class Warm:
         tables: tuple[tuple[str, int], ...] = ()
         if made.operands is None:
             names = [program.array_table(k) for k in examples.arrays]
-            tables = tuple((n, len(ready.tables[n])) for n in names)
-            ready = ready.with_tables(dict.fromkeys(names))
+            tables = tuple((n, len(ready.tables[n]) if n in ready.tables else 0) for n in names)
+            ready = ready.with_tables(dict.fromkeys(n for n in names if n in ready.tables))
         kept = replace(
             made,
             examples=bare,

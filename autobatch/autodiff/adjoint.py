@@ -128,6 +128,7 @@ class _Adjoint:
         self.ids = count(1 + max((r.id for r in made), default=-1))
         self.home: dict[Variable, Order] = dict(schedule.home)
         self.equations: list[Equation] = []
+        self.is_used = True
         self.known: dict[Any, tuple[Variable, ...]] = {}
         self.contributions: dict[Variable, list[Variable]] = defaultdict(list)
         self.rows: dict[Variable, list[RowRead]] = defaultdict(list)
@@ -189,10 +190,14 @@ class _Adjoint:
             return self.known[key]
         space = None if order is None else order.space
         made = tuple(self.fresh(t, space, order) for t in types)
-        equation = Compute(made, op, tuple(operands), space, span)
+        equation = Compute(made, op, tuple(operands), space, span, self.used_of(made))
         self.equations.append(equation)
         self.remember(equation)
         return made
+
+    def used_of(self, made: Sequence[Variable]) -> frozenset[int]:
+        """Of a contribution all is used where all is of the operation that it comes of."""
+        return frozenset(range(len(made))) if self.is_used else frozenset()
 
     def paste(self, closed: Any, operands: Sequence[Atom], order: Order | None, span: Span) -> list[Atom]:
         """The results of a traced function of one row."""
@@ -237,6 +242,7 @@ class _Adjoint:
 
     def compute(self, equation: Compute, held: Sequence[Variable | None], order: Order | None) -> None:
         """The contributions of an operation, for the cotangents of its results (None: it has none)."""
+        self.is_used = not any(equation.unused())
         if equation.op.name in ("masked", "blocks") and self.is_cut(equation):
             equation = replace(equation, op=cut(equation.op))
         flags = [ct is not None for ct in held]

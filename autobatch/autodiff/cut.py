@@ -92,7 +92,7 @@ def _is_zero(ct: Any) -> bool:
 @lru_cache(maxsize=1024)
 def _traced(type: Array, cotangents: tuple[Array, ...], other: float, x64: bool) -> Any:
     def keep(x: Any, *cts: Any) -> Any:
-        return jnp.where(jnp.isfinite(x) | _any_moves(x, cts), x, jnp.asarray(other, x.dtype))
+        return jnp.where(jnp.isfinite(x) | _any_moves(x, cts, True), x, jnp.asarray(other, x.dtype))
 
     return jax_compat.trace(keep, type, *cotangents)[0]
 
@@ -100,18 +100,22 @@ def _traced(type: Array, cotangents: tuple[Array, ...], other: float, x64: bool)
 @lru_cache(maxsize=1024)
 def _by_another(type: Array, given: Array, cotangents: tuple[Array, ...], other: float, x64: bool) -> Any:
     def keep(x: Any, y: Any, *cts: Any) -> Any:
-        return jnp.where(jnp.all(jnp.isfinite(y)) | _any_moves(None, cts), x, jnp.asarray(other, x.dtype))
+        finite = _for_each(x, jnp.min, jnp.where(jnp.isfinite(y), jnp.float32(1), jnp.float32(0))) != 0
+        return jnp.where(finite | _any_moves(x, cts, False), x, jnp.asarray(other, x.dtype))
 
     return jax_compat.trace(keep, type, given, *cotangents)[0]
 
 
-def _any_moves(x: Any, cotangents: Any) -> Any:
-    """Is a cotangent of the row not zero? Number by number where they have the shape of `x`."""
-    if x is not None and all(ct.shape == x.shape for ct in cotangents):
+def _any_moves(x: Any, cotangents: Any, by_number: bool) -> Any:
+    """Is a cotangent of the row not zero? For each number of `x`; `by_number`: each for itself, where they have its
+    shape. (What is reduced is a number, and compared behind that: level loops have a kernel for that.)"""
+    if by_number and all(ct.shape == x.shape for ct in cotangents):
         found = [ct != 0 for ct in cotangents]
     else:
-        found = [jnp.any(ct != 0) for ct in cotangents]
-    whole = found[0]
-    for y in found[1:]:
-        whole = whole | y
-    return whole
+        found = [_for_each(x, jnp.max, jnp.abs(ct)) != 0 for ct in cotangents]
+    return reduce(jnp.logical_or, found)
+
+
+def _for_each(x: Any, reduction: Callable[..., Any], y: Any) -> Any:
+    """A number that a row has, for each number of `x`."""
+    return jnp.broadcast_to(reduction(y, initial=0) if y.size == 0 else reduction(y), x.shape)

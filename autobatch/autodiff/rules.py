@@ -50,7 +50,8 @@ def as_operation(equation: Contract, result: Variable) -> Compute:
     given = [x for x, number in zip(of.operands, rule.numbers, strict=True) if number is None]
     cotangents = [ct for ct in equation.cotangents if ct is not None]
     op = as_pullback(rule, equation.span)
-    return Compute((result,), op, (*given, *cotangents), equation.space, equation.span)
+    used = frozenset[int]() if any(equation.of.unused()) else frozenset({0})
+    return Compute((result,), op, (*given, *cotangents), equation.space, equation.span, used)
 
 
 def as_pullback(rule: Rule, span: Span) -> Op:

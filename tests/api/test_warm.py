@@ -104,6 +104,19 @@ def test_one_array_in_two_places():
     close(f(b, a, jnp.arange(3.0)), 3.0 * np.arange(3.0) - 2.0)
 
 
+def test_gradients_have_the_keys_of_their_call():
+    g = ab.grad(ab.batched(loss, in_axes=(None, 0)))
+    p, x = parameters(), rows()
+    for names in (["w", "b", "out"], ["out", "w", "b"], ["w", "b", "out"]):
+        assert list(g({k: p[k] for k in names}, x)) == names
+
+
+def test_an_array_that_is_not_read():
+    f = ab.batched(lambda w, x, y: w * x, in_axes=(None, 0, 0), backend="xla")
+    for n in range(3):
+        close(f(2.0 + n, jnp.arange(3.0), jnp.ones(3)), (2.0 + n) * np.arange(3.0))
+
+
 def test_free_variables(monkeypatch):
     f = ab.batched(lambda x: x * SCALE)
     for _ in range(3):

@@ -273,13 +273,14 @@ FUNCTIONS: Mapping[str, Emit] = {
     "ge": _compare("oge"),
     "eq": _compare("oeq"),
     "ne": _compare("une"),
+    "is_finite": lambda v, xs: v.compare("ord", v.two("fsub", xs[0], xs[0]), v.constant(0.0)),
     "and": _masks("and"),
     "or": _masks("or"),
     "xor": _masks("xor"),
 }
 """By the name of the operation: number by number. Comparisons give masks, logical operations take them."""
 
-MASKS = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor", "not"))
+MASKS = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "is_finite", "and", "or", "xor", "not"))
 LOGICAL = frozenset(("and", "or", "xor", "not"))
 COSTLY = frozenset(("exp", "log", "tanh", "logistic", "div", "truediv", "sqrt", "rsqrt", "integer_pow"))
 """Not computed twice for the same numbers of a row."""
