@@ -150,9 +150,10 @@ def _infinite(whole: Iterable[Region], functions: Mapping[str, Region], infinite
     while before != len(infinite):
         before = len(infinite)
         for i in operations:
-            if not infinite.isdisjoint(i.operands) or (i.op.is_jax and not stays_finite(i.op, i.operands)):
+            computes = i.op.is_jax or i.op.name in NUMERIC
+            if not infinite.isdisjoint(i.operands) or (computes and not stays_finite(i.op, i.operands)):
                 infinite.update(i.results)
-            elif not i.op.is_jax and i.op.name not in NUMERIC:
+            elif not computes:
                 infinite.update(filter(is_number, i.results))  # a number of the data, or of a list
         infinite.update(y for x, y in flows if x in infinite)
     return frozenset(

@@ -129,6 +129,7 @@ class _Adjoint:
         self.home: dict[Variable, Order] = dict(schedule.home)
         self.equations: list[Equation] = []
         self.is_used = True
+        """Is all used that the operation gives whose contributions are added now?"""
         self.known: dict[Any, tuple[Variable, ...]] = {}
         self.contributions: dict[Variable, list[Variable]] = defaultdict(list)
         self.rows: dict[Variable, list[RowRead]] = defaultdict(list)
@@ -213,6 +214,7 @@ class _Adjoint:
 
     def visit(self, equation: Equation) -> None:
         """Add what an equation contributes to the cotangents of what it reads."""
+        self.is_used = True
         if self.active.isdisjoint(results(equation)):
             return
         match equation:
