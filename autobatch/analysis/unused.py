@@ -150,11 +150,11 @@ def _infinite(whole: Iterable[Region], functions: Mapping[str, Region], infinite
     while before != len(infinite):
         before = len(infinite)
         for i in operations:
-            computes = i.op.is_jax or i.op.name in NUMERIC
-            if not infinite.isdisjoint(i.operands) or (computes and not stays_finite(i.op, i.operands)):
+            reads = i.op.name == "take_row" or not (i.op.is_jax or i.op.name in NUMERIC)  # of the data, or of a list
+            if not infinite.isdisjoint(i.operands) or not (reads or stays_finite(i.op, i.operands)):
                 infinite.update(i.results)
-            elif not computes:
-                infinite.update(filter(is_number, i.results))  # a number of the data, or of a list
+            elif reads:
+                infinite.update(filter(is_number, i.results))
         infinite.update(y for x, y in flows if x in infinite)
     return frozenset(
         r

@@ -484,6 +484,7 @@ def _put(column: Any, x: Any, row: Any) -> Any:
     return lax.dynamic_update_index_in_dim(column, x, row, 0, allow_negative_indices=False)
 
 
+@jax_compat.choosing
 def _get(column: Any, row: Any) -> Any:
     return lax.dynamic_index_in_dim(column, row, 0, False, allow_negative_indices=False)
 

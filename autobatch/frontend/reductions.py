@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,7 +21,8 @@ from autobatch.frontend.ordering import first_of, keys_of
 from autobatch.frontend.recipes import alike_for_all
 from autobatch.frontend.sequences import length, listing_item, sequence
 from autobatch.frontend.state import State
-from autobatch.ir.core import Apply, For, Operand, Region, Value
+from autobatch.ir import jax_compat
+from autobatch.ir.core import For, Operand, Region, Value
 from autobatch.ir.ops import own
 from autobatch.ir.types import INT, Array
 
@@ -180,7 +180,7 @@ def _pick(
     """The better of two items and its key; the first of equal ones."""
     x_key, y_key = present(s, x_key), present(s, y_key)
     if same and is_number(x_key) and is_number(y_key) and not _both_static(x_key, y_key):
-        best: v.Abstract = _chosen(s, _smaller if better is operator.lt else _larger, x_key, y_key)
+        best: v.Abstract = traced(s, _smaller if better is operator.lt else _larger, x_key, y_key)
         return best, best
     condition = truth(s, compare_with(s, better, x_key, y_key))
     if isinstance(condition, bool):
@@ -188,16 +188,6 @@ def _pick(
     chosen = conditional(s, condition, lambda t: _pair(x, x_key), lambda t: _pair(y, y_key))
     assert isinstance(chosen, v.Record)
     return chosen.items[0], chosen.items[1]
-
-
-def _chosen(s: State, function: Callable[..., Any], *args: v.Abstract) -> v.Leaf:
-    """A function that chooses a number, traced: as a branch does, so that nothing else is used."""
-    first = len(s.block.body)
-    found = traced(s, function, *args)
-    for n, i in enumerate(s.block.body[first:], first):
-        if isinstance(i, Apply) and i.op.name == "select_n":
-            s.block.body[n] = replace(i, op=replace(i.op, choice=True))
-    return found
 
 
 def _pair(x: v.Abstract, y: v.Abstract) -> v.Record:
@@ -209,11 +199,19 @@ def _both_static(x: v.Abstract, y: v.Abstract) -> bool:
 
 
 @alike_for_all
+@jax_compat.choosing
+def _where(condition: Any, x: Any, y: Any) -> Any:
+    return jnp.where(condition, x, y)
+
+
+@alike_for_all
+@jax_compat.choosing
 def _smaller(x: Any, y: Any) -> Any:
     return jnp.where(x < y, x, y)
 
 
 @alike_for_all
+@jax_compat.choosing
 def _larger(x: Any, y: Any) -> Any:
     return jnp.where(x > y, x, y)
 
@@ -248,7 +246,7 @@ def _carried(s: State, keys: v.Listing, items: v.Listing, count: v.Abstract, bet
     turn, best_key, best = (s.context.value(x, "turn" if x is INT else "best") for x in (INT, *(o.type for o in start)))
     key, found = (listing_item(t, x, v.Leaf(turn)) for x in (keys, items))
     hit = traced(t, better, key, v.Leaf(best_key))
-    chosen = [_chosen(t, jnp.where, hit, x, v.Leaf(y)).operand for x, y in ((key, best_key), (found, best))]
+    chosen = [traced(t, _where, hit, x, v.Leaf(y)).operand for x, y in ((key, best_key), (found, best))]
     region = Region((turn, best_key, best), tuple(t.block.body), tuple(chosen))
     results = tuple(s.context.value(o.type) for o in start)
     s.emit(For(results, operand_of(s, count), tuple(start), region, s.span))

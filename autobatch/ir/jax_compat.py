@@ -6,12 +6,13 @@ Supported: JAX 0.10 to 0.12. Semi-public names come from `jax.extend.core` and `
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -183,6 +184,24 @@ def is_tracing() -> bool:
     return _state.tracing > 0
 
 
+_CHOOSING = "autobatch.choosing"
+_CHOICES = frozenset(("select_n", "dynamic_slice", "gather"))
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def choosing(function: F) -> F:
+    """A function of JAX that takes one number, or element, of several, as a branch does and a list: what it does not
+    take is not used. Its operations are marked (`Op.choice`) when they are inlined."""
+
+    @functools.wraps(function)
+    def inside(*xs: Any) -> Any:
+        with jax.named_scope(_CHOOSING):
+            return function(*xs)
+
+    return cast(F, inside)
+
+
 def inline(
     closed: jex.ClosedJaxpr,
     operands: Sequence[Operand],
@@ -190,11 +209,12 @@ def inline(
     constant: Callable[[Any], Literal],
     emit: Callable[[Apply], None],
     span: Span,
+    chooses: bool = False,
 ) -> list[Operand]:
     """Emit the equations of a jaxpr as `Apply` instructions; returns the operands that hold its results.
 
     `fresh` makes a value, `constant` puts an array into the module. Calls that only group (`jit`, `remat`) are
-    dissolved; control flow and custom derivatives stay whole, as leaf operations.
+    dissolved; control flow and custom derivatives stay whole, as leaf operations. `chooses`: all of it is `choosing`.
     """
     env: dict[Any, Operand] = {}
 
@@ -215,21 +235,33 @@ def inline(
     for equation in jaxpr.eqns:
         inputs = [read(a) for a in equation.invars]
         name = equation.primitive.name
+        chosen = chooses or _CHOOSING in str(equation.source_info.name_stack)
         if name in _INLINED:
             inner = equation.params[_INLINED[name]]
             if not isinstance(inner, jex.ClosedJaxpr):
                 inner = jex.ClosedJaxpr(inner, ())
-            outputs = inline(inner, inputs, fresh, constant, emit, span)
+            outputs = inline(inner, inputs, fresh, constant, emit, span, chosen)
         else:
             if equation.effects:
                 raise TraceEffectError(f"{name} has the side effects {equation.effects}")
             _PRIMITIVES.setdefault(name, equation.primitive)
             values = [fresh(type_of(v.aval)) for v in equation.outvars]
-            op = Op(name, tuple(sorted(equation.params.items())), equation.primitive)
+            params = ((key, _of_python(x)) for key, x in sorted(equation.params.items()))
+            op = Op(name, tuple(params), equation.primitive, choice=chosen and name in _CHOICES)
             emit(Apply(tuple(values), op, tuple(inputs), span))
             outputs = list(values)
         env.update(zip(equation.outvars, outputs, strict=True))
     return [read(a) for a in jaxpr.outvars]
+
+
+def _of_python(x: Any) -> Any:
+    """A parameter with integers of Python in the place of NumPy's: sizes of `jnp.split` are such."""
+    if isinstance(x, np.integer):
+        return int(x)
+    if isinstance(x, tuple):
+        held = map(_of_python, x)
+        return type(x)(*held) if hasattr(x, "_fields") else tuple(held)
+    return x
 
 
 def bind(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:

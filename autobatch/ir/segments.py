@@ -87,11 +87,13 @@ def length_with(length: Any, index: Any) -> Any:
     return jax_compat.weakened(jnp.maximum(length, index + 1))
 
 
+@jax_compat.choosing
 def choose(condition: Any, a: Any, b: Any) -> Any:
     """A number of Python's, one of two."""
     return jax_compat.weakened(jnp.where(condition, a, b))
 
 
+@jax_compat.choosing
 def read(column: Any, index: Any) -> Any:
     """An element of a column."""
     return lax.dynamic_index_in_dim(column, index, 0, False, allow_negative_indices=False)

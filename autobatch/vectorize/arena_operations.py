@@ -64,8 +64,13 @@ def blank(type: Type, capacity: int) -> Parts:
 
 def loaded(parts: Parts, index: Any, elem: Sequence[Array]) -> Parts:
     """The parts of the element at an index."""
-    found = [lax.dynamic_index_in_dim(b, index, 0, False, allow_negative_indices=False) for b in parts[1:]]
+    found = [_element(b, index) for b in parts[1:]]
     return [jax_compat.weakened(x) if t.weak else x for x, t in zip(found, elem, strict=True)]
+
+
+@jax_compat.choosing
+def _element(buffer: Any, index: Any) -> Any:
+    return lax.dynamic_index_in_dim(buffer, index, 0, False, allow_negative_indices=False)
 
 
 def stored(parts: Parts, index: Any, element: Parts) -> Parts:
@@ -112,11 +117,13 @@ def joined(a: Parts, b: Parts) -> Parts:
     return (n + b[0], *(_choose(index < 0, x, taken(y, index)) for x, y in zip(a[1:], b[1:], strict=True)))
 
 
+@jax_compat.choosing
 def taken(buffer: Any, index: Any) -> Any:
     """Elements at places, any where there is none."""
     return buffer.at[jnp.clip(index, 0, buffer.shape[0] - 1)].get(mode="promise_in_bounds")
 
 
+@jax_compat.choosing
 def _choose(condition: Any, a: Any, b: Any) -> Any:
     return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - 1)), a, b)
 
@@ -149,7 +156,7 @@ def _reduced(kind: str, even: bool, n: Any, buffer: Any) -> Any:
     if even:
         return (jnp.max if kind == "max" else jnp.min)(held, 0)
     position = (jnp.argmax if kind == "max" else jnp.argmin)(lax.stop_gradient(held), 0)
-    return lax.dynamic_index_in_dim(buffer, position, 0, False, allow_negative_indices=False)
+    return _element(buffer, position)
 
 
 def _extreme(dtype: Any, kind: str) -> Any:

@@ -140,6 +140,7 @@ class _Reducing:
         even = ("ties", "even") in reduction.op.params
         combine = _COMBINE.get(kind) or partial(leaf.extreme, kind, even)
 
+        @jax_compat.choosing
         def fold(a: Any, x: Any, some: Any, keep: Any) -> Any:
             whole = combine(a, x)
             whole = whole if kind in _START else jnp.where(some, whole, x)
@@ -148,7 +149,7 @@ class _Reducing:
 
         first = len(self.body)
         found = self.traced(fold, (held, x, some, keep), reduction.span)
-        self.body[first:] = [_marked(i, reduction.op.exact, kind in EMPTY and not even) for i in self.body[first:]]
+        self.body[first:] = [_marked(i, reduction.op.exact) for i in self.body[first:]]
         return found
 
     def traced(
@@ -160,13 +161,10 @@ class _Reducing:
         return jax_compat.inline(closed, xs, self.fresh.value, _no_constant, add, span)
 
 
-def _marked(i: Instruction, exact: bool, choice: bool) -> Instruction:
-    """An addition or product that a sum or product is made of, which may overflow as that may (`exact`), or a choice
-    that one by `max` or `min` is made of."""
-    if not isinstance(i, Apply):
-        return i
-    exact, choice = exact and i.op.name in ("add", "mul"), choice and i.op.name == "select_n"
-    return replace(i, op=replace(i.op, exact=exact, choice=choice)) if exact or choice else i
+def _marked(i: Instruction, exact: bool) -> Instruction:
+    """An addition or product that a sum or product is made of, which may overflow as that may (`exact`)."""
+    exact = exact and isinstance(i, Apply) and i.op.name in ("add", "mul")
+    return replace(i, op=replace(i.op, exact=True)) if exact else i  # type: ignore[union-attr]
 
 
 def _is_checked(reduction: Apply, rest: Sequence[Instruction]) -> bool:
