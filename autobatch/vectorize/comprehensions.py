@@ -163,8 +163,9 @@ class _Reducing:
 
 def _marked(i: Instruction, exact: bool) -> Instruction:
     """An addition or product that a sum or product is made of, which may overflow as that may (`exact`)."""
-    exact = exact and isinstance(i, Apply) and i.op.name in ("add", "mul")
-    return replace(i, op=replace(i.op, exact=True)) if exact else i  # type: ignore[union-attr]
+    if not exact or not isinstance(i, Apply) or i.op.name not in ("add", "mul"):
+        return i
+    return replace(i, op=replace(i.op, exact=True))
 
 
 def _is_checked(reduction: Apply, rest: Sequence[Instruction]) -> bool:
