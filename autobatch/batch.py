@@ -22,11 +22,11 @@ from autobatch.differentials import moves
 from autobatch.epochs import stack
 from autobatch.errors import BatchError, PlanError
 from autobatch.groups import LIVE, TOKEN, Form, Group, Leaves, with_rows
+from autobatch.packing import pack as pack_columns
 from autobatch.packing import with_declared
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.columns import Columns, columns_of
 from autobatch.runtime.common import Common, Token, tokens_of
-from autobatch.runtime.pack import pack as pack_columns
 from autobatch.runtime.plan import Share
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.storage import save as save_columns

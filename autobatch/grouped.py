@@ -26,9 +26,9 @@ from autobatch.batch import Batch, index_on_host, schema_like
 from autobatch.errors import BatchError, entry
 from autobatch.groups import Form, Group, Leaves
 from autobatch.options import current
+from autobatch.packing import pack as pack_columns
 from autobatch.packing import pack_fresh
 from autobatch.runtime.columns import Columns, Ints, offsets_of, positions
-from autobatch.runtime.pack import pack as pack_columns
 from autobatch.runtime.schema import Schema
 from autobatch.runtime.shapes import ShapesDiffer, dense, lengths_differ
 from autobatch.runtime.storage import load_groups, save_groups

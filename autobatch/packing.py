@@ -6,16 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from autobatch.backends.llvm.reading.machine import reading_machine
 from autobatch.errors import BatchError
 from autobatch.runtime.annotations import schema_of_annotation
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.conform import conform
 from autobatch.runtime.layout import merge
-from autobatch.runtime.pack import pack
+from autobatch.runtime.pack import pack as pack_by
 from autobatch.runtime.schema import UNKNOWN, Schema
 
 Declared = Callable[[], Schema] | None
 """What annotations say about the types of examples; read only where examples do not show them."""
+
+
+def pack(examples: Sequence[Any], like: Schema | None = None) -> Columns:
+    """Examples as columns (`runtime/pack.py`), read by machine code where there is some."""
+    return pack_by(examples, like, reading_machine())
 
 
 def pack_like(examples: Sequence[Any], seen: Sequence[Schema], declared: Declared, function: str) -> Columns:

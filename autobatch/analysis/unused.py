@@ -21,7 +21,7 @@ from autobatch.ir.core import Apply, Call, For, If, Instruction, Map, Module, Op
 from autobatch.ir.elementwise import CONSTANT, FINITE_DERIVATIVE, SIDE_BY_SIDE, stays_finite
 from autobatch.ir.leaf import NUMERIC
 from autobatch.ir.ops import Op
-from autobatch.ir.types import Array, List
+from autobatch.ir.types import Array, List, Type
 
 
 def unused_results(region: Region, given: Iterable[Value]) -> frozenset[Value]:
@@ -51,13 +51,13 @@ def unused_in_module(module: Module) -> frozenset[Value]:
             for name, (_, results) in before.items()
         }
     functions = {f.name: f.region for f in module.functions}
-    given = set(filter(is_number, (*module.shared, *module.functions[0].region.args)))
+    given = {x for x in (*module.shared, *module.functions[0].region.args) if is_number(x.type)}
     return _infinite(functions.values(), functions, given) & found.unused
 
 
-def is_number(x: Value) -> bool:
-    """Is it one float, which may be infinite as numbers of Python often are? Arrays of data are taken for finite."""
-    return _moves(x) and isinstance(x.type, Array) and x.type.is_scalar
+def is_number(type: Type) -> bool:
+    """One float, which may be infinite as numbers of Python often are? Arrays of data are taken for finite."""
+    return _moves(type) and isinstance(type, Array) and type.is_scalar
 
 
 class _Used:
@@ -74,7 +74,7 @@ class _Used:
         """What a region uses in every row that runs it, where `results` of it are used."""
         used = {x for x in results if isinstance(x, Value)}
         for i in reversed(region.body):
-            self.unused.update(r for r in i.results if r not in used and _moves(r))
+            self.unused.update(r for r in i.results if r not in used and _moves(r.type))
             used |= self.instruction(i, used)
         return used
 
@@ -95,7 +95,9 @@ class _Used:
                 inner = self.region(op["region"], _those(op["region"].results, i.results, used))
                 return set(_those(i.operands, op["region"].args, inner))
             case Apply(op=op):
-                whole = _uses_all(op) and any(r in used and (isinstance(r.type, List) or _moves(r)) for r in i.results)
+                whole = _uses_all(op) and any(
+                    r in used and (isinstance(r.type, List) or _moves(r.type)) for r in i.results
+                )
                 return {x for x in i.operands if isinstance(x, Value)} if whole else set()
             case _:
                 assert_never(i)
@@ -154,7 +156,7 @@ def _infinite(whole: Iterable[Region], functions: Mapping[str, Region], infinite
             if not infinite.isdisjoint(i.operands) or not (reads or stays_finite(i.op, i.operands)):
                 infinite.update(i.results)
             elif reads:
-                infinite.update(filter(is_number, i.results))
+                infinite.update(r for r in i.results if is_number(r.type))
         infinite.update(y for x, y in flows if x in infinite)
     return frozenset(
         r
@@ -177,5 +179,5 @@ def _those(xs: Iterable[Operand], results: Iterable[Value], used: set[Value]) ->
     return [x for x, r in zip(xs, results, strict=True) if r in used and isinstance(x, Value)]
 
 
-def _moves(x: Value) -> bool:
-    return isinstance(x.type, Array) and x.type.dtype.startswith(("float", "complex", "bfloat"))
+def _moves(type: Type) -> bool:
+    return isinstance(type, Array) and type.dtype.startswith(("float", "complex", "bfloat"))

@@ -15,9 +15,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from typing import Any, cast
 
+import numpy as np
+
+from autobatch.analysis.unused import is_number
 from autobatch.autodiff.activity import active, live
 from autobatch.autodiff.cut import as_checked, without_failed
 from autobatch.autodiff.declared import resolve, substitute
@@ -34,7 +38,7 @@ from autobatch.autodiff.rules import (
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
-from autobatch.ir.elementwise import FINITE_DERIVATIVE, INFINITE, is_infinite
+from autobatch.ir.elementwise import FINITE_DERIVATIVE, INFINITE, is_infinite, stays_finite
 from autobatch.ir.leaf import Rule
 from autobatch.ir.masked import cut, is_masked
 from autobatch.ir.ops import Op, of_derivatives
@@ -43,6 +47,7 @@ from autobatch.ir.system import (
     Atom,
     Collect,
     Compute,
+    Constant,
     Contract,
     Data,
     Equation,
@@ -315,13 +320,34 @@ class _Adjoint:
         infinite = any(map(is_infinite, equation.operands))
 
         def kept(k: int, x: Atom) -> Atom:
-            moves = infinite or self.moves_by_rows(equation, operands_read(equation, flags, k))
+            read = operands_read(equation, flags, k)
+            moves = infinite or self.moves_by_rows(equation, read) or self.has_infinite(equation, read)
             if not isinstance(x, Variable) or not moves:
                 return x
             rule = without_failed(x.type, types, 0.0)
             return self.paste(rule, [x, *cotangents], order, equation.span)[0]
 
         return [kept(k, x) for k, x in zip(wrt, found, strict=True)]
+
+    def has_infinite(self, equation: Compute, read: Iterable[int]) -> bool:
+        """Is an operand among those that a rule reads the same in all rows, and perhaps no finite number?"""
+        xs = [equation.operands[k] for k in read]
+        return any(x in self.infinite if isinstance(x, Variable) else _holds_infinite(self.constants, x) for x in xs)
+
+    @cached_property
+    def infinite(self) -> frozenset[Variable]:
+        """The variables that are: numbers that all examples share, and what operations make."""
+        found = set[Variable]()
+        for equation in self.system.equations:
+            match equation:
+                case Shared(result=x) | Given(result=x) if x.space is None and is_number(x.type):
+                    found.add(x)
+                case Constant(result=x, literal=literal) if _holds_infinite(self.constants, literal):
+                    found.add(x)
+                case Compute(made, op, operands, None):
+                    if not stays_finite(op, operands) or any(x in found for x in operands):
+                        found.update(made)
+        return frozenset(found)
 
     def moves_by_rows(self, equation: Compute, read: Iterable[int]) -> list[int]:
         """The operands among those that a rule reads which are floats of rows; of an operation that all rows share, all
@@ -517,3 +543,9 @@ def _space(x: Atom) -> Space | None:
 
 def _sources(equation: Gather | Fold | PathSum) -> tuple[Variable, ...]:
     return equation.terms if isinstance(equation, PathSum) else equation.sources
+
+
+def _holds_infinite(constants: Sequence[Any], x: Literal) -> bool:
+    """Is it an array of constants that are not all finite?"""
+    held = constants[x.constant] if x.constant >= 0 else 0.0
+    return has_derivative(cast(Array, x.type)) and not np.isfinite(np.asarray(held)).all()

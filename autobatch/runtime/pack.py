@@ -11,6 +11,7 @@ Cost: one Python step an object, then a handful of passes in C over the values o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -36,25 +37,31 @@ from autobatch.runtime.columns import (
 )
 from autobatch.runtime.infer import MAX_NESTING, Conflict, Inference, Place, Record
 from autobatch.runtime.layout import Layout, lay_out
-from autobatch.runtime.leaves import Leaf, Mixed, Ragged, Vocabularies, describe_value, leaf_column
+from autobatch.runtime.leaves import Leaf, Mixed, Ragged, Vocabularies, describe_value
 from autobatch.runtime.libraries import INTEGER_LISTS, is_graph_class
+from autobatch.runtime.reading import Column, Listed, Reader
 from autobatch.runtime.schema import UNKNOWN, Schema
 from autobatch.runtime.shapes import Difference, ShapesDiffer, differing
-from autobatch.runtime.walk import Table, Walk, spell, walk
+from autobatch.runtime.walk import Table, Walk, spell, walk, walk_by_machine
 
 AnyArray = np.ndarray[Any, Any]
 
 
-def pack(examples: Sequence[Any], like: Schema | None = None) -> Columns:
+def pack(examples: Sequence[Any], like: Schema | None = None, reader: Reader | None = None) -> Columns:
     """Pack a sequence of examples.
 
-    `like` is a schema that the result's schema contains: what the data adds is joined to it. Raises BatchError for
+    `like` is a schema that the result's schema contains: what the data adds is joined to it. `reader`: the machine that
+    reads objects; what that cannot, Python does, and finds the words for what goes wrong. Raises BatchError for
     values that cannot be packed and for fields whose values differ in type, naming the example and the path to it;
     ShapesDiffer where only the shapes of arrays keep examples from being of one type."""
     if len(examples) == 0:
         if like is None:
             raise BatchError("the list of examples is empty, so their types are unknown; pass `like=`")
         return empty_columns(like)
+    if reader is not None:
+        with suppress(BatchError, Mixed):
+            if (found := walk_by_machine(examples, reader)) is not None:
+                return _Packer(found, like).columns()
     return _Packer(walk(examples), like).columns()
 
 
@@ -64,7 +71,7 @@ class _Cells:
     the visits that hold them. `made` is their column when they are leaves; `lists` and `inner` are set for lists."""
 
     place: Place
-    values: Sequence[Any]
+    values: Listed | Column
     targets: Ints | None
     owners: Ints
     depth: int = 0
@@ -139,7 +146,7 @@ class _Packer:
     def see(self, cells: _Cells) -> None:
         """The facts of some cells."""
         self.cells.append(cells)
-        kinds = set(map(type, cells.values))
+        kinds = cells.values.kinds()
         none = type(None) in kinds
         try:
             if cells.targets is None or not (cells.targets >= 0).any():
@@ -149,7 +156,7 @@ class _Packer:
         except Mixed as error:
             where = "one example" if cells.place is self.inference.root else cells.place.where
             examples = np.searchsorted(self.walked.starts, cells.owners, side="right") - 1
-            found = differing(where, cells.values, examples, len(self.walked.starts))
+            found = differing(where, cells.values.values, examples, len(self.walked.starts))
             if found is None:
                 raise self.mixed(cells, error) from None
             self.differences.append(found)
@@ -158,7 +165,7 @@ class _Packer:
             raise BatchError(f"{first} had another type before (`like`, or shared lists): {error}") from None
 
     def see_leaves(self, cells: _Cells, kinds: set[type], none: bool) -> None:
-        cells.made = leaf_column(cells.values, kinds, self.vocabularies)
+        cells.made = cells.values.leaf(self.vocabularies)
         numpy = any(issubclass(k, (np.ndarray, np.generic)) for k in kinds)
         if isinstance(cells.made, Leaf):
             self.inference.see_leaf(cells.place, cells.made.type, none, numpy)
@@ -170,7 +177,7 @@ class _Packer:
         held = np.flatnonzero(cells.targets >= 0)
         is_list = self.list_number[cells.targets[held]] >= 0
         if none or len(held) < len(cells.targets):
-            leaf = next((i for i in np.flatnonzero(cells.targets < 0).tolist() if cells.values[i] is not None), None)
+            leaf = cells.values.some_leaf(cells.targets)
             if leaf is not None:
                 raise _mixed_values(cells, int(held[0]), leaf)
         if is_list.any() and not is_list.all():
@@ -190,7 +197,7 @@ class _Packer:
                 "use a class with a list field for structure that nests without end"
             )
         items = Place(where if cells.depth < 2 else cells.place.where)
-        self.inference.see_list(cells.place, items, any(v is None for v in cells.values))
+        self.inference.see_list(cells.place, items, type(None) in cells.values.kinds())
         owners = self.list_owner[cells.lists]
         for other in np.unique(owners[owners >= 0]).tolist():
             self.share(cells, self.cells[other].place, int(cells.lists[owners == other][0]))
@@ -200,7 +207,7 @@ class _Packer:
         values, targets = self.list_values, self.list_targets
         if len(new) < len(self.list_lengths):
             picked = ranges(self.list_offsets[new], lengths)
-            values = [values[i] for i in picked.tolist()]
+            values = values.taken(picked)
             targets = None if targets is None else targets[picked]
         inner = _Cells(items, values, targets, np.repeat(self.list_visits[new], lengths), cells.depth + 1)
         cells.lists, cells.inner = new, inner
@@ -387,12 +394,12 @@ def _step(record: Record, name: str) -> str:
     return f"[{name!r}]" if record.kind == "dict" else f".{name}"
 
 
-def _joined(table: Table, k: int) -> tuple[Sequence[Any], Ints | None]:
+def _joined(table: Table, k: int) -> tuple[Listed | Column, Ints | None]:
     """All values of a field of a table, and the visits that they are."""
     chunks = table.chunks[k]
     if len(chunks) == 1:
         return chunks[0].values, chunks[0].targets
-    values = list(chain.from_iterable(c.values for c in chunks))
+    values = Listed(list(chain.from_iterable(c.values.values for c in chunks)))
     if all(c.targets is None for c in chunks):
         return values, None
     parts = [np.full(len(c.values), -1, np.int64) if c.targets is None else c.targets for c in chunks]
@@ -400,7 +407,7 @@ def _joined(table: Table, k: int) -> tuple[Sequence[Any], Ints | None]:
 
 
 def _mixed_values(cells: _Cells, a: int, b: int) -> Mixed:
-    return Mixed(a, b, f"{describe_value(cells.values[a])} and {describe_value(cells.values[b])}")
+    return Mixed(a, b, f"{describe_value(cells.values.values[a])} and {describe_value(cells.values.values[b])}")
 
 
 def _as_ragged(cells: _Cells, elem: Array) -> Ragged:

@@ -8,6 +8,7 @@ resolved at once, and a new one begins at an example that holds an object of the
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import gc
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +24,18 @@ from autobatch.errors import BatchError
 from autobatch.runtime.columns import Ints
 from autobatch.runtime.infer import RecordKind, Signature, sort_of_array
 from autobatch.runtime.leaves import Category, array_type, category, cure, vocabulary_of
-from autobatch.runtime.level_walk import Levels, targets_of, transposed
 from autobatch.runtime.libraries import describe_library_object, is_library_object
+from autobatch.runtime.reading import (
+    Column,
+    Form,
+    Kind,
+    Known,
+    Listed,
+    Reader,
+    has_plain_attributes,
+    leaf_code,
+    read,
+)
 
 EXAMPLE = -1
 """The entry of `Walk.visits` that stands for an example itself; the visits that follow are its objects."""
@@ -39,7 +50,7 @@ _Values = Sequence[Any]
 class Chunk:
     """Values of one field of one window; `targets` are the visits that they are, -1 for leaves (None: all leaves)."""
 
-    values: _Values
+    values: Listed | Column
     targets: Ints | None
 
 
@@ -57,21 +68,23 @@ class Table:
     """The orders in which dicts have their keys."""
     pending: list[_Values] = field(default_factory=list)
     chunks: list[list[Chunk]] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
+    lengths: list[int] | Ints = field(default_factory=list)
 
     def put(self, k: int, values: _Values, targets: Ints | None) -> None:
         """More values of field `k`, and the visits that they are."""
-        self.chunks[k].append(Chunk(values, targets))
+        self.chunks[k].append(Chunk(Listed(values), targets))
 
     def resolve(self, seen: dict[int, int], atoms: set[type]) -> None:
         """Move the pending objects of a window into chunks."""
         if not self.pending:
             return
         if self.kind is None:
+            assert isinstance(self.lengths, list)
             self.lengths.extend(map(len, self.pending))
             columns: list[_Values] = [list(chain.from_iterable(self.pending))]
         else:
-            columns = transposed(self.pending, len(self.names))
+            width, flat = len(self.names), list(chain.from_iterable(self.pending))
+            columns = [flat[k::width] for k in range(width)]  # `zip` would make an iterator for each row
         self.pending.clear()
         for k, values in enumerate(columns):
             targets = None
@@ -94,8 +107,53 @@ class Walk:
 def walk(examples: Sequence[Any]) -> Walk:
     """Visit every object of the examples. Raises BatchError for what cannot be packed."""
     with _collector_paused():
-        walker = Walker(examples)
-        return walker.flat() or walker.by_levels() or Walker(examples).whole()
+        return Walker(examples).whole()
+
+
+def walk_by_machine(examples: Sequence[Any], reader: Reader) -> Walk | None:
+    """The same by machine code; None for what that does not read."""
+    found = read(examples, reader, _learned)
+    if found is None:
+        return None
+    tables = []
+    for k, (form, columns) in enumerate(found.tables):
+        chunks = [[Chunk(c, c.targets())] for c in columns]
+        orders = set() if form.order is None else {form.order}
+        tables.append(Table(k, form.kind, form.cls, form.names, tuple, form.signature, orders, chunks=chunks))
+    tables[0].lengths = found.lengths
+    return Walk(tables, found.visits, found.starts, Chunk(found.roots, found.roots.targets()))
+
+
+def _learned(known: Known, x: Any, is_form: bool) -> Known:
+    """What the machine knows, with the type of an object, or its form."""
+    cls = type(x)
+    if is_form:
+        names = tuple(sorted(x)) if isinstance(x, dict) else tuple(map(str, range(len(x))))
+        values = [x[n] for n in names] if isinstance(x, dict) else x
+        form = None
+        if not any(category(type(v)) is Category.ARRAY for v in values):  # whose form has dtypes and shapes
+            signature = Walker(()).signature(values)
+            form = Form(
+                "dict" if cls is not tuple else "tuple", None, names, signature, tuple(x) if cls is not tuple else None
+            )
+        if cls is tuple:
+            return known.with_form(Kind.TUPLE, [(None, type(v), 0) for v in x], form)
+        return known.with_form(Kind.DICT, [(n, type(v), names.index(n)) for n, v in x.items()], form)
+    if (code := leaf_code(cls)) is not None:
+        return known.with_type(cls, code)
+    if cls is tuple:
+        return known.with_type(cls, Kind.TUPLE)
+    if cls in (dict, collections.defaultdict):
+        return known.with_type(cls, Kind.DICT)
+    fields = None if category(cls) is Category.REFUSED else _fixed_names(cls)
+    if fields is None or issubclass(cls, dict):
+        return known.with_type(cls, Kind.REFUSED)
+    if issubclass(cls, tuple):
+        return known.with_type(cls, Kind.ITEMS, Form("namedtuple", cls, fields))
+    plain = has_plain_attributes(cls, fields)
+    return (
+        known.with_type(cls, Kind.FIELDS, Form("object", cls, fields)) if plain else known.with_type(cls, Kind.REFUSED)
+    )
 
 
 @contextmanager
@@ -124,34 +182,6 @@ class Walker:
         self.copied, self.originals = 0, set[int]()
         self.categorised, self.arrays = set[type](), set[type]()
 
-    def flat(self) -> Walk | None:
-        """Examples that are lists of numbers and strings, each of which is one visit; None where they are more. By
-        levels 64 of them take half as long again (0.15 ms in place of 0.10)."""
-        if set(map(type, self.examples)) != {list}:
-            return None
-        items = list(chain.from_iterable(self.examples))
-        if not self.atoms.issuperset(map(type, items)):
-            return None
-        count = len(self.examples)
-        self.lists.lengths.extend(map(len, self.examples))
-        self.lists.put(0, items, None)
-        visits = np.full(2 * count, EXAMPLE, np.int64)
-        visits[1::2] = self.lists.index
-        starts = np.arange(0, 2 * count, 2)
-        return Walk(self.tables, visits, starts, Chunk(self.examples, starts + 1))
-
-    def by_levels(self) -> Walk | None:
-        """The walk where objects are trees of few levels; None where they are more. The walker is used up then."""
-        levels = Levels(self)
-        if not levels.found():
-            return None
-        visit, starts = levels.visits()
-        levels.fill(visit)
-        visits = np.full(levels.count + len(self.examples), EXAMPLE, np.int64)
-        for group in levels.groups:
-            visits[visit[group.numbers]] = group.table.index
-        return Walk(self.tables, visits, starts, Chunk(self.examples, targets_of(levels.roots, visit)))
-
     def whole(self) -> Walk:
         starts: list[int] = []
         roots: list[Ints] = []
@@ -177,7 +207,7 @@ class Walker:
         targets = np.concatenate(roots)
         kept = targets if (targets >= 0).any() else None
         visits = np.array(self.visits, np.int64)
-        return Walk(self.tables, visits, np.array(starts, np.int64), Chunk(self.examples, kept))
+        return Walk(self.tables, visits, np.array(starts, np.int64), Chunk(Listed(self.examples), kept))
 
     def one(self, example: Any) -> dict[int, int]:
         """Visit the objects of one example: its visit numbers by id."""

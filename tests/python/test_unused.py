@@ -495,6 +495,43 @@ def test_what_all_examples_share_and_none_uses(fun, backend):
     np.testing.assert_allclose(found[1], [e[1] for e in each], rtol=1e-5)
 
 
+def root_of_infinity(x):
+    e = jnp.sqrt(np.inf) * x
+    return max(x * 0.5, e) if x < 1 else x
+
+
+def overflow_of_constants(x):
+    e = jnp.exp(1000.0) * x
+    return e if x > 9 else x * 2
+
+
+def divided_by_a_logarithm(x):
+    e = x / jnp.log(1.0)
+    return e if x > 9 else x * 2
+
+
+def infinite_array(x):
+    e = (x * np.float32([1.0, np.inf]))[1]
+    return e if x > 9 else x * 2
+
+
+def array_with_nan(x):
+    e = jnp.stack([x, x]) @ jnp.array([1.0, jnp.nan])
+    return min(x * 2, e)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "xla", "llvm"])
+@pytest.mark.parametrize(
+    "fun",
+    [root_of_infinity, overflow_of_constants, divided_by_a_logarithm, infinite_array, array_with_nan],
+    ids=lambda f: f.__name__,
+)
+def test_constants_that_are_not_finite(fun, backend):
+    x = np.float32([-1.0, -0.5, -0.25])
+    found = ab.grad(ab.batched(fun, backend=backend))(x)
+    np.testing.assert_allclose(found, [jax.grad(fun)(jnp.float32(v)) for v in x], rtol=1e-5)
+
+
 def behind_a_check(b, x, n):
     scale = [1.0, 2.0, 3.0][n % 3]
     e = b / x

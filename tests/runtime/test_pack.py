@@ -20,7 +20,6 @@ from autobatch.runtime.columns import Columns
 from autobatch.runtime.pack import pack
 from autobatch.runtime.schema import UNKNOWN
 from autobatch.runtime.unpack import unpack
-from autobatch.runtime.walk import Walker
 from tests.runtime.objects import Add, Color, Frozen, Leaf, Node, Pair, Plain, Scale, Slotted, Tree, batches, same
 
 
@@ -65,33 +64,6 @@ def test_take_is_packing_the_selected(examples: list[Any], data: st.DataObject) 
         for name, array in taken.arrays.items():
             if not name.endswith("?") and not _is_tag(columns, name):
                 assert np.array_equal(array, again.arrays[name], equal_nan=array.dtype.kind == "f"), name
-
-
-ITEMS = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats() | st.text(max_size=2)
-
-
-@given(st.lists(st.lists(ITEMS, max_size=4), min_size=1, max_size=4), st.booleans())
-def test_lists_of_leaves_are_packed_as_all_else_is(examples: list[Any], again: bool) -> None:
-    if again:
-        examples.append(examples[0])
-
-    def packed() -> Columns | str:
-        try:
-            return pack(examples)
-        except (BatchError, OverflowError) as error:
-            return str(error)
-
-    flat = packed()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Walker, "flat", lambda self: None)
-        patch.setattr(Walker, "by_levels", lambda self: None)
-        whole = packed()
-    if isinstance(flat, str) or isinstance(whole, str):
-        assert flat == whole
-        return
-    assert (flat.schema, flat.vocabularies) == (whole.schema, whole.vocabularies)
-    for name, array in (flat.arrays | flat.starts).items():
-        assert np.array_equal(array, (whole.arrays | whole.starts)[name], equal_nan=array.dtype.kind == "f"), name
 
 
 def _is_tag(columns: Columns, name: str) -> bool:

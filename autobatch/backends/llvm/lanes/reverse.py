@@ -93,7 +93,9 @@ def _pulled(
     failed, of which nothing comes: where all cotangents of the results are zero those of the arguments are, even where
     a derivative in between is not finite."""
     code = _Reverse(
-        gang, moving(region, [region.args[k] for k in wrt]), unused_results(region, filter(is_number, region.args))
+        gang,
+        moving(region, [region.args[k] for k in wrt]),
+        unused_results(region, (x for x in region.args if is_number(x.type))),
     )
     env: Environment = {}
     with code.recording(True):

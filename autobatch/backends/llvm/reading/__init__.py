@@ -1,0 +1,1 @@
+"""Python objects, read by machine code."""

@@ -1,0 +1,460 @@
+"""The functions that visit Python objects, as LLVM IR: they call CPython, by whose lock no other thread runs meanwhile.
+
+    read(state)     visits all objects of the examples, in pre-order, and writes a log of what each of them holds
+    split(state)    the log, visit after visit -> a column for each field of each table
+
+`runtime/reading.py` says what lies where. Of objects nothing is assumed but where their type stands; what they hold,
+functions of CPython's stable interface say. None of these runs code of the user: attributes are those of instances and
+slots alone, keys of dicts are strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from autobatch.backends.llvm.text import Function
+from autobatch.runtime.reading import (
+    BOOL,
+    DECLINED,
+    FLOAT,
+    FULL,
+    FULL_LOG,
+    INT,
+    MANY_TUPLES,
+    OBJECT,
+    OTHER,
+    PRIME,
+    UNKNOWN_FORM,
+    UNKNOWN_TYPE,
+    Kind,
+    State,
+)
+
+CALLED = {
+    "PyList_Size": "i64 (ptr)",
+    "PyList_GetItem": "ptr (ptr, i64)",
+    "PyTuple_Size": "i64 (ptr)",
+    "PyTuple_GetItem": "ptr (ptr, i64)",
+    "PyFloat_AsDouble": "double (ptr)",
+    "PyLong_AsLongLongAndOverflow": "i64 (ptr, ptr)",
+    "PyObject_GetAttr": "ptr (ptr, ptr)",
+    "PyDict_Size": "i64 (ptr)",
+    "PyDict_Next": "i32 (ptr, ptr, ptr, ptr)",
+    "PyObject_Hash": "i64 (ptr)",
+    "PyUnicode_Compare": "i32 (ptr, ptr)",
+    "PyErr_Clear": "void ()",
+    "Py_IncRef": "void (ptr)",
+    "Py_DecRef": "void (ptr)",
+}
+"""The functions of CPython that are called, with their types."""
+
+
+class _Writer:
+    """Writes one function of the state, which returns a status, 0 where all is well."""
+
+    def __init__(self, head: str) -> None:
+        self.f = Function(f'{head} nounwind "no-builtins"')
+
+    def text(self) -> str:
+        self.f.do("ret i64 0")
+        return str(self.f)
+
+    def field(self, k: State) -> str:
+        return self.f.load("i64", "%state", 8 * k)
+
+    def pointer(self, k: State) -> str:
+        return self.f.load("ptr", "%state", 8 * k)
+
+    def put(self, k: State, value: str) -> None:
+        self.f.do(f"store i64 {value}, ptr {self.f.at('%state', 8 * k)}")
+
+    def word(self, table: str, index: str) -> str:
+        return self.f.load("i64", self.f.at(table, self.f.mul(index, 8)))
+
+    def address(self, table: str, index: str) -> str:
+        return self.f.load("ptr", self.f.at(table, self.f.mul(index, 8)))
+
+    def put_word(self, table: str, index: str, value: str) -> None:
+        self.f.do(f"store i64 {value}, ptr {self.f.at(table, self.f.mul(index, 8))}")
+
+    def call(self, name: str, *arguments: str) -> str:
+        return self.f.let(f"call {CALLED[name].split(' ', 1)[0]} @{name}({', '.join(arguments)})")
+
+    def do(self, name: str, *arguments: str) -> None:
+        self.f.do(f"call {CALLED[name].split(' ', 1)[0]} @{name}({', '.join(arguments)})")
+
+    def type_of(self, x: str) -> str:
+        f = self.f
+        return f.let(f"load ptr, ptr {f.at(x, self.field(State.TYPE_AT))}, align 8")
+
+    def stop(self, condition: str, status: str | int, about: str | None = None) -> None:
+        """Leave with a status where a condition holds, which is rare; `about`: the object that it is about."""
+        f = self.f
+        with f.when(condition):
+            if about is not None:
+                self.put(State.ABOUT, f.let(f"ptrtoint ptr {about} to i64"))
+                self.do("Py_IncRef", f"ptr {about}")
+            f.do(f"ret i64 {status}")
+            f.block(f.name("dead"), falls=False)
+
+    def check(self, status: str) -> None:
+        self.stop(self.f.let(f"icmp ne i64 {status}, 0"), status)
+
+    def is_(self, a: str, b: str | int) -> str:
+        return self.f.let(f"icmp eq i64 {a}, {b}")
+
+    def number(self, pointer: str) -> str:
+        return self.f.let(f"ptrtoint ptr {pointer} to i64")
+
+    def mixed(self, number: str) -> str:
+        f = self.f
+        whole = f.mul(number, _signed(PRIME))
+        return f.let(f"xor i64 {whole}, {f.let(f'lshr i64 {whole}, 29')}")
+
+    @contextmanager
+    def probe(self, start: str, mask: str) -> Iterator[tuple[str, str]]:
+        """Linear probing: the index of each place in turn, until what stands inside branches to what is yielded too."""
+        f = self.f
+        slot = f.slot(0)
+        f.set(slot, start)
+        found = f.name("found")
+        head = f.name("probe")
+        f.block(head)
+        yield f.let(f"and i64 {f.get(slot)}, {mask}"), found
+        f.set(slot, f.add(f.get(slot), 1))
+        f.do(f"br label %{head}")
+        f.block(found, falls=False)
+
+    def leave_to(self, condition: str, label: str) -> None:
+        f = self.f
+        goes = f.name("goes")
+        f.branch(condition, label, goes)
+        f.block(goes, falls=False)
+
+
+def _kind() -> str:
+    """The entry of the type of an object: its kind, and its table; null where it is not known."""
+    w = _Writer("internal ptr @entry(ptr %state, ptr %x)")
+    f = w.f
+    of, last = w.number(w.type_of("%x")), w.pointer(State.LAST)
+    with f.when(w.is_(f.load("i64", last), of)):
+        f.do(f"ret ptr {last}")
+        f.block(f.name("dead"), falls=False)
+    types, place = w.pointer(State.TYPES), f.slot(0)
+    with w.probe(w.mixed(of), w.field(State.TYPES_MASK)) as (index, found):
+        entry = f.at(types, f.mul(index, 24))
+        f.set(place, w.number(entry))
+        held = f.load("i64", entry)
+        w.leave_to(w.is_(held, of), found)
+        with f.when(w.is_(held, 0)):
+            f.do("ret ptr null")
+            f.block(f.name("dead"), falls=False)
+    w.put(State.LAST, f.get(place))
+    f.do(f"ret ptr {f.let(f'inttoptr i64 {f.get(place)} to ptr')}")
+    return str(f)
+
+
+def _note() -> str:
+    """What a value is, in the log. Of an object its address, until it is visited."""
+    w = _Writer("internal i64 @note(ptr %state, ptr %x, i64 %at)")
+    f = w.f
+    w.stop(f.let("icmp eq ptr %x, null"), DECLINED)
+    entry = f.let("call ptr @entry(ptr %state, ptr %x)")
+    w.stop(f.let(f"icmp eq ptr {entry}, null"), UNKNOWN_TYPE, "%x")
+    kind, payload = f.load("i64", entry, 8), f.slot(0)
+    code = f.let(f"call i64 @llvm.umin.i64(i64 {kind}, i64 {OBJECT})")
+    w.stop(w.is_(kind, Kind.REFUSED), DECLINED)
+    with f.when(w.is_(kind, FLOAT)) as otherwise:
+        f.set(payload, f.let(f"bitcast double {w.call('PyFloat_AsDouble', 'ptr %x')} to i64"))
+        otherwise()
+        with f.when(w.is_(kind, INT)) as or_else:
+            flag = f.slot(0)
+            f.set(payload, w.call("PyLong_AsLongLongAndOverflow", "ptr %x", f"ptr {flag}"))
+            w.stop(f.let(f"icmp ne i32 {f.let(f'load i32, ptr {flag}')}, 0"), DECLINED)
+            or_else()
+            with f.when(w.is_(kind, BOOL)) as or_object:
+                true = w.pointer(State.TRUE)
+                f.set(payload, f.let(f"zext i1 {f.let(f'icmp eq ptr %x, {true}')} to i64"))
+                or_object()
+                f.set(payload, f.let(f"select i1 {w.is_(kind, 0)}, i64 0, i64 {w.number('%x')}"))
+    w.put_word(w.pointer(State.PAYLOAD), "%at", f.get(payload))
+    f.do(f"store i8 {f.let(f'trunc i64 {code} to i8')}, ptr {f.at(w.pointer(State.CODES), '%at')}")
+    return w.text()
+
+
+def _form(kind: Kind) -> str:
+    """The form of a tuple or dict, by the types of what it holds, and the keys: where it stands among the forms; -1
+    where it is not known, -2 where it has none."""
+    w = _Writer(f"internal i64 @form_{kind.name.lower()}(ptr %state, ptr %x, i64 %size)")
+    f, is_dict = w.f, kind is Kind.DICT
+    hash = f.slot(0)
+    f.set(hash, f.add("%size", _signed(int(kind) * PRIME)))
+    begin, key, value = (f.slot(0) for _ in range(3))
+
+    @contextmanager
+    def each() -> Iterator[tuple[str, str, str]]:
+        """The number, key and value of each item."""
+        f.set(begin, 0)
+        with f.loop(0, "%size", 1) as k:
+            if is_dict:
+                more = w.call("PyDict_Next", "ptr %x", f"ptr {begin}", f"ptr {key}", f"ptr {value}")
+                w.stop(f.let(f"icmp eq i32 {more}, 0"), -2)
+                yield k, f.let(f"load ptr, ptr {key}"), f.let(f"load ptr, ptr {value}")
+            else:
+                yield k, "null", w.call("PyTuple_GetItem", "ptr %x", f"i64 {k}")
+
+    with each() as (_, name, x):
+        w.stop(f.let(f"icmp eq ptr {x}, null"), -2)
+        if is_dict:
+            w.stop(f.let(f"icmp ne ptr {w.type_of(name)}, {w.pointer(State.STRING)}"), -2)
+            f.set(hash, w.mixed(f.add(f.get(hash), w.call("PyObject_Hash", f"ptr {name}"))))
+        f.set(hash, w.mixed(f.add(f.get(hash), w.number(w.type_of(x)))))
+    place, same = f.slot(0), f.slot(0)
+    forms, words = w.pointer(State.FORMS), w.pointer(State.WORDS)
+    with w.probe(f.get(hash), w.field(State.FORMS_MASK)) as (index, found):
+        at = w.word(forms, index)  # where its words begin; 0: nothing is here
+        w.stop(w.is_(at, 0), -1)
+        f.set(place, at)
+        right = f.let(f"and i1 {w.is_(w.word(words, at), int(kind))}, {w.is_(w.word(words, f.add(at, 1)), '%size')}")
+        f.set(same, f.let(f"zext i1 {right} to i64"))
+        with f.when(right), each() as (k, name, x):
+            here = f.add(at, f.add(f.mul(k, 3), 4))
+            alike = w.is_(w.word(words, f.add(here, 1)), w.number(w.type_of(x)))
+            f.set(same, f.let(f"and i64 {f.get(same)}, {f.let(f'zext i1 {alike} to i64')}"))
+            if is_dict:
+                wanted = w.address(words, here)
+                with f.when(f.let(f"icmp ne ptr {wanted}, {name}")):
+                    equal = w.call("PyUnicode_Compare", f"ptr {wanted}", f"ptr {name}")
+                    zero = f.let(f"zext i1 {f.let(f'icmp eq i32 {equal}, 0')} to i64")
+                    f.set(same, f.let(f"and i64 {f.get(same)}, {zero}"))
+        w.leave_to(w.is_(f.get(same), 1), found)
+    f.do(f"ret i64 {f.get(place)}")
+    return str(f)
+
+
+def _visit() -> str:
+    """Visit one object: `%at` is where the log has it."""
+    w = _Writer("internal i64 @visit(ptr %state, ptr %x, i64 %at)")
+    f = w.f
+    entry = f.let("call ptr @entry(ptr %state, ptr %x)")
+    kind, table = f.load("i64", entry, 8), f.slot(f.load("i64", entry, 16))
+    payload, number = w.pointer(State.PAYLOAD), w.field(State.VISITS_USED)
+    w.stop(f.let(f"icmp uge i64 {number}, {w.field(State.ROOM)}"), FULL)
+    is_value = f.slot(0)
+    f.set(is_value, 0)
+    with f.when(w.is_(kind, Kind.TUPLE)):  # but the empty one, which is one object
+        f.set(is_value, f.let(f"call i64 @llvm.umin.i64(i64 {w.call('PyTuple_Size', 'ptr %x')}, i64 1)"))
+    with f.when(w.is_(f.get(is_value), 1)) as otherwise:
+        tuples = f.add(w.field(State.TUPLES), 1)
+        w.put(State.TUPLES, tuples)
+        w.stop(f.let(f"icmp ugt i64 {tuples}, {MANY_TUPLES}"), DECLINED)  # one that is written out again and again?
+        otherwise()  # anything but a tuple is one object, wherever the example holds it
+        seen, me = w.pointer(State.SEEN), w.number("%x")
+        with w.probe(w.mixed(me), w.field(State.SEEN_MASK)) as (index, found):
+            place = f.at(seen, f.mul(index, 16))
+            held, when = f.load("i64", place), f.load("i64", place, 8)
+            with f.when(w.is_(held, me)):
+                with f.when(f.let(f"icmp uge i64 {when}, {w.field(State.START)}")):
+                    w.put_word(payload, "%at", when)
+                    f.do("ret i64 0")
+                    f.block(f.name("dead"), falls=False)
+                f.do(f"store i64 {number}, ptr {f.at(place, 8)}")
+                f.do(f"br label %{found}")
+                f.block(f.name("dead"), falls=False)
+            with f.when(w.is_(held, 0)):
+                f.do(f"store i64 {me}, ptr {place}")
+                f.do(f"store i64 {number}, ptr {f.at(place, 8)}")
+                f.do(f"br label %{found}")
+                f.block(f.name("dead"), falls=False)
+    w.put_word(payload, "%at", number)
+    size, form = f.slot(0), f.slot(0)
+    tables = w.pointer(State.TABLES)
+
+    def sized(function: str) -> Callable[[], None]:
+        return lambda: f.set(size, w.call(function, "ptr %x"))
+
+    _by_kind(
+        w,
+        kind,
+        {
+            (Kind.LIST,): sized("PyList_Size"),
+            (Kind.TUPLE, Kind.ITEMS): sized("PyTuple_Size"),
+            (Kind.DICT,): sized("PyDict_Size"),
+            (Kind.FIELDS,): lambda: f.set(size, w.word(tables, f.mul(f.get(table), 4))),
+        },
+    )
+    for each in (Kind.TUPLE, Kind.DICT):
+        with f.when(w.is_(kind, each)):
+            f.set(form, f.let(f"call i64 @form_{each.name.lower()}(ptr %state, ptr %x, i64 {f.get(size)})"))
+            w.stop(w.is_(f.get(form), -1), UNKNOWN_FORM, "%x")
+            w.stop(w.is_(f.get(form), -2), DECLINED)
+            f.set(table, w.word(w.pointer(State.WORDS), f.add(f.get(form), 2)))
+            w.stop(f.let(f"icmp slt i64 {f.get(table)}, 0"), DECLINED)
+    n, log = f.get(size), w.field(State.LOG_USED)
+    w.stop(f.let(f"icmp ugt i64 {f.add(log, n)}, {w.field(State.LOG_ROOM)}"), FULL_LOG)
+
+    def note(x: str, k: str) -> None:
+        w.check(f.let(f"call i64 @note(ptr %state, ptr {x}, i64 {f.add(log, k)})"))
+
+    def items(function: str) -> Callable[[], None]:
+        def read() -> None:
+            with f.loop(0, n, 1) as k:
+                note(w.call(function, "ptr %x", f"i64 {k}"), k)
+
+        return read
+
+    def values() -> None:
+        begin, key, value, words = f.slot(0), f.slot(0), f.slot(0), w.pointer(State.WORDS)
+        order = f.add(f.get(form), 6)  # the third word of each item: where the value of this key goes
+        with f.loop(0, n, 1) as k:
+            more = w.call("PyDict_Next", "ptr %x", f"ptr {begin}", f"ptr {key}", f"ptr {value}")
+            w.stop(f.let(f"icmp eq i32 {more}, 0"), DECLINED)
+            note(f.let(f"load ptr, ptr {value}"), w.word(words, f.add(order, f.mul(k, 3))))
+
+    def attributes() -> None:
+        names, first = w.pointer(State.NAMES), w.word(tables, f.add(f.mul(f.get(table), 4), 1))
+        with f.loop(0, n, 1) as k:
+            x = w.call("PyObject_GetAttr", "ptr %x", f"ptr {w.address(names, f.add(first, k))}")
+            with f.when(f.let(f"icmp eq ptr {x}, null")):
+                w.do("PyErr_Clear")
+                f.do(f"ret i64 {DECLINED}")
+                f.block(f.name("dead"), falls=False)
+            w.do("Py_DecRef", f"ptr {x}")  # the object holds it
+            note(x, k)
+
+    _by_kind(
+        w,
+        kind,
+        {
+            (Kind.LIST,): items("PyList_GetItem"),
+            (Kind.TUPLE, Kind.ITEMS): items("PyTuple_GetItem"),
+            (Kind.DICT,): values,
+            (Kind.FIELDS,): attributes,
+        },
+    )
+    w.put_word(w.pointer(State.VISITS), number, f.get(table))
+    w.put_word(w.pointer(State.SIZES), number, n)
+    mine = f.mul(f.get(table), 4)
+    with f.when(w.is_(w.word(tables, f.add(mine, 2)), 0)):  # the order in which tables are met
+        w.put(State.MET, f.add(w.field(State.MET), 1))
+        w.put_word(tables, f.add(mine, 2), w.field(State.MET))
+    w.put_word(tables, f.add(mine, 3), f.add(w.word(tables, f.add(mine, 3)), 1))
+    w.put(State.VISITS_USED, f.add(number, 1))
+    w.put(State.LOG_USED, f.add(log, n))
+    with f.loop(0, n, 1) as k:
+        w.check(f.let(f"call i64 @push(ptr %state, i64 {f.add(log, f.sub(f.sub(n, k), 1))})"))
+    return w.text()
+
+
+def _by_kind(w: _Writer, kind: str, cases: Mapping[tuple[Kind, ...], Callable[[], None]]) -> None:
+    """What is done with objects of some kinds; others have no such object."""
+    f, done, never = w.f, w.f.name("done"), w.f.name("never")
+    labels = [f.name("kind") for _ in cases]
+    table = " ".join(f"i64 {int(k)}, label %{label}" for label, kinds in zip(labels, cases, strict=True) for k in kinds)
+    f.do(f"switch i64 {kind}, label %{never} [{table}]")
+    for label, do in zip(labels, cases.values(), strict=True):
+        f.block(label, falls=False)
+        do()
+        f.do(f"br label %{done}")
+    f.block(never, falls=False)
+    f.do(f"ret i64 {DECLINED}")
+    f.block(done, falls=False)
+
+
+def _push() -> str:
+    """An object of the log is visited later."""
+    w = _Writer("internal i64 @push(ptr %state, i64 %at)")
+    f = w.f
+    code = f.load("i8", f.at(w.pointer(State.CODES), "%at"), align=1)
+    with f.when(f.let(f"icmp eq i8 {code}, {OBJECT}")):
+        used = w.field(State.STACK_USED)
+        w.stop(f.let(f"icmp uge i64 {used}, {w.field(State.ROOM)}"), FULL)
+        w.put_word(w.pointer(State.STACK), used, "%at")
+        w.put(State.STACK_USED, f.add(used, 1))
+    return w.text()
+
+
+def _read() -> str:
+    """All examples, one after another."""
+    w = _Writer("i64 @read(ptr %state)")
+    f = w.f
+    count, payload = w.field(State.COUNT), w.pointer(State.PAYLOAD)
+    w.stop(f.let(f"icmp ugt i64 {count}, {w.field(State.LOG_ROOM)}"), FULL_LOG)
+    w.put(State.LOG_USED, count)  # the roots come first
+    with f.loop(0, count, 1) as i:
+        x = w.call("PyList_GetItem", f"ptr {w.pointer(State.EXAMPLES)}", f"i64 {i}")
+        number = w.field(State.VISITS_USED)
+        w.stop(f.let(f"icmp uge i64 {number}, {w.field(State.ROOM)}"), FULL)
+        w.put_word(w.pointer(State.STARTS), i, number)
+        w.put_word(w.pointer(State.VISITS), number, "-1")
+        w.put_word(w.pointer(State.SIZES), number, "0")
+        w.put(State.VISITS_USED, f.add(number, 1))
+        w.put(State.START, number)
+        w.put(State.TUPLES, "0")
+        w.check(f.let(f"call i64 @note(ptr %state, ptr {x}, i64 {i})"))
+        w.check(f.let(f"call i64 @push(ptr %state, i64 {i})"))
+        with f.whilst(lambda: f.let(f"icmp ne i64 {w.field(State.STACK_USED)}, 0")):
+            top = f.sub(w.field(State.STACK_USED), 1)
+            w.put(State.STACK_USED, top)
+            at = w.word(w.pointer(State.STACK), top)
+            held = w.address(payload, at)
+            w.check(f.let(f"call i64 @visit(ptr %state, ptr {held}, i64 {at})"))
+    codes = w.pointer(State.CODES)
+    with f.loop(0, w.field(State.LOG_USED), 1) as k:  # from here on they are held by us
+        code = f.load("i8", f.at(codes, k), align=1)
+        with f.when(f.let(f"icmp eq i8 {code}, {OTHER}")):
+            w.do("Py_IncRef", f"ptr {w.address(payload, k)}")
+            w.put(State.HELD, f.add(w.field(State.HELD), 1))
+    return w.text()
+
+
+def _split() -> str:
+    """Of each table and field a column: codes, and what they are of. A list is a length, and its elements."""
+    w = _Writer("i64 @split(ptr %state)")
+    f = w.f
+    visits, sizes, columns = w.pointer(State.VISITS), w.pointer(State.SIZES), w.pointer(State.COLUMNS)
+    payload, codes, tables = w.pointer(State.PAYLOAD), w.pointer(State.CODES), w.pointer(State.TABLES)
+    at = f.slot(0)
+    f.set(at, w.field(State.COUNT))
+    with f.loop(0, w.field(State.VISITS_USED), 1) as number:
+        table = w.word(visits, number)
+        with f.when(f.let(f"icmp sge i64 {table}, 0")):
+            n, mine = w.word(sizes, number), f.mul(table, 4)
+            first, row = w.word(tables, f.add(mine, 2)), w.word(tables, f.add(mine, 3))
+            step, begin = f.slot(1), f.slot(0)
+            with f.when(w.is_(table, 0)) as otherwise:  # a list: one column
+                w.put_word(w.pointer(State.LENGTHS), row, n)
+                f.set(step, 0)
+                f.set(begin, w.field(State.ELEMENTS))
+                w.put(State.ELEMENTS, f.add(w.field(State.ELEMENTS), n))
+                otherwise()
+                f.set(begin, row)
+            of, here = f.get(step), f.get(begin)
+            along = f.let(f"xor i64 {of}, 1")
+            with f.loop(0, n, 1) as k:
+                column = f.mul(f.add(first, f.mul(k, of)), 2)
+                to = f.add(here, f.mul(k, along))
+                source = f.add(f.get(at), k)
+                w.put_word(w.address(columns, column), to, w.word(payload, source))
+                code = f.load("i8", f.at(codes, source), align=1)
+                f.do(f"store i8 {code}, ptr {f.at(w.address(columns, f.add(column, 1)), to)}")
+            w.put_word(tables, f.add(mine, 3), f.add(row, 1))
+            f.set(at, f.add(f.get(at), n))
+    return w.text()
+
+
+def _signed(n: int) -> int:
+    """The last 64 bits."""
+    return (n + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def module() -> str:
+    """All functions."""
+    declared = []
+    for name, type in CALLED.items():
+        result, arguments = type.split(" ", 1)
+        declared.append(f"declare {result} @{name}{arguments}")
+    declared.append("declare i64 @llvm.umin.i64(i64, i64)")
+    written = (_kind(), _note(), _form(Kind.TUPLE), _form(Kind.DICT), _push(), _visit(), _read(), _split())
+    return "\n".join([*declared, "", *written])
