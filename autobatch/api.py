@@ -116,7 +116,7 @@ class Batched(Generic[P, R]):
             def run(prepared: Prepared) -> Any:
                 result = prepared.run_or_grow()
                 if simple:
-                    self.warm[RUN].note(args, self.options(), prepared)
+                    self.warm[RUN].note(args, bound, self.options(), prepared)
                 return result
 
             return self.room.enough_for(lambda: self._run(bound, run, True))

@@ -40,7 +40,7 @@ from autobatch.runtime.columns import ROOT, Columns, has_mask, host_dtype, host_
 from autobatch.runtime.layout import TypesDisagree
 from autobatch.runtime.schema import Schema, without_numpy
 from autobatch.runtime.shapes import ShapesDiffer, WithinOne, ragged_names
-from autobatch.runtime.together import arguments_class, component_field, component_schema, root_columns, schema_together
+from autobatch.runtime.together import component_field, component_schema, root_columns, schema_together, together
 
 T = TypeVar("T")
 
@@ -396,7 +396,7 @@ def _pack_together(
         seen = known.schemas.get(len(rest), [])
         if len(rest) == 1:
             return Group(known.pack(rest[0].values, seen, declared(rest[0]), function))
-        rows = [arguments_class(len(rest))._make(row) for row in zip(*(s.values for s in rest), strict=True)]  # type: ignore[attr-defined]
+        rows = together([s.values for s in rest])
         return Group(known.pack(rows, seen, _declared_together([declared(s) for s in rest]), function), len(rest))
     _refuse_apart(function, rest)
     parts = []

@@ -146,7 +146,9 @@ def _value_and_gradient(
             tree = batched.programs(selection.bound, bool(selection.slots), arrays)
             made = linear.with_gradient(_name(f), tree, selection, has_aux, what, sparse, alone)
             if not kwargs and isinstance(tree, Leaf) and tree.again is not None:
-                batched.warm[chosen, has_aux, alone].note(args, batched.options(), *tree.again, ordered=True)
+                batched.warm[chosen, has_aux, alone].note(
+                    args, selection.bound, batched.options(), *tree.again, ordered=True
+                )
             return made
 
         result, found = batched.room.enough_for(run)

@@ -54,10 +54,10 @@ class Prepared:
     packed: Sequence[Packed] = ()
     """Shared arguments that are columns."""
 
-    def on(self, shared: list[Any], ready: Ready, operands: list[Any] | None) -> Prepared:
+    def on(self, shared: list[Any], examples: Examples, ready: Ready, operands: list[Any] | None) -> Prepared:
         """The same call on other numbers, made without a look at its fields: this is the call whose time counts."""
         made = object.__new__(Prepared)
-        made.__dict__.update(self.__dict__, shared=shared, ready=ready, operands=operands)
+        made.__dict__.update(self.__dict__, shared=shared, examples=examples, ready=ready, operands=operands)
         return made
 
     def growing(self) -> Prepared:

@@ -1,7 +1,8 @@
 """A call that looks like one before it: it takes the program of that call, without a look at what else it might take.
 
 Only calls whose arguments are numbers, arrays, and containers of Python with these: each number stands where it stood,
-with the class, dtype and shape that it had (`recognise.py`). What such a call does beside that is what every call does
+with the class, dtype and shape that it had (`recognise.py`); and, where machine code runs, lists of examples that are
+packed now and are of the types that those were of. What such a call does beside that is what every call does
 (`prepared.py`). A call that fails is made again the long way, which finds the words.
 """
 
@@ -14,13 +15,16 @@ from typing import Any
 import jax
 
 from autobatch import native, transfer
-from autobatch.data import raw
-from autobatch.errors import Error, PlanError
-from autobatch.groups import with_rows
+from autobatch.arguments import Bound
+from autobatch.data import Examples, raw
+from autobatch.errors import BatchError, Error, PlanError
+from autobatch.groups import Group, with_rows
 from autobatch.options import Options
+from autobatch.packing import pack
 from autobatch.prepared import Prepared
 from autobatch.recognise import Pattern, all_match, pattern_of
 from autobatch.room import IntegerOverflow, OutOfRoom
+from autobatch.runtime.together import together
 
 RECENT = 4
 """So many calls are remembered."""
@@ -36,7 +40,8 @@ MISS = object()
 class _Remembered:
     """A call of a function with some `options`, and what was done with it. `shared` and `arrays`: which of its numbers,
     in order, are the shared inputs of the program, and its batched arrays; `tables`: what XLA calls these, and how many
-    rows it has for them."""
+    rows it has for them; `lists`: which of its arguments are examples that are packed;
+    `slots`: the numbers of its batched arrays among all batched leaves."""
 
     options: Options
     x64: bool
@@ -46,8 +51,38 @@ class _Remembered:
     shared: tuple[int, ...]
     arrays: tuple[int, ...]
     tables: tuple[tuple[str, int], ...]
+    lists: tuple[int, ...]
+    slots: tuple[int, ...]
 
-    def again(self, numbers: Sequence[Any]) -> Prepared | None:
+    def with_args(self, args: tuple[Any, ...]) -> Prepared | None:
+        """The call with other arguments; None where they do not look like its own."""
+        if not self.lists:
+            numbers = all_match(self.patterns, args)
+            return None if numbers is None else self.again(numbers, self.prepared.examples)
+        packed = [args[k] for k in self.lists if k < len(args)]
+        numbers = all_match(self.patterns, [x for k, x in enumerate(args) if k not in self.lists])
+        if numbers is None or len(packed) < len(self.lists) or (examples := self._packed(packed)) is None:
+            return None
+        return self.again(numbers, examples)
+
+    def _packed(self, lists: Sequence[Any]) -> Examples | None:
+        """Other examples; None where their types are others, or there are none."""
+        like = self.prepared.examples
+        count = len(lists[0]) if type(lists[0]) is list else 0
+        if not count or any(type(x) is not list or len(x) != count for x in lists):
+            return None
+        if self.arrays and count != like.count:
+            return None
+        rows = lists[0] if len(lists) == 1 else together(lists)
+        try:
+            columns = pack(rows)
+        except BatchError:
+            return None
+        if columns.schema != like.schema:
+            return None
+        return replace(like, count=count, group=Group(columns, len(lists)))
+
+    def again(self, numbers: Sequence[Any], examples: Examples) -> Prepared | None:
         """The call with other numbers; None where the function is another one by now: what it reads has changed."""
         held = self.prepared
         if not held.program.is_current():
@@ -57,10 +92,14 @@ class _Remembered:
             return None
         arrays = [numbers[k] for k in self.arrays]
         if held.operands is not None:
-            return held.on(shared, held.ready, [*shared, *arrays])
+            if not self.lists:
+                return held.on(shared, examples, held.ready, [*shared, *arrays])
+            given = replace(examples, arrays=dict(zip(self.slots, arrays, strict=True)))
+            operands = native.operands(held.program, given, shared, True)
+            return None if operands is None else held.on(shared, examples, held.ready, operands)
         of = zip(self.tables, arrays, strict=True)
         tables = {name: with_rows(x, rows) for (name, rows), x in of if name in held.ready.tables}
-        return held.on(shared, held.ready.with_tables(tables), None)
+        return held.on(shared, examples, held.ready.with_tables(tables), None)
 
 
 class _All:
@@ -89,8 +128,7 @@ class Warm:
         for one in self._calls:
             if one.options is not options or one.x64 != x64:
                 continue
-            numbers = all_match(one.patterns, args)
-            if numbers is None or (found := one.again(numbers)) is None:
+            if (found := one.with_args(args)) is None:
                 continue
             try:
                 return one.run(found)
@@ -101,6 +139,7 @@ class Warm:
     def note(
         self,
         args: tuple[Any, ...],
+        bound: Bound,
         options: Options,
         made: Prepared,
         run: Callable[[Prepared], Any] = Prepared.run_or_grow,
@@ -110,10 +149,16 @@ class Warm:
         gives has the keys of dicts in the order of this call."""
         program, examples = made.program, made.examples
         simple = made.bound is None and not (made.packed or program.deciding or program.on_host or program.orders)
-        if not simple or examples.width or made.ready.checks or len(examples.arrays) < len(examples.components):
+        if not simple or made.ready.checks:
             return
-        if made.operands is not None and (native.program_of(program).inputs or jax.default_backend() != "cpu"):
+        if made.operands is not None and jax.default_backend() != "cpu":
             return
+        packed = [s.values for s in bound.slots if s.kind != "array"]
+        lists = tuple(k for x in packed for k, given in enumerate(args) if x is given and type(x) is list)
+        new = made.operands is not None and not examples.kept and examples.own == examples.schema
+        if len(lists) < len(packed) or (lists and not new):
+            return
+        args = tuple(x for k, x in enumerate(args) if k not in lists)
         patterns = [pattern_of(x, ordered=_ALL if ordered else ()) for x in args]
         known = tuple(p for p in patterns if p is not None)
         numbers = all_match(known, args) if len(known) == len(args) else None
@@ -125,7 +170,7 @@ class Warm:
             return  # it reads something that was made of a number, or not all
         if any(hasattr(x, "dtype") and raw(x) is not x for x in numbers):
             return  # random keys
-        bare, ready = replace(examples, arrays={}), made.ready
+        bare, ready = replace(examples, arrays={}, group=None), made.ready
         tables: tuple[tuple[str, int], ...] = ()
         if made.operands is None:
             names = [program.array_table(k) for k in examples.arrays]
@@ -140,5 +185,7 @@ class Warm:
             chosen=None if made.chosen is None else _the_long_way,
         )
         of_shared, of_arrays = (tuple(place[id(x)] for x in xs) for xs in (given, arrays))
-        one = _Remembered(options, transfer.x64(), known, kept, run, of_shared, of_arrays, tables)
+        one = _Remembered(
+            options, transfer.x64(), known, kept, run, of_shared, of_arrays, tables, lists, (*examples.arrays,)
+        )
         self._calls = (one, *self._calls[: RECENT - 1])

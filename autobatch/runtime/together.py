@@ -36,6 +36,12 @@ def arguments_class(width: int) -> type[tuple[Any, ...]]:
     return made
 
 
+def together(arguments: Sequence[Sequence[Any]]) -> list[Any]:
+    """The examples of several arguments: an object in two of them is one object."""
+    make = arguments_class(len(arguments))._make  # type: ignore[attr-defined]
+    return [make(row) for row in zip(*arguments, strict=True)]
+
+
 def __getattr__(name: str) -> Any:
     """`Arguments2` and so on, for files that name them."""
     width = name.removeprefix(_PREFIX)

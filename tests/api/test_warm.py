@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import weakref
 from typing import Any
@@ -172,3 +173,79 @@ def test_nothing_of_a_call_is_kept():
         del p, x
         gc.collect()
         assert not any(y() for y in (*held, *found))
+
+
+def scaled(w, xs, word="a"):
+    total = 0.0
+    for x in xs:
+        total = total + w * x if x > 0 else total
+    return total
+
+
+def test_lists_of_examples_that_look_alike():
+    """They are packed, and that is all; other types, and what fails, go the long way."""
+    rng = np.random.default_rng(0)
+    f = ab.batched(scaled, in_axes=(None, 0))
+    gradient = ab.value_and_grad(f)
+
+    def check(lists):
+        wanted = [scaled(0.5, xs) for xs in lists]
+        np.testing.assert_allclose(f(0.5, lists), wanted, rtol=1e-5)
+        value, found = gradient(jnp.float32(0.5), lists)
+        np.testing.assert_allclose(value, wanted, rtol=1e-5)
+        np.testing.assert_allclose(found, sum(scaled(1.0, xs) for xs in lists), rtol=1e-5)
+
+    for count in (3, 3, 5, 1, 40):
+        check([rng.normal(size=n).tolist() for n in rng.integers(0, 9, count)] + [[1.0]])
+    assert made(f, 0.5, [[1.0, 2.0], [3.0]])
+    assert made(gradient, jnp.float32(0.5), [[1.0, 2.0], [3.0]])
+    check([[1, 2], [3]])  # integers
+    check([[1.0], []])
+    check([np.float32([1.0, 2.0]), np.float32([3.0])])
+    check([[1.0, -2.0], [3.0]])
+    with pytest.raises(ab.BatchError, match="str"):
+        f(0.5, [[1.0], ["a"]])
+    assert f(0.5, [[], []]).tolist() == [0.0, 0.0]
+
+
+@ab.batched
+def both(a, b, x):
+    return a[0] * len(b) + x if b else x
+
+
+def test_several_lists_beside_an_array():
+    for size in (2, 2, 3, 2):
+        a, b = [[float(k + size)] for k in range(size)], [[1] * k for k in range(size)]
+        x = np.arange(size, dtype=np.float32)
+        assert both(a, b, x).tolist() == [both.example(*row) for row in zip(a, b, x.tolist(), strict=True)]
+    with pytest.raises(ab.BatchError):
+        both([[1.0], [2.0]], [[1]], np.zeros(2, np.float32))
+    with pytest.raises(ab.ExampleError) as failed:
+        both([[1.0], []], [[1], [1]], np.zeros(2, np.float32))
+    assert failed.value.failures[0].index == 1
+
+
+@ab.batched
+def first_words(words, n):
+    return words[0] == "a" if n > 1 else len(words) > 1
+
+
+def test_lists_of_strings_that_look_alike():
+    for words in ([["a"], ["b", "a"]], [["b"], ["c", "a"]], [["c"], ["a", "a"]]):
+        n = [2, 2]
+        assert first_words(words, n).tolist() == [first_words.example(*row) for row in zip(words, n, strict=True)]
+
+
+def test_examples_of_a_call_are_not_kept():
+    @dataclasses.dataclass
+    class Item:
+        x: float
+
+    f = ab.batched(lambda items: sum(i.x for i in items))
+    for _ in range(3):
+        items = [[Item(1.0), Item(2.0)], [Item(3.0)]]
+        assert f(items).tolist() == [3.0, 3.0]
+        held = weakref.ref(items[0][0])
+        del items
+        gc.collect()
+        assert held() is None
