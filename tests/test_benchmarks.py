@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from benchmarks import masks, memory, overhead, training, walks
+from benchmarks.choice import __main__ as choice
+from benchmarks.choice import programs
 from benchmarks.compare import OURS, ROOT, Competitor, Entry, Workload, report, table
 from benchmarks.competitors import packed, workloads
 from benchmarks.dags.competitors import with_autobatch as dags
@@ -316,3 +318,21 @@ def test_factors_to_ispc_count_refused_programs_out():
     assert simd.mean(found, "ispc") == pytest.approx(1.0)
     assert simd.mean(found, "vmap", only_loops=True) == pytest.approx(8.0)
     assert simd.mean(found, "numba") is None
+
+
+def test_choice(capsys):
+    """One case, as its child measures it."""
+    assert choice.main(["--name", "branch", "--rows", "4", "--rounds", "1", "--seconds", "0.001"]) == 0
+    found = [choice.Found(**x) for x in json.loads(capsys.readouterr().out)]
+    assert [f.what for f in found] == ["value", "gradient"]
+    assert all(set(f.times) == {"xla", "llvm", "auto"} and f.regret > 0 for f in found)
+    assert "regret of a call" in choice.table(found)
+
+
+def test_programs_of_the_choice():
+    """Each computes in plain Python what it is for; derivatives are of numbers."""
+    for case in programs.cases(2):
+        axes = case.in_axes if isinstance(case.in_axes, tuple) else (case.in_axes,) * len(case.arguments)
+        row = [x if axis is None else x[1] for x, axis in zip(case.arguments, axes, strict=True)]
+        result = case.function(*row)
+        assert case.wrt is None or np.ndim(result) == 0, case.name

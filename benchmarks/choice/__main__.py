@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,28 +60,37 @@ def _regret(times: Mapping[str, float], floor: float) -> float:
     return max(times["auto"], floor) / max(min(others), floor) if "auto" in times and others else float("nan")
 
 
-def ways_of(case: Case, backends: Sequence[str] = WAYS) -> dict[tuple[str, str], Callable[[], Any]]:
-    """The calls of a case by what they compute and by whom, each of which has run once; with how long that took."""
-    made: dict[tuple[str, str], Callable[[], Any]] = {}
+Calls = dict[tuple[str, str], Callable[[], Any]]
+"""The calls of a case, by what they compute and by whom."""
+
+
+def ways_of(case: Case, backends: Sequence[str] = WAYS) -> Calls:
+    """The calls of a case; "explanation" says what `f.explain` knows of that of a back end."""
+    made: Calls = {}
     for backend in backends:
         f = ab.batched(case.function, in_axes=case.in_axes, backend=backend, options={"trace": False})
-        given = case.arguments
-        if case.packed:
-            axes = case.in_axes if isinstance(case.in_axes, tuple) else (case.in_axes,) * len(given)
-            batched = f.pack(*[x for x, axis in zip(given, axes, strict=True) if axis is not None])
-            held = iter(getattr(batched, "args", (batched,)) if axes.count(0) > 1 else (batched,))
-            given = tuple(x if axis is None else next(held) for x, axis in zip(given, axes, strict=True))
-        made["value", backend] = lambda f=f, given=given: f(*given)  # type: ignore[misc]
+        given = packed(f, case) if case.packed else case.arguments
+        made["value", backend] = partial(f, *given)
+        made["explanation", backend] = partial(f.explain, *given)
         if case.wrt is not None:
-            d = ab.value_and_grad(f, argnums=case.wrt)
-            made["gradient", backend] = lambda d=d, given=given: d(*given)  # type: ignore[misc]
+            made["gradient", backend] = partial(ab.value_and_grad(f, argnums=case.wrt), *given)
     return made
 
 
-def started(calls: Mapping[tuple[str, str], Callable[[], Any]]) -> dict[tuple[str, str], float]:
+def packed(f: Any, case: Case) -> tuple[Any, ...]:
+    """The arguments, those that are batched packed together."""
+    axes = case.in_axes if isinstance(case.in_axes, tuple) else (case.in_axes,) * len(case.arguments)
+    batch = f.pack(*[x for x, axis in zip(case.arguments, axes, strict=True) if axis is not None])
+    held = iter(batch.args if axes.count(0) > 1 else (batch,))
+    return tuple(x if axis is None else next(held) for x, axis in zip(case.arguments, axes, strict=True))
+
+
+def started(calls: Calls) -> dict[tuple[str, str], float]:
     """The seconds of the first call of each, without those that are refused."""
     found = {}
     for key, call in calls.items():
+        if key[0] == "explanation":
+            continue
         begin = time.perf_counter()
         try:
             jax.block_until_ready(call())
@@ -92,8 +102,8 @@ def started(calls: Mapping[tuple[str, str], Callable[[], Any]]) -> dict[tuple[st
 
 def measure(case: Case, rows: int, rounds: int, seconds: float) -> list[Found]:
     """All three by turns."""
-    calls = ways_of(case)
-    calls = {key: calls[key] for key in started(calls)}
+    made = ways_of(case)
+    calls = {key: made[key] for key in started(made)}
     for call in calls.values():
         jax.block_until_ready(call())
     taken: dict[tuple[str, str], list[float]] = {key: [] for key in calls}
@@ -104,8 +114,7 @@ def measure(case: Case, rows: int, rounds: int, seconds: float) -> list[Found]:
                 jax.block_until_ready(call())
                 count += 1
             taken[key].append(1e6 * spent / count)
-    f = ab.batched(case.function, in_axes=case.in_axes, options={"trace": False})
-    backend = f.explain(*case.arguments).data["backend"]
+    backend = made["explanation", "auto"]().data["backend"]
     found = []
     for what in ("value", "gradient"):
         times = {way: statistics.median(t) for (w, way), t in taken.items() if w == what}

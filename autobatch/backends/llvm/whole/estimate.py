@@ -3,7 +3,7 @@
 A call of machine code costs less than half of one of XLA's: there is no plan and there are no tables; loops and
 branches on numbers run under masks in registers. XLA wins where products are of size, and on long arrays of functions
 of floats, which it cuts among cores row by row or not. What a loop does that computed numbers end it calls as machine
-code, row after row, like us: so products in there do not count. The bounds are those that `python -m benchmarks.auto`
+code, row after row, like us: so products in there do not count. The bounds are those that `python -m benchmarks.choice`
 measured.
 
 Where examples have structure, XLA knows it ahead: rows of many examples meet in one product, equal rows are one. To
