@@ -218,8 +218,8 @@ class Options:
     It takes `cuda` where an argument is an array on a GPU of another library than JAX, and, where JAX computes on a
     GPU, for what it would run by `llvm` and numbers end a loop in. It takes `xla` else: under transformations of JAX,
     for `f.lower`, on other devices, for recursions that structure decides, for derivatives by what lists and objects
-    hold, and for batches that are packed, which keep their plans, unless numbers end a loop. Arrays of JAX come back
-    from all of them. `f.explain` says what was taken, and why.
+    hold, and for gradients over batches that are packed, which keep their plans, unless numbers end a loop. Arrays of
+    JAX come back from all of them. `f.explain` says what was taken, and why.
     The argument `backend` of `batched` is the same option."""
 
     max_rows: int = field(default=50_000_000, metadata=_spec(_count))

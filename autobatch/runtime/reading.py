@@ -38,13 +38,15 @@ CODED = (type(None), bool, int, float)
 
 
 class Kind(IntEnum):
-    """How an object is read; a type of leaves has its code in the place of a kind."""
+    """How an object is read; a type of leaves has its code in the place of a kind. `FIELDS`: attributes that all
+    instances have; `PLAIN`: those that this one has."""
 
     LIST = OBJECT
     TUPLE = auto()
     ITEMS = auto()
     FIELDS = auto()
     DICT = auto()
+    PLAIN = auto()
     REFUSED = auto()
 
 
@@ -66,6 +68,7 @@ class State(IntEnum):
     TYPE_AT = auto()
     TRUE = auto()
     STRING = auto()
+    DICT_NAME = auto()
     TYPES = auto()
     TYPES_MASK = auto()
     LAST = auto()
@@ -204,15 +207,18 @@ _DTYPES = {BOOL: np.bool_, INT: np.int64}
 
 @dataclass(frozen=True)
 class Form:
-    """What visits of one table have in common."""
+    """What visits of one table have in common. `arrays`: the fields that hold arrays, whose part of the signature
+    depends on their dtypes."""
 
     kind: Any
     cls: type | None
     names: tuple[str, ...]
     signature: tuple[str | None, ...] = ()
     order: tuple[str, ...] | None = None
+    arrays: tuple[int, ...] = ()
 
 
+DICT_NAME = "__dict__"
 LISTS = Form(None, list, ("items",))
 MOST_KNOWN = 512
 """Types, and forms of tuples and dicts, that are remembered."""
@@ -224,7 +230,7 @@ class Known:
     one."""
 
     types: dict[type, tuple[int, int]] = field(default_factory=dict)
-    forms: tuple[tuple[int, int, int, tuple[tuple[Any, type, int], ...]], ...] = ()
+    forms: tuple[tuple[int, type, int, tuple[tuple[Any, type, int], ...]], ...] = ()
     tables: tuple[Form, ...] = (LISTS,)
 
     def __post_init__(self) -> None:
@@ -234,9 +240,9 @@ class Known:
             _put(self.type_table, _mixed(id(cls)), (id(cls), kind, table))
         size = _power(4 * len(self.forms) + 4)
         self.form_table, words = np.zeros((size, 1), np.int64), [0, 0]
-        for kind, size, table, items in self.forms:
-            _put(self.form_table, _hash_of(kind, size, items), (len(words),))
-            words += [kind, size, table, 0, *chain.from_iterable((id(name), id(t), to) for name, t, to in items), 0, 0]
+        for kind, cls, table, items in self.forms:
+            _put(self.form_table, _hash_of(kind, cls, items), (len(words),))
+            words += [kind, len(items), table, id(cls), *(w for n, t, to in items for w in (id(n), id(t), to)), 0, 0]
         self.words = np.array(words, np.int64)
         names = [name for table in self.tables for name in table.names]
         self.names = np.array([id(name) for name in names], np.int64)
@@ -248,6 +254,7 @@ class Known:
             State.TYPE_AT: object.__basicsize__ - ctypes.sizeof(ctypes.c_void_p),
             State.TRUE: id(True),
             State.STRING: id(str),
+            State.DICT_NAME: id(DICT_NAME),
             State.TYPES: self.type_table.ctypes.data,
             State.TYPES_MASK: len(self.type_table) - 1,
             State.LAST: self.type_table.ctypes.data,
@@ -263,10 +270,10 @@ class Known:
         number, tables = (len(self.tables), (*self.tables, table)) if table is not None else (0, self.tables)
         return Known({**self.types, cls: (kind, number)}, self.forms, tables)
 
-    def with_form(self, kind: Kind, items: Sequence[tuple[Any, type, int]], table: Form | None) -> Known:
-        """The same, and one more form of tuples or dicts; without a table it is not for the machine."""
-        number, tables = (len(self.tables), (*self.tables, table)) if table is not None else (-1, self.tables)
-        return Known(self.types, (*self.forms, (kind, len(items), number, tuple(items))), tables)
+    def with_form(self, cls: type, items: Sequence[tuple[Any, type, int]], table: Form) -> Known:
+        """The same, and one more form of tuples, dicts or plain objects: for each part its name, type, and place."""
+        forms = (*self.forms, (self.types[cls][0], cls, len(self.tables), tuple(items)))
+        return Known(self.types, forms, (*self.tables, table))
 
     def __len__(self) -> int:
         return len(self.types) + len(self.forms)
@@ -283,11 +290,17 @@ _READ = inspect.getattr_static(object, "__getattribute__")
 
 
 def has_plain_attributes(cls: type, names: Sequence[str]) -> bool:
-    """Are these attributes of instances read without code of the user: from the instance, a slot or a constant?"""
+    """Are these attributes of instances (none: all) read without code of the user: from the instance, a slot or a
+    constant?"""
     if inspect.getattr_static(cls, "__getattribute__") is not _READ or hasattr(cls, "__getattr__"):
         return False
-    held = (inspect.getattr_static(cls, name, None) for name in names)
-    return not any(hasattr(x, "__get__") and not inspect.ismemberdescriptor(x) for x in held)
+    held = [vars(base) for base in cls.__mro__]
+    if not names and (cls.__dictoffset__ == 0 or any("__slots__" in x for x in held)):
+        return False
+    if not all(inspect.isgetsetdescriptor(x[DICT_NAME]) for x in held if DICT_NAME in x):
+        return False
+    found = (inspect.getattr_static(cls, name, None) for name in names)
+    return not any(hasattr(x, "__get__") and not inspect.ismemberdescriptor(x) for x in found)
 
 
 @dataclass
@@ -323,6 +336,8 @@ def read(examples: Sequence[Any], reader: Reader, learn: Callable[[Known, Any, b
                 known = _known = learn(known, _owned(run.word(State.ABOUT)), found == UNKNOWN_FORM)
             case _:
                 return None
+    if len(_room) > MOST_KNOWN:
+        _room.clear()
     used = run.word(State.VISITS_USED), run.word(State.LOG_USED)
     _room[type(held[0])] = 1.25 * used[0] / len(held), 1.25 * used[1] / len(held)
     return run.split(reader)
@@ -443,11 +458,11 @@ def _mixed(n: int) -> int:
     return whole ^ (whole >> 29)
 
 
-def _hash_of(kind: int, size: int, items: Sequence[tuple[Any, type, int]]) -> int:
-    found = size + kind * PRIME & _MASK
-    for name, cls, _ in items:
-        found = _mixed(found + hash(name) & _MASK) if kind == Kind.DICT else found
-        found = _mixed(found + id(cls) & _MASK)
+def _hash_of(kind: int, cls: type, items: Sequence[tuple[Any, type, int]]) -> int:
+    found = len(items) + id(cls) & _MASK
+    for name, of, _ in items:
+        found = found if kind == Kind.TUPLE else _mixed(found + hash(name) & _MASK)
+        found = found if kind == Kind.PLAIN else _mixed(found + id(of) & _MASK)
     return found
 
 

@@ -37,7 +37,7 @@ from autobatch.ir.core import (
     Value,
     While,
 )
-from autobatch.ir.types import Array, List, Ref
+from autobatch.ir.types import Array, List, Ref, Type
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.items import is_list
 from autobatch.runtime.scalar_ops import FailedError, scalar_operation
@@ -72,7 +72,7 @@ class ScalarProgram:
         self.columns, self.limits, self.calls = columns, limits, 0
         self.loops = {f.name: f.span for f in slice_.functions if f.waits}
         self.turns = frozenset(f.name for f in slice_.functions if f.is_loop)
-        self.by_bits = frozenset(f.name for f in slice_.functions if not all(map(_is_exact, f.region.args)))
+        self.by_bits = frozenset(f.name for f in slice_.functions if not all(_is_exact(a.type) for a in f.region.args))
         self.follows = frozenset(f.name for f in slice_.functions if any(map(_refers, f.region.args)))
         self.functions: dict[str, Callable[..., Frame]] = {}
         self.memo: dict[Request, tuple[Any, ...]] = {}
@@ -147,12 +147,11 @@ def _refers(parameter: Value) -> bool:
     return isinstance(parameter.type, Ref) or (isinstance(parameter.type, List) and parameter.type.store is not None)
 
 
-def _is_exact(parameter: Value) -> bool:
-    """Does `==` tell all its values apart?"""
-    type = parameter.type
+def _is_exact(type: Type) -> bool:
+    """Does `==` tell all its values apart? Lists that functions make are tuples."""
     if isinstance(type, Array):
         return type.is_scalar and (type.is_integer or type.is_bool)
-    return not isinstance(type, List) or type.store is not None
+    return not isinstance(type, List) or type.store is not None or _is_exact(type.elem)
 
 
 def _line(frame: Frame) -> int:

@@ -118,8 +118,13 @@ def walk_by_machine(examples: Sequence[Any], reader: Reader) -> Walk | None:
     tables = []
     for k, (form, columns) in enumerate(found.tables):
         chunks = [[Chunk(c, c.targets())] for c in columns]
-        orders = set() if form.order is None else {form.order}
-        tables.append(Table(k, form.kind, form.cls, form.names, tuple, form.signature, orders, chunks=chunks))
+        orders, signature = set() if form.order is None else {form.order}, list(form.signature)
+        for at in form.arrays:
+            held = columns[at].others
+            if len({(v.dtype, v.ndim > 0) for v in held}) > 1:
+                return None
+            signature[at] = Walker(()).sort(held[0])
+        tables.append(Table(k, form.kind, form.cls, form.names, tuple, tuple(signature), orders, chunks=chunks))
     tables[0].lengths = found.lengths
     return Walk(tables, found.visits, found.starts, Chunk(found.roots, found.roots.targets()))
 
@@ -128,32 +133,43 @@ def _learned(known: Known, x: Any, is_form: bool) -> Known:
     """What the machine knows, with the type of an object, or its form."""
     cls = type(x)
     if is_form:
-        names = tuple(sorted(x)) if isinstance(x, dict) else tuple(map(str, range(len(x))))
-        values = [x[n] for n in names] if isinstance(x, dict) else x
-        form = None
-        if not any(category(type(v)) is Category.ARRAY for v in values):  # whose form has dtypes and shapes
-            signature = Walker(()).signature(values)
-            form = Form(
-                "dict" if cls is not tuple else "tuple", None, names, signature, tuple(x) if cls is not tuple else None
-            )
-        if cls is tuple:
-            return known.with_form(Kind.TUPLE, [(None, type(v), 0) for v in x], form)
-        return known.with_form(Kind.DICT, [(n, type(v), names.index(n)) for n, v in x.items()], form)
+        return _with_form(known, x)
     if (code := leaf_code(cls)) is not None:
         return known.with_type(cls, code)
-    if cls is tuple:
-        return known.with_type(cls, Kind.TUPLE)
-    if cls in (dict, collections.defaultdict):
-        return known.with_type(cls, Kind.DICT)
-    fields = None if category(cls) is Category.REFUSED else _fixed_names(cls)
-    if fields is None or issubclass(cls, dict):
+    if cls in _OF_FORMS:
+        return known.with_type(cls, _OF_FORMS[cls])
+    if category(cls) is Category.REFUSED or issubclass(cls, dict) or is_library_object(x):
         return known.with_type(cls, Kind.REFUSED)
-    if issubclass(cls, tuple):
-        return known.with_type(cls, Kind.ITEMS, Form("namedtuple", cls, fields))
-    plain = has_plain_attributes(cls, fields)
-    return (
-        known.with_type(cls, Kind.FIELDS, Form("object", cls, fields)) if plain else known.with_type(cls, Kind.REFUSED)
-    )
+    names = _fixed_names(cls)
+    if names is not None and issubclass(cls, tuple):
+        return known.with_type(cls, Kind.ITEMS, Form("namedtuple", cls, names))
+    if not has_plain_attributes(cls, names or ()):
+        return known.with_type(cls, Kind.REFUSED)
+    if names is None:
+        return known.with_type(cls, Kind.PLAIN)
+    return known.with_type(cls, Kind.FIELDS, Form("object", cls, names))
+
+
+_OF_FORMS: dict[type, Kind] = {tuple: Kind.TUPLE, dict: Kind.DICT, collections.defaultdict: Kind.DICT}
+
+
+def _with_form(known: Known, x: Any) -> Known:
+    cls = type(x)
+    if cls is tuple:
+        held = dict(enumerate(x))
+    else:
+        held = x if isinstance(x, dict) else vars(x)
+    order = sorted(held)
+    names, values = tuple(map(str, order)), [held[n] for n in order]
+    if cls not in _OF_FORMS:
+        form = Form("object", cls, names)
+    else:
+        arrays = tuple(k for k, v in enumerate(values) if category(type(v)) is Category.ARRAY)
+        signature = tuple(None if k in arrays else Walker(()).sort(v) for k, v in enumerate(values))
+        kind: RecordKind = "tuple" if cls is tuple else "dict"
+        form = Form(kind, None, names, signature, None if cls is tuple else tuple(x), arrays)
+    place = {n: k for k, n in enumerate(order)}
+    return known.with_form(cls, [(n, type(v), place[n]) for n, v in held.items()], form)
 
 
 @contextmanager

@@ -48,6 +48,11 @@ class Slotted:
     b: int = 3
 
 
+@dataclass
+class Empty:
+    pass
+
+
 class Pair(NamedTuple):
     first: Any
     second: Any
@@ -140,6 +145,11 @@ DATA = [
     st.builds(Slotted, st.lists(st.none() | st.floats(-1, 1))),
     st.lists(st.none() | st.builds(Slotted, st.just(1.0))),
     st.lists(st.builds(lambda n: np.ones(n), st.integers(0, 3))),
+    st.lists(st.builds(Plain, st.floats(-1, 1), st.booleans())),
+    st.recursive(st.builds(Plain, st.just(None), st.just(False)), lambda x: st.builds(Plain, x, st.booleans())),
+    st.just(Empty()),
+    st.tuples(st.builds(lambda n: np.ones(n, np.float32), st.just(2)), st.integers(0, 2)),
+    st.builds(lambda n: {"x": np.ones(n), "y": [n]}, st.integers(0, 3)),
 ]
 
 
@@ -182,7 +192,17 @@ def test_depth_and_size(machine: Reader) -> None:
         assert described(pack(examples, None, machine)) == described(pack(examples))
 
 
+@dataclass
 class Property:
+    x: float
+
+
+Property.x = property(lambda self: 1.0, lambda self, x: None)  # type: ignore[assignment, misc]
+
+
+class Slots:
+    __slots__ = ("x",)
+
     def __init__(self) -> None:
         self.x = 1.0
 
@@ -217,7 +237,8 @@ def test_what_is_left_to_python(machine: Reader) -> None:
     for _ in range(40):
         nested = (nested, nested)
     for x in (
-        Property(),
+        Property(1.0),
+        Slots(),
         Computed(1.0),
         Watched(1.0),
         Unset(1.0),

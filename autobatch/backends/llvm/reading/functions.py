@@ -50,6 +50,10 @@ CALLED = {
 """The functions of CPython that are called, with their types."""
 
 
+FORMED = (Kind.TUPLE, Kind.DICT, Kind.PLAIN)
+"""The kinds of objects whose table depends on what they hold."""
+
+
 class _Writer:
     """Writes one function of the state, which returns a status, 0 where all is well."""
 
@@ -184,12 +188,12 @@ def _note() -> str:
 
 
 def _form(kind: Kind) -> str:
-    """The form of a tuple or dict, by the types of what it holds, and the keys: where it stands among the forms; -1
-    where it is not known, -2 where it has none."""
-    w = _Writer(f"internal i64 @form_{kind.name.lower()}(ptr %state, ptr %x, i64 %size)")
-    f, is_dict = w.f, kind is Kind.DICT
-    hash = f.slot(0)
-    f.set(hash, f.add("%size", _signed(int(kind) * PRIME)))
+    """The form of a tuple, a dict, or the attributes of a plain object `%of`, by the types of what it holds, and the
+    keys: where it stands among the forms; -1 where it is not known, -2 where it has none."""
+    w = _Writer(f"internal i64 @form_{kind.name.lower()}(ptr %state, ptr %of, ptr %x, i64 %size)")
+    f, has_names, has_types = w.f, kind is not Kind.TUPLE, kind is not Kind.PLAIN
+    hash, cls = f.slot(0), w.number(w.type_of("%of"))
+    f.set(hash, f.add("%size", cls))
     begin, key, value = (f.slot(0) for _ in range(3))
 
     @contextmanager
@@ -197,7 +201,7 @@ def _form(kind: Kind) -> str:
         """The number, key and value of each item."""
         f.set(begin, 0)
         with f.loop(0, "%size", 1) as k:
-            if is_dict:
+            if has_names:
                 more = w.call("PyDict_Next", "ptr %x", f"ptr {begin}", f"ptr {key}", f"ptr {value}")
                 w.stop(f.let(f"icmp eq i32 {more}, 0"), -2)
                 yield k, f.let(f"load ptr, ptr {key}"), f.let(f"load ptr, ptr {value}")
@@ -206,23 +210,26 @@ def _form(kind: Kind) -> str:
 
     with each() as (_, name, x):
         w.stop(f.let(f"icmp eq ptr {x}, null"), -2)
-        if is_dict:
+        if has_names:
             w.stop(f.let(f"icmp ne ptr {w.type_of(name)}, {w.pointer(State.STRING)}"), -2)
             f.set(hash, w.mixed(f.add(f.get(hash), w.call("PyObject_Hash", f"ptr {name}"))))
-        f.set(hash, w.mixed(f.add(f.get(hash), w.number(w.type_of(x)))))
+        if has_types:
+            f.set(hash, w.mixed(f.add(f.get(hash), w.number(w.type_of(x)))))
     place, same = f.slot(0), f.slot(0)
     forms, words = w.pointer(State.FORMS), w.pointer(State.WORDS)
     with w.probe(f.get(hash), w.field(State.FORMS_MASK)) as (index, found):
         at = w.word(forms, index)  # where its words begin; 0: nothing is here
         w.stop(w.is_(at, 0), -1)
         f.set(place, at)
-        right = f.let(f"and i1 {w.is_(w.word(words, at), int(kind))}, {w.is_(w.word(words, f.add(at, 1)), '%size')}")
+        alike = w.is_(w.word(words, f.add(at, 3)), cls)
+        right = f.let(f"and i1 {alike}, {w.is_(w.word(words, f.add(at, 1)), '%size')}")
         f.set(same, f.let(f"zext i1 {right} to i64"))
         with f.when(right), each() as (k, name, x):
             here = f.add(at, f.add(f.mul(k, 3), 4))
-            alike = w.is_(w.word(words, f.add(here, 1)), w.number(w.type_of(x)))
-            f.set(same, f.let(f"and i64 {f.get(same)}, {f.let(f'zext i1 {alike} to i64')}"))
-            if is_dict:
+            if has_types:
+                alike = w.is_(w.word(words, f.add(here, 1)), w.number(w.type_of(x)))
+                f.set(same, f.let(f"and i64 {f.get(same)}, {f.let(f'zext i1 {alike} to i64')}"))
+            if has_names:
                 wanted = w.address(words, here)
                 with f.when(f.let(f"icmp ne ptr {wanted}, {name}")):
                     equal = w.call("PyUnicode_Compare", f"ptr {wanted}", f"ptr {name}")
@@ -268,11 +275,27 @@ def _visit() -> str:
                 f.do(f"br label %{found}")
                 f.block(f.name("dead"), falls=False)
     w.put_word(payload, "%at", number)
-    size, form = f.slot(0), f.slot(0)
+    size, form, held = f.slot(0), f.slot(0), f.slot(0)
+    f.set(held, w.number("%x"))
     tables = w.pointer(State.TABLES)
 
     def sized(function: str) -> Callable[[], None]:
         return lambda: f.set(size, w.call(function, "ptr %x"))
+
+    def with_dict() -> None:
+        attributes = own("PyObject_GetAttr", f"ptr {w.pointer(State.DICT_NAME)}")
+        f.set(held, w.number(attributes))
+        f.set(size, w.call("PyDict_Size", f"ptr {attributes}"))
+
+    def own(function: str, name: str) -> str:
+        """An attribute, which the object holds."""
+        x = w.call(function, "ptr %x", name)
+        with f.when(f.let(f"icmp eq ptr {x}, null")):
+            w.do("PyErr_Clear")
+            f.do(f"ret i64 {DECLINED}")
+            f.block(f.name("dead"), falls=False)
+        w.do("Py_DecRef", f"ptr {x}")
+        return x
 
     _by_kind(
         w,
@@ -281,16 +304,18 @@ def _visit() -> str:
             (Kind.LIST,): sized("PyList_Size"),
             (Kind.TUPLE, Kind.ITEMS): sized("PyTuple_Size"),
             (Kind.DICT,): sized("PyDict_Size"),
+            (Kind.PLAIN,): with_dict,
             (Kind.FIELDS,): lambda: f.set(size, w.word(tables, f.mul(f.get(table), 4))),
         },
     )
-    for each in (Kind.TUPLE, Kind.DICT):
+    parts = f.let(f"inttoptr i64 {f.get(held)} to ptr")
+    for each in FORMED:
         with f.when(w.is_(kind, each)):
-            f.set(form, f.let(f"call i64 @form_{each.name.lower()}(ptr %state, ptr %x, i64 {f.get(size)})"))
+            arguments = f"ptr %state, ptr %x, ptr {parts}, i64 {f.get(size)}"
+            f.set(form, f.let(f"call i64 @form_{each.name.lower()}({arguments})"))
             w.stop(w.is_(f.get(form), -1), UNKNOWN_FORM, "%x")
             w.stop(w.is_(f.get(form), -2), DECLINED)
             f.set(table, w.word(w.pointer(State.WORDS), f.add(f.get(form), 2)))
-            w.stop(f.let(f"icmp slt i64 {f.get(table)}, 0"), DECLINED)
     n, log = f.get(size), w.field(State.LOG_USED)
     w.stop(f.let(f"icmp ugt i64 {f.add(log, n)}, {w.field(State.LOG_ROOM)}"), FULL_LOG)
 
@@ -308,20 +333,14 @@ def _visit() -> str:
         begin, key, value, words = f.slot(0), f.slot(0), f.slot(0), w.pointer(State.WORDS)
         order = f.add(f.get(form), 6)  # the third word of each item: where the value of this key goes
         with f.loop(0, n, 1) as k:
-            more = w.call("PyDict_Next", "ptr %x", f"ptr {begin}", f"ptr {key}", f"ptr {value}")
+            more = w.call("PyDict_Next", f"ptr {parts}", f"ptr {begin}", f"ptr {key}", f"ptr {value}")
             w.stop(f.let(f"icmp eq i32 {more}, 0"), DECLINED)
             note(f.let(f"load ptr, ptr {value}"), w.word(words, f.add(order, f.mul(k, 3))))
 
     def attributes() -> None:
         names, first = w.pointer(State.NAMES), w.word(tables, f.add(f.mul(f.get(table), 4), 1))
         with f.loop(0, n, 1) as k:
-            x = w.call("PyObject_GetAttr", "ptr %x", f"ptr {w.address(names, f.add(first, k))}")
-            with f.when(f.let(f"icmp eq ptr {x}, null")):
-                w.do("PyErr_Clear")
-                f.do(f"ret i64 {DECLINED}")
-                f.block(f.name("dead"), falls=False)
-            w.do("Py_DecRef", f"ptr {x}")  # the object holds it
-            note(x, k)
+            note(own("PyObject_GetAttr", f"ptr {w.address(names, f.add(first, k))}"), k)
 
     _by_kind(
         w,
@@ -329,7 +348,7 @@ def _visit() -> str:
         {
             (Kind.LIST,): items("PyList_GetItem"),
             (Kind.TUPLE, Kind.ITEMS): items("PyTuple_GetItem"),
-            (Kind.DICT,): values,
+            (Kind.DICT, Kind.PLAIN): values,
             (Kind.FIELDS,): attributes,
         },
     )
@@ -456,5 +475,5 @@ def module() -> str:
         result, arguments = type.split(" ", 1)
         declared.append(f"declare {result} @{name}{arguments}")
     declared.append("declare i64 @llvm.umin.i64(i64, i64)")
-    written = (_kind(), _note(), _form(Kind.TUPLE), _form(Kind.DICT), _push(), _visit(), _read(), _split())
+    written = (_kind(), _note(), *map(_form, FORMED), _push(), _visit(), _read(), _split())
     return "\n".join([*declared, "", *written])
