@@ -323,7 +323,8 @@ def read(examples: Sequence[Any], reader: Reader, learn: Callable[[Known, Any, b
     held = examples if type(examples) is list else list(examples)
     room, log = (int(len(held) * min(each, MOST)) + 64 for each in _room.get(type(held[0]), (4.0, 16.0)))
     known = _known if len(_known) < MOST_KNOWN else NOTHING_KNOWN
-    while True:
+    learned = 0
+    while learned <= MOST_LEARNED:
         run = _Run(held, known, room, log)
         match reader.read(run.state):
             case 0:
@@ -334,8 +335,11 @@ def read(examples: Sequence[Any], reader: Reader, learn: Callable[[Known, Any, b
                 log *= 4
             case found if found in (UNKNOWN_TYPE, UNKNOWN_FORM):
                 known = _known = learn(known, _owned(run.word(State.ABOUT)), found == UNKNOWN_FORM)
+                learned += 1
             case _:
                 return None
+    else:
+        return None  # as many forms as objects
     if len(_room) > MOST_KNOWN:
         _room.clear()
     used = run.word(State.VISITS_USED), run.word(State.LOG_USED)
@@ -481,6 +485,9 @@ def _power(n: int) -> int:
 
 NOTHING_KNOWN = Known({cls: (code, 0) for code, cls in enumerate(CODED)} | {list: (int(Kind.LIST), 0)})
 _known = NOTHING_KNOWN
+MOST_LEARNED = 100
+"""Types and forms that one batch may be the first to have: for each the walk begins anew."""
+
 MOST = 128
 """Visits, or values, for which there is room for each example when a walk begins."""
 

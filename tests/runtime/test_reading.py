@@ -254,6 +254,14 @@ def test_what_is_left_to_python(machine: Reader) -> None:
         assert repr(tried([x], machine)) == repr(tried([x], None))
 
 
+def test_forms_without_end(machine: Reader) -> None:
+    """Where each object has a form of its own, Python walks."""
+    given = [[(1, 2.0, "a", None, True)[k] for k in np.random.default_rng(n).integers(5, size=4)] for n in range(400)]
+    examples = [[tuple(x)] for x in given]
+    assert walk_by_machine(examples, machine) is None
+    assert repr(tried(examples, machine)) == repr(tried(examples, None))
+
+
 def test_dicts_have_their_order(machine: Reader) -> None:
     keys = ["first", "second"]
     given = [
