@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ from autobatch.runtime.libraries import INTEGER_LISTS, is_graph_class
 from autobatch.runtime.reading import Column, Listed, Reader
 from autobatch.runtime.schema import UNKNOWN, Schema
 from autobatch.runtime.shapes import Difference, ShapesDiffer, differing
-from autobatch.runtime.walk import Table, Walk, spell, walk, walk_by_machine
+from autobatch.runtime.walk import Walk, spell, walk, walk_by_machine
 
 AnyArray = np.ndarray[Any, Any]
 
@@ -94,7 +93,7 @@ class _Packer:
         self.list_number[self.list_visits] = np.arange(len(self.list_visits))
         self.list_lengths = np.array(lists.lengths, np.int64)
         self.list_offsets = offsets_of(self.list_lengths)
-        self.list_values, self.list_targets = _joined(lists, 0)
+        self.list_values, self.list_targets = lists.fields[0].values, lists.fields[0].targets
         self.list_owner = np.full(len(self.list_visits), -1, np.int64)
         self.cells: list[_Cells] = []
         self.differences: list[Difference] = []
@@ -126,7 +125,8 @@ class _Packer:
             record = self.records[table.index]
             owners = np.flatnonzero(self.walked.visits == table.index)
             for k, name in enumerate(table.names):
-                self.see(_Cells(record.places[name], *_joined(table, k), owners, record=record, name=name))
+                held = table.fields[k]
+                self.see(_Cells(record.places[name], held.values, held.targets, owners, record=record, name=name))
         for cells in self.cells:  # grows while it is read: lists in lists
             if len(cells.lists):
                 self.see_items(cells)
@@ -375,7 +375,7 @@ class _Packer:
             if table.kind is None:
                 owners = np.repeat(owners, self.list_lengths)
             for k, name in enumerate(table.names):
-                targets = _joined(table, k)[1]
+                targets = table.fields[k].targets
                 if targets is None:
                     continue
                 for i in np.flatnonzero(targets > owners).tolist():
@@ -392,18 +392,6 @@ def _step(record: Record, name: str) -> str:
     if record.kind == "tuple":
         return f"[{name}]"
     return f"[{name!r}]" if record.kind == "dict" else f".{name}"
-
-
-def _joined(table: Table, k: int) -> tuple[Listed | Column, Ints | None]:
-    """All values of a field of a table, and the visits that they are."""
-    chunks = table.chunks[k]
-    if len(chunks) == 1:
-        return chunks[0].values, chunks[0].targets
-    values = Listed(list(chain.from_iterable(c.values.values for c in chunks)))
-    if all(c.targets is None for c in chunks):
-        return values, None
-    parts = [np.full(len(c.values), -1, np.int64) if c.targets is None else c.targets for c in chunks]
-    return values, np.concatenate(parts)
 
 
 def _mixed_values(cells: _Cells, a: int, b: int) -> Mixed:

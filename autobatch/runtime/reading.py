@@ -348,8 +348,8 @@ def read(examples: Sequence[Any], reader: Reader, learn: Callable[[Known, Any, b
 
 
 _NUMBERS = [State.EXAMPLES, State.COUNT, State.SEEN_MASK, State.ROOM, State.LOG_ROOM]
-SMALL = 1 << 18
-"""Visits, or values, for which each thread keeps the memory of a walk."""
+SMALL = 1 << 17, 1 << 20
+"""Visits, and values, for which each thread keeps the memory of a walk: some 20 MB."""
 
 
 class _Memory:
@@ -368,7 +368,7 @@ class _Kept(threading.local):
     memory: _Memory | None = None
 
     def fit(self, room: int, log: int) -> _Memory:
-        if room > SMALL or log > SMALL:
+        if room > SMALL[0] or log > SMALL[1]:
             return _Memory(room, log)
         held = self.memory
         if held is None or room > held.room or log > held.log:

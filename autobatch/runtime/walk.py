@@ -2,8 +2,9 @@
 
 Iterative, so depth costs heap, not stack. Every object met for the first time in its example is a *visit* with the next
 number of a global count; its field values go to the table of its class. References become visit numbers by `id` while
-the objects are alive. An object in two examples is two visits: a *window* of consecutive examples that share nothing is
-resolved at once, and a new one begins at an example that holds an object of the window, or when it is large.
+the objects are alive. An object in two examples is two visits.
+
+Machine code does the same in a tenth of the time (`reading.py`); this is for what that cannot read, and for errors.
 """
 
 from __future__ import annotations
@@ -41,14 +42,12 @@ EXAMPLE = -1
 """The entry of `Walk.visits` that stands for an example itself; the visits that follow are its objects."""
 
 _MANY_TUPLES = 1 << 20
-_WINDOW = 1 << 13
-"""Visits after which a new window begins: the numbers of one by `id` stay in the caches of a core."""
 _Values = Sequence[Any]
 
 
 @dataclass(eq=False)
-class Chunk:
-    """Values of one field of one window; `targets` are the visits that they are, -1 for leaves (None: all leaves)."""
+class Held:
+    """The values of one field; `targets` are the visits that they are, -1 for leaves (None: all leaves)."""
 
     values: Listed | Column
     targets: Ints | None
@@ -56,7 +55,8 @@ class Chunk:
 
 @dataclass(eq=False)
 class Table:
-    """All objects of one form. Lists have the one field `items`, flat, and `lengths`."""
+    """All objects of one form. Lists have the one field `items`, flat, and `lengths`. `pending`: those of the example
+    that is walked; `found`: of each field the values and their visits so far."""
 
     index: int
     kind: RecordKind | None
@@ -67,31 +67,32 @@ class Table:
     orders: set[tuple[str, ...]] = field(default_factory=set)
     """The orders in which dicts have their keys."""
     pending: list[_Values] = field(default_factory=list)
-    chunks: list[list[Chunk]] = field(default_factory=list)
+    found: list[tuple[list[Any], list[int]]] = field(default_factory=list)
     lengths: list[int] | Ints = field(default_factory=list)
+    fields: list[Held] = field(default_factory=list)
 
-    def put(self, k: int, values: _Values, targets: Ints | None) -> None:
-        """More values of field `k`, and the visits that they are."""
-        self.chunks[k].append(Chunk(Listed(values), targets))
-
-    def resolve(self, seen: dict[int, int], atoms: set[type]) -> None:
-        """Move the pending objects of a window into chunks."""
+    def resolve(self, seen: dict[int, int]) -> None:
+        """The objects of an example, whose visits are known now, are found."""
         if not self.pending:
             return
+        width, flat = len(self.names), list(chain.from_iterable(self.pending))
         if self.kind is None:
             assert isinstance(self.lengths, list)
             self.lengths.extend(map(len, self.pending))
-            columns: list[_Values] = [list(chain.from_iterable(self.pending))]
-        else:
-            width, flat = len(self.names), list(chain.from_iterable(self.pending))
-            columns = [flat[k::width] for k in range(width)]  # `zip` would make an iterator for each row
         self.pending.clear()
-        for k, values in enumerate(columns):
-            targets = None
-            if not atoms.issuperset(map(type, values)):
-                found = map(seen.get, map(id, values), repeat(-1))
-                targets = np.fromiter(found, np.int64, len(values))
-            self.put(k, values, targets)
+        for k, (values, targets) in enumerate(self.found):
+            column = flat[k::width]  # `zip` would make an iterator for each row
+            values += column
+            targets.extend(map(seen.get, map(id, column), repeat(-1)))
+
+    def close(self) -> None:
+        """Nothing more is found."""
+        self.fields = [Held(Listed(values), _targets(targets)) for values, targets in self.found]
+
+
+def _targets(visits: list[int]) -> Ints | None:
+    found = np.array(visits, np.int64)
+    return found if (found >= 0).any() else None
 
 
 @dataclass(eq=False)
@@ -101,7 +102,7 @@ class Walk:
     tables: list[Table]
     visits: Ints
     starts: Ints
-    roots: Chunk
+    roots: Held
 
 
 def walk(examples: Sequence[Any]) -> Walk:
@@ -117,16 +118,16 @@ def walk_by_machine(examples: Sequence[Any], reader: Reader) -> Walk | None:
         return None
     tables = []
     for k, (form, columns) in enumerate(found.tables):
-        chunks = [[Chunk(c, c.targets())] for c in columns]
+        fields = [Held(c, c.targets()) for c in columns]
         orders, signature = set() if form.order is None else {form.order}, list(form.signature)
         for at in form.arrays:
             held = columns[at].others
             if len({(v.dtype, v.ndim > 0) for v in held}) > 1:
                 return None
             signature[at] = Walker(()).sort(held[0])
-        tables.append(Table(k, form.kind, form.cls, form.names, tuple, tuple(signature), orders, chunks=chunks))
+        tables.append(Table(k, form.kind, form.cls, form.names, tuple, tuple(signature), orders, fields=fields))
     tables[0].lengths = found.lengths
-    return Walk(tables, found.visits, found.starts, Chunk(found.roots, found.roots.targets()))
+    return Walk(tables, found.visits, found.starts, Held(found.roots, found.roots.targets()))
 
 
 def _learned(known: Known, x: Any, is_form: bool) -> Known:
@@ -200,30 +201,19 @@ class Walker:
 
     def whole(self) -> Walk:
         starts: list[int] = []
-        roots: list[Ints] = []
-        window: dict[int, int] = {}
-        begin = 0
+        roots: list[int] = []
         for i, example in enumerate(self.examples):
             self.example = i
             starts.append(len(self.visits))
             self.visits.append(EXAMPLE)
-            if type(example) in self.atoms:
-                continue
-            before = [len(t.pending) for t in self.tables]
-            seen = self.one(example)
-            if len(window) < _WINDOW and window.keys().isdisjoint(seen):
-                window.update(seen)
-                continue
-            mine = self.split(before)
-            roots.append(self.flush(window, begin, i))
-            for table, pending in mine:
-                table.pending.extend(pending)
-            window, begin = seen, i
-        roots.append(self.flush(window, begin, len(self.examples)))
-        targets = np.concatenate(roots)
-        kept = targets if (targets >= 0).any() else None
-        visits = np.array(self.visits, np.int64)
-        return Walk(self.tables, visits, np.array(starts, np.int64), Chunk(Listed(self.examples), kept))
+            seen = {} if type(example) in self.atoms else self.one(example)
+            for table in self.tables:
+                table.resolve(seen)
+            roots.append(seen.get(id(example), -1))
+        for table in self.tables:
+            table.close()
+        visits, begins = np.array(self.visits, np.int64), np.array(starts, np.int64)
+        return Walk(self.tables, visits, begins, Held(Listed(self.examples), _targets(roots)))
 
     def one(self, example: Any) -> dict[int, int]:
         """Visit the objects of one example: its visit numbers by id."""
@@ -261,22 +251,6 @@ class Walker:
             table.pending.append(values)
         return seen
 
-    def split(self, before: list[int]) -> list[tuple[Table, list[_Values]]]:
-        """Take what was visited since `before` out of the pending objects."""
-        counts = before + [0] * (len(self.tables) - len(before))
-        mine = [(t, t.pending[n:]) for t, n in zip(self.tables, counts, strict=True)]
-        for table, n in zip(self.tables, counts, strict=True):
-            del table.pending[n:]
-        return mine
-
-    def flush(self, window: dict[int, int], begin: int, end: int) -> Ints:
-        """Resolve the references of a window of examples; returns the visits of their roots."""
-        for table in self.tables:
-            table.resolve(window, self.atoms)
-        examples = self.examples[begin:end]
-        found = (-1 if type(x) in self.atoms else window.get(id(x), -1) for x in examples)
-        return np.fromiter(found, np.int64, len(examples))
-
     def table(
         self,
         kind: RecordKind | None,
@@ -285,7 +259,7 @@ class Walker:
         extract: Callable[[Any], _Values],
         signature: Signature = (),
     ) -> Table:
-        made = Table(len(self.tables), kind, cls, names, extract, signature, chunks=[[] for _ in names])
+        made = Table(len(self.tables), kind, cls, names, extract, signature, found=[([], []) for _ in names])
         self.tables.append(made)
         return made
 

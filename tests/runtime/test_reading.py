@@ -124,7 +124,7 @@ def tried(examples: list[Any], reader: Reader | None) -> Any:
         return type(error), str(error)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(VALUES, min_size=1, max_size=4))
 def test_the_same_columns_or_the_same_error(examples: list[Any]) -> None:
     assert repr(tried(examples, reading_machine())) == repr(tried(examples, None))
@@ -153,7 +153,7 @@ DATA = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.one_of(*[st.lists(each, min_size=1, max_size=6) for each in DATA]))
 def test_what_the_machine_reads(examples: list[Any]) -> None:
     """Data as they mostly are: the machine declines none of them."""
