@@ -164,7 +164,7 @@ def nearest(points: Any, x: Any) -> Any:
     for k in range(len(points)):
         d = jnp.sum((points[k] - x) ** 2)
         if d < best:
-            best, at = d, k
+            best, at = d, k  # type: ignore[assignment]
     return at
 
 
@@ -386,7 +386,7 @@ class Split:
 def decided(split: Split, x: Any) -> Any:
     """A decision tree that all examples share."""
     while split.below is not None:
-        split = split.below if x[split.feature] < split.at else split.above
+        split = split.below if x[split.feature] < split.at else split.above  # type: ignore[assignment]
     return split.value
 
 
@@ -477,5 +477,5 @@ def _tree(numbers: np.random.Generator, most: int, words: int) -> Tree:
 def _splits(numbers: np.random.Generator, most: int) -> Split:
     if not most:
         return Split(0, 0.0, None, None, float(numbers.standard_normal()))
-    inner = [_splits(numbers, most - 1) for _ in range(2)]
-    return Split(int(numbers.integers(4)), 0.5 * float(numbers.standard_normal()), *inner, 0.0)
+    below, above = _splits(numbers, most - 1), _splits(numbers, most - 1)
+    return Split(int(numbers.integers(4)), 0.5 * float(numbers.standard_normal()), below, above, 0.0)
