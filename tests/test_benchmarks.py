@@ -329,6 +329,7 @@ def test_choice(capsys):
     assert "regret of a call" in choice.table(found)
 
 
+@pytest.mark.long
 def test_programs_of_the_choice():
     """Each computes in plain Python what it is for; derivatives are of numbers."""
     for case in programs.cases(2):

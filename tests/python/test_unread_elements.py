@@ -259,7 +259,7 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.parametrize("backend", ["interpret", "xla", "llvm"])
+@pytest.mark.parametrize("backend", [pytest.param("interpret", marks=pytest.mark.long), "xla", "llvm"])
 @pytest.mark.parametrize("fun", PROGRAMS, ids=lambda f: f.__name__)
 def test_what_is_not_read_has_no_part(fun, backend):
     found = ab.grad(ab.batched(fun, backend=backend))(Y, LISTS)

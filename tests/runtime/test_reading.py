@@ -248,10 +248,10 @@ def test_what_is_left_to_python(machine: Reader) -> None:
         ordered,
         {1, 2},
         Node,
-        nested,
     ):
         assert walk_by_machine([x], machine) is None
         assert repr(tried([x], machine)) == repr(tried([x], None))
+    assert walk_by_machine([nested], machine) is None
 
 
 def test_forms_without_end(machine: Reader) -> None:
