@@ -32,7 +32,8 @@ logger = logging.getLogger("autobatch")
 
 BACKENDS = ("auto", "interpret", "xla", "llvm", "cuda")
 """The names that the option `backend` accepts."""
-CHOSEN = ("auto", "auto of batches", "auto on a GPU")
+OF_BATCHES = "auto of batches"
+CHOSEN = ("auto", OF_BATCHES, "auto on a GPU")
 """Those of programs that are machine code where nobody has asked for it: of the processor, the same for batches that
 keep what is planned for them, of a GPU."""
 WHOLE = (*CHOSEN, "llvm", "cuda")
