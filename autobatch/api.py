@@ -329,11 +329,11 @@ class Batched(Generic[P, R]):
         bound: Bound,
         chosen: Options | None = None,
         runs: bool = False,
-        moving: bool | None = None,
+        moving: bool = False,
     ) -> Prepared:
         """Find or compile the program for the types of a call, and its tables. `runs`: nothing but to run it, for which
-        machine code that is the whole function needs no tables. `moving`: it is for a derivative, by batched arguments
-        too where that is true. What does not compile is traced, where it can be."""
+        machine code that is the whole function needs no tables. `moving`: batched arguments are differentiated by. What
+        does not compile is traced, where it can be."""
         chosen = chosen or self.options()
         refused: Exception | None = None
         if not (chosen.trace and self._traces.knows(bound)):
@@ -347,7 +347,7 @@ class Batched(Generic[P, R]):
                 refused = error
         settings = replace(self.settings, in_axes=(None, 0), static=frozenset())
         over, examples = functools.partial(Batched, settings=settings), functools.partial(self._examples, bound)
-        return self._traces.call(Asked(self, bound, refused, chosen, runs and not moving, over, examples), bool(moving))
+        return self._traces.call(Asked(self, bound, refused, chosen, runs and not moving, over, examples), moving)
 
     def _examples(self, bound: Bound) -> Examples:
         """The batched arguments of a call, packed."""
@@ -357,15 +357,14 @@ class Batched(Generic[P, R]):
         """Know the types of one batched argument from now on: batches that show less are of these types, too."""
         self._known.learn(schema, 1)
 
-    def _compiled(self, bound: Bound, chosen: Options, runs: bool, moving: bool | None) -> Prepared:
+    def _compiled(self, bound: Bound, chosen: Options, runs: bool, moving: bool = False) -> Prepared:
         """As `prepare`, for what compiles."""
         settings = self.settings
         enable_compilation_cache(chosen.compilation_cache)
         examples = self._examples(bound)
         asked, backend = self._backend(chosen)
         if asked == "auto":
-            shared = [r.value for r in bound.shared]
-            backend = native.backend_for(examples, shared, runs, moving is not None, chosen)
+            backend = native.backend_for(examples, [r.value for r in bound.shared], runs, chosen)
 
         def request(way: Way, static: frozenset[str]) -> Request:
             sharing = Sharing(self._name, static, len(examples.components), self._cache.columns)

@@ -178,10 +178,9 @@ def _typed(x: Any, dtype: str) -> Any:
     return jax.random.wrap_key_data(_of_jax(x)) if dtype == KEY else x
 
 
-def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, derives: bool, options: Options) -> str:
+def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, options: Options) -> str:
     """What a call takes for which nobody asked a back end: one of `CHOSEN` is machine code, if it pays. Not where JAX
-    moves arguments of the call, nor where it was said how XLA is to run loops or products. `derives`: it is a gradient,
-    for which XLA's plan of examples that are kept may pay."""
+    moves arguments of the call, nor where it was said how XLA is to run loops or products."""
     if on_gpu.any_of((*examples.arrays.values(), *shared)):
         return "cuda"
     free = options.loops == "auto" and options.products == "auto"
@@ -191,7 +190,7 @@ def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, derives: 
         return "xla"
     of_processor, of_batches, of_gpu = CHOSEN
     if jax.default_backend() == "cpu":
-        return of_batches if examples.kept and derives else of_processor
+        return of_batches if examples.kept else of_processor
     return of_gpu if jax.default_backend() == "gpu" and on_gpu.is_there() else "xla"
 
 

@@ -32,8 +32,7 @@ logger = logging.getLogger("autobatch")
 
 BACKENDS = ("auto", "interpret", "xla", "llvm", "cuda")
 """The names that the option `backend` accepts."""
-OF_BATCHES = "auto of batches"
-CHOSEN = ("auto", OF_BATCHES, "auto on a GPU")
+CHOSEN = ("auto", "auto of batches", "auto on a GPU")
 """Those of programs that are machine code where nobody has asked for it: of the processor, the same for batches that
 keep what is planned for them, of a GPU."""
 WHOLE = (*CHOSEN, "llvm", "cuda")
@@ -219,8 +218,8 @@ class Options:
     It takes `cuda` where an argument is an array on a GPU of another library than JAX, and, where JAX computes on a
     GPU, for what it would run by `llvm` and numbers end a loop in. It takes `xla` else: under transformations of JAX,
     for `f.lower`, on other devices, for recursions that structure decides, for derivatives by what lists and objects
-    hold, and for gradients over batches that are packed, which keep their plans, unless numbers end a loop. Arrays of
-    JAX come back from all of them. `f.explain` says what was taken, and why.
+    hold, and for batches that are packed, which keep their plans, unless numbers end a loop. Arrays of JAX come back
+    from all of them. `f.explain` says what was taken, and why.
     The argument `backend` of `batched` is the same option."""
 
     max_rows: int = field(default=50_000_000, metadata=_spec(_count))

@@ -26,7 +26,7 @@ from autobatch.frontend.reread import read
 from autobatch.frontend.statics import same_static
 from autobatch.groups import Group, Planner
 from autobatch.ir.types import Array
-from autobatch.options import CHOSEN, OF_BATCHES, WHOLE, Options
+from autobatch.options import CHOSEN, WHOLE, Options
 from autobatch.pipeline import compile as compile_program
 from autobatch.progress import compiling
 from autobatch.recognise import Pattern, all_match, pattern_of, size_of
@@ -191,10 +191,10 @@ class Specialisations:
 
     def _chosen(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
         """Machine code for the whole function, where there is any and it pays; else the program of XLA, which is made
-        first for gradients over batches: most such functions have no loops that computed numbers end."""
+        first where its plans are kept: most such functions have no loops that computed numbers end."""
         by_xla = ("xla", way[1])
         why, refused = "", None
-        if way[0] == OF_BATCHES:
+        if compiler.examples.kept:
             try:
                 asked, program = self._found(by_xla, request, compiler, bound)
                 why = "" if program.compiled.schedule.holds_masked_loop else NO_LOOPS

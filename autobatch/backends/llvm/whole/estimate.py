@@ -7,9 +7,9 @@ code, row after row, like us: so products in there do not count. The bounds are 
 measured.
 
 Where examples have structure, XLA knows it ahead: rows of many examples meet in one product, equal rows are one. To
-plan that takes the host 5 to 100 times as long as machine code runs, where integers of the examples decide much some
-thousand times. So it pays for gradients, which have twice the products, where the plan is kept with the batch; there it
-takes a loop that computed numbers end for machine code to be chosen. Recursions are XLA's: what calls have in
+plan that takes the host 5 to 100 times as long as machine code runs (some thousand times where integers of the examples
+decide much), so it pays where the plan is kept with the batch; there it takes a loop that computed numbers end for
+machine code to be chosen. Recursions are XLA's: what calls have in
 common may be all but one of their branches (fib(45), a graph that is walked as if it were a tree).
 
 It has to compute the same, too: where an integer needs more bits than the device has, the call is run again by XLA, for
