@@ -155,8 +155,9 @@ class Warm:
             return
         packed = [s.values for s in bound.slots if s.kind != "array"]
         lists = tuple(k for x in packed for k, given in enumerate(args) if x is given and type(x) is list)
+        alone = not lists and (made.operands is None or not native.program_of(program).inputs)
         new = made.operands is not None and not examples.kept and examples.own == examples.schema
-        if len(lists) < len(packed) or (lists and not new):
+        if len(lists) != len(packed) or not (new if lists else alone):
             return
         args = tuple(x for k, x in enumerate(args) if k not in lists)
         patterns = [pattern_of(x, ordered=_ALL if ordered else ()) for x in args]

@@ -9,7 +9,7 @@ The cotangent of such a value is zero in the rows that do not use it, and zero t
 zero is not a number. Each back end takes the contribution of a row for zero where the cotangent of an operation found
 here is zero and what comes of it is not finite. What every row uses keeps the derivative that JAX has for it: that of
 `jnp.where(x > 0, jnp.sqrt(x), 0.0)` is not a number at zero, for both arms of a `where` are computed. `max` and `min`
-of Python are branches (`Op.choice`).
+of Python are branches (`Op.choice`), and who reads an element of a list in memory uses no other.
 """
 
 from __future__ import annotations
@@ -95,9 +95,8 @@ class _Used:
                 inner = self.region(op["region"], _those(op["region"].results, i.results, used))
                 return set(_those(i.operands, op["region"].args, inner))
             case Apply(op=op):
-                whole = _uses_all(op) and any(
-                    r in used and (isinstance(r.type, List) or _moves(r.type)) for r in i.results
-                )
+                made = [r for r in i.results if isinstance(r.type, List) or _moves(r.type)]
+                whole = _uses_all(op) and not used.isdisjoint(made)
                 return {x for x in i.operands if isinstance(x, Value)} if whole else set()
             case _:
                 assert_never(i)

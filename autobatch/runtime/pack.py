@@ -38,7 +38,7 @@ from autobatch.runtime.infer import MAX_NESTING, Conflict, Inference, Place, Rec
 from autobatch.runtime.layout import Layout, lay_out
 from autobatch.runtime.leaves import Leaf, Mixed, Ragged, Vocabularies, describe_value
 from autobatch.runtime.libraries import INTEGER_LISTS, is_graph_class
-from autobatch.runtime.reading import Column, Listed, Reader
+from autobatch.runtime.reading import ObjectColumn, ObjectReader, TaggedColumn
 from autobatch.runtime.schema import UNKNOWN, Schema
 from autobatch.runtime.shapes import Difference, ShapesDiffer, differing
 from autobatch.runtime.walk import Walk, spell, walk, walk_by_machine
@@ -46,7 +46,7 @@ from autobatch.runtime.walk import Walk, spell, walk, walk_by_machine
 AnyArray = np.ndarray[Any, Any]
 
 
-def pack(examples: Sequence[Any], like: Schema | None = None, reader: Reader | None = None) -> Columns:
+def pack(examples: Sequence[Any], like: Schema | None = None, reader: ObjectReader | None = None) -> Columns:
     """Pack a sequence of examples.
 
     `like` is a schema that the result's schema contains: what the data adds is joined to it. `reader`: the machine that
@@ -70,7 +70,7 @@ class _Cells:
     the visits that hold them. `made` is their column when they are leaves; `lists` and `inner` are set for lists."""
 
     place: Place
-    values: Listed | Column
+    values: ObjectColumn | TaggedColumn
     targets: Ints | None
     owners: Ints
     depth: int = 0

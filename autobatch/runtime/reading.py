@@ -3,7 +3,7 @@
 A *visit* is an object that is met for the first time in its example (`walk.py`); its *kind* says how it is read. The
 machine writes a log of what each visit holds, 8 bytes and a code a value: of a number its bits, of an object its visit,
 of any other leaf where it is. Then it splits the log into a column for each field. What it does not know, a class or
-the form of a tuple, it asks for, and begins anew; what it cannot read (attributes that differ by instance, integers of
+the shape of a tuple, it asks for, and begins anew; what it cannot read (attributes that code computes, integers of
 more than 64 bits), it leaves to the walk in Python. So does what goes wrong afterwards: that walk finds the words.
 """
 
@@ -37,7 +37,7 @@ NONE, BOOL, INT, FLOAT, OTHER, OBJECT = range(6)
 CODED = (type(None), bool, int, float)
 
 
-class Kind(IntEnum):
+class ObjectKind(IntEnum):
     """How an object is read; a type of leaves has its code in the place of a kind. `FIELDS`: attributes that all
     instances have; `PLAIN`: those that this one has."""
 
@@ -50,8 +50,8 @@ class Kind(IntEnum):
     REFUSED = auto()
 
 
-FULL, FULL_LOG, UNKNOWN_TYPE, UNKNOWN_FORM, DECLINED = range(1, 6)
-"""Why the machine stops: more visits, or values, than there is room for; a type or form that it does not know; an
+FULL, FULL_LOG, UNKNOWN_TYPE, UNKNOWN_SHAPE, DECLINED = range(1, 6)
+"""Why the machine stops: more visits, or values, than there is room for; a type or shape that it does not know; an
 object that is not for it."""
 
 
@@ -59,8 +59,8 @@ MANY_TUPLES = 1 << 20
 """Tuples in an example from which on it may be one, written out again and again."""
 
 
-class State(IntEnum):
-    """The words of the state of the machine. `TYPES`, `FORMS`, `SEEN`: hash tables, and how many places they have less
+class ReaderState(IntEnum):
+    """The words of the state of the machine. `TYPES`, `SHAPES`, `SEEN`: hash tables, and how many places they have less
     one; `TABLES`: four words for each (fields, their first name; when it was met, how many visits it has)."""
 
     EXAMPLES = 0
@@ -72,8 +72,8 @@ class State(IntEnum):
     TYPES = auto()
     TYPES_MASK = auto()
     LAST = auto()
-    FORMS = auto()
-    FORMS_MASK = auto()
+    SHAPES = auto()
+    SHAPES_MASK = auto()
     WORDS = auto()
     NAMES = auto()
     TABLES = auto()
@@ -101,7 +101,7 @@ class State(IntEnum):
 
 
 @dataclass(frozen=True)
-class Reader:
+class ObjectReader:
     """The machine: its two functions of a state, each of which returns a status."""
 
     read: Callable[[Ints], int]
@@ -109,7 +109,7 @@ class Reader:
 
 
 @dataclass(eq=False)
-class Listed:
+class ObjectColumn:
     """Values as a sequence of Python."""
 
     values: Sequence[Any]
@@ -125,9 +125,9 @@ class Listed:
         """Where a leaf other than None is among values of which some are objects, the visits `targets`."""
         return next((i for i in np.flatnonzero(targets < 0).tolist() if self.values[i] is not None), None)
 
-    def taken(self, places: Ints) -> Listed:
+    def taken(self, places: Ints) -> ObjectColumn:
         """The values at some places."""
-        return Listed([self.values[i] for i in places.tolist()])
+        return ObjectColumn([self.values[i] for i in places.tolist()])
 
     def leaf(self, vocabularies: Vocabularies) -> Leaf | Ragged:
         """The column that leaves are. Raises Mixed."""
@@ -138,7 +138,7 @@ _NO_OBJECTS: npt.NDArray[np.object_] = np.empty(0, object)
 
 
 @dataclass(eq=False)
-class Column:
+class TaggedColumn:
     """Values that the machine has read. `others`: those that are neither numbers nor objects, in order."""
 
     payload: Ints
@@ -173,15 +173,15 @@ class Column:
     def some_leaf(self, targets: Ints) -> int | None:
         return None if self._codes <= {NONE, OBJECT} else int(np.flatnonzero(self.codes % OBJECT)[0])
 
-    def taken(self, places: Ints) -> Column:
+    def taken(self, places: Ints) -> TaggedColumn:
         number = np.cumsum(self.codes == OTHER) - 1
         chosen = places[self.codes[places] == OTHER]
-        return Column(self.payload[places], self.codes[places], self.others[number[chosen]])
+        return TaggedColumn(self.payload[places], self.codes[places], self.others[number[chosen]])
 
     def leaf(self, vocabularies: Vocabularies) -> Leaf | Ragged:
         numbers = self._codes - {NONE}
         if not numbers or max(numbers) > FLOAT:
-            return Listed(self._listed()).leaf(vocabularies)
+            return ObjectColumn(self._listed()).leaf(vocabularies)
         type, array = _TOWER[max(numbers) - BOOL], cast(npt.NDArray[Any], self.payload)
         if FLOAT in numbers:
             floats = self.payload.view(np.float64)
@@ -206,7 +206,7 @@ _DTYPES = {BOOL: np.bool_, INT: np.int64}
 
 
 @dataclass(frozen=True)
-class Form:
+class ObjectShape:
     """What visits of one table have in common. `arrays`: the fields that hold arrays, whose part of the signature
     depends on their dtypes."""
 
@@ -219,64 +219,64 @@ class Form:
 
 
 DICT_NAME = "__dict__"
-LISTS = Form(None, list, ("items",))
+LISTS = ObjectShape(None, list, ("items",))
 MOST_KNOWN = 512
-"""Types, and forms of tuples and dicts, that are remembered."""
+"""Types, and shapes of tuples and dicts, that are remembered."""
 
 
 @dataclass(eq=False)
-class Known:
-    """The types and forms that the machine knows, as it reads them. It is never changed: who learns more makes another
+class TypeRegistry:
+    """The types and shapes that the machine knows, as it reads them. It is never changed: who learns more makes another
     one."""
 
     types: dict[type, tuple[int, int]] = field(default_factory=dict)
-    forms: tuple[tuple[int, type, int, tuple[tuple[Any, type, int], ...]], ...] = ()
-    tables: tuple[Form, ...] = (LISTS,)
+    shapes: tuple[tuple[int, type, int, tuple[tuple[Any, type, int], ...]], ...] = ()
+    tables: tuple[ObjectShape, ...] = (LISTS,)
 
     def __post_init__(self) -> None:
         size = _power(4 * len(self.types) + 4)
         self.type_table = np.zeros((size, 3), np.int64)
         for cls, (kind, table) in self.types.items():
             _put(self.type_table, _mixed(id(cls)), (id(cls), kind, table))
-        size = _power(4 * len(self.forms) + 4)
-        self.form_table, words = np.zeros((size, 1), np.int64), [0, 0]
-        for kind, cls, table, items in self.forms:
-            _put(self.form_table, _hash_of(kind, cls, items), (len(words),))
-            words += [kind, len(items), table, id(cls), *(w for n, t, to in items for w in (id(n), id(t), to)), 0, 0]
+        size = _power(4 * len(self.shapes) + 4)
+        self.shape_table, words = np.zeros((size, 1), np.int64), [0]  # a shape at 0 is none
+        for kind, cls, table, items in self.shapes:
+            _put(self.shape_table, _hash_of(kind, cls, items), (len(words),))
+            words += [len(items), table, id(cls), *(w for n, t, to in items for w in (id(n), id(t), to))]
         self.words = np.array(words, np.int64)
         names = [name for table in self.tables for name in table.names]
         self.names = np.array([id(name) for name in names], np.int64)
         first = np.cumsum([0, *(len(t.names) for t in self.tables)])
         rows = [(len(t.names), int(begin), 0, 0) for t, begin in zip(self.tables, first, strict=False)]
         self.table_rows = np.array(rows, np.int64)
-        self.state = np.zeros(len(State), np.int64)
+        self.state = np.zeros(len(ReaderState), np.int64)
         fixed = {
-            State.TYPE_AT: object.__basicsize__ - ctypes.sizeof(ctypes.c_void_p),
-            State.TRUE: id(True),
-            State.STRING: id(str),
-            State.DICT_NAME: id(DICT_NAME),
-            State.TYPES: self.type_table.ctypes.data,
-            State.TYPES_MASK: len(self.type_table) - 1,
-            State.LAST: self.type_table.ctypes.data,
-            State.FORMS: self.form_table.ctypes.data,
-            State.FORMS_MASK: len(self.form_table) - 1,
-            State.WORDS: self.words.ctypes.data,
-            State.NAMES: self.names.ctypes.data,
+            ReaderState.TYPE_AT: object.__basicsize__ - ctypes.sizeof(ctypes.c_void_p),
+            ReaderState.TRUE: id(True),
+            ReaderState.STRING: id(str),
+            ReaderState.DICT_NAME: id(DICT_NAME),
+            ReaderState.TYPES: self.type_table.ctypes.data,
+            ReaderState.TYPES_MASK: len(self.type_table) - 1,
+            ReaderState.LAST: self.type_table.ctypes.data,
+            ReaderState.SHAPES: self.shape_table.ctypes.data,
+            ReaderState.SHAPES_MASK: len(self.shape_table) - 1,
+            ReaderState.WORDS: self.words.ctypes.data,
+            ReaderState.NAMES: self.names.ctypes.data,
         }
         self.state[list(fixed)] = list(fixed.values())
 
-    def with_type(self, cls: type, kind: int, table: Form | None = None) -> Known:
+    def with_type(self, cls: type, kind: int, table: ObjectShape | None = None) -> TypeRegistry:
         """The same, and one more type."""
         number, tables = (len(self.tables), (*self.tables, table)) if table is not None else (0, self.tables)
-        return Known({**self.types, cls: (kind, number)}, self.forms, tables)
+        return TypeRegistry({**self.types, cls: (kind, number)}, self.shapes, tables)
 
-    def with_form(self, cls: type, items: Sequence[tuple[Any, type, int]], table: Form) -> Known:
-        """The same, and one more form of tuples, dicts or plain objects: for each part its name, type, and place."""
-        forms = (*self.forms, (self.types[cls][0], cls, len(self.tables), tuple(items)))
-        return Known(self.types, forms, (*self.tables, table))
+    def with_shape(self, cls: type, items: Sequence[tuple[Any, type, int]], table: ObjectShape) -> TypeRegistry:
+        """The same, and one more shape of tuples, dicts or plain objects: for each part its name, type, and place."""
+        shapes = (*self.shapes, (self.types[cls][0], cls, len(self.tables), tuple(items)))
+        return TypeRegistry(self.types, shapes, (*self.tables, table))
 
     def __len__(self) -> int:
-        return len(self.types) + len(self.forms)
+        return len(self.types) + len(self.shapes)
 
 
 def leaf_code(cls: type) -> int | None:
@@ -304,28 +304,31 @@ def has_plain_attributes(cls: type, names: Sequence[str]) -> bool:
 
 
 @dataclass
-class Read:
+class ReadObjects:
     """What the machine has read: of each visit its table, -1 for an example; where the visits of each example start;
     the tables that occur, in the order in which they were met, each with its columns; the examples themselves; the
     lengths of lists."""
 
     visits: Ints
     starts: Ints
-    tables: list[tuple[Form, list[Column]]]
-    roots: Column
+    tables: list[tuple[ObjectShape, list[TaggedColumn]]]
+    roots: TaggedColumn
     lengths: Ints
 
 
-def read(examples: Sequence[Any], reader: Reader, learn: Callable[[Known, Any, bool], Known]) -> Read | None:
-    """Visit all objects. None where the machine cannot. `learn`: what is known, with the type of an object that is not
-    (or, where that is true, the form)."""
+Learn = Callable[[TypeRegistry, Any, bool], TypeRegistry]
+"""What is known, with the type of an object that is not; or, where that is true, with its shape."""
+
+
+def read(examples: Sequence[Any], reader: ObjectReader, learn: Learn) -> ReadObjects | None:
+    """Visit all objects. None where the machine cannot."""
     global _known
     held = examples if type(examples) is list else list(examples)
     room, log = (int(len(held) * min(each, MOST)) + 64 for each in _room.get(type(held[0]), (4.0, 16.0)))
     known = _known if len(_known) < MOST_KNOWN else NOTHING_KNOWN
     learned = 0
     while learned <= MOST_LEARNED:
-        run = _Run(held, known, room, log)
+        run = _Traversal(held, known, room, log)
         match reader.read(run.state):
             case 0:
                 break
@@ -333,26 +336,26 @@ def read(examples: Sequence[Any], reader: Reader, learn: Callable[[Known, Any, b
                 room *= 4
             case found if found == FULL_LOG:
                 log *= 4
-            case found if found in (UNKNOWN_TYPE, UNKNOWN_FORM):
-                known = _known = learn(known, _owned(run.word(State.ABOUT)), found == UNKNOWN_FORM)
+            case found if found in (UNKNOWN_TYPE, UNKNOWN_SHAPE):
+                known = _known = learn(known, _owned(run.word(ReaderState.ABOUT)), found == UNKNOWN_SHAPE)
                 learned += 1
             case _:
                 return None
     else:
-        return None  # as many forms as objects
+        return None  # as many shapes as objects
     if len(_room) > MOST_KNOWN:
         _room.clear()
-    used = run.word(State.VISITS_USED), run.word(State.LOG_USED)
+    used = run.word(ReaderState.VISITS_USED), run.word(ReaderState.LOG_USED)
     _room[type(held[0])] = 1.25 * used[0] / len(held), 1.25 * used[1] / len(held)
     return run.split(reader)
 
 
-_NUMBERS = [State.EXAMPLES, State.COUNT, State.SEEN_MASK, State.ROOM, State.LOG_ROOM]
+_NUMBERS = [ReaderState.EXAMPLES, ReaderState.COUNT, ReaderState.SEEN_MASK, ReaderState.ROOM, ReaderState.LOG_ROOM]
 SMALL = 1 << 17, 1 << 20
 """Visits, and values, for which each thread keeps the memory of a walk: some 20 MB."""
 
 
-class _Memory:
+class _Buffers:
     """What a walk writes to: room for so many visits, and values."""
 
     def __init__(self, room: int, log: int) -> None:
@@ -362,50 +365,56 @@ class _Memory:
         self.seen = np.zeros((_power(2 * room), 2), np.int64)
 
 
-class _Kept(threading.local):
-    """The memory of small walks, one after another."""
+class _ThreadBuffers(threading.local):
+    """The memory of small walks, one after another; not there while a walk has it, as a finalizer of the user's may
+    begin another one in between."""
 
-    memory: _Memory | None = None
+    memory: _Buffers | None = None
 
-    def fit(self, room: int, log: int) -> _Memory:
+    def take(self, room: int, log: int) -> _Buffers:
+        """Memory of at least this size, in which nothing was seen yet."""
         if room > SMALL[0] or log > SMALL[1]:
-            return _Memory(room, log)
-        held = self.memory
-        if held is None or room > held.room or log > held.log:
-            self.memory = held = _Memory(_power(room), _power(log))
-        else:
-            held.seen.fill(0)
-        return held
+            return _Buffers(room, log)
+        found, self.memory = self.memory, None
+        if found is None or room > found.room or log > found.log:
+            return _Buffers(_power(room), _power(log))
+        found.seen.fill(0)
+        return found
+
+    def give_back(self, memory: _Buffers) -> None:
+        """Nothing reads it any more."""
+        if memory.room <= 2 * SMALL[0] and memory.log <= 2 * SMALL[1]:
+            self.memory = memory
 
 
-class _Run:
+class _Traversal:
     """One walk: the state, and the arrays that it points to."""
 
-    def __init__(self, examples: list[Any], known: Known, room: int, log: int) -> None:
+    def __init__(self, examples: list[Any], known: TypeRegistry, room: int, log: int) -> None:
         self.known, self.count, self.examples = known, len(examples), examples
-        self.memory = memory = _kept.fit(room, log)
+        self.memory = memory = _kept.take(room, log)
         self.tables = known.table_rows.copy()
-        arrays: dict[State, npt.NDArray[Any]] = {
-            State.TABLES: self.tables,
-            State.STACK: memory.stack,
-            State.SEEN: memory.seen,
-            State.STARTS: memory.starts,
-            State.VISITS: memory.visits,
-            State.SIZES: memory.sizes,
-            State.PAYLOAD: memory.payload,
-            State.CODES: memory.codes,
+        arrays: dict[ReaderState, npt.NDArray[Any]] = {
+            ReaderState.TABLES: self.tables,
+            ReaderState.STACK: memory.stack,
+            ReaderState.SEEN: memory.seen,
+            ReaderState.STARTS: memory.starts,
+            ReaderState.VISITS: memory.visits,
+            ReaderState.SIZES: memory.sizes,
+            ReaderState.PAYLOAD: memory.payload,
+            ReaderState.CODES: memory.codes,
         }
         self.state = known.state.copy()
         self.state[list(arrays)] = [x.ctypes.data for x in arrays.values()]
         self.state[_NUMBERS] = id(examples), len(examples), len(memory.seen) - 1, memory.room, memory.log
 
-    def word(self, k: State) -> int:
+    def word(self, k: ReaderState) -> int:
         return int(self.state[k])
 
-    def split(self, reader: Reader) -> Read:
+    def split(self, reader: ObjectReader) -> ReadObjects:
         """The columns of each table."""
-        memory, visits = self.memory, self.memory.visits[: self.word(State.VISITS_USED)]
-        log = self.word(State.LOG_USED)
+        memory, visits = self.memory, self.memory.visits[: self.word(ReaderState.VISITS_USED)]
+        log = self.word(ReaderState.LOG_USED)
         rows = self.tables.tolist()
         used = sorted((t for t, row in enumerate(rows) if t and row[2]), key=lambda t: rows[t][2])
         widths = [rows[t][0] for t in used]
@@ -419,27 +428,29 @@ class _Run:
         number = np.full(len(rows) + 1, -1, np.int64)  # an example, -1, is the last one
         number[[0, *used]] = range(len(used) + 1)
         self.tables[used, 2] = first
-        self.state[State.COLUMNS], self.state[State.LENGTHS] = addresses.ctypes.data, lengths.ctypes.data
+        self.state[ReaderState.COLUMNS], self.state[ReaderState.LENGTHS] = addresses.ctypes.data, lengths.ctypes.data
         reader.split(self.state)
-        held = bool(self.word(State.HELD))
+        held = bool(self.word(ReaderState.HELD))
         made = [_column(*pair, held) for pair in columns]
         roots = _column(memory.payload[: self.count].copy(), memory.codes[: self.count].copy(), held)
         tables = [(LISTS, made[:1])]
         tables += [
             (self.known.tables[t], made[begin : begin + w]) for t, begin, w in zip(used, first, widths, strict=False)
         ]
-        return Read(number[visits], memory.starts[: self.count].copy(), tables, roots, lengths)
+        found = ReadObjects(number[visits], memory.starts[: self.count].copy(), tables, roots, lengths)
+        _kept.give_back(memory)
+        return found
 
 
-def _column(payload: Ints, codes: npt.NDArray[np.uint8], held: bool) -> Column:
+def _column(payload: Ints, codes: npt.NDArray[np.uint8], held: bool) -> TaggedColumn:
     """A column; its leaves that are no numbers are ours from here on."""
     places = np.flatnonzero(codes == OTHER) if held else ()
     if not len(places):
-        return Column(payload, codes)
+        return TaggedColumn(payload, codes)
     others = np.empty(len(places), object)
     addresses = payload[places]
     ctypes.memmove(others.ctypes.data, addresses.ctypes.data, addresses.nbytes)
-    return Column(payload, codes, others)
+    return TaggedColumn(payload, codes, others)
 
 
 def _owned(address: int) -> Any:
@@ -465,8 +476,8 @@ def _mixed(n: int) -> int:
 def _hash_of(kind: int, cls: type, items: Sequence[tuple[Any, type, int]]) -> int:
     found = len(items) + id(cls) & _MASK
     for name, of, _ in items:
-        found = found if kind == Kind.TUPLE else _mixed(found + hash(name) & _MASK)
-        found = found if kind == Kind.PLAIN else _mixed(found + id(of) & _MASK)
+        found = found if kind == ObjectKind.TUPLE else _mixed(found + hash(name) & _MASK)
+        found = found if kind == ObjectKind.PLAIN else _mixed(found + id(of) & _MASK)
     return found
 
 
@@ -483,14 +494,14 @@ def _power(n: int) -> int:
     return 1 << max(int(n) - 1, 1).bit_length()
 
 
-NOTHING_KNOWN = Known({cls: (code, 0) for code, cls in enumerate(CODED)} | {list: (int(Kind.LIST), 0)})
+NOTHING_KNOWN = TypeRegistry({cls: (code, 0) for code, cls in enumerate(CODED)} | {list: (int(ObjectKind.LIST), 0)})
 _known = NOTHING_KNOWN
 MOST_LEARNED = 100
-"""Types and forms that one batch may be the first to have: for each the walk begins anew."""
+"""Types and shapes that one batch may be the first to have: for each the walk begins anew."""
 
 MOST = 128
 """Visits, or values, for which there is room for each example when a walk begins."""
 
 _room: dict[type, tuple[float, float]] = {}
 """How many visits and values an example has, by its type, and a quarter more: what the last batch had."""
-_kept = _Kept()
+_kept = _ThreadBuffers()

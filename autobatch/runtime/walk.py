@@ -27,12 +27,12 @@ from autobatch.runtime.infer import RecordKind, Signature, sort_of_array
 from autobatch.runtime.leaves import Category, array_type, category, cure, vocabulary_of
 from autobatch.runtime.libraries import describe_library_object, is_library_object
 from autobatch.runtime.reading import (
-    Column,
-    Form,
-    Kind,
-    Known,
-    Listed,
-    Reader,
+    ObjectColumn,
+    ObjectKind,
+    ObjectReader,
+    ObjectShape,
+    TaggedColumn,
+    TypeRegistry,
     has_plain_attributes,
     leaf_code,
     read,
@@ -46,10 +46,10 @@ _Values = Sequence[Any]
 
 
 @dataclass(eq=False)
-class Held:
+class FieldValues:
     """The values of one field; `targets` are the visits that they are, -1 for leaves (None: all leaves)."""
 
-    values: Listed | Column
+    values: ObjectColumn | TaggedColumn
     targets: Ints | None
 
 
@@ -69,7 +69,7 @@ class Table:
     pending: list[_Values] = field(default_factory=list)
     found: list[tuple[list[Any], list[int]]] = field(default_factory=list)
     lengths: list[int] | Ints = field(default_factory=list)
-    fields: list[Held] = field(default_factory=list)
+    fields: list[FieldValues] = field(default_factory=list)
 
     def resolve(self, seen: dict[int, int]) -> None:
         """The objects of an example, whose visits are known now, are found."""
@@ -87,7 +87,7 @@ class Table:
 
     def close(self) -> None:
         """Nothing more is found."""
-        self.fields = [Held(Listed(values), _targets(targets)) for values, targets in self.found]
+        self.fields = [FieldValues(ObjectColumn(values), _targets(targets)) for values, targets in self.found]
 
 
 def _targets(visits: list[int]) -> Ints | None:
@@ -102,7 +102,7 @@ class Walk:
     tables: list[Table]
     visits: Ints
     starts: Ints
-    roots: Held
+    roots: FieldValues
 
 
 def walk(examples: Sequence[Any]) -> Walk:
@@ -111,50 +111,54 @@ def walk(examples: Sequence[Any]) -> Walk:
         return Walker(examples).whole()
 
 
-def walk_by_machine(examples: Sequence[Any], reader: Reader) -> Walk | None:
+def walk_by_machine(examples: Sequence[Any], reader: ObjectReader) -> Walk | None:
     """The same by machine code; None for what that does not read."""
     found = read(examples, reader, _learned)
     if found is None:
         return None
     tables = []
-    for k, (form, columns) in enumerate(found.tables):
-        fields = [Held(c, c.targets()) for c in columns]
-        orders, signature = set() if form.order is None else {form.order}, list(form.signature)
-        for at in form.arrays:
+    for k, (shape, columns) in enumerate(found.tables):
+        fields = [FieldValues(c, c.targets()) for c in columns]
+        orders, signature = set() if shape.order is None else {shape.order}, list(shape.signature)
+        for at in shape.arrays:
             held = columns[at].others
             if len({(v.dtype, v.ndim > 0) for v in held}) > 1:
                 return None
             signature[at] = Walker(()).sort(held[0])
-        tables.append(Table(k, form.kind, form.cls, form.names, tuple, tuple(signature), orders, fields=fields))
+        tables.append(Table(k, shape.kind, shape.cls, shape.names, tuple, tuple(signature), orders, fields=fields))
     tables[0].lengths = found.lengths
-    return Walk(tables, found.visits, found.starts, Held(found.roots, found.roots.targets()))
+    return Walk(tables, found.visits, found.starts, FieldValues(found.roots, found.roots.targets()))
 
 
-def _learned(known: Known, x: Any, is_form: bool) -> Known:
-    """What the machine knows, with the type of an object, or its form."""
+def _learned(known: TypeRegistry, x: Any, is_shape: bool) -> TypeRegistry:
+    """What the machine knows, with the type of an object, or its shape."""
     cls = type(x)
-    if is_form:
-        return _with_form(known, x)
+    if is_shape:
+        return _with_shape(known, x)
     if (code := leaf_code(cls)) is not None:
         return known.with_type(cls, code)
-    if cls in _OF_FORMS:
-        return known.with_type(cls, _OF_FORMS[cls])
+    if cls in _OF_SHAPES:
+        return known.with_type(cls, _OF_SHAPES[cls])
     if category(cls) is Category.REFUSED or issubclass(cls, dict) or is_library_object(x):
-        return known.with_type(cls, Kind.REFUSED)
+        return known.with_type(cls, ObjectKind.REFUSED)
     names = _fixed_names(cls)
     if names is not None and issubclass(cls, tuple):
-        return known.with_type(cls, Kind.ITEMS, Form("namedtuple", cls, names))
+        return known.with_type(cls, ObjectKind.ITEMS, ObjectShape("namedtuple", cls, names))
     if not has_plain_attributes(cls, names or ()):
-        return known.with_type(cls, Kind.REFUSED)
+        return known.with_type(cls, ObjectKind.REFUSED)
     if names is None:
-        return known.with_type(cls, Kind.PLAIN)
-    return known.with_type(cls, Kind.FIELDS, Form("object", cls, names))
+        return known.with_type(cls, ObjectKind.PLAIN)
+    return known.with_type(cls, ObjectKind.FIELDS, ObjectShape("object", cls, names))
 
 
-_OF_FORMS: dict[type, Kind] = {tuple: Kind.TUPLE, dict: Kind.DICT, collections.defaultdict: Kind.DICT}
+_OF_SHAPES: dict[type, ObjectKind] = {
+    tuple: ObjectKind.TUPLE,
+    dict: ObjectKind.DICT,
+    collections.defaultdict: ObjectKind.DICT,
+}
 
 
-def _with_form(known: Known, x: Any) -> Known:
+def _with_shape(known: TypeRegistry, x: Any) -> TypeRegistry:
     cls = type(x)
     if cls is tuple:
         held = dict(enumerate(x))
@@ -162,15 +166,15 @@ def _with_form(known: Known, x: Any) -> Known:
         held = x if isinstance(x, dict) else vars(x)
     order = sorted(held)
     names, values = tuple(map(str, order)), [held[n] for n in order]
-    if cls not in _OF_FORMS:
-        form = Form("object", cls, names)
+    if cls not in _OF_SHAPES:
+        shape = ObjectShape("object", cls, names)
     else:
         arrays = tuple(k for k, v in enumerate(values) if category(type(v)) is Category.ARRAY)
         signature = tuple(None if k in arrays else Walker(()).sort(v) for k, v in enumerate(values))
         kind: RecordKind = "tuple" if cls is tuple else "dict"
-        form = Form(kind, None, names, signature, None if cls is tuple else tuple(x), arrays)
+        shape = ObjectShape(kind, None, names, signature, None if cls is tuple else tuple(x), arrays)
     place = {n: k for k, n in enumerate(order)}
-    return known.with_form(cls, [(n, type(v), place[n]) for n, v in held.items()], form)
+    return known.with_shape(cls, [(n, type(v), place[n]) for n, v in held.items()], shape)
 
 
 @contextmanager
@@ -213,7 +217,7 @@ class Walker:
         for table in self.tables:
             table.close()
         visits, begins = np.array(self.visits, np.int64), np.array(starts, np.int64)
-        return Walk(self.tables, visits, begins, Held(Listed(self.examples), _targets(roots)))
+        return Walk(self.tables, visits, begins, FieldValues(ObjectColumn(self.examples), _targets(roots)))
 
     def one(self, example: Any) -> dict[int, int]:
         """Visit the objects of one example: its visit numbers by id."""

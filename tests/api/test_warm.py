@@ -225,6 +225,16 @@ def test_several_lists_beside_an_array():
     assert failed.value.failures[0].index == 1
 
 
+def test_one_list_in_two_places():
+    f = ab.batched(lambda a, b: a[0] * len(b) + sum(b))
+    shared = ab.batched(lambda w, b: len(w) + b[0], in_axes=(None, 0))
+    for k in range(3):
+        lists, other = [[1.0 + k], [2.0, 3.0]], [[4.0], [5.0]]
+        assert f(lists, lists).tolist() == [2.0 + 2 * k, 9.0]
+        assert f(lists, other).tolist() == [5.0 + k, 7.0]
+        assert shared(lists, lists).tolist() == [3.0 + k, 4.0]
+
+
 @ab.batched
 def first_words(words, n):
     return words[0] == "a" if n > 1 else len(words) > 1

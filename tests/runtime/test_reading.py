@@ -21,7 +21,7 @@ from autobatch.backends.llvm.reading.machine import reading_machine
 from autobatch.errors import BatchError
 from autobatch.runtime.columns import Columns
 from autobatch.runtime.pack import pack
-from autobatch.runtime.reading import Reader
+from autobatch.runtime.reading import ObjectReader
 from autobatch.runtime.walk import walk_by_machine
 
 
@@ -66,7 +66,7 @@ class Plain:
 
 
 @pytest.fixture
-def machine() -> Reader:
+def machine() -> ObjectReader:
     found = reading_machine()
     if found is None:
         pytest.skip("no machine code")
@@ -117,7 +117,7 @@ def described(found: Columns) -> Any:
     return found.schema, list(arrays.items()), {n: a.tolist() for n, a in found.starts.items()}, found.vocabularies
 
 
-def tried(examples: list[Any], reader: Reader | None) -> Any:
+def tried(examples: list[Any], reader: ObjectReader | None) -> Any:
     try:
         return described(pack(examples, None, reader))
     except BatchError as error:
@@ -173,7 +173,7 @@ def looped() -> list[Any]:
     return [[circle], [pair], [knot, knot]]
 
 
-def test_shared_objects_and_circles(machine: Reader) -> None:
+def test_shared_objects_and_circles(machine: ObjectReader) -> None:
     shared, tree = [1.0, 2.0], Node(1.0, Node(2.0))
     for examples in ([[shared, shared], [shared]], [[tree, tree.left]], [Node(1.0, tree, tree), tree], *looped()):
         assert repr(tried(examples, machine)) == repr(tried(examples, None))
@@ -186,7 +186,7 @@ def chain(length: int) -> Node:
     return found
 
 
-def test_depth_and_size(machine: Reader) -> None:
+def test_depth_and_size(machine: ObjectReader) -> None:
     """Memory grows as it is needed, and no stack of the machine does."""
     for examples in ([chain(100_000)], [[float(k) for k in range(200_000)]], [[[1]] * 50_000], [Node(1.0)] * 40_000):
         assert described(pack(examples, None, machine)) == described(pack(examples))
@@ -229,7 +229,7 @@ class Unset:
     y: float = field(init=False)
 
 
-def test_what_is_left_to_python(machine: Reader) -> None:
+def test_what_is_left_to_python(machine: ObjectReader) -> None:
     """Attributes that code of the user gives or that are not there, integers of more than 64 bits, dicts with other
     keys, subclasses."""
     ordered = collections.OrderedDict(a=1, b=2)
@@ -254,7 +254,7 @@ def test_what_is_left_to_python(machine: Reader) -> None:
     assert walk_by_machine([nested], machine) is None
 
 
-def test_forms_without_end(machine: Reader) -> None:
+def test_forms_without_end(machine: ObjectReader) -> None:
     """Where each object has a form of its own, Python walks."""
     given = [[(1, 2.0, "a", None, True)[k] for k in np.random.default_rng(n).integers(5, size=4)] for n in range(400)]
     examples = [[tuple(x)] for x in given]
@@ -262,7 +262,7 @@ def test_forms_without_end(machine: Reader) -> None:
     assert repr(tried(examples, machine)) == repr(tried(examples, None))
 
 
-def test_dicts_have_their_order(machine: Reader) -> None:
+def test_dicts_have_their_order(machine: ObjectReader) -> None:
     keys = ["first", "second"]
     given = [
         {k: 1.0 for k in keys},
@@ -273,7 +273,7 @@ def test_dicts_have_their_order(machine: Reader) -> None:
     assert walk_by_machine(given, machine) is not None
 
 
-def test_nothing_is_kept_or_lost(machine: Reader) -> None:
+def test_nothing_is_kept_or_lost(machine: ObjectReader) -> None:
     """Who reads what the examples hold owns it no longer than they do."""
     texts, arrays = [f"text {k}" for k in range(50)], [np.full(2, float(k)) for k in range(50)]
     tree = Node(1.0)
@@ -292,7 +292,7 @@ def test_nothing_is_kept_or_lost(machine: Reader) -> None:
     assert held() is None
 
 
-def test_classes_of_one_place_one_after_another(machine: Reader) -> None:
+def test_classes_of_one_place_one_after_another(machine: ObjectReader) -> None:
     """A class that is gone is not taken for the one that lies where it lay."""
 
     def made(k: int) -> Any:
@@ -314,7 +314,7 @@ def test_classes_of_one_place_one_after_another(machine: Reader) -> None:
         assert found.arrays[f"{type(x).__name__}.b"].tolist() == [k]
 
 
-def test_threads(machine: Reader) -> None:
+def test_threads(machine: ObjectReader) -> None:
     rng = np.random.default_rng(0)
     data = [
         [[rng.normal(size=n).tolist() for n in rng.integers(0, 9, 50)], [chain(int(n)) for n in rng.integers(0, 9, 50)]]
@@ -334,6 +334,22 @@ def test_threads(machine: Reader) -> None:
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_a_walk_within_a_walk(machine: ObjectReader) -> None:
+    """As a finalizer may begin one, which a collection in between runs."""
+    data, other = [[1.0, 2.0], [3.0]], [[9.0] * 5, [8.0], [7.0, 6.0]]
+    wanted = described(pack(data)), described(pack(other))
+    found = []
+
+    def read(state: Any) -> int:
+        status = machine.read(state)
+        found.append(described(pack(other, None, machine)))
+        return status
+
+    for _ in range(3):
+        assert described(pack(data, None, ObjectReader(read, machine.split))) == wanted[0]
+    assert found == [wanted[1]] * 3
 
 
 def test_without_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,11 +92,8 @@ def _pulled(
     """The cotangents of the arguments `wrt` of a region from those of its results. `cut`: there may be rows that have
     failed, of which nothing comes: where all cotangents of the results are zero those of the arguments are, even where
     a derivative in between is not finite."""
-    code = _Reverse(
-        gang,
-        moving(region, [region.args[k] for k in wrt]),
-        unused_results(region, (x for x in region.args if is_number(x.type))),
-    )
+    unused = unused_results(region, (x for x in region.args if is_number(x.type)))
+    code = _Reverse(gang, moving(region, [region.args[k] for k in wrt]), unused)
     env: Environment = {}
     with code.recording(True):
         code.region(region, operands, env, mask)

@@ -25,10 +25,10 @@ from autobatch.runtime.reading import (
     OBJECT,
     OTHER,
     PRIME,
-    UNKNOWN_FORM,
+    UNKNOWN_SHAPE,
     UNKNOWN_TYPE,
-    Kind,
-    State,
+    ObjectKind,
+    ReaderState,
 )
 
 CALLED = {
@@ -50,11 +50,11 @@ CALLED = {
 """The functions of CPython that are called, with their types."""
 
 
-FORMED = (Kind.TUPLE, Kind.DICT, Kind.PLAIN)
+SHAPED = (ObjectKind.TUPLE, ObjectKind.DICT, ObjectKind.PLAIN)
 """The kinds of objects whose table depends on what they hold."""
 
 
-class _Writer:
+class _FunctionWriter:
     """Writes one function of the state, which returns a status, 0 where all is well."""
 
     def __init__(self, head: str) -> None:
@@ -64,13 +64,13 @@ class _Writer:
         self.f.do("ret i64 0")
         return str(self.f)
 
-    def field(self, k: State) -> str:
+    def field(self, k: ReaderState) -> str:
         return self.f.load("i64", "%state", 8 * k)
 
-    def pointer(self, k: State) -> str:
+    def pointer(self, k: ReaderState) -> str:
         return self.f.load("ptr", "%state", 8 * k)
 
-    def put(self, k: State, value: str) -> None:
+    def put(self, k: ReaderState, value: str) -> None:
         self.f.do(f"store i64 {value}, ptr {self.f.at('%state', 8 * k)}")
 
     def word(self, table: str, index: str) -> str:
@@ -90,14 +90,14 @@ class _Writer:
 
     def type_of(self, x: str) -> str:
         f = self.f
-        return f.let(f"load ptr, ptr {f.at(x, self.field(State.TYPE_AT))}, align 8")
+        return f.let(f"load ptr, ptr {f.at(x, self.field(ReaderState.TYPE_AT))}, align 8")
 
     def stop(self, condition: str, status: str | int, about: str | None = None) -> None:
         """Leave with a status where a condition holds, which is rare; `about`: the object that it is about."""
         f = self.f
         with f.when(condition):
             if about is not None:
-                self.put(State.ABOUT, f.let(f"ptrtoint ptr {about} to i64"))
+                self.put(ReaderState.ABOUT, f.let(f"ptrtoint ptr {about} to i64"))
                 self.do("Py_IncRef", f"ptr {about}")
             f.do(f"ret i64 {status}")
             f.block(f.name("dead"), falls=False)
@@ -139,14 +139,14 @@ class _Writer:
 
 def _kind() -> str:
     """The entry of the type of an object: its kind, and its table; null where it is not known."""
-    w = _Writer("internal ptr @entry(ptr %state, ptr %x)")
+    w = _FunctionWriter("internal ptr @entry(ptr %state, ptr %x)")
     f = w.f
-    of, last = w.number(w.type_of("%x")), w.pointer(State.LAST)
+    of, last = w.number(w.type_of("%x")), w.pointer(ReaderState.LAST)
     with f.when(w.is_(f.load("i64", last), of)):
         f.do(f"ret ptr {last}")
         f.block(f.name("dead"), falls=False)
-    types, place = w.pointer(State.TYPES), f.slot(0)
-    with w.probe(w.mixed(of), w.field(State.TYPES_MASK)) as (index, found):
+    types, place = w.pointer(ReaderState.TYPES), f.slot(0)
+    with w.probe(w.mixed(of), w.field(ReaderState.TYPES_MASK)) as (index, found):
         entry = f.at(types, f.mul(index, 24))
         f.set(place, w.number(entry))
         held = f.load("i64", entry)
@@ -154,21 +154,21 @@ def _kind() -> str:
         with f.when(w.is_(held, 0)):
             f.do("ret ptr null")
             f.block(f.name("dead"), falls=False)
-    w.put(State.LAST, f.get(place))
+    w.put(ReaderState.LAST, f.get(place))
     f.do(f"ret ptr {f.let(f'inttoptr i64 {f.get(place)} to ptr')}")
     return str(f)
 
 
 def _note() -> str:
     """What a value is, in the log. Of an object its address, until it is visited."""
-    w = _Writer("internal i64 @note(ptr %state, ptr %x, i64 %at)")
+    w = _FunctionWriter("internal i64 @note(ptr %state, ptr %x, i64 %at)")
     f = w.f
     w.stop(f.let("icmp eq ptr %x, null"), DECLINED)
     entry = f.let("call ptr @entry(ptr %state, ptr %x)")
     w.stop(f.let(f"icmp eq ptr {entry}, null"), UNKNOWN_TYPE, "%x")
     kind, payload = f.load("i64", entry, 8), f.slot(0)
     code = f.let(f"call i64 @llvm.umin.i64(i64 {kind}, i64 {OBJECT})")
-    w.stop(w.is_(kind, Kind.REFUSED), DECLINED)
+    w.stop(w.is_(kind, ObjectKind.REFUSED), DECLINED)
     with f.when(w.is_(kind, FLOAT)) as otherwise:
         f.set(payload, f.let(f"bitcast double {w.call('PyFloat_AsDouble', 'ptr %x')} to i64"))
         otherwise()
@@ -178,20 +178,20 @@ def _note() -> str:
             w.stop(f.let(f"icmp ne i32 {f.let(f'load i32, ptr {flag}')}, 0"), DECLINED)
             or_else()
             with f.when(w.is_(kind, BOOL)) as or_object:
-                true = w.pointer(State.TRUE)
+                true = w.pointer(ReaderState.TRUE)
                 f.set(payload, f.let(f"zext i1 {f.let(f'icmp eq ptr %x, {true}')} to i64"))
                 or_object()
                 f.set(payload, f.let(f"select i1 {w.is_(kind, 0)}, i64 0, i64 {w.number('%x')}"))
-    w.put_word(w.pointer(State.PAYLOAD), "%at", f.get(payload))
-    f.do(f"store i8 {f.let(f'trunc i64 {code} to i8')}, ptr {f.at(w.pointer(State.CODES), '%at')}")
+    w.put_word(w.pointer(ReaderState.PAYLOAD), "%at", f.get(payload))
+    f.do(f"store i8 {f.let(f'trunc i64 {code} to i8')}, ptr {f.at(w.pointer(ReaderState.CODES), '%at')}")
     return w.text()
 
 
-def _form(kind: Kind) -> str:
-    """The form of a tuple, a dict, or the attributes of a plain object `%of`, by the types of what it holds, and the
-    keys: where it stands among the forms; -1 where it is not known, -2 where it has none."""
-    w = _Writer(f"internal i64 @form_{kind.name.lower()}(ptr %state, ptr %of, ptr %x, i64 %size)")
-    f, has_names, has_types = w.f, kind is not Kind.TUPLE, kind is not Kind.PLAIN
+def _shape(kind: ObjectKind) -> str:
+    """The shape of a tuple, a dict, or the attributes of a plain object `%of`, by the types of what it holds, and the
+    keys: where it stands among the shapes; -1 where it is not known, -2 where it has none."""
+    w = _FunctionWriter(f"internal i64 @shape_{kind.name.lower()}(ptr %state, ptr %of, ptr %x, i64 %size)")
+    f, has_names, has_types = w.f, kind is not ObjectKind.TUPLE, kind is not ObjectKind.PLAIN
     hash, cls = f.slot(0), w.number(w.type_of("%of"))
     f.set(hash, f.add("%size", cls))
     begin, key, value = (f.slot(0) for _ in range(3))
@@ -211,21 +211,21 @@ def _form(kind: Kind) -> str:
     with each() as (_, name, x):
         w.stop(f.let(f"icmp eq ptr {x}, null"), -2)
         if has_names:
-            w.stop(f.let(f"icmp ne ptr {w.type_of(name)}, {w.pointer(State.STRING)}"), -2)
+            w.stop(f.let(f"icmp ne ptr {w.type_of(name)}, {w.pointer(ReaderState.STRING)}"), -2)
             f.set(hash, w.mixed(f.add(f.get(hash), w.call("PyObject_Hash", f"ptr {name}"))))
         if has_types:
             f.set(hash, w.mixed(f.add(f.get(hash), w.number(w.type_of(x)))))
     place, same = f.slot(0), f.slot(0)
-    forms, words = w.pointer(State.FORMS), w.pointer(State.WORDS)
-    with w.probe(f.get(hash), w.field(State.FORMS_MASK)) as (index, found):
-        at = w.word(forms, index)  # where its words begin; 0: nothing is here
+    shapes, words = w.pointer(ReaderState.SHAPES), w.pointer(ReaderState.WORDS)
+    with w.probe(f.get(hash), w.field(ReaderState.SHAPES_MASK)) as (index, found):
+        at = w.word(shapes, index)  # where its words begin; 0: nothing is here
         w.stop(w.is_(at, 0), -1)
         f.set(place, at)
-        alike = w.is_(w.word(words, f.add(at, 3)), cls)
-        right = f.let(f"and i1 {alike}, {w.is_(w.word(words, f.add(at, 1)), '%size')}")
+        alike = w.is_(w.word(words, f.add(at, 2)), cls)
+        right = f.let(f"and i1 {alike}, {w.is_(w.word(words, at), '%size')}")
         f.set(same, f.let(f"zext i1 {right} to i64"))
         with f.when(right), each() as (k, name, x):
-            here = f.add(at, f.add(f.mul(k, 3), 4))
+            here = f.add(at, f.add(f.mul(k, 3), 3))
             if has_types:
                 alike = w.is_(w.word(words, f.add(here, 1)), w.number(w.type_of(x)))
                 f.set(same, f.let(f"and i64 {f.get(same)}, {f.let(f'zext i1 {alike} to i64')}"))
@@ -242,27 +242,27 @@ def _form(kind: Kind) -> str:
 
 def _visit() -> str:
     """Visit one object: `%at` is where the log has it."""
-    w = _Writer("internal i64 @visit(ptr %state, ptr %x, i64 %at)")
+    w = _FunctionWriter("internal i64 @visit(ptr %state, ptr %x, i64 %at)")
     f = w.f
     entry = f.let("call ptr @entry(ptr %state, ptr %x)")
     kind, table = f.load("i64", entry, 8), f.slot(f.load("i64", entry, 16))
-    payload, number = w.pointer(State.PAYLOAD), w.field(State.VISITS_USED)
-    w.stop(f.let(f"icmp uge i64 {number}, {w.field(State.ROOM)}"), FULL)
+    payload, number = w.pointer(ReaderState.PAYLOAD), w.field(ReaderState.VISITS_USED)
+    w.stop(f.let(f"icmp uge i64 {number}, {w.field(ReaderState.ROOM)}"), FULL)
     is_value = f.slot(0)
     f.set(is_value, 0)
-    with f.when(w.is_(kind, Kind.TUPLE)):  # but the empty one, which is one object
+    with f.when(w.is_(kind, ObjectKind.TUPLE)):  # but the empty one, which is one object
         f.set(is_value, f.let(f"call i64 @llvm.umin.i64(i64 {w.call('PyTuple_Size', 'ptr %x')}, i64 1)"))
     with f.when(w.is_(f.get(is_value), 1)) as otherwise:
-        tuples = f.add(w.field(State.TUPLES), 1)
-        w.put(State.TUPLES, tuples)
+        tuples = f.add(w.field(ReaderState.TUPLES), 1)
+        w.put(ReaderState.TUPLES, tuples)
         w.stop(f.let(f"icmp ugt i64 {tuples}, {MANY_TUPLES}"), DECLINED)  # one that is written out again and again?
         otherwise()  # anything but a tuple is one object, wherever the example holds it
-        seen, me = w.pointer(State.SEEN), w.number("%x")
-        with w.probe(w.mixed(me), w.field(State.SEEN_MASK)) as (index, found):
+        seen, me = w.pointer(ReaderState.SEEN), w.number("%x")
+        with w.probe(w.mixed(me), w.field(ReaderState.SEEN_MASK)) as (index, found):
             place = f.at(seen, f.mul(index, 16))
             held, when = f.load("i64", place), f.load("i64", place, 8)
             with f.when(w.is_(held, me)):
-                with f.when(f.let(f"icmp uge i64 {when}, {w.field(State.START)}")):
+                with f.when(f.let(f"icmp uge i64 {when}, {w.field(ReaderState.START)}")):
                     w.put_word(payload, "%at", when)
                     f.do("ret i64 0")
                     f.block(f.name("dead"), falls=False)
@@ -275,15 +275,15 @@ def _visit() -> str:
                 f.do(f"br label %{found}")
                 f.block(f.name("dead"), falls=False)
     w.put_word(payload, "%at", number)
-    size, form, held = f.slot(0), f.slot(0), f.slot(0)
+    size, shape, held = f.slot(0), f.slot(0), f.slot(0)
     f.set(held, w.number("%x"))
-    tables = w.pointer(State.TABLES)
+    tables = w.pointer(ReaderState.TABLES)
 
     def sized(function: str) -> Callable[[], None]:
         return lambda: f.set(size, w.call(function, "ptr %x"))
 
     def with_dict() -> None:
-        attributes = own("PyObject_GetAttr", f"ptr {w.pointer(State.DICT_NAME)}")
+        attributes = own("PyObject_GetAttr", f"ptr {w.pointer(ReaderState.DICT_NAME)}")
         f.set(held, w.number(attributes))
         f.set(size, w.call("PyDict_Size", f"ptr {attributes}"))
 
@@ -301,23 +301,23 @@ def _visit() -> str:
         w,
         kind,
         {
-            (Kind.LIST,): sized("PyList_Size"),
-            (Kind.TUPLE, Kind.ITEMS): sized("PyTuple_Size"),
-            (Kind.DICT,): sized("PyDict_Size"),
-            (Kind.PLAIN,): with_dict,
-            (Kind.FIELDS,): lambda: f.set(size, w.word(tables, f.mul(f.get(table), 4))),
+            (ObjectKind.LIST,): sized("PyList_Size"),
+            (ObjectKind.TUPLE, ObjectKind.ITEMS): sized("PyTuple_Size"),
+            (ObjectKind.DICT,): sized("PyDict_Size"),
+            (ObjectKind.PLAIN,): with_dict,
+            (ObjectKind.FIELDS,): lambda: f.set(size, w.word(tables, f.mul(f.get(table), 4))),
         },
     )
     parts = f.let(f"inttoptr i64 {f.get(held)} to ptr")
-    for each in FORMED:
+    for each in SHAPED:
         with f.when(w.is_(kind, each)):
             arguments = f"ptr %state, ptr %x, ptr {parts}, i64 {f.get(size)}"
-            f.set(form, f.let(f"call i64 @form_{each.name.lower()}({arguments})"))
-            w.stop(w.is_(f.get(form), -1), UNKNOWN_FORM, "%x")
-            w.stop(w.is_(f.get(form), -2), DECLINED)
-            f.set(table, w.word(w.pointer(State.WORDS), f.add(f.get(form), 2)))
-    n, log = f.get(size), w.field(State.LOG_USED)
-    w.stop(f.let(f"icmp ugt i64 {f.add(log, n)}, {w.field(State.LOG_ROOM)}"), FULL_LOG)
+            f.set(shape, f.let(f"call i64 @shape_{each.name.lower()}({arguments})"))
+            w.stop(w.is_(f.get(shape), -1), UNKNOWN_SHAPE, "%x")
+            w.stop(w.is_(f.get(shape), -2), DECLINED)
+            f.set(table, w.word(w.pointer(ReaderState.WORDS), f.add(f.get(shape), 1)))
+    n, log = f.get(size), w.field(ReaderState.LOG_USED)
+    w.stop(f.let(f"icmp ugt i64 {f.add(log, n)}, {w.field(ReaderState.LOG_ROOM)}"), FULL_LOG)
 
     def note(x: str, k: str) -> None:
         w.check(f.let(f"call i64 @note(ptr %state, ptr {x}, i64 {f.add(log, k)})"))
@@ -330,15 +330,15 @@ def _visit() -> str:
         return read
 
     def values() -> None:
-        begin, key, value, words = f.slot(0), f.slot(0), f.slot(0), w.pointer(State.WORDS)
-        order = f.add(f.get(form), 6)  # the third word of each item: where the value of this key goes
+        begin, key, value, words = f.slot(0), f.slot(0), f.slot(0), w.pointer(ReaderState.WORDS)
+        order = f.add(f.get(shape), 5)  # the third word of each item: where the value of this key goes
         with f.loop(0, n, 1) as k:
             more = w.call("PyDict_Next", f"ptr {parts}", f"ptr {begin}", f"ptr {key}", f"ptr {value}")
             w.stop(f.let(f"icmp eq i32 {more}, 0"), DECLINED)
             note(f.let(f"load ptr, ptr {value}"), w.word(words, f.add(order, f.mul(k, 3))))
 
     def attributes() -> None:
-        names, first = w.pointer(State.NAMES), w.word(tables, f.add(f.mul(f.get(table), 4), 1))
+        names, first = w.pointer(ReaderState.NAMES), w.word(tables, f.add(f.mul(f.get(table), 4), 1))
         with f.loop(0, n, 1) as k:
             note(own("PyObject_GetAttr", f"ptr {w.address(names, f.add(first, k))}"), k)
 
@@ -346,27 +346,27 @@ def _visit() -> str:
         w,
         kind,
         {
-            (Kind.LIST,): items("PyList_GetItem"),
-            (Kind.TUPLE, Kind.ITEMS): items("PyTuple_GetItem"),
-            (Kind.DICT, Kind.PLAIN): values,
-            (Kind.FIELDS,): attributes,
+            (ObjectKind.LIST,): items("PyList_GetItem"),
+            (ObjectKind.TUPLE, ObjectKind.ITEMS): items("PyTuple_GetItem"),
+            (ObjectKind.DICT, ObjectKind.PLAIN): values,
+            (ObjectKind.FIELDS,): attributes,
         },
     )
-    w.put_word(w.pointer(State.VISITS), number, f.get(table))
-    w.put_word(w.pointer(State.SIZES), number, n)
+    w.put_word(w.pointer(ReaderState.VISITS), number, f.get(table))
+    w.put_word(w.pointer(ReaderState.SIZES), number, n)
     mine = f.mul(f.get(table), 4)
     with f.when(w.is_(w.word(tables, f.add(mine, 2)), 0)):  # the order in which tables are met
-        w.put(State.MET, f.add(w.field(State.MET), 1))
-        w.put_word(tables, f.add(mine, 2), w.field(State.MET))
+        w.put(ReaderState.MET, f.add(w.field(ReaderState.MET), 1))
+        w.put_word(tables, f.add(mine, 2), w.field(ReaderState.MET))
     w.put_word(tables, f.add(mine, 3), f.add(w.word(tables, f.add(mine, 3)), 1))
-    w.put(State.VISITS_USED, f.add(number, 1))
-    w.put(State.LOG_USED, f.add(log, n))
+    w.put(ReaderState.VISITS_USED, f.add(number, 1))
+    w.put(ReaderState.LOG_USED, f.add(log, n))
     with f.loop(0, n, 1) as k:
         w.check(f.let(f"call i64 @push(ptr %state, i64 {f.add(log, f.sub(f.sub(n, k), 1))})"))
     return w.text()
 
 
-def _by_kind(w: _Writer, kind: str, cases: Mapping[tuple[Kind, ...], Callable[[], None]]) -> None:
+def _by_kind(w: _FunctionWriter, kind: str, cases: Mapping[tuple[ObjectKind, ...], Callable[[], None]]) -> None:
     """What is done with objects of some kinds; others have no such object."""
     f, done, never = w.f, w.f.name("done"), w.f.name("never")
     labels = [f.name("kind") for _ in cases]
@@ -383,70 +383,70 @@ def _by_kind(w: _Writer, kind: str, cases: Mapping[tuple[Kind, ...], Callable[[]
 
 def _push() -> str:
     """An object of the log is visited later."""
-    w = _Writer("internal i64 @push(ptr %state, i64 %at)")
+    w = _FunctionWriter("internal i64 @push(ptr %state, i64 %at)")
     f = w.f
-    code = f.load("i8", f.at(w.pointer(State.CODES), "%at"), align=1)
+    code = f.load("i8", f.at(w.pointer(ReaderState.CODES), "%at"), align=1)
     with f.when(f.let(f"icmp eq i8 {code}, {OBJECT}")):
-        used = w.field(State.STACK_USED)
-        w.stop(f.let(f"icmp uge i64 {used}, {w.field(State.ROOM)}"), FULL)
-        w.put_word(w.pointer(State.STACK), used, "%at")
-        w.put(State.STACK_USED, f.add(used, 1))
+        used = w.field(ReaderState.STACK_USED)
+        w.stop(f.let(f"icmp uge i64 {used}, {w.field(ReaderState.ROOM)}"), FULL)
+        w.put_word(w.pointer(ReaderState.STACK), used, "%at")
+        w.put(ReaderState.STACK_USED, f.add(used, 1))
     return w.text()
 
 
 def _read() -> str:
     """All examples, one after another."""
-    w = _Writer("i64 @read(ptr %state)")
+    w = _FunctionWriter("i64 @read(ptr %state)")
     f = w.f
-    count, payload = w.field(State.COUNT), w.pointer(State.PAYLOAD)
-    w.stop(f.let(f"icmp ugt i64 {count}, {w.field(State.LOG_ROOM)}"), FULL_LOG)
-    w.put(State.LOG_USED, count)  # the roots come first
+    count, payload = w.field(ReaderState.COUNT), w.pointer(ReaderState.PAYLOAD)
+    w.stop(f.let(f"icmp ugt i64 {count}, {w.field(ReaderState.LOG_ROOM)}"), FULL_LOG)
+    w.put(ReaderState.LOG_USED, count)  # the roots come first
     with f.loop(0, count, 1) as i:
-        x = w.call("PyList_GetItem", f"ptr {w.pointer(State.EXAMPLES)}", f"i64 {i}")
-        number = w.field(State.VISITS_USED)
-        w.stop(f.let(f"icmp uge i64 {number}, {w.field(State.ROOM)}"), FULL)
-        w.put_word(w.pointer(State.STARTS), i, number)
-        w.put_word(w.pointer(State.VISITS), number, "-1")
-        w.put_word(w.pointer(State.SIZES), number, "0")
-        w.put(State.VISITS_USED, f.add(number, 1))
-        w.put(State.START, number)
-        w.put(State.TUPLES, "0")
+        x = w.call("PyList_GetItem", f"ptr {w.pointer(ReaderState.EXAMPLES)}", f"i64 {i}")
+        number = w.field(ReaderState.VISITS_USED)
+        w.stop(f.let(f"icmp uge i64 {number}, {w.field(ReaderState.ROOM)}"), FULL)
+        w.put_word(w.pointer(ReaderState.STARTS), i, number)
+        w.put_word(w.pointer(ReaderState.VISITS), number, "-1")
+        w.put_word(w.pointer(ReaderState.SIZES), number, "0")
+        w.put(ReaderState.VISITS_USED, f.add(number, 1))
+        w.put(ReaderState.START, number)
+        w.put(ReaderState.TUPLES, "0")
         w.check(f.let(f"call i64 @note(ptr %state, ptr {x}, i64 {i})"))
         w.check(f.let(f"call i64 @push(ptr %state, i64 {i})"))
-        with f.whilst(lambda: f.let(f"icmp ne i64 {w.field(State.STACK_USED)}, 0")):
-            top = f.sub(w.field(State.STACK_USED), 1)
-            w.put(State.STACK_USED, top)
-            at = w.word(w.pointer(State.STACK), top)
+        with f.whilst(lambda: f.let(f"icmp ne i64 {w.field(ReaderState.STACK_USED)}, 0")):
+            top = f.sub(w.field(ReaderState.STACK_USED), 1)
+            w.put(ReaderState.STACK_USED, top)
+            at = w.word(w.pointer(ReaderState.STACK), top)
             held = w.address(payload, at)
             w.check(f.let(f"call i64 @visit(ptr %state, ptr {held}, i64 {at})"))
-    codes = w.pointer(State.CODES)
-    with f.loop(0, w.field(State.LOG_USED), 1) as k:  # from here on they are held by us
+    codes = w.pointer(ReaderState.CODES)
+    with f.loop(0, w.field(ReaderState.LOG_USED), 1) as k:  # from here on they are held by us
         code = f.load("i8", f.at(codes, k), align=1)
         with f.when(f.let(f"icmp eq i8 {code}, {OTHER}")):
             w.do("Py_IncRef", f"ptr {w.address(payload, k)}")
-            w.put(State.HELD, f.add(w.field(State.HELD), 1))
+            w.put(ReaderState.HELD, f.add(w.field(ReaderState.HELD), 1))
     return w.text()
 
 
 def _split() -> str:
     """Of each table and field a column: codes, and what they are of. A list is a length, and its elements."""
-    w = _Writer("i64 @split(ptr %state)")
+    w = _FunctionWriter("i64 @split(ptr %state)")
     f = w.f
-    visits, sizes, columns = w.pointer(State.VISITS), w.pointer(State.SIZES), w.pointer(State.COLUMNS)
-    payload, codes, tables = w.pointer(State.PAYLOAD), w.pointer(State.CODES), w.pointer(State.TABLES)
+    visits, sizes, columns = w.pointer(ReaderState.VISITS), w.pointer(ReaderState.SIZES), w.pointer(ReaderState.COLUMNS)
+    payload, codes, tables = w.pointer(ReaderState.PAYLOAD), w.pointer(ReaderState.CODES), w.pointer(ReaderState.TABLES)
     at = f.slot(0)
-    f.set(at, w.field(State.COUNT))
-    with f.loop(0, w.field(State.VISITS_USED), 1) as number:
+    f.set(at, w.field(ReaderState.COUNT))
+    with f.loop(0, w.field(ReaderState.VISITS_USED), 1) as number:
         table = w.word(visits, number)
         with f.when(f.let(f"icmp sge i64 {table}, 0")):
             n, mine = w.word(sizes, number), f.mul(table, 4)
             first, row = w.word(tables, f.add(mine, 2)), w.word(tables, f.add(mine, 3))
             step, begin = f.slot(1), f.slot(0)
             with f.when(w.is_(table, 0)) as otherwise:  # a list: one column
-                w.put_word(w.pointer(State.LENGTHS), row, n)
+                w.put_word(w.pointer(ReaderState.LENGTHS), row, n)
                 f.set(step, 0)
-                f.set(begin, w.field(State.ELEMENTS))
-                w.put(State.ELEMENTS, f.add(w.field(State.ELEMENTS), n))
+                f.set(begin, w.field(ReaderState.ELEMENTS))
+                w.put(ReaderState.ELEMENTS, f.add(w.field(ReaderState.ELEMENTS), n))
                 otherwise()
                 f.set(begin, row)
             of, here = f.get(step), f.get(begin)
@@ -475,5 +475,5 @@ def module() -> str:
         result, arguments = type.split(" ", 1)
         declared.append(f"declare {result} @{name}{arguments}")
     declared.append("declare i64 @llvm.umin.i64(i64, i64)")
-    written = (_kind(), _note(), *map(_form, FORMED), _push(), _visit(), _read(), _split())
+    written = (_kind(), _note(), *map(_shape, SHAPED), _push(), _visit(), _read(), _split())
     return "\n".join([*declared, "", *written])

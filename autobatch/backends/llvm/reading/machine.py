@@ -10,11 +10,11 @@ from functools import cache
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.llvm.reading.functions import CALLED, module
-from autobatch.runtime.reading import Reader
+from autobatch.runtime.reading import ObjectReader
 
 
 @cache
-def reading_machine() -> Reader | None:
+def reading_machine() -> ObjectReader | None:
     """The machine; None where there is no machine code, and for a Python that is not CPython with its lock."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None
@@ -29,4 +29,4 @@ def reading_machine() -> Reader | None:
     kind = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)  # it keeps the lock
     read, split = (kind(code.functions[name]) for name in ("read", "split"))
 
-    return Reader(lambda state: int(read(state.ctypes.data)), lambda state: int(split(state.ctypes.data)))
+    return ObjectReader(lambda state: int(read(state.ctypes.data)), lambda state: int(split(state.ctypes.data)))
