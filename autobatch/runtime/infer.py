@@ -208,6 +208,7 @@ class Inference:
     def see_schema(self, schema: Schema) -> None:
         """Replay everything that a schema has seen."""
         items: dict[str, Place] = {}
+        lists: dict[str, Place] = {}
         records: dict[str, Record] = {}
 
         def see(place: Place, type: Type, none: bool, numpy: bool) -> None:
@@ -224,6 +225,7 @@ class Inference:
                         self.see_ragged(place, elem, none, numpy)
                     else:
                         self.see_list(place, items[store], none)
+                        self.join(lists.setdefault(store, place), place)  # one list may be at both places
 
         items.update({s.name: Place(f"the elements of {s.name}") for s in schema.lists if not s.from_array})
         found = [(store, self.records_of(schema, store.name)) for store in schema.stores]

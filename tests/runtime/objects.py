@@ -179,7 +179,14 @@ slotted = st.builds(lambda a: Slotted.of(a=a), ints) | st.builds(lambda a, b: Sl
 vectors = st.builds(
     lambda n, x: Pair(np.full(n, x, np.float32), np.full((2, 2), 7, np.int32)), st.integers(0, 4), st.floats(width=32)
 )
-kinds = [dags(), expressions, trees, chains, tuples, records, nested, optional, plain, slotted, vectors]
+numbers = st.lists(floats, max_size=3)
+sharing = st.builds(
+    lambda x, y, z, same: {"a": x, "b": x if same[0] else y, "c": [z, x if same[1] else y, [*z]]},
+    *[numbers] * 3,
+    st.tuples(st.booleans(), st.booleans()),
+)
+"""One list in two places, in some of them."""
+kinds = [dags(), expressions, trees, chains, tuples, records, nested, optional, plain, slotted, vectors, sharing]
 batches = st.one_of([st.lists(kind, min_size=1, max_size=5) for kind in kinds])
 
 
