@@ -22,6 +22,7 @@ from autobatch.frontend.iterators import refuse_kept, refuse_moving_views, refus
 from autobatch.frontend.joined import concatenate
 from autobatch.frontend.keywords import named_arguments
 from autobatch.frontend.list_heap import copied, hold
+from autobatch.frontend.list_sites import is_given
 from autobatch.frontend.making import made_by
 from autobatch.frontend.mutation import call_method, set_default
 from autobatch.frontend.numbers import present
@@ -45,7 +46,7 @@ def evaluate(s: State, node: ast.expr) -> v.Abstract:
             message, cure = EXPRESSION_REFUSALS.get(type(node), ("this expression cannot be compiled", ""))
             raise UnsupportedError(message, s.span, cure)
         value = rule(s, node)
-        if isinstance(node, MAKING):
+        if isinstance(node, MAKING) or is_given(value):
             value = made_by(s, value, node)
     if s.dead:
         raise Ended

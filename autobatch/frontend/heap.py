@@ -58,7 +58,9 @@ class Heap:
     the memory that this one is a part of, as objects of both were found in one place. `members`: the classes whose
     objects have it; of several, each row says its own (`CLASS` of `ir/template.py`), and there is a column for each
     field of any of them. `forms`: the fields of each class. `factory`: what gives a `defaultdict` its values.
-    `no_record`: why its dicts, of constant keys at first, are no records."""
+    `no_record`: why its dicts, of constant keys at first, are no records. `copies`: are some of its lists copies of
+    lists of the examples? Then it must not matter which list is which, as it does where they are `told_apart`: one is
+    changed, or compared by `is`."""
 
     name: str
     cls: type
@@ -68,6 +70,8 @@ class Heap:
     forms: dict[type, tuple[str, ...]] = field(default_factory=dict)
     factory: Abstract | None = None
     no_record: str = ""
+    copies: bool = False
+    told_apart: bool = False
 
     @property
     def whole(self) -> Heap:
@@ -108,10 +112,16 @@ class Heap:
         """May the two be one memory?"""
         if self is other or not (self.in_segments or other.in_segments):
             return self.is_record == other.is_record
+        if self.differ_in_copies(other):
+            return False
         if self.is_record or other.is_record:
             return {self.cls, other.cls} & {dict} != set()
         made = [x.factory for x in (self, other) if x.factory is not None]
         return self.cls is other.cls and all(x == made[0] for x in made)
+
+    def differ_in_copies(self, other: Heap) -> bool:
+        """Has one of the two copies of lists of the examples, which would not do for the other?"""
+        return (self.copies or other.copies) and (self.told_apart or other.told_apart)
 
     def join(self, other: Heap) -> None:
         """Take the objects of another memory in. What fields hold is found anew."""
@@ -121,6 +131,7 @@ class Heap:
         other.joined = self
         self.no_record = self.no_record or other.no_record
         self.factory = other.factory if self.factory is None else self.factory
+        self.copies, self.told_apart = self.copies or other.copies, self.told_apart or other.told_apart
         if not self.in_segments:
             self.members += [c for c in other.members if c not in self.members]
             self.name = self.name if self.is_record else "|".join(c.__name__ for c in self.members)

@@ -36,6 +36,7 @@ from autobatch.frontend.layouts import (
     LeafLayout,
     OptionalLayout,
     RecordLayout,
+    RowLayout,
     SharedLayout,
     layout_of,
     leaf_types,
@@ -51,7 +52,7 @@ from autobatch.ir import jax_compat, segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import Literal, Operand, Value
 from autobatch.ir.template import CLASS
-from autobatch.ir.types import INT, Array, Type
+from autobatch.ir.types import INT, Array, List, Type
 
 # ---- the memory of a class as a variable
 
@@ -236,6 +237,7 @@ def allocate(s: State, heap: Heap, record: v.Record) -> v.Row:
     layout = heap.layout
     assert layout is not None
     items = tuple(_or_unset(record.get(k), k) for k in layout.keys)
+    items = tuple(in_memory(s, x, k) for x, k in zip(items, layout.items, strict=True))
     count, *columns = memory_of(s, heap, write=True)
     check_room(s, heap, count)
     new = [x for item, k in zip(items, layout.items, strict=True) for x in convert(s, item, k)]
@@ -279,7 +281,7 @@ def grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> No
     joined = dict(known)
     for key, layout in wanted.items():
         try:
-            joined[key] = unify(known[key], layout) if key in known else layout
+            joined[key] = unify(*_in_one_memory(known[key], layout)) if key in known else layout
         except Conflict as conflict:
             what, cure = _words(heap, key)
             raise TypeConflictError(f"{what} different types: {conflict}", s.span, cure) from None
@@ -292,6 +294,31 @@ def grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> No
             heap.layout = before
             raise s.context.sites.refused(s.context.memory.sites, error, dicts=True) from None
         raise MemoryChanged
+
+
+def _in_one_memory(a: Layout, b: Layout) -> tuple[Layout, Layout]:
+    """Two layouts of what is stored in one place, lists of the examples as they are stored beside lists in memory."""
+    match a, b:
+        case RowLayout(heap=heap), LeafLayout(type=List(store=str())) if heap.whole.is_list:
+            return a, a
+        case LeafLayout(type=List(store=str())), RowLayout(heap=heap) if heap.whole.is_list:
+            return b, b
+        case RecordLayout(items=x), RecordLayout(items=y) if a.keys == b.keys:
+            pairs = [_in_one_memory(p, q) for p, q in zip(x, y, strict=True)]
+            return replace(a, items=tuple(p for p, _ in pairs)), replace(b, items=tuple(q for _, q in pairs))
+        case _:
+            return a, b
+
+
+def in_memory(s: State, value: v.Abstract, layout: Layout) -> v.Abstract:
+    """A value to be stored as one of a layout that `grow` has found."""
+    match layout, value:
+        case RowLayout(heap=heap), v.Leaf(type=List()):
+            return s.context.rules.adopted(s, heap, value)
+        case RecordLayout(items=layouts), v.Record(items=items) if len(layouts) == len(items):
+            return replace(value, items=tuple(in_memory(s, x, k) for x, k in zip(items, layouts, strict=True)))
+        case _:
+            return value
 
 
 def _words(heap: Heap, key: str) -> tuple[str, str]:
@@ -369,6 +396,9 @@ def there(s: State, row: v.Row, message: str) -> v.Row:
 
 def same(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a is b`, where one of them is an object in memory."""
+    for x in (a, b):
+        if isinstance(x, v.Row) and x.heap.whole.is_list:
+            s.context.rules.tell_apart(s, x.heap)
     if not isinstance(a, v.Row) or not isinstance(b, v.Row) or a.heap is not b.heap:
         return v.Static(False)
     return traced(s, operator.eq, v.Leaf(a.operand), v.Leaf(b.operand))
@@ -445,6 +475,7 @@ def put_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
     """Let a field, which objects of the class have, hold a value of its type."""
     layout = row.heap.layout
     assert layout is not None
+    value = in_memory(s, value, dict(zip(layout.keys, layout.items, strict=True))[name])
     count, *columns = memory_of(s, row.heap, write=True)
     at, after = 0, list(columns)
     for key, held in zip(layout.keys, layout.items, strict=True):

@@ -7,7 +7,7 @@ else: x = t.f           ->
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -33,7 +33,7 @@ from autobatch.frontend.layouts import (
     list_types,
     rebuild,
 )
-from autobatch.frontend.list_sites import is_dict, is_list
+from autobatch.frontend.list_sites import is_dict, is_given, is_list
 from autobatch.frontend.numbers import coerce, negate, operand_of, present, traced, undefined
 from autobatch.frontend.scopes import is_cell, shown
 from autobatch.frontend.state import FLAGS, RESULT, RETURNED, Ended, State, Unknown
@@ -223,8 +223,9 @@ def stored(s: State, value: v.Abstract) -> v.Abstract:
 def level(s: State, value: v.Abstract, other: v.Abstract) -> v.Abstract:
     """Containers that are static or of the examples meet containers built in the function: take them apart. A list that
     meets one with memory has memory too, from where it is made."""
-    if isinstance(other, v.Row) and (is_list(value) if other.heap.is_list else other.heap.is_dict and is_dict(value)):
-        s.context.memory.add_sites(s.context.sites.of([value], s.context.memory.sites, dicts=True))
+    if s.context.memory.sites:
+        in_memory = list(_beside_memory(value, layout_of(other)))
+        s.context.memory.add_sites(s.context.sites.of(in_memory, s.context.memory.sites, dicts=True))
     if isinstance(value, v.Record) and isinstance(other, v.Record) and value.kind != "object":
         if value.keys != other.keys:
             return value
@@ -241,6 +242,23 @@ def level(s: State, value: v.Abstract, other: v.Abstract) -> v.Abstract:
     if isinstance(value, v.Static) and isinstance(other, v.Static) and value.value is not other.value:
         return expand(s, value)
     return value
+
+
+def _beside_memory(value: v.Abstract, layout: Layout) -> Iterator[v.Abstract]:
+    """The lists and dicts of a value that stand where those with memory may stand in one of a layout."""
+    match layout, value:
+        case RowLayout(heap=heap), _ if is_list(value) or is_given(value) if heap.is_list else is_dict(value):
+            yield value
+        case OptionalLayout(value=inner), _:
+            yield from _beside_memory(value.value if isinstance(value, v.Optional) else value, inner)
+        case RecordLayout(keys=keys, items=layouts), v.Record() if keys == value.keys:
+            for item, inner in zip(value.items, layouts, strict=True):
+                yield from _beside_memory(item, inner)
+        case ListingLayout(elem=inner), v.Record(kind="list" | "tuple"):
+            for item in value.items:
+                yield from _beside_memory(item, inner)
+        case _:
+            return
 
 
 def _is_held(s: State, value: v.Abstract) -> bool:

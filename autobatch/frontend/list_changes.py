@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 
 from autobatch.frontend import heaps, list_heap
 from autobatch.frontend import values as v
+from autobatch.frontend.attributes import is_none
 from autobatch.frontend.carrying import Layouts, Turn, enter_turn, leave, region_of, settle, yields_of
 from autobatch.frontend.heap import Heap
-from autobatch.frontend.joins import attempt
+from autobatch.frontend.joins import attempt, conditional
 from autobatch.frontend.numbers import operand_of, present, traced
 from autobatch.frontend.sequences import in_range, sequence
 from autobatch.frontend.state import State
@@ -41,8 +42,16 @@ def allocate(s: State, heap: Heap, value: v.Abstract) -> v.Row:
     return row
 
 
+def adopted(s: State, heap: Heap, value: v.Leaf) -> v.Abstract:
+    """A list of the examples, or None, as a copy in memory, which does for it where none is changed there."""
+    heap.whole.copies = True
+    list_heap.refuse_copies(s, heap)
+    return conditional(s, is_none(s, value.operand), lambda t: NONE, lambda t: allocate(t, heap.whole, value))
+
+
 def store(s: State, row: v.Row, index: v.Abstract, value: v.Abstract) -> None:
     """`row[index] = value`"""
+    list_heap.tell_apart(s, row.heap)
     list_heap.as_element(s, row.heap, value)
     position = in_range(s, present(s, index), list_heap.length(s, row))
     list_heap.put(s, row.heap, value, list_heap.place(s, row, position))

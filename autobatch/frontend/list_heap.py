@@ -142,10 +142,25 @@ def put(s: State, heap: Heap, value: v.Abstract, place: v.Abstract) -> None:
     value = as_element(s, heap, value)
     layout = _element(heap)
     assert layout is not None
+    parts = [as_stored(s, x) for x in convert(s, heaps.in_memory(s, value, layout), layout)]
     m = _memory(s, heap, write=True)
-    parts = [as_stored(s, x) for x in convert(s, value, layout)]
     columns = [traced(s, segments.write, c, v.Leaf(x), place) for c, x in zip(m.columns, parts, strict=True)]
     _bind(s, heap, replace(m, columns=tuple(columns)))
+
+
+def tell_apart(s: State, heap: Heap) -> None:
+    """Note that it matters which list in memory is which: one is changed, or compared by `is`."""
+    heap.whole.told_apart = True
+    refuse_copies(s, heap)
+
+
+def refuse_copies(s: State, heap: Heap) -> None:
+    """Refuse copies of lists of the examples where they would not do for these."""
+    if heap.whole.copies and heap.whole.told_apart:
+        s.refuse(
+            "a list of the examples may stand where lists are changed in place, or compared by `is`",
+            "put a copy there: [y for y in x]",
+        )
 
 
 # ---- reading
@@ -253,6 +268,7 @@ def append(s: State, row: v.Row, value: v.Abstract) -> None:
 
 def put_at(s: State, row: v.Row, value: v.Abstract, index: v.Abstract, after: v.Abstract | None = None) -> None:
     """Set the element at an index, or behind the last one. `after`: how long the list is then, where that is known."""
+    tell_apart(s, row.heap)
     as_element(s, row.heap, value)
     m, at = _memory(s, row.heap, write=True), v.Leaf(row.operand)
     after = after or traced(s, segments.length_with, length(s, row), index)
@@ -287,5 +303,6 @@ def pop(s: State, row: v.Row) -> v.Abstract:
 
 def shorten(s: State, row: v.Row, count: v.Abstract) -> None:
     """Keep the first elements."""
+    tell_apart(s, row.heap)
     m = _memory(s, row.heap, write=True)
     _bind(s, row.heap, replace(m, lengths=traced(s, segments.write, m.lengths, count, v.Leaf(row.operand))))

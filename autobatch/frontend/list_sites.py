@@ -12,11 +12,13 @@ dicts stay values until one of them is changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TypeGuard
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.heap import DICTS, Heap, ListsNeedMemory, record_class
 from autobatch.frontend.identity import Identities, containers
+from autobatch.ir.types import List
 
 
 class Sites:
@@ -57,6 +59,11 @@ class Sites:
         found = {site: class_of(value) for r, (value, site) in self._made.items() if r in roots}
         return {site: cls for site, cls in found.items() if site not in known and (dicts or cls in (list, tuple))}
 
+    def may_be_given(self, value: v.Abstract) -> bool:
+        """May this list be one of the examples? One that an expression has made is none; behind a branch or in a loop
+        a variable may hold either."""
+        return id(value) not in self._made
+
     def needed(self, known: dict[object, Heap], lent: bool = False, dicts: bool = False) -> dict[object, type]:
         """The expressions whose lists have no memory and are held. `lent`: or that functions were given; `dicts`: those
         of dicts too."""
@@ -90,6 +97,11 @@ def class_of(value: v.Abstract) -> type:
 def is_list(value: v.Abstract) -> bool:
     """Is it a list that the function builds, which is a value?"""
     return (isinstance(value, v.Listing) and not value.array) or (isinstance(value, v.Record) and value.kind == "list")
+
+
+def is_given(value: v.Abstract) -> TypeGuard[v.Leaf]:
+    """Is it a list of the examples?"""
+    return isinstance(value, v.Leaf) and isinstance(value.type, List) and value.type.store is not None
 
 
 def is_dict(value: v.Abstract) -> bool:

@@ -32,6 +32,8 @@ from autobatch.frontend.heap import CompilesInMemory, NeedsMemory
 from autobatch.frontend.heaps import give_memory
 from autobatch.frontend.joins import stored
 from autobatch.frontend.key_order import names_of
+from autobatch.frontend.list_changes import adopted
+from autobatch.frontend.list_heap import tell_apart
 from autobatch.frontend.making import made_by
 from autobatch.frontend.needs import Needed
 from autobatch.frontend.results import Outputs, made_classes
@@ -62,7 +64,21 @@ from autobatch.ir.types import BOOL, Array
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 
-RULES = Rules(evaluate, execute, call, materialise, attribute, operate, set_of, boxed, fields_of, made_by, initialised)
+RULES = Rules(
+    evaluate,
+    execute,
+    call,
+    materialise,
+    attribute,
+    operate,
+    set_of,
+    boxed,
+    fields_of,
+    made_by,
+    initialised,
+    adopted,
+    tell_apart,
+)
 ROUNDS = 24
 
 

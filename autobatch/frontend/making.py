@@ -8,7 +8,7 @@ from collections import defaultdict
 from autobatch.frontend import list_changes, record_heap, tables
 from autobatch.frontend import values as v
 from autobatch.frontend.heap import Heap
-from autobatch.frontend.list_sites import is_dict, is_list
+from autobatch.frontend.list_sites import is_dict, is_given, is_list
 from autobatch.frontend.own_parts import changed_parts
 from autobatch.frontend.state import State
 from autobatch.frontend.unify import as_table
@@ -16,7 +16,7 @@ from autobatch.frontend.unify import as_table
 
 def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
     """A list or dict that an expression has made: one with memory, where those that it makes have that."""
-    if not is_list(value) and not is_dict(value) and not isinstance(value, v.Lazy):
+    if not (is_list(value) or is_dict(value) or is_given(value)) and not isinstance(value, v.Lazy):
         return value
     if isinstance(value, v.Lazy) and (value.dicts or isinstance(site, ast.Call)):
         return value  # a view, or what zip() gives, which is no list
@@ -27,6 +27,8 @@ def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
         s.context.sites.made(value, site)
         return value
     heap = heap.whole
+    if is_given(value):
+        return s.context.rules.adopted(s, heap, value) if heap.is_list else value
     if not heap.is_dict:
         return list_changes.allocate(s, heap, value)
     if heap.is_set:

@@ -23,6 +23,7 @@ from autobatch.frontend.key_order import hand_out
 from autobatch.frontend.layouts import type_name
 from autobatch.frontend.lexicographic import Order, lexicographic, of_lists
 from autobatch.frontend.list_heap import copied, there
+from autobatch.frontend.list_sites import is_given
 from autobatch.frontend.numbers import binary, combine, is_number, present, refuse_made, traced, unary
 from autobatch.frontend.selection import of_each
 from autobatch.frontend.sequences import arithmetic, is_tuple, members, sequence
@@ -428,7 +429,13 @@ def _identical_optional(s: State, a: v.Optional, b: v.Abstract) -> v.Abstract:
 
 def _same_container(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """Are two containers that the function built one object? Values do not say that where one may be the other."""
-    if a is b or not isinstance(a, v.Record | v.Listing) or not isinstance(b, v.Record | v.Listing):
+    lists = (v.Record, v.Listing)
+    if a is not b and ((isinstance(a, lists) and is_given(b)) or (isinstance(b, lists) and is_given(a))):
+        if not s.context.sites.may_be_given(a if is_given(b) else b):
+            return v.Static(False)
+        words = "a list that may be one of the examples is compared by `is`"
+        s.refuse(words, "compare what they hold, or numbers that stand for them")
+    if a is b or not isinstance(a, lists) or not isinstance(b, lists):
         return v.Static(a is b)
     ours, theirs = s.context.identities.of(a), s.context.identities.of(b)
     if (ours.roots | ours.holders).isdisjoint(theirs.roots | theirs.holders):

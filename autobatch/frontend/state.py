@@ -99,6 +99,8 @@ class Rules:
     parts: Callable[[State, v.Leaf], v.Record | None]
     made_by: Callable[[State, v.Abstract, object], v.Abstract]
     initialised: Callable[[State, v.Record, Sequence[v.Abstract]], v.Abstract]
+    adopted: Callable[[State, Heap, v.Leaf], v.Abstract]
+    tell_apart: Callable[[State, Heap], None]
 
 
 @dataclass

@@ -175,6 +175,10 @@ def _unify(a: Layout, b: Layout) -> Layout:
         case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole.fits(y.whole):
             _one_memory(x.whole, y.whole)
             return RowLayout(x.whole, a.null or b.null)
+        case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole.differ_in_copies(y.whole):
+            raise Conflict(
+                "a list of the examples and one that is changed here, or compared by `is`: copy the first one"
+            )
         case (RowLayout(heap=heap), other) | (other, RowLayout(heap=heap)):
             raise Conflict(f"{describe(a)} and {describe(b)}", None if heap.in_segments else _object_class(other))
         case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):

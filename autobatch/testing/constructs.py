@@ -207,6 +207,19 @@ CONSTRUCTS: Mapping[str, tuple[str, ...]] = {
         "        {e} = {f}\n"
         "{n} = {n} if {e} is None else {n} * 0.5 + {e}.at",
     ),
+    "lists of examples": (
+        "{e} = [xs if {c} else [{y}, {z}]]\n{f} = [[{y}], [0.5]]\n{f}[{k} % 2][0] += {x}\n"
+        "{n} = {n} * 0.5 + sum({e}[0]) + sum({f}[{k} % 2])",
+        "{e}, {f} = [xs, [{y}]], [[0.5], []]\n{f}[1].append({n})\n"
+        "{n} = {n} * 0.5 + sum([sum(a) * 0.5 for a in {e}]) + {f}[1][0]",
+        "{e} = [xs]\nfor {f} in range(3):\n    {g} = {e}.pop()\n    {n} = {n} * 0.5 + sum({g})\n"
+        "    {e}.append([{y}, {n}] if {c} else xs)",
+        "{e} = xs\n{f} = [[0.0], [0.0]]\nfor {g} in range(3):\n    {f}[{g} % 2][0] += sum({e})\n"
+        "    {e} = [{y} * a for a in {e}] if {c} else xs\n{n} = {n} * 0.5 + {f}[0][0]",
+        "{e} = None\n{f} = [[{y}]]\n{f}[0].append({z})\nfor {g} in range(2):\n    if {c}:\n        {e} = xs\n"
+        "    elif {n} > 0.1037:\n        {e} = [{y}]\n"
+        "{n} = {n} * 0.5 + (0.25 if {e} is None else sum({e})) + sum({f}[0])",
+    ),
     "extremes": (
         "{n} = max([{y}, {z}, {x}])",
         "{n} = {n} * 0.5 + min([{y}, *xs, {z}])",
