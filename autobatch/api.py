@@ -25,6 +25,7 @@ from autobatch import native, on_gpu, plain, transfer
 from autobatch.arguments import Bound, Entries, Slot, bind, positions_of, read_axes
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
+from autobatch.choice import Use
 from autobatch.data import Examples, Known, fixed_by, gather
 from autobatch.errors import BatchError, SourceError, UnsupportedError, entry, nearest, show
 from autobatch.exporting import PLATFORMS, Calling
@@ -33,7 +34,7 @@ from autobatch.grouped import GroupedBatch, whole_arrays
 from autobatch.groups import Group
 from autobatch.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.linear import Collected, Leaf, Tree
-from autobatch.options import BACKENDS, CHOSEN, Options, current, enable_compilation_cache, options
+from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
 from autobatch.pack_arguments import bound_to_pack
 from autobatch.packing import Declared
 from autobatch.prepared import Prepared
@@ -283,7 +284,7 @@ class Batched(Generic[P, R]):
         chosen = self.options()
 
         def prepared(part: Bound) -> Leaf:
-            found = self.prepare(part, chosen, runs, moving).growing()
+            found = self.prepare(part, chosen, runs, moving, True).growing()
             return Leaf(found, part)
 
         by_shape = Collected(self._name, prepared, self._known, chosen.shape_groups)
@@ -330,15 +331,16 @@ class Batched(Generic[P, R]):
         chosen: Options | None = None,
         runs: bool = False,
         moving: bool = False,
+        derives: bool = False,
     ) -> Prepared:
         """Find or compile the program for the types of a call, and its tables. `runs`: nothing but to run it, for which
-        machine code that is the whole function needs no tables. `moving`: batched arguments are differentiated by. What
-        does not compile is traced, where it can be."""
+        machine code that is the whole function needs no tables. `derives`: it is differentiated, `moving`: by batched
+        arguments. What does not compile is traced, where it can be."""
         chosen = chosen or self.options()
         refused: Exception | None = None
         if not (chosen.trace and self._traces.knows(bound)):
             try:
-                return self._compiled(bound, chosen, runs, moving)
+                return self._compiled(bound, chosen, runs, moving, derives)
             except ChangesArray as error:
                 raise UnsupportedError(error.message, error.span, error.cure) from None
             except (SourceError, BatchError) as error:
@@ -357,14 +359,15 @@ class Batched(Generic[P, R]):
         """Know the types of one batched argument from now on: batches that show less are of these types, too."""
         self._known.learn(schema, 1)
 
-    def _compiled(self, bound: Bound, chosen: Options, runs: bool, moving: bool = False) -> Prepared:
+    def _compiled(self, bound: Bound, chosen: Options, runs: bool, moving: bool, derives: bool) -> Prepared:
         """As `prepare`, for what compiles."""
         settings = self.settings
         enable_compilation_cache(chosen.compilation_cache)
         examples = self._examples(bound)
         asked, backend = self._backend(chosen)
         if asked == "auto":
-            backend = native.backend_for(examples, [r.value for r in bound.shared], runs, chosen)
+            backend = native.backend_for(examples, [r.value for r in bound.shared], runs, derives, chosen)
+        is_free = backend in list(Use)
 
         def request(way: Way, static: frozenset[str]) -> Request:
             sharing = Sharing(self._name, static, len(examples.components), self._cache.columns)
@@ -392,25 +395,27 @@ class Batched(Generic[P, R]):
                 for note in disagreements(examples.schema):
                     error.add_note(note)
                 raise
-            return self._known.apart_from(examples, lambda: self.prepare(bound, runs=runs))
+            return self._known.apart_from(examples, lambda: self.prepare(bound, runs=runs, derives=derives))
         self._known.learn(examples.schema, examples.width)
         shared = program.shared(leaves)
-        by_xla = functools.partial(self.prepare, bound, chosen, False, moving)
+        by_xla = functools.partial(self.prepare, bound, chosen, False, moving, derives)
         try:
             operands = native.operands(program, examples, shared, runs)
         except BatchError:
-            if backend not in CHOSEN:
+            if not is_free:
                 raise
             return by_xla()  # integers that the host of XLA has bits for
-        if operands is None and program.compiled.native is not None and backend in CHOSEN:
+        if operands is None and program.compiled.native is not None and is_free:
             return by_xla()
         if operands is None:
             on_gpu.refuse_for_xla(self._name, [*shared, *examples.arrays.values()])
             program = program.by_xla.at(leaves)
         ready = NOTHING if operands is not None else examples.ready(program)
+        if operands is not None and examples.kept and examples.group is not None:
+            examples.group.mark(self.planner)  # what needs plans later finds them with it
         held = (program, examples, shared, ready, settings.out_axes, chosen.check_plans, operands)
         place = native.Place(chosen.threads, chosen.stream)
-        return Prepared(self._name, *held, place, by_xla if backend in CHOSEN else None, packed=packed)
+        return Prepared(self._name, *held, place, by_xla if is_free else None, packed=packed)
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Run, runs: bool = False) -> Any:
         """A call that `run` runs, for each group. `runs`: as in `prepare`."""

@@ -19,6 +19,7 @@ from autobatch.analysis.device import device_values
 from autobatch.analysis.fallible import fallible_reads
 from autobatch.analysis.structure import Structure, analyse
 from autobatch.backends.llvm.whole.region import of_kernels
+from autobatch.choice import WHOLE
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.heap import CompilesInMemory
 from autobatch.ir.blocks import Site
@@ -29,7 +30,7 @@ from autobatch.ir.template import Integers
 from autobatch.ir.verifier import verify
 from autobatch.optimize.cse import eliminate_common
 from autobatch.optimize.inline import recursive_functions
-from autobatch.options import WHOLE, Options
+from autobatch.options import Options
 from autobatch.runtime.schema import Schema
 from autobatch.source import Span
 from autobatch.vectorize.arena_lists import decided_by_device

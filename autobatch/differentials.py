@@ -6,7 +6,7 @@ their floats, which are all that a derivative has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -186,12 +186,12 @@ def forward_over_reverse() -> Iterator[None]:
         yield
 
 
-def mode_of(shared: Sequence[Any], tables: Mapping[str, Any]) -> Mode:
-    """Which derivatives JAX is about to take, as far as a call shows it."""
+def mode_of(arrays: Iterable[Any]) -> Mode:
+    """Which derivatives JAX is about to take, as far as the arrays of a call show it."""
     known: Mode = _mode.value
     if known != "reverse":
         return known
-    traced = [x for x in (*shared, *tables.values()) if isinstance(x, jax.core.Tracer)]
+    traced = [x for x in arrays if isinstance(x, jax.core.Tracer)]
     return "reverse once" if any(map(jax_compat.is_pushed_forward, traced)) else "reverse"
 
 
@@ -246,7 +246,7 @@ class Differentials:
     def linearised(
         self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Hashable, wrt: Wrt, by_rows: bool = False
     ) -> Any:
-        static = (signature, mode_of(shared, tables), wrt, by_rows)
+        static = (signature, mode_of((*shared, *tables.values())), wrt, by_rows)
         make = self._linearised
         found, pullback = self._run("linearised", make, (list(shared), dict(tables)), static)
         return found, lambda cotangents: as_one(self._pull, pullback, cotangents)
@@ -260,14 +260,16 @@ class Differentials:
         wrt: Wrt,
         output: int,
         by_rows: bool = False,
+        concrete: bool = False,
     ) -> Any:
         def make(shared: Any, tables: Any, weight: Any, *static: Any) -> Any:
             *rest, output = static
             found, pullback = self._linearised(shared, tables, *rest)
             return _gradient(found, pullback, weight, output)
 
-        static = (signature, mode_of(shared, tables), wrt, by_rows, output)
-        return self._run("gradient", make, (list(shared), dict(tables), weight), static)
+        mode = mode_of(() if concrete else (*shared, *tables.values()))
+        static = (signature, mode, wrt, by_rows, output)
+        return self._run("gradient", make, (list(shared), dict(tables), weight), static, concrete)
 
     def _linearised(self, shared: Any, tables: Any, signature: Any, mode: Mode, wrt: Wrt, by_rows: bool) -> Any:
         if by_rows:
@@ -302,12 +304,19 @@ class Differentials:
         given = (list(shared), dict(tables), tangents, weight)
         return self._run("curvature", make, given, (signature, wrt, moved, output))
 
-    def _run(self, kind: str, make: Callable[..., Any], given: tuple[Any, ...], static: tuple[Hashable, ...]) -> Any:
+    def _run(
+        self,
+        kind: str,
+        make: Callable[..., Any],
+        given: tuple[Any, ...],
+        static: tuple[Hashable, ...],
+        concrete: bool = False,
+    ) -> Any:
         jax_compat.check_process()
         key = kind, *static
         run = self._kept.get(key)
         if new := run is None:
             self._kept.put(key, run := jax.jit(lambda *given: make(*given, *static)))
         with self._compiling() if new else nullcontext():
-            found = as_one(run, *given)
+            found = run(*given) if concrete else as_one(run, *given)
         return until_ready(found) if self.program.may_run_long else found

@@ -36,7 +36,7 @@ def as_jax(result: Any) -> Any:
     """A pytree with arrays of JAX in the place of NumPy's; they hold copies."""
     leaves, tree = jax.tree.flatten(result)
     if all(type(x) is np.ndarray for x in leaves):
-        return jax.tree.unflatten(tree, _arrays(leaves))
+        return jax.tree.unflatten(tree, arrays(leaves))
     return jax.tree.unflatten(tree, map(_of, leaves))
 
 
@@ -46,7 +46,8 @@ def _of(x: Any) -> Any:
     return jnp.asarray(x) if isinstance(x, _NUMBERS) else x
 
 
-def _arrays(xs: Sequence[np.ndarray[Any, Any]]) -> Sequence[Any]:
+def arrays(xs: Sequence[np.ndarray[Any, Any]]) -> Sequence[Any]:
+    """The same arrays as arrays of JAX."""
     key = tuple([(x.shape, x.dtype) for x in xs])
     count = _seen.get(key, 0)
     if count >= SEEN and sum([x.nbytes for x in xs]) < LARGE:

@@ -251,7 +251,7 @@ def gradient_by_xla(p: Prepared, wrt: Wrt, output: int, by_rows: bool) -> tuple[
         return found, rows_alone(p, moving, wrt) if by_rows else moving
     with p.program.in_memory(p.ready.signature):
         made: tuple[Any, Moving] = p.program.derivatives.with_gradient(
-            p.shared, p.tables, weight, p.ready.signature, wrt, output, by_rows
+            p.shared, p.tables, weight, p.ready.signature, wrt, output, by_rows, p.concrete
         )
     return made
 

@@ -23,14 +23,15 @@ from autobatch.backends.cuda.running import Executable as Kernel
 from autobatch.backends.cuda.running import ones
 from autobatch.backends.llvm.lanes.tensors import KEY
 from autobatch.backends.llvm.whole.program import WholeProgram
-from autobatch.backends.llvm.whole.running import Executable
+from autobatch.backends.llvm.whole.running import CHUNK, Executable
+from autobatch.choice import Call, use_of
 from autobatch.computed import ArrayResult, Result, StructureResult
 from autobatch.containers import leaves, with_leaves
 from autobatch.data import Examples, raw
 from autobatch.groups import Tables
-from autobatch.handing_over import as_jax
+from autobatch.handing_over import arrays, as_jax
 from autobatch.ir.types import INT, Array, List, Ref
-from autobatch.options import CHOSEN, Options
+from autobatch.options import Options
 from autobatch.runtime import word_tables
 from autobatch.runtime.schema import WORDS, ColumnInput
 from autobatch.specialise import Program, parameters
@@ -111,7 +112,7 @@ def run(code: Executable | Kernel, given: Sequence[Any], rows: int, place: Place
     """The arrays that the code computes, and whether an example has failed."""
     if isinstance(code, Kernel):
         return code(given, rows, place.stream)
-    return code(given, rows, place.threads or processors())
+    return code(given, rows, place.threads or (processors() if rows > CHUNK else 1))
 
 
 def program_of(program: Program) -> WholeProgram | CudaProgram:
@@ -178,26 +179,32 @@ def _typed(x: Any, dtype: str) -> Any:
     return jax.random.wrap_key_data(_of_jax(x)) if dtype == KEY else x
 
 
-def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, options: Options) -> str:
-    """What a call takes for which nobody asked a back end: one of `CHOSEN` is machine code, if it pays. Not where JAX
-    moves arguments of the call, nor where it was said how XLA is to run loops or products."""
+def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, derives: bool, options: Options) -> str:
+    """What a call takes for which nobody asked a back end: a `Use` is machine code, if it pays. Not where JAX moves
+    arguments of the call, nor where it was said how XLA is to run loops or products."""
     if on_gpu.any_of((*examples.arrays.values(), *shared)):
         return "cuda"
-    free = options.loops == "auto" and options.products == "auto"
-    if not runs or not free or examples.unfit is not None or _traced(leaves(list(shared), ARRAYS)):
-        return "xla"
-    if examples.structure is not None and (jax.default_backend() != "cpu" or _is_traced(examples)):
-        return "xla"
-    of_processor, of_batches, of_gpu = CHOSEN
-    if jax.default_backend() == "cpu":
-        return of_batches if examples.kept else of_processor
-    return of_gpu if jax.default_backend() == "gpu" and on_gpu.is_there() else "xla"
+    free = options.loops == "auto" and options.products == "auto" and examples.unfit is None
+    platform = jax.default_backend()
+    call = Call(
+        runs and free,
+        derives,
+        examples.structure is not None,
+        examples.kept,
+        all(isinstance(c.type, Array) for c in examples.components),
+        _is_traced(examples) or _traced(leaves(list(shared), ARRAYS)),
+        platform,
+        platform == "gpu" and on_gpu.is_there(),
+    )
+    return use_of(call) or "xla"
 
 
 def as_given(result: Any, given: Sequence[Any], of_jax: bool = False) -> Any:
     """The result with arrays of the kind that the operands are of; or of JAX's in any case."""
     if isinstance(result, np.ndarray) and not isinstance(result, ARRAYS[1:]):
         return as_jax(result) if of_jax or any(isinstance(x, jax.Array) for x in given) else result
+    if type(result) is list and all(type(x) is np.ndarray for x in result):
+        return as_arrays(result, given, of_jax)
     all_of_them = list(leaves(result, ARRAYS))
     found = list({id(x): x for x in all_of_them}.values())  # what parts of a result have in common stays one array
     if not of_jax and not any(isinstance(x, jax.Array) for x in given):
@@ -206,6 +213,11 @@ def as_given(result: Any, given: Sequence[Any], of_jax: bool = False) -> Any:
         made = [_of_jax(x) for x in found] if any(isinstance(x, DeviceArray) for x in found) else as_jax(found)
     of = {id(x): y for x, y in zip(found, made, strict=True)}
     return with_leaves(result, (of[id(x)] for x in all_of_them), ARRAYS)
+
+
+def as_arrays(xs: Sequence[Any], given: Sequence[Any], of_jax: bool) -> Sequence[Any]:
+    """As `as_given`, of arrays of NumPy."""
+    return arrays(xs) if of_jax or any(isinstance(x, jax.Array) for x in given) else xs
 
 
 def _of_jax(x: Any) -> Any:

@@ -32,12 +32,6 @@ logger = logging.getLogger("autobatch")
 
 BACKENDS = ("auto", "interpret", "xla", "llvm", "cuda")
 """The names that the option `backend` accepts."""
-CHOSEN = ("auto", "auto of batches", "auto on a GPU")
-"""Those of programs that are machine code where nobody has asked for it: of the processor, the same for batches that
-keep what is planned for them, of a GPU."""
-WHOLE = (*CHOSEN, "llvm", "cuda")
-"""Those that run whole functions, whose numbers no host looks at."""
-
 PRODUCTS = ("auto", "xla", "native")
 """The names that the option `products` accepts."""
 
@@ -217,8 +211,8 @@ class Options:
     Python needs more bits than the device's have, it runs the call again by `xla`, if its host computes that integer.
     It takes `cuda` where an argument is an array on a GPU of another library than JAX, and, where JAX computes on a
     GPU, for what it would run by `llvm` and numbers end a loop in. It takes `xla` else: under transformations of JAX,
-    for `f.lower`, on other devices, for recursions that structure decides, for derivatives by what lists and objects
-    hold, and for batches that are packed, which keep their plans, unless numbers end a loop. Arrays of JAX come back
+    for `f.lower`, on other devices, for derivatives by what lists and objects hold, and, over batches that are packed,
+    which keep their plans, for recursions, and for derivatives unless numbers end a loop. Arrays of JAX come back
     from all of them. `f.explain` says what was taken, and why.
     The argument `backend` of `batched` is the same option."""
 

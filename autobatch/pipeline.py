@@ -18,18 +18,18 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
-from autobatch import progress
+from autobatch import choice, progress
 from autobatch.autodiff import Policy
 from autobatch.backends.cuda.program import CudaProgram
 from autobatch.backends.interpret import demand
 from autobatch.backends.interpret.callback import decided_on_host
 from autobatch.backends.llvm.binding.machine import binding_machine
-from autobatch.backends.llvm.whole.estimate import DeclinedError
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.backends.xla import emit, memory
 from autobatch.backends.xla.differentiable import Differentiable, Mode
 from autobatch.backends.xla.machine import machine
 from autobatch.backends.xla.native.eligible import all_by_kernel
+from autobatch.choice import Use
 from autobatch.computed import ArrayResult, RaggedResult, Result, StructureResult, first_rows, masked_elements, offsets
 from autobatch.control import (
     Asked,
@@ -45,6 +45,7 @@ from autobatch.control import (
 from autobatch.errors import ExampleError, Failure
 from autobatch.frontend import Lowered, lower
 from autobatch.interruptible import not_cheap
+from autobatch.ir.blocks import is_too_deep
 from autobatch.ir.capacity import TOO_LARGE
 from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
@@ -57,7 +58,7 @@ from autobatch.optimize.fission import Recurrence, Schedule, print_schedule
 from autobatch.optimize.footprint import Footprint
 from autobatch.optimize.inline import inline
 from autobatch.optimize.requests import table_request
-from autobatch.options import CHOSEN, Options
+from autobatch.options import Options
 from autobatch.runtime.activations import inspect
 from autobatch.runtime.assemble import make_plan
 from autobatch.runtime.bind import bind_plan, exact_outputs
@@ -257,6 +258,12 @@ class Program:
 
         return bind_plan(plan, capacities, binding_machine())
 
+    def bind_arrays(self, plan: DataPlan) -> tuple[dict[str, Any], Signature]:
+        """The same of examples that are arrays, of which the host reads nothing: as many have these tables always."""
+        tables, signature = self.bind(plan)
+        regular = self._sizes.regular and plan.count > 0
+        return tables, signature.filled(self._request, tables["integers"]) if regular else signature
+
     def decide(self, integers: Sequence[int]) -> tuple[Number, ...]:
         """What a plan depends on, for values of the shared inputs at `deciding`."""
         return self._decisions.values(integers)
@@ -316,6 +323,14 @@ class Program:
             found[len(self.facts.kinds)] = replace(status, values=not_cheap(status.values))
         return found
 
+    @property
+    def loops_by_xla(self) -> bool:
+        """Are there loops that XLA runs step by step: levels for which there is no kernel, or what numbers end?"""
+        levels = any(isinstance(s, Recurrence) for s in self.schedule.steps)
+        options = self.options
+        kernel = not levels or all_by_kernel(self.schedule, options.loops, options.products, options.widths)
+        return not kernel or self.schedule.holds_masked_loop
+
     @functools.cached_property
     def may_run_long(self) -> bool:
         """Do computed numbers end a loop?"""
@@ -373,6 +388,11 @@ class Program:
             else r
             for r, t in zip(results, tables, strict=True)
         ]
+
+    @property
+    def recurses(self) -> bool:
+        """Is there a recursion on the device, of which nobody knows ahead which calls there are?"""
+        return any(is_too_deep(site.kind, site.message) for site in self.sites)
 
     @property
     def computes_integers(self) -> bool:
@@ -453,11 +473,11 @@ def compile(
     def native() -> Passed:
         return remembering(lambda places: _native(*lowered(places, True), lowered))
 
-    if (chosen := options.backend == "auto on a GPU") or options.backend == "cuda":
+    if options.backend in (Use.ON_GPU, "cuda"):
         made = native()
-        kernel = CudaProgram(made.whole.module, bool(made.whole.sites), made.inputs, chosen)
+        kernel = CudaProgram(made.whole.module, bool(made.whole.sites), made.inputs, _accept(options))
         return Program(made.facts, schema, options, masks, lambda: made, kernel, made.by_xla)
-    if options.backend in (*CHOSEN, "llvm"):
+    if options.backend in (*Use, "llvm"):
         needs = (args, kwargs, shared, traced, integers.names, integers.unknown, sorted(integers.known), masks)
         store = store_of(fun, schema, options, (*needs, {name: list(d) for name, d in dicts.items()}))
         return _as_machine_code(native, schema, options, masks, store)
@@ -483,22 +503,30 @@ def _as_machine_code(
             return Program(held.facts, schema, options, masks, passed, code)
     made = passed()
     progress.at("machine code")
-    code = WholeProgram(lambda: made.whole.module, bool(made.whole.sites), made.inputs, chosen=options.backend)
+    code = WholeProgram(lambda: made.whole.module, bool(made.whole.sites), made.inputs, accept=_accept(options))
     if store is not None and not made.lowered.traced and made.by_xla is None and is_plain(made.lowered.module):
         store.keep(made.facts, made.lowered.sources, code.made, code.name)
     return Program(made.facts, schema, options, masks, passed, code, made.by_xla)
 
 
+def _accept(options: Options) -> Callable[[Any], None] | None:
+    """What declines a function for which nobody asked machine code."""
+    return functools.partial(choice.accept, Use(options.backend)) if options.backend in list(Use) else None
+
+
 def _decline_unchecked(module: Module, options: Options) -> None:
     """DeclinedError where no check tells whether an integer overflows, and nobody asked for machine code."""
-    for at, name in unchecked(module) if options.backend in CHOSEN else ():
+    for at, name in unchecked(module) if options.backend in list(Use) else ():
         words = "makes an integer of Python, which may need more bits than the device's integers have"
-        raise DeclinedError(f"{name} {words} (line {at.line})")
+        raise choice.DeclinedError(f"{name} {words} (line {at.line})")
 
 
 def _native(lowered: Lowered, module: Module, asked: Asked, again: Callable[[frozenset[Span]], Ready]) -> Passed:
     """What the passes make of a program that is machine code as a whole. `again` lowers it for XLA."""
-    alone = replace(asked, integers=asked.integers.on_device())
+    options = asked.options
+    if options.backend == Use.CALL and asked.schema.stores:
+        options = replace(options, max_steps=min(options.max_steps, choice.PATIENCE))
+    alone = replace(asked, integers=asked.integers.on_device(), options=options)
     on_device = without_made_lists(module, asked.schema)
     if not has_structure(module):
         arrays = with_arenas_alone(on_device, asked, False)

@@ -19,6 +19,8 @@ from autobatch import native, on_gpu, results
 from autobatch.arguments import Bound
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.checks import refuse, refuse_failed
+from autobatch.choice import PATIENCE
+from autobatch.computed import ArrayResult
 from autobatch.data import FAILED, Examples
 from autobatch.errors import Error, ExampleError, Failure
 from autobatch.ir.template import Output
@@ -26,7 +28,7 @@ from autobatch.native import SOMEWHERE, Place
 from autobatch.outcome import Outcome
 from autobatch.ready import Ready
 from autobatch.reporting import failures_of
-from autobatch.room import IntegerOverflow, ask_for_room, overflowed
+from autobatch.room import OtherBackend, ask_for_room, exhausted, overflowed
 from autobatch.sharing import Packed
 from autobatch.specialise import Program
 
@@ -53,6 +55,8 @@ class Prepared:
     """Is it run again where lists need more room?"""
     packed: Sequence[Packed] = ()
     """Shared arguments that are columns."""
+    concrete: bool = False
+    """Is it known that JAX traces nothing of it?"""
 
     def on(self, shared: list[Any], examples: Examples, ready: Ready, operands: list[Any] | None) -> Prepared:
         """The same call on other numbers, made without a look at its fields: this is the call whose time counts."""
@@ -94,6 +98,9 @@ class Prepared:
     def assemble_native(self, operands: Sequence[Any], arrays: Sequence[Any], wrong: bool) -> Any:
         """The result of the call, of the arrays that machine code has computed. `wrong`: an example has failed."""
         program, examples = self.program, self.examples
+        if not wrong and self.returns_arrays and all(type(x) is np.ndarray for x in arrays):
+            found = native.as_arrays(arrays[: len(program.kinds)], operands, self.chosen is not None)
+            return results.of_arrays(program.result, found)
         failed, failures = np.zeros(examples.count, bool), tuple[Failure, ...]()
         if wrong:
             status = np.asarray(arrays[-1])
@@ -102,8 +109,8 @@ class Prepared:
             failed = status != 0
             if self.grows:
                 ask_for_room(failures)
-            if self.grows and overflowed(failures) and self._has_wider_integers():
-                raise IntegerOverflow(failures)
+            if self.grows and (other := self._other(failures)) is not None:
+                raise OtherBackend(failures, other)
             if not program.masks:
                 raise ExampleError(failures)
         returned = program.returned(native.results(program, arrays, failed if wrong else None))
@@ -126,12 +133,21 @@ class Prepared:
             return result
         return result, results.Failures(native.as_given(failed, operands, of_jax), failures)
 
-    def _has_wider_integers(self) -> bool:
-        """Has XLA's program more bits for integers of Python? Those that the device computes have no more."""
+    def _other(self, failures: Sequence[Failure]) -> str | None:
+        """The back end that may do better with examples that have failed, where nobody asked for machine code: XLA has
+        more bits for integers of Python, but those that the device computes, and computes equal calls once, however
+        deep they are."""
+        recursion = exhausted(failures, PATIENCE)
+        if self.chosen is None or not (recursion or overflowed(failures)):
+            return None
+        longer = "llvm" if recursion == "steps" else None
         try:
-            return self.chosen is not None and not self.chosen().program.compiled.computes_integers
-        except Error:  # there is none
-            return False
+            compiled = self.chosen().program.compiled
+        except Error:  # it has no such program
+            return longer
+        if recursion:
+            return longer if compiled.recurses else "xla"
+        return None if compiled.computes_integers else "xla"
 
     def gradient(
         self, output: int, shared: Sequence[int], slots: Sequence[int], alone: bool = False
@@ -155,6 +171,11 @@ class Prepared:
         found, _ = native.run(made, [*operands, weight], count, self.place)
         each = native.as_given(found, operands, self.chosen is not None)
         return result, dict(zip(shared, each, strict=False)), dict(zip(slots, each[len(shared) :], strict=True))
+
+    @property
+    def returns_arrays(self) -> bool:
+        """Is the result arrays as the program computes them?"""
+        return type(self.out_axes) is int and self.out_axes == 0 and self.program.returns_arrays
 
     @property
     def returns_a_number(self) -> bool:
@@ -197,7 +218,9 @@ class Prepared:
         """What the program computes."""
         if self.is_interpreted:
             return self.program.interpret(shared, replace(self.ready, tables=dict(tables)), self.examples)
-        found: Sequence[Any] = (execute or self.program.execute)(shared, dict(tables), self.ready.signature)
+        if execute is None:
+            return self.program.execute(shared, dict(tables), self.ready.signature, self.concrete)
+        found: Sequence[Any] = execute(shared, dict(tables), self.ready.signature)
         return found
 
     def assemble(
@@ -210,6 +233,10 @@ class Prepared:
         """The result of the call. `columns` are those of the examples, for results that are nodes of the input."""
         program, examples = self.program, self.examples
         computed = program.compiled.of_examples(computed, examples.count)
+        alone = stale is None and out_axes is ... and not program.compiled.sites and program.compiled.native is None
+        arrays = [x.values for x in computed if isinstance(x, ArrayResult)] if alone and self.returns_arrays else []
+        if arrays and len(arrays) == len(computed):
+            return results.of_arrays(program.result, arrays)
         failed, failures = self.failed if program.masks else None, self.ready.failures
         if program.compiled.sites:
             failed, failures = self.failed_on_device(computed)

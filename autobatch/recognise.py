@@ -8,14 +8,14 @@ a shared argument may hold says what is compiled by its value.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
 
-from autobatch.arguments import Order, canonical, order_of
+from autobatch.arguments import Order, order_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,10 @@ def pattern_of(value: Any, name: str = "", ordered: Container[str] = ()) -> Patt
     names: tuple[Any, ...] = ()
     order = None
     if isinstance(value, dict):
-        places = names = canonical(value)
+        try:
+            places = names = tuple(sorted(value))
+        except TypeError:
+            return None  # JAX does not take it apart
         order = order_of(value) if name in ordered or not all(type(k) is str for k in names) else None
         if len(set(map(repr, names))) < len(names):
             return None  # names do not tell what it holds apart
@@ -74,39 +77,67 @@ def _is_weak(array: Any) -> bool:
     return bool(getattr(array, "weak_type", False))  # typed random keys have no such thing
 
 
-def size_of(pattern: Pattern) -> int:
-    """The numbers that a pattern has."""
-    return 1 if isinstance(pattern, Leaf) else sum(map(size_of, pattern.children))
+class Looks:
+    """How several values look, each as its pattern says. JAX takes them apart, so that what a call of many arrays costs
+    is little more than a look at each."""
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self.patterns = tuple(patterns)
+        self.numbers = tuple(x for p in patterns for x in _leaves(p))
+        self.structure: Any = jax.tree.structure(tuple(map(_like, patterns)))
+        self.ordered = any(map(_is_ordered, patterns))
+
+    def match(self, values: Sequence[Any]) -> list[Any] | None:
+        """The numbers of values that look like these, in order; None where one does not."""
+        values = tuple(values)
+        try:
+            numbers, structure = jax.tree_util.tree_flatten(values)
+        except (TypeError, ValueError):  # it holds what JAX does not take apart
+            return None
+        if structure != self.structure:
+            return None
+        for x, leaf in zip(numbers, self.numbers, strict=True):
+            cls: type[Any] = type(x)
+            if cls is not leaf.cls:
+                return None
+            if leaf.dtype is None or (leaf.aval is not None and x.aval is leaf.aval):
+                continue
+            if x.shape != leaf.shape or x.dtype != leaf.dtype:
+                return None
+            if leaf.cls is not np.ndarray and _is_weak(x) != leaf.weak:
+                return None
+        if self.ordered and not all(map(_in_order, self.patterns, values)):
+            return None
+        return numbers
 
 
-def matches(pattern: Pattern, value: Any, leaves: list[Any]) -> bool:
-    """Does a value look like this? Then `leaves` has got its numbers, in order."""
-    cls: type[Any] = type(value)
-    if cls is not pattern.cls:
-        return False
+def _leaves(pattern: Pattern) -> Iterator[Leaf]:
     if isinstance(pattern, Leaf):
-        leaves.append(value)
-        if pattern.dtype is None or (pattern.aval is not None and value.aval is pattern.aval):
-            return True
-        same = value.shape == pattern.shape and value.dtype == pattern.dtype
-        return same and (pattern.cls is np.ndarray or _is_weak(value) == pattern.weak)
-    if len(value) != len(pattern.children):
-        return False
+        yield pattern
+    else:
+        for child in pattern.children:
+            yield from _leaves(child)
+
+
+def _like(pattern: Pattern) -> Any:
+    """A value of the same structure."""
+    if isinstance(pattern, Leaf):
+        return 0
+    parts = map(_like, pattern.children)
+    return dict(zip(pattern.names, parts, strict=True)) if pattern.cls is dict else pattern.cls(parts)
+
+
+def _is_ordered(pattern: Pattern) -> bool:
+    """Does the order of the keys of a dict in it matter?"""
+    return isinstance(pattern, Node) and (pattern.order is not None or any(map(_is_ordered, pattern.children)))
+
+
+def _in_order(pattern: Pattern, value: Any) -> bool:
+    """Have the dicts in a value of this structure their keys in the order that they must have?"""
+    if isinstance(pattern, Leaf):
+        return True
     if isinstance(value, dict):
         if pattern.order is not None and order_of(value) != pattern.order:
             return False
-        try:
-            value = [value[k] for k in pattern.names]
-        except KeyError:
-            return False
-    for child, held in zip(pattern.children, value, strict=True):  # noqa: SIM110  faster than `all` of a generator
-        if not matches(child, held, leaves):
-            return False
-    return True
-
-
-def all_match(patterns: Sequence[Pattern], values: Sequence[Any]) -> list[Any] | None:
-    """The numbers of shared arguments that look like these; None where one does not."""
-    leaves: list[Any] = []
-    same = len(patterns) == len(values) and all(matches(p, x, leaves) for p, x in zip(patterns, values, strict=True))
-    return leaves if same else None
+        value = [value[k] for k in pattern.names]
+    return all(map(_in_order, pattern.children, value))

@@ -10,7 +10,7 @@ class instance, tag, None ... ->  Batch: the columns of one object an example
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from autobatch.errors import DESCRIBED, BatchError, Failure
 from autobatch.frontend.statics import make_object
 from autobatch.ir.printed import Notes, Printed
 from autobatch.ir.template import Container, Fixed, Maybe, Output, Pointer, Rows, Template
-from autobatch.ir.types import Tag
+from autobatch.ir.types import Array, Tag
 from autobatch.outcome import Outcome, Result
 from autobatch.runtime.ragged import Ragged
 from autobatch.runtime.returned import element_type
@@ -192,6 +192,26 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
             return Assembler(outcome).batch(template)
         case _:
             assert_never(template)
+
+
+def holds_arrays(template: Template) -> bool:
+    """Is a result arrays of numbers alone, and containers of these?"""
+    match template:
+        case Output(type=type):
+            return isinstance(type, Array)
+        case Container(kind="tuple" | "namedtuple" | "dict" | "pytree", children=children):
+            return all(map(holds_arrays, children))
+        case _:
+            return False
+
+
+def of_arrays(template: Template, arrays: Sequence[Any]) -> Any:
+    """Such a result with axis 0 in front, without a look at what else a result may be: its call is one whose time
+    counts."""
+    if isinstance(template, Output):
+        return arrays[template.index]
+    assert isinstance(template, Container)
+    return _container(template, [of_arrays(t, arrays) for t in template.children])
 
 
 def is_structure(template: Output, held: Result) -> bool:

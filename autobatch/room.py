@@ -2,6 +2,7 @@
 
     call -> program with list_capacity=32 -> an example is out of room -> program with list_capacity=128 -> ...
     call -> machine code, with integers of 32 bits -> an integer is larger -> XLA, whose host has 64 bits
+         -> machine code, a recursion of so many calls -> there are more -> XLA, which computes equal ones once
 
 What a function has needed once it begins with from then on.
 """
@@ -14,6 +15,7 @@ from typing import TypeVar
 
 from autobatch.cache import logger
 from autobatch.errors import ExampleError, Failure
+from autobatch.ir.blocks import is_endless, is_too_deep
 from autobatch.ir.capacity import NO_ROOM, TOO_LARGE, room_of
 from autobatch.options import Options
 
@@ -33,13 +35,25 @@ class OutOfRoom(ExampleError):
         self.capacity = capacity
 
 
-class IntegerOverflow(ExampleError):
-    """Examples that machine code, for which nobody asked, has no integers for, among those that failed."""
+class OtherBackend(ExampleError):
+    """Examples that machine code, for which nobody asked, is not the best for, among those that failed; the call is for
+    `backend`."""
+
+    def __init__(self, failures: Sequence[Failure], backend: str) -> None:
+        super().__init__(failures)
+        self.backend = backend
 
 
 def overflowed(failures: Iterable[Failure]) -> bool:
     """Has an example failed because an integer is large?"""
     return any((f.kind, f.message) == TOO_LARGE for f in failures)
+
+
+def exhausted(failures: Iterable[Failure], steps: int) -> str:
+    """Has an example failed because its recursion takes more than so many "steps", or is too "deep"?"""
+    found = {"steps" for f in failures if is_endless(f.kind, f.message, steps)}
+    found |= {"deep" for f in failures if is_too_deep(f.kind, f.message)}
+    return max(found, default="")
 
 
 def ask_for_room(failures: Iterable[Failure]) -> None:
@@ -55,13 +69,13 @@ class Room:
 
     def __init__(self) -> None:
         self.capacity = 0
-        self.wide = False
+        self.backend = "auto"
         self._last: tuple[Options, Options] | None = None
 
     def in_options(self, options: Options) -> Options:
         """The options with at least so much room; the same object for the same options."""
         capacity = max(options.list_capacity, self.capacity)
-        backend = "xla" if self.wide and options.backend == "auto" else options.backend
+        backend = self.backend if options.backend == "auto" else options.backend
         if (capacity, backend) == (options.list_capacity, options.backend):
             return options
         last = self._last
@@ -80,8 +94,8 @@ class Room:
                 if wanted > LARGEST:
                     raise ExampleError(full.failures, full.count) from None
                 self.capacity = max(self.capacity, wanted)
-            except IntegerOverflow as full:
-                if self.wide:
+            except OtherBackend as full:
+                if self.backend != "auto":
                     raise ExampleError(full.failures, full.count) from None
-                logger.info("runs by xla from now on: %s", full.failures[0].message)
-                self.wide = True
+                logger.info("runs by %s from now on: %s", full.backend, full.failures[0].message)
+                self.backend = full.backend

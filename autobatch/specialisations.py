@@ -16,8 +16,8 @@ from typing import Any
 
 from autobatch import transfer
 from autobatch.arguments import Bound, Order, order_of
-from autobatch.backends.llvm.whole.estimate import NO_LOOPS, DeclinedError
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
+from autobatch.choice import ALIKE, NO_LOOPS, WHOLE, DeclinedError, Use
 from autobatch.collecting import collecting_later
 from autobatch.data import Component, Examples
 from autobatch.errors import PlanError, SourceError
@@ -26,10 +26,10 @@ from autobatch.frontend.reread import read
 from autobatch.frontend.statics import same_static
 from autobatch.groups import Group, Planner
 from autobatch.ir.types import Array
-from autobatch.options import CHOSEN, WHOLE, Options
+from autobatch.options import Options
 from autobatch.pipeline import compile as compile_program
 from autobatch.progress import compiling
-from autobatch.recognise import Pattern, all_match, pattern_of, size_of
+from autobatch.recognise import Looks, pattern_of
 from autobatch.room import Room
 from autobatch.runtime.snapshot import Snapshot
 from autobatch.sharing import COLUMNS, Packed, Sharing, has_columns
@@ -94,7 +94,7 @@ class _Seen:
     examples: tuple[Any, ...]
     options: Options
     x64: bool
-    shared: tuple[Pattern, ...]
+    shared: Looks
     program: Program
 
 
@@ -126,7 +126,7 @@ class Specialisations:
         for seen in self._seen:
             same = seen.options is options and seen.x64 == x64 and seen.way == way
             if same and seen.form == form and seen.examples == held:
-                leaves = all_match(seen.shared, [raw.value for raw in bound.shared])
+                leaves = seen.shared.match([raw.value for raw in bound.shared])
                 if leaves is not None and seen.program.is_current() and _same_orders(seen.program, bound):
                     return seen.program, leaves
         return None
@@ -137,10 +137,10 @@ class Specialisations:
         """Let calls that look like this one, which has so many shared leaves, find their program `again`."""
         shared = [None if raw.static else pattern_of(raw.value, raw.name, found.orders) for raw in bound.shared]
         known = tuple(p for p in shared if p is not None)
-        if len(known) < len(shared) or sum(map(size_of, known)) != leaves or found.deciding:
+        if len(known) < len(shared) or found.deciding or len((looks := Looks(known)).numbers) != leaves:
             return  # more than numbers, a container that stands twice, or integers that decide structure
         self._seen = (
-            _Seen(way, bound.key, examples.looks, options, transfer.x64(), known, found),
+            _Seen(way, bound.key, examples.looks, options, transfer.x64(), looks, found),
             *self._seen[: RECENT - 1],
         )
 
@@ -162,8 +162,8 @@ class Specialisations:
         with self._lock:
             self._programs.size = options.cache_size
             asked = request(way, self._static_in(way))
-            program = self._held(asked)
-            if program is None and way[0] in CHOSEN:
+            program = self._held(asked) or self._shared_with_others(way, request, asked)
+            if program is None and way[0] in list(Use):
                 asked, program = self._chosen(way, request, _Compiler(self.name, planner, examples, options), bound)
             elif program is None:
                 asked, program = self._made(way, request, _Compiler(self.name, planner, examples, options), bound)
@@ -171,6 +171,17 @@ class Specialisations:
             if not asked.sharing.packed:
                 self._remember(way, bound, examples, options, program, len(leaves))
             return program.at(leaves), leaves, asked.sharing.packed
+
+    def _shared_with_others(self, way: Way, request: Requests, asked: Request) -> Program | None:
+        """Machine code without a recursion is the same for calls and for batches: it is made once."""
+        if way[0] not in ALIKE:
+            return None
+        other = request((ALIKE[Use(way[0])], way[1]), self._static_in(way))
+        program = self._held(other)
+        if program is None or program.compiled.native is None or program.compiled.recurses:
+            return None
+        self._keep(asked, program)
+        return program
 
     def _static_in(self, way: Way) -> frozenset[str]:
         """The names of what is static in programs of a back end, or columns."""
@@ -191,13 +202,13 @@ class Specialisations:
 
     def _chosen(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
         """Machine code for the whole function, where there is any and it pays; else the program of XLA, which is made
-        first where its plans are kept: most such functions have no loops that computed numbers end."""
+        first for derivatives over batches: most such functions have no loops that it runs step by step."""
         by_xla = ("xla", way[1])
         why, refused = "", None
-        if compiler.examples.kept:
+        if way[0] == Use.DERIVATIVE_OF_BATCH:
             try:
                 asked, program = self._found(by_xla, request, compiler, bound)
-                why = "" if program.compiled.schedule.holds_masked_loop else NO_LOOPS
+                why = "" if program.compiled.loops_by_xla else NO_LOOPS
             except SourceError as error:
                 refused = error
         if not why:
@@ -252,7 +263,7 @@ class Specialisations:
                         break
                     except SourceError as another:
                         error.add_note(f"With its objects as rows of arrays: {another.message}")
-                if not asked.integers or way[0] in CHOSEN:
+                if not asked.integers or way[0] in list(Use):
                     raise
                 asked, made = _fewest(lambda s: request(way, s), compiler, static, asked.integers)
                 static |= asked.sharing.static

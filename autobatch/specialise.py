@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from autobatch import pipeline, progress, transfer
+from autobatch import pipeline, progress, results, transfer
 from autobatch.arguments import Order
 from autobatch.cache import Bounded, Key, logger
 from autobatch.computed import ArrayResult, RaggedResult, StructureResult, with_chosen, with_lists, with_none
@@ -175,6 +175,13 @@ class Program:
         """int32[B] among what the program has computed: 0, or what each example has failed with on the device."""
         return results[len(self.kinds)].values
 
+    @functools.cached_property
+    def returns_arrays(self) -> bool:
+        """Is what it returns arrays of numbers, with a row for each example, in containers that JAX knows?"""
+        facts = self.compiled.facts
+        special = self.masks or facts.lengths or facts.lists or facts.heaps or self.chosen or self.returned_words
+        return not special and all(isinstance(k, Array) for k in self.kinds) and results.holds_arrays(self.result)
+
     def objects(self, results: Sequence[Any]) -> MadeRows | None:
         """The objects among what the program has computed."""
         held = self.compiled.spec.made
@@ -268,9 +275,10 @@ class Program:
         parts = [replace(c, vocabularies=self.extended(c.vocabularies)) for c in whole]
         return self.compiled.plan(parts, self.planner.options().max_rows, self.numbers, patient=self.masks)
 
-    def bind(self, plan: Any, at_least: Sequence[Any] = ()) -> tuple[Tables, Hashable]:
-        """The tables of a plan, in a size class that holds those of the signatures in `at_least`."""
-        tables, signature = self.compiled.bind(plan, at_least)
+    def bind(self, plan: Any, at_least: Sequence[Any] = (), arrays: bool = False) -> tuple[Tables, Hashable]:
+        """The tables of a plan, in a size class that holds those of the signatures in `at_least`. `arrays`: the
+        examples are that, and the host reads nothing of them."""
+        tables, signature = self.compiled.bind_arrays(plan) if arrays else self.compiled.bind(plan, at_least)
         if self.masks:
             failed = np.zeros(plan.count, bool)
             failed[[f.index for f in plan.failures]] = True
@@ -282,7 +290,7 @@ class Program:
 
         def make() -> Ready:
             plan = self.plan_with((), {}, count)
-            return Ready(*self.bind(plan), plan.failures, plan, words=self.words({}))
+            return Ready(*self.bind(plan, arrays=True), plan.failures, plan, words=self.words({}))
 
         return self._array_tables.get_or_make(count, make)
 
@@ -293,10 +301,12 @@ class Program:
 
     # -- running
 
-    def execute(self, shared: Sequence[Any], tables: Tables, signature: Hashable) -> Sequence[Any]:
-        """Run the executable of a size class; traceable by JAX."""
+    def execute(
+        self, shared: Sequence[Any], tables: Tables, signature: Hashable, concrete: bool = False
+    ) -> Sequence[Any]:
+        """Run the executable of a size class; traceable by JAX. `concrete`: nothing that it is given is traced."""
         jax_compat.check_process()
-        key = signature, mode_of(shared, tables)
+        key = signature, mode_of(() if concrete else (*shared, *tables.values()))
         run = self.kept.get(key)
         if new := run is None:
             if len(self.kept):
@@ -304,7 +314,7 @@ class Program:
             self.kept.put(key, run := self._executable(*key))
         try:
             with self.compiling() if new else nullcontext():
-                made: Sequence[Any] = as_one(run, list(shared), dict(tables))
+                made: Sequence[Any] = run(shared, tables) if concrete else as_one(run, list(shared), dict(tables))
             if self.compiled.may_run_long:
                 until_ready(made)
             if new:  # a device that computes behind our back would fail where the user reads the result

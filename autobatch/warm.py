@@ -2,8 +2,8 @@
 
 Only calls whose arguments are numbers, arrays, and containers of Python with these: each number stands where it stood,
 with the class, dtype and shape that it had (`recognise.py`); and, where machine code runs, lists of examples that are
-packed now and are of the types that those were of. What such a call does beside that is what every call does
-(`prepared.py`). A call that fails is made again the long way, which finds the words.
+packed now, or were before, and are of the types that those were of. What such a call does beside that is what every
+call does (`prepared.py`). A call that fails is made again the long way, which finds the words.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import jax
 
 from autobatch import native, transfer
 from autobatch.arguments import Bound
+from autobatch.batch import Batch
 from autobatch.data import Examples, raw
 from autobatch.errors import BatchError, Error, PlanError
 from autobatch.groups import Group, with_rows
 from autobatch.options import Options
 from autobatch.packing import pack
 from autobatch.prepared import Prepared
-from autobatch.recognise import Pattern, all_match, pattern_of
-from autobatch.room import IntegerOverflow, OutOfRoom
+from autobatch.recognise import Looks, pattern_of
+from autobatch.room import OtherBackend, OutOfRoom
 from autobatch.runtime.together import together
 
 RECENT = 4
@@ -45,7 +46,7 @@ class _Remembered:
 
     options: Options
     x64: bool
-    patterns: tuple[Pattern, ...]
+    looks: Looks
     prepared: Prepared
     run: Callable[[Prepared], Any]
     shared: tuple[int, ...]
@@ -57,30 +58,19 @@ class _Remembered:
     def with_args(self, args: tuple[Any, ...]) -> Prepared | None:
         """The call with other arguments; None where they do not look like its own."""
         if not self.lists:
-            numbers = all_match(self.patterns, args)
+            numbers = self.looks.match(args)
             return None if numbers is None else self.again(numbers, self.prepared.examples)
-        packed = [args[k] for k in self.lists if k < len(args)]
-        numbers = all_match(self.patterns, [x for k, x in enumerate(args) if k not in self.lists])
-        if numbers is None or len(packed) < len(self.lists) or (examples := self._packed(packed)) is None:
+        given = [args[k] for k in self.lists if k < len(args)]
+        numbers = self.looks.match([x for k, x in enumerate(args) if k not in self.lists])
+        if numbers is None or len(given) < len(self.lists):
             return None
-        return self.again(numbers, examples)
-
-    def _packed(self, lists: Sequence[Any]) -> Examples | None:
-        """Other examples; None where their types are others, or there are none."""
         like = self.prepared.examples
-        count = len(lists[0]) if type(lists[0]) is list else 0
-        if not count or any(type(x) is not list or len(x) != count for x in lists):
+        group = group_of(given) if like.kept else _packed(given)
+        if group is not None and like.kept:
+            group.mark(self.prepared.program.planner)
+        if group is None or group.schema != like.schema or (self.arrays and group.count != like.count):
             return None
-        if self.arrays and count != like.count:
-            return None
-        rows = lists[0] if len(lists) == 1 else together(lists)
-        try:
-            columns = pack(rows)
-        except BatchError:
-            return None
-        if columns.schema != like.schema:
-            return None
-        return replace(like, count=count, group=Group(columns, len(lists)))
+        return self.again(numbers, replace(like, count=group.count, group=group))
 
     def again(self, numbers: Sequence[Any], examples: Examples) -> Prepared | None:
         """The call with other numbers; None where the function is another one by now: what it reads has changed."""
@@ -100,6 +90,28 @@ class _Remembered:
         of = zip(self.tables, arrays, strict=True)
         tables = {name: with_rows(x, rows) for (name, rows), x in of if name in held.ready.tables}
         return held.on(shared, examples, held.ready.with_tables(tables), None)
+
+
+def _packed(lists: Sequence[Any]) -> Group | None:
+    """Lists of examples, packed; None where there are none, or they cannot be."""
+    count = len(lists[0]) if type(lists[0]) is list else 0
+    if not count or any(type(x) is not list or len(x) != count for x in lists):
+        return None
+    try:
+        return Group(pack(lists[0] if len(lists) == 1 else together(lists)), len(lists))
+    except BatchError:
+        return None
+
+
+def group_of(batches: Sequence[Any]) -> Group | None:
+    """The group that batches on the host are, all of its arguments in order; None where they are something else."""
+    if any(type(x) is not Batch for x in batches):
+        return None
+    group: Group | None = batches[0].on_host
+    if group is None or group.width != len(batches) or any(x.on_host is not group for x in batches):
+        return None
+    components = [None] if len(batches) == 1 else list(range(len(batches)))
+    return group if [x.component for x in batches] == components else None
 
 
 class _All:
@@ -132,7 +144,7 @@ class Warm:
                 continue
             try:
                 return one.run(found)
-            except (Error, OutOfRoom, IntegerOverflow):
+            except (Error, OutOfRoom, OtherBackend):
                 return MISS
         return MISS
 
@@ -154,15 +166,18 @@ class Warm:
         if made.operands is not None and jax.default_backend() != "cpu":
             return
         packed = [s.values for s in bound.slots if s.kind != "array"]
-        lists = tuple(k for x in packed for k, given in enumerate(args) if x is given and type(x) is list)
+        kinds = (Batch,) if examples.kept else (list,)
+        lists = tuple(k for x in packed for k, given in enumerate(args) if x is given and type(x) in kinds)
         alone = not lists and (made.operands is None or not native.program_of(program).inputs)
-        new = made.operands is not None and not examples.kept and examples.own == examples.schema
+        new = made.operands is not None and examples.own == examples.schema
+        new = new and (not examples.kept or group_of(packed) is not None)
         if len(lists) != len(packed) or not (new if lists else alone):
             return
         args = tuple(x for k, x in enumerate(args) if k not in lists)
         patterns = [pattern_of(x, ordered=_ALL if ordered else ()) for x in args]
         known = tuple(p for p in patterns if p is not None)
-        numbers = all_match(known, args) if len(known) == len(args) else None
+        looks = Looks(known)
+        numbers = looks.match(args) if len(known) == len(args) else None
         if numbers is None or len({id(x) for x in numbers}) < len(numbers):
             return
         place = {id(x): k for k, x in enumerate(numbers)}
@@ -184,9 +199,10 @@ class Warm:
             ready=ready,
             operands=None if made.operands is None else [],
             chosen=None if made.chosen is None else _the_long_way,
+            concrete=True,
         )
         of_shared, of_arrays = (tuple(place[id(x)] for x in xs) for xs in (given, arrays))
         one = _Remembered(
-            options, transfer.x64(), known, kept, run, of_shared, of_arrays, tables, lists, (*examples.arrays,)
+            options, transfer.x64(), looks, kept, run, of_shared, of_arrays, tables, lists, (*examples.arrays,)
         )
         self._calls = (one, *self._calls[: RECENT - 1])

@@ -33,7 +33,7 @@ def test_the_page_shows_the_source_that_is_tested_here():
 
 
 def test_the_page_shows_what_the_passes_make(tmp_path, request):
-    with ab.options(dump=tmp_path, verify=True):
+    with ab.options(dump=tmp_path, verify=True, backend="xla"):
         leaf = Node(1.0, [])
         assert energy(3.0, [leaf, Node(2.0, [leaf, Node(4.0, [leaf])])]).tolist() == [3.0, 14.25]
     made = {path.stem.split("-", 1)[1]: path.read_text().strip() + "\n" for path in tmp_path.iterdir()}

@@ -503,11 +503,15 @@ def refuse_setting(s: State, cls: type, name: str) -> NoReturn:
 # ---- functions of JAX, for one example
 
 
-@lru_cache(maxsize=1024)
 def blank(type: Array, capacity: int) -> Callable[[], Any]:
     """A function that gives an empty column."""
-    dtype = jax_compat.dtype_of(str(jax_compat.device_dtype(type)))
-    return lambda: jnp.zeros((capacity, *type.shape), dtype)
+    return _zeros((capacity, *type.shape), str(jax_compat.device_dtype(type)))
+
+
+@lru_cache(maxsize=1024)
+def _zeros(shape: tuple[int, ...], dtype: str) -> Callable[[], Any]:
+    """It is one for each dtype: that of floats of Python has 64 bits under x64 alone."""
+    return lambda: jnp.zeros(shape, jax_compat.dtype_of(dtype))
 
 
 def _put(column: Any, x: Any, row: Any) -> Any:

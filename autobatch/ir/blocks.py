@@ -95,6 +95,29 @@ class Site:
     span: Span = field(default=NOWHERE, compare=False)
 
 
+ENDLESS = "RuntimeError"
+"""What an example fails with whose recursion has taken as many steps as it may."""
+DEEP = "RecursionError"
+"""The same of its depth."""
+
+
+def _endless(steps: int) -> str:
+    return f"this recursion never ends, presumably: max_steps={steps}"
+
+
+_TOO_DEEP = "maximum recursion depth exceeded: max_depth="
+
+
+def is_endless(kind: str, message: str, steps: int) -> bool:
+    """Is it what an example fails with that may take so many steps?"""
+    return kind == ENDLESS and message.startswith(f"{_endless(steps)} ")
+
+
+def is_too_deep(kind: str, message: str) -> bool:
+    """Is it what an example fails with whose stack is full?"""
+    return kind == DEEP and message.startswith(_TOO_DEEP)
+
+
 @dataclass(frozen=True, eq=False)
 class BlockProgram:
     """A function that ran by blocks, and all that it calls. `blocks[0]` is its entry. Operands of the operation set the
@@ -126,18 +149,18 @@ class BlockProgram:
         """What each status from 1 means: the failures of the program, then for each block that a stack of `depth`
         entries was full there, then that `steps` blocks were not enough and it was the next one."""
         deep = (
-            f"maximum recursion depth exceeded: max_depth={depth} entries of the stack; test for the end of the "
+            f"{_TOO_DEEP}{depth} entries of the stack; test for the end of the "
             "recursion before this call, or raise ab.options(max_depth=...) if it is meant to go so deep"
         )
         long = (
-            f"this recursion never ends, presumably: max_steps={steps} blocks were not enough; test for its end before "
-            "the call, or raise ab.options(max_steps=...) if it is meant to run so long"
+            f"{_endless(steps)} blocks were not enough; test for its end before the call, or raise "
+            "ab.options(max_steps=...) if it is meant to run so long"
         )
         ends = [b.end.span if isinstance(b.end, Enter) else self.forced for b in self.blocks]
         return (
             *self.failures,
-            *(Site("RecursionError", deep, span) for span in ends),
-            *(Site("RuntimeError", long, self.span_of(b)) for b in self.blocks),
+            *(Site(DEEP, deep, span) for span in ends),
+            *(Site(ENDLESS, long, self.span_of(b)) for b in self.blocks),
         )
 
     def span_of(self, block: Block) -> Span:

@@ -7,8 +7,10 @@ Orders are named by position in `TableRequest.orders`. A *member* of a gather is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autobatch.ir.system import Link
 
@@ -130,15 +132,36 @@ class TableRequest:
 @dataclass(frozen=True, slots=True)
 class Signature:
     """The shapes of one executable: capacity for examples, and the capacity of each space. Equal signatures share an
-    executable."""
+    executable. `full`: every batch of this class has exactly so many rows. `in_place`: the tables of gathers that read
+    row k in row k then."""
 
     batch: int
     capacity: tuple[int, ...]
+    full: bool = False
+    in_place: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, request: TableRequest, count: int, capacity: tuple[int, ...]) -> Signature:
         """That of `count` examples: none are of a class of their own."""
         return cls(capacity[request.example] if count else 0, capacity)
+
+    def filled(self, request: TableRequest, integers: NDArray[Any]) -> Signature:
+        """The same where all batches of this class that have as many examples have these tables; where there is room
+        for more examples, they are not all."""
+        places, _ = layout(request, self)
+        start, length = places["counts"]
+        if tuple(integers[start : start + length].tolist()) != self.capacity[:length]:
+            return self
+
+        def is_in_place(gather: GatherRequest) -> bool:
+            start, length = places[f"{gather.name}@{gather.order}"]
+            rows = self.capacity[request.orders[gather.order].space]
+            sources = {UNIFORM if m == UNIFORM else request.orders[m].space for m in gather.layout}
+            one = len(gather.layout) == 1 and UNIFORM not in sources and self.capacity[sources.pop()] == rows == length
+            return one and bool((integers[start : start + length] == np.arange(length)).all())
+
+        names = frozenset(f"{g.name}@{g.order}" for g in request.gathers if is_in_place(g))
+        return Signature(self.batch, self.capacity, True, names)
 
 
 def window_widths(request: TableRequest, signature: Signature, task: int) -> tuple[int, ...]:

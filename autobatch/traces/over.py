@@ -136,7 +136,7 @@ class Over(Program):
     def by_xla(self) -> Program:
         return self
 
-    def bind(self, plan: Any, at_least: Sequence[Any] = ()) -> tuple[Tables, Hashable]:
+    def bind(self, plan: Any, at_least: Sequence[Any] = (), arrays: bool = False) -> tuple[Tables, Hashable]:
         assert isinstance(plan, TracedPlan)
         tables, signature = self.inner.bind(plan.inner, at_least)
         rows = plan.rows.columns

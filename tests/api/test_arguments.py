@@ -242,7 +242,7 @@ def test_methods_of_all_instances_share_programs_and_plans():
         def __init__(this, w):
             this.w = jnp.float32(w)
 
-        @ab.batched(in_axes=(0,))
+        @ab.batched(in_axes=(0,), backend="xla")
         def score(this, t):
             return this.w * t.x
 

@@ -320,7 +320,7 @@ def test_a_level_loop_under_jax_debug_nans():
 
 def test_more_rows_than_the_option_allows():
     """How many, of which function, and both cures."""
-    f = ab.batched(total.__wrapped__, in_axes=(None, 0), options={"max_rows": 3})
+    f = ab.batched(total.__wrapped__, in_axes=(None, 0), backend="xla", options={"max_rows": 3})
     with pytest.raises(ab.PlanError, match=r"total has more than 3 activations.*max_rows.*never ends"):
         f(params(), trees())
 

@@ -49,7 +49,7 @@ def test_batches_packed_apart_are_planned_together_once():
 
 
 def test_packed_apart_or_together_is_one_program():
-    sim = _similarity()
+    sim = _similarity().with_settings(backend="xla")
     same(sim(params(), LEFT, RIGHT), sim.loop(params(), LEFT, RIGHT))
     sim(params(), ab.pack(LEFT), ab.pack(RIGHT))
     sim(params(), *sim.pack(ab.pack(LEFT), ab.pack(RIGHT)).args)
@@ -58,7 +58,7 @@ def test_packed_apart_or_together_is_one_program():
 
 
 def test_minibatches_with_equal_indices_are_cut_from_the_whole():
-    sim = _similarity()
+    sim = _similarity().with_settings(backend="xla")
     left, right = ab.pack(LEFT), ab.pack(RIGHT)
     sim(params(), left, right)
     plans = sim.cache_info().plans
@@ -71,7 +71,7 @@ def test_minibatches_with_equal_indices_are_cut_from_the_whole():
 
 
 def test_data_sets_that_are_planned_for_a_function_are_planned_as_a_whole():
-    sim = _similarity()
+    sim = _similarity().with_settings(backend="xla")
     left, right = ab.pack(LEFT).plan(sim), ab.pack(RIGHT).plan(sim)
     for index in ([0], [1, 2], [2]):
         expected = sim.loop(params(), [LEFT[k] for k in index], [RIGHT[k] for k in index])

@@ -61,7 +61,7 @@ def test_what_xla_cannot_allocate(monkeypatch):
 
 def test_the_limit_counts_what_a_smaller_batch_does_not_take(monkeypatch):
     """One more executable fits or does not: the limit is that of bytes, not of rows."""
-    f = type(total)(total.__wrapped__, total.settings)
+    f = ab.batched(total.__wrapped__, in_axes=(None, 0), backend="xla")
     expected = np.asarray(total(params(), trees()))
     monkeypatch.setattr(memory, "limit", lambda: 10)
     with pytest.raises(ab.PlanError, match="there are 10 bytes"):

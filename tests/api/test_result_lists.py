@@ -116,7 +116,7 @@ def test_ragged_is_a_batched_argument():
 
 
 def test_under_jit_a_list_of_strings_keeps_its_structure():
-    f = ab.batched(lambda w: ["odd" if x % 2 else "even" for x in w])
+    f = ab.batched(lambda w: ["odd" if x % 2 else "even" for x in w], backend="xla")
     data = ab.pack(words()).plan(f)
     outside, inside = f(data), jax.jit(f)(data)
     assert jax.tree.structure(outside) == jax.tree.structure(inside)

@@ -68,7 +68,7 @@ def test_slices_of_packed_examples(index: Any) -> None:
 
 
 def test_a_data_set_is_planned_once() -> None:
-    f = ab.batched(bright, in_axes=(None, 0))
+    f = ab.batched(bright, in_axes=(None, 0), backend="xla")
     batch = ab.pack(MIXED).plan(f)
     f(2.0, batch)
     plans = f.cache_info().plans

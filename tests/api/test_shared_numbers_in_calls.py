@@ -185,7 +185,7 @@ def test_under_jit_batches_that_were_given_up():
 
 def test_under_jit_a_traced_integer():
     """As a number it may be used; it cannot decide structure, and the error names it, the line and the cure."""
-    f = ab.batched(lambda n, t: t.x * n + n % 3, in_axes=(None, 0))
+    f = ab.batched(lambda n, t: t.x * n + n % 3, in_axes=(None, 0), backend="xla")
     data = ab.pack(trees()).plan(f)
     step = jax.jit(lambda n, b: f(n, b))
     for n in (2, -1):

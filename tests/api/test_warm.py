@@ -235,6 +235,31 @@ def test_one_list_in_two_places():
         assert shared(lists, lists).tolist() == [3.0 + k, 4.0]
 
 
+def test_packed_batches():
+    f = ab.batched(lambda w, xs: w * sum(xs) + len(xs), in_axes=(None, 0))
+    first, second = f.pack([[1.0], [2.0, 3.0]]), f.pack([[4.0, 5.0, 6.0]])
+    for _ in range(3):
+        assert f(2.0, first).tolist() == [3.0, 12.0] and f(2.0, second).tolist() == [33.0]
+        assert f(2.0, first[[1, 1, 0]]).tolist() == [12.0, 12.0, 3.0]
+    assert made(f, 2.0, second) and made(f, 2.0, first[1:])
+    assert not made(f, 2.0, ab.pack([[1], [2, 3]]))  # of other numbers
+    assert jax.jit(lambda b: f(2.0, b))(first).tolist() == [3.0, 12.0]
+    assert f(2.0, first.with_floats({k: 2 * x for k, x in first.floats().items()})).tolist() == [5.0, 22.0]
+    assert f.cache_info().plans == 1
+
+
+def test_arguments_that_were_packed_together():
+    f = ab.batched(lambda xs, n, ys: sum(xs) * n + len(ys))
+    pairs = ab.batched(lambda xs, ys: 0.0).pack([[1.0], [2.0, 3.0]], [[1.0, 1.0], []])
+    xs, ys = pairs.args
+    n = np.array([2.0, 3.0])
+    for _ in range(3):
+        assert f(xs, n, ys).tolist() == [4.0, 15.0]
+        assert f(ys, n, xs).tolist() == [5.0, 2.0]
+        assert f(xs, n, xs).tolist() == [3.0, 17.0]
+    assert made(f, xs, n, ys)
+
+
 @ab.batched
 def first_words(words, n):
     return words[0] == "a" if n > 1 else len(words) > 1

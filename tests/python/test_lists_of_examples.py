@@ -3,6 +3,7 @@
 import copy
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 import pytest
 
@@ -170,3 +171,13 @@ def test_is_knows_what_the_function_makes():
     made, given = ab.batched(f)(LISTS, Y)
     np.testing.assert_array_equal(made, np.zeros(4))
     np.testing.assert_array_equal(given, [1.0, 0.0, 1.0, 0.0])
+
+
+def test_64_bits_after_32():
+    """Memory of floats has the dtype that they have now, not that of the program before it."""
+    f = ab.batched(kept_or_made, backend="interpret")
+    for x64 in (False, True):
+        with jax.enable_x64(x64):
+            found = np.asarray(f(LISTS, Y.tolist()))
+            wanted = [kept_or_made(copy.deepcopy(p), float(y)) for p, y in zip(LISTS, Y, strict=True)]
+            np.testing.assert_allclose(found, wanted, rtol=1e-12 if x64 else 1e-5)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from autobatch.backends.cuda.gradient import write_gradient
 from autobatch.backends.cuda.kernel import CURE, write
 from autobatch.backends.cuda.running import Executable
-from autobatch.backends.llvm.whole.estimate import accept
 from autobatch.backends.llvm.whole.region import Whole, of_kernels, whole_function
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import Module
@@ -24,19 +23,19 @@ def _region(module: Module) -> Whole:
 
 class CudaProgram(Executable):
     """The entry of a module. `sites`: its last result says what an example has failed with. `inputs`: what its last
-    shared inputs are, those that come with the examples. No GPU is looked for before the first call. `chosen`: nobody
-    asked for a kernel; DeclinedError where XLA is better."""
+    shared inputs are, those that come with the examples. No GPU is looked for before the first call. `accept` raises
+    what is to be raised where the function is not to be a kernel."""
 
     def __init__(
         self,
         module: Module,
         sites: bool,
         inputs: Sequence[ColumnInput | WordInput] = (),
-        chosen: bool = False,
+        accept: Callable[[Whole], None] | None = None,
     ) -> None:
         self.whole, self.sites, self.inputs = _region(module), sites, tuple(inputs)
-        if chosen:
-            accept(self.whole, on_gpu=True)
+        if accept is not None:
+            accept(self.whole)
         names = [v.hint or f"argument {k}" for k, v in enumerate(self.whole.region.args)]
         super().__init__(write(self.whole, sites), names)
         self.gradients: dict[tuple[int, tuple[int, ...]], Executable] = {}

@@ -25,7 +25,7 @@ from autobatch.backends.cuda.kernel import ENTRY, WARP, Kernel
 from autobatch.backends.cuda.packing import packed
 from autobatch.backends.cuda.sums import Sums
 from autobatch.backends.llvm.lanes.program import Operand, Result
-from autobatch.backends.llvm.whole.running import CHUNK, as_read, words_dtype, words_shape
+from autobatch.backends.llvm.whole.running import CHUNK, Form, as_read, words_dtype, words_shape
 from autobatch.errors import BatchError
 
 BLOCK = 128
@@ -141,7 +141,7 @@ class _Call:
         dtype, shape = words_dtype(operand), words_shape(operand)
         wanted = (rows, *shape) if operand.varies else shape
         if not is_on_gpu(x):
-            host = as_read(x, operand, rows)
+            host = as_read(x, Form.of(operand), rows)
             found = made(self.on, host.shape, host.dtype, self.stream)
             _write(self.on, found.view.place, host, self.stream)
             return found
@@ -161,7 +161,7 @@ class _Call:
     def through_memory(self, operands: Sequence[Any], rows: int) -> tuple[list[Any], bool]:
         """Arrays of the host: as many rows at once as there is memory for."""
         kinds, results = self.executable.operands, self.executable.results
-        given = [as_read(x, o, rows) if o.varies else x for x, o in zip(operands, kinds, strict=True)]
+        given = [as_read(x, Form.of(o), rows) if o.varies else x for x, o in zip(operands, kinds, strict=True)]
         shared = {
             k: self.brought(x, k, rows) for k, (x, o) in enumerate(zip(operands, kinds, strict=True)) if not o.varies
         }

@@ -117,7 +117,7 @@ class AdjointEmission(Emission):
             rows = super().table(f"perm{origin}<{to}")
             order = self.schedule.orders[int(origin)]
             at = jnp.arange(rows.shape[0], dtype=rows.dtype)
-            where = jnp.where(at < self.entry("counts", order.space.index), rows, rows.shape[0])
+            where = jnp.where(at < self.count(order.space.index), rows, rows.shape[0])
             self.derived[name] = jnp.zeros_like(rows).at[where].set(at, mode="drop")
         return self.derived[name]
 
@@ -138,10 +138,10 @@ class AdjointEmission(Emission):
             index = self.table(f"{name}@{order.index}" + ("" if isinstance(equation, Gather) else ".index"))
         if isinstance(equation, Gather | Spread):
             source = jnp.arange(index.shape[0], dtype=index.dtype)
-            count = self.entry("counts", order.space.index)
+            count = self.count(order.space.index)
         else:
             source = self.table(f"{name}@{order.index}.owner")
-            count = self.entry("counts", equation.elements.index)
+            count = self.count(equation.elements.index)
         if isinstance(equation, PathSum):
             weight = self.weights(equation, f"{name}@{order.index}")
         row = index - first
@@ -253,7 +253,7 @@ class AdjointEmission(Emission):
         """One operation on all rows; those past the last one have zero cotangents. Their operands are zero too, or,
         where a derivative need not be finite at zero, those of the first row."""
         order = self.schedule.home[equation.of.results[0]]
-        count = self.entry("counts", equation.space.index)
+        count = self.count(equation.space.index)
         live = jnp.arange(self.capacity(order)) < count
         linear = equation.of.op.name in LINEAR
         if is_masked(equation.of.op):
@@ -264,6 +264,8 @@ class AdjointEmission(Emission):
             return found
 
         def masked(x: Any, other: Any = 0) -> Any:
+            if self.signature.full:
+                return x
             return jnp.where(live.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.asarray(other, x.dtype))
 
         def value(x: Any, like: Any) -> Any:
@@ -286,7 +288,7 @@ class AdjointEmission(Emission):
 
         operands = [value(x, like) for x, like in zip(equation.operands, equation.of.operands, strict=True)]
         found = contract(equation, operands, [cotangent(ct) for ct in equation.cotangents])
-        return found if linear else jnp.where(count > 0, found, jnp.zeros_like(found))
+        return found if linear or self.signature.full else jnp.where(count > 0, found, jnp.zeros_like(found))
 
     def contract_masked(self, equation: Contract, order: Order, live: Any) -> Any:
         """The cotangent of an operand that all rows share, of an operation that masks its rows itself: those of all
@@ -354,6 +356,8 @@ class AdjointEmission(Emission):
                 step = self.steps.get(id(maker), self.stage_of[x])
                 variables, _ = gather_layout(self.schedule, maker, step)
                 whole = self.joined(variables, jax_compat.device_dtype(x.type))
+                if self.in_place(maker):
+                    return [(whole, None)]
                 return [(whole, self.table(f"{maker.table}@{order.index}"))]
             if isinstance(maker, Compute) and maker.op.name == "concatenate":
                 parts = [p for p in maker.operands if isinstance(p, Variable) and p.space is not None]
@@ -367,6 +371,8 @@ class AdjointEmission(Emission):
         rows, shape = self.rows(equation.of), equation.result.type.shape
         if not equation.readers:
             return jnp.zeros((rows, *shape) if equation.result.space is not None else shape, dtype)
+        if all(r.factor is None and self.in_place(r.equation) for r in equation.readers):
+            return sum(self.joined([r.cotangent], dtype) for r in equation.readers)
         found = self.entries(equation, self.beginnings(equation.sources))
         held, factors = self.joined(equation.sources, dtype), self.factors(equation)
 
@@ -409,7 +415,7 @@ class AdjointEmission(Emission):
             return self.placed(equation.equation, values)
         order = self.schedule.home[equation.result]
         rows = self.capacity(order)
-        live = jnp.arange(values.shape[0]) < self.entry("counts", equation.equation.elements.index)
+        live = jnp.arange(values.shape[0]) < self.count(equation.equation.elements.index)
         return segment_reduce("sum", values, jnp.where(live, source, rows), rows)
 
     def taken(self, equation: Taken) -> Any:
@@ -434,7 +440,7 @@ class AdjointEmission(Emission):
         values = take(self.joined(variables, dtype), self.table(f"{name}.index"))
         owner = self.table(f"{name}.owner")
         values, count = counted(fold, values, owner), values.shape[0]
-        live = jnp.arange(count) < self.entry("counts", fold.elements.index)
+        live = jnp.arange(count) < self.count(fold.elements.index)
         shape = (-1, *(1,) * (values.ndim - 1))
         # Not the result of the fold: a window that is shifted back over finished rows computes them again in another
         # width, which may have moved their last bits since.

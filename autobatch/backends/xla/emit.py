@@ -13,6 +13,7 @@ from typing import Any, Self, assert_never
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from autobatch import targets
 from autobatch.backends.protocol import data_column
@@ -156,12 +157,22 @@ class Emission:
     def entry(self, name: str, index: Any) -> Any:
         return self.window(name, index, 1)[0]
 
+    def count(self, space: int) -> Any:
+        """How many rows of a space count."""
+        return np.int32(self.signature.capacity[space]) if self.signature.full else self.entry("counts", space)
+
+    def in_place(self, gather: Equation) -> bool:
+        """Does each row read the row that has its number?"""
+        if not isinstance(gather, Gather):
+            return False
+        return f"{gather.table}@{self.schedule.home[gather.result].index}" in self.signature.in_place
+
     def live(self, equation: Compute) -> Any:
         """bool[capacity]: which rows of a computation count; None where it runs once."""
         if equation.space is None:
             return None
         capacity = self.capacity(self.schedule.home[equation.results[0]])
-        return jnp.arange(capacity) < self.entry("counts", equation.space.index)
+        return jnp.arange(capacity) < self.count(equation.space.index)
 
     def capacity(self, order: Order) -> int:
         return self.signature.capacity[order.space.index]
@@ -263,6 +274,8 @@ class Emission:
                 return [data_column(self.tables[column], result.type)]
             case Gather(result=result, table=table):
                 variables, _ = gather_layout(self.schedule, equation, step)
+                if self.in_place(equation):
+                    return [self.joined(variables, jax_compat.device_dtype(result.type))]
                 index = self.table(f"{table}@{self.schedule.home[result].index}")
                 return [take(self.joined(variables, jax_compat.device_dtype(result.type)), index)]
             case Fold(kind=kind) if kind == PLACED:
@@ -281,7 +294,7 @@ class Emission:
                 order = self.schedule.home[equation.results[0]]
                 if isinstance(operands[0], Variable) and operands[0] in self.lookups:
                     return [self.looked_up(equation, operands[0], order)]
-                count, rows = self.entry("counts", space.index), self.capacity(order)
+                count, rows = self.count(space.index), self.capacity(order)
                 matrices = self.matrices
                 product = product_of_rows(
                     self.products, equation, matrices, rows, lambda x: self.operand(x, order), count
@@ -311,7 +324,7 @@ class Emission:
         order = self.schedule.home[fold.result]
         name, rows = f"{table}@{order.index}", self.capacity(order)
         values = self.elements(fold, step)
-        live = jnp.arange(values.shape[0]) < self.entry("counts", fold.elements.index)
+        live = jnp.arange(values.shape[0]) < self.count(fold.elements.index)
         owner = jnp.where(live, self.table(f"{name}.owner"), rows)
         if isinstance(fold, PathSum):
             values = values * self.weights(fold, name).reshape(-1, *(1,) * (values.ndim - 1)).astype(values.dtype)

@@ -203,7 +203,7 @@ class LevelLoop:
             start, _ = at_place(at)
             if reverse:  # rows behind those of the level are finished and are computed again, to the same values
                 begin = jnp.where(level > 0, self.e.entry(ends, jnp.maximum(level - 1, 0)), 0)
-                live = jnp.maximum(begin - start, 0), self.e.entry("counts", task.order.space.index) - start
+                live = jnp.maximum(begin - start, 0), self.e.count(task.order.space.index) - start
                 return at - 1, self.window(task, width, start, live, held)
             return at + 1, self.window(task, width, start, (0, self.e.entry(ends, level) - start), held)
 

@@ -111,7 +111,7 @@ def test_plan_keeps_the_columns():
 
 def test_plans_of_several_functions_live_side_by_side():
     """One data set serves two functions; each plans it once, also for minibatches and under jit."""
-    f, g = (ab.batched(h.__wrapped__, in_axes=(None, 0)) for h in (total, scaled))
+    f, g = (ab.batched(h.__wrapped__, in_axes=(None, 0), backend="xla") for h in (total, scaled))
     data = ab.pack(trees()).plan(f, g)
     f(params(), data), g(params(), data)
     made = f.cache_info().plans, g.cache_info().plans
@@ -166,7 +166,7 @@ def test_one_argument_cut_alone_loses_the_joint_plan():
 
 def test_a_batch_without_a_plan_is_planned_once_by_the_call():
     """Outside jit the function plans it, and the plan stays on that object."""
-    f = ab.batched(scaled.__wrapped__, in_axes=(None, 0))
+    f = ab.batched(scaled.__wrapped__, in_axes=(None, 0), backend="xla")
     data = ab.pack(trees())
     f(params(), data)
     f(params(), data)

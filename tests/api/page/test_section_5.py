@@ -289,7 +289,7 @@ def test_lower_tells_the_cost():
 
 def test_cache_info_counts_specialisations_executables_and_plans():
     """Of this function, so far."""
-    f = ab.batched(total.__wrapped__, in_axes=(None, 0))
+    f = ab.batched(total.__wrapped__, in_axes=(None, 0), backend="xla")
     assert f.cache_info() == ab.CacheInfo(0, 0, 0)
     f(params(), trees())
     assert f.cache_info() == ab.CacheInfo(specialisations=1, executables=1, plans=1)
@@ -352,7 +352,7 @@ def test_the_key_holds_the_schema():
 
 def test_the_key_holds_the_size_class():
     """Within one specialisation: an executable for each."""
-    f = ab.batched(total.__wrapped__, in_axes=(None, 0))
+    f = ab.batched(total.__wrapped__, in_axes=(None, 0), backend="xla")
     f(params(), trees())
     f(params(), trees() * 200)
     assert f.cache_info()[:2] == (1, 2)
@@ -388,7 +388,7 @@ def test_a_log_line_names_the_part_of_the_key_that_changed(caplog):
 def test_options_in_a_context_and_by_default(monkeypatch):
     """Inside `with`, and for the whole process with `make_default`."""
     monkeypatch.setattr(sys.modules["autobatch.options"], "_process", ())
-    f = ab.batched(total.__wrapped__, in_axes=(None, 0))
+    f = ab.batched(total.__wrapped__, in_axes=(None, 0), backend="xla")
     with pytest.raises(ab.PlanError, match="max_rows"), ab.options(max_rows=2):
         f(params(), trees())
     ab.options(max_rows=2).make_default()
@@ -400,14 +400,14 @@ def test_options_in_a_context_and_by_default(monkeypatch):
 
 def test_the_argument_of_batched_wins_over_the_context():
     """It is nearest to the function."""
-    f = ab.batched(total.__wrapped__, in_axes=(None, 0), options={"max_rows": 2})
+    f = ab.batched(total.__wrapped__, in_axes=(None, 0), backend="xla", options={"max_rows": 2})
     with ab.options(max_rows=1000), pytest.raises(ab.PlanError, match="max_rows"):
         f(params(), trees())
 
 
 def test_the_context_wins_over_the_environment(monkeypatch):
     """`AUTOBATCH_<NAME>` is what counts where nobody says otherwise."""
-    f = ab.batched(total.__wrapped__, in_axes=(None, 0))
+    f = ab.batched(total.__wrapped__, in_axes=(None, 0), backend="xla")
     monkeypatch.setattr(sys.modules["autobatch.options"], "_process", ())
     monkeypatch.setenv("AUTOBATCH_MAX_ROWS", "2")
     with pytest.raises(ab.PlanError, match="max_rows"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.whole.estimate import LONGEST, MOST_MULTIPLICATIONS
+from autobatch.choice import LONGEST, MOST_MULTIPLICATIONS
 from autobatch.testing import assert_same
 from tests.properties import masked
 
@@ -28,6 +30,25 @@ def settled(x):
 
 def layer(w, x):
     return jnp.tanh(w @ x)
+
+
+class Shared(NamedTuple):
+    value: float
+    left: "Shared | None"
+    right: "Shared | None"
+
+
+def walked_as_a_tree(node):
+    found = node.value
+    if node.left is not None:
+        found = found + 0.5 * walked_as_a_tree(node.left)
+    if node.right is not None:
+        found = found + 0.0 * walked_as_a_tree(node.right)
+    return found
+
+
+def counted_down(node, step):
+    return counted_down((node[0] - step, node[1]), step) if node[0] > 0.0 else node[0]
 
 
 def taken(f, *args):
@@ -183,12 +204,32 @@ class TestStructure:
     """XLA plans it ahead, which pays where the plan is kept; where computed numbers end a loop over it, it calls
     machine code for each row anyway."""
 
-    def test_that_decides_is_for_xla_where_plans_are_kept(self):
-        f, lists = ab.batched(lambda xs: sum(xs)), [[1.0], [2.0, 3.0]]
-        assert taken(f, lists)["taken"] == "llvm"
-        backend = taken(f, ab.pack(lists))
-        assert backend["taken"] == "xla" and "structure alone decides" in backend["why"]
-        assert f(lists).tolist() == f(ab.pack(lists)).tolist() == [1.0, 5.0]
+    def test_derivatives_that_it_decides_are_for_xla_where_plans_are_kept(self):
+        f, lists = ab.batched(lambda w, xs: sum(w * x for x in xs), in_axes=(None, 0)), [[1.0], [2.0, 3.0]]
+        packed = ab.pack(lists)
+        assert taken(f, 2.0, lists)["taken"] == taken(f, 2.0, packed)["taken"] == "llvm"
+        assert f(2.0, lists).tolist() == f(2.0, packed).tolist() == [2.0, 10.0]
+        plans = f.cache_info().plans  # those of `explain`
+        assert ab.grad(f)(2.0, lists) == 6.0 and f.cache_info().plans == plans
+        packed = ab.pack(lists)
+        for _ in range(2):
+            assert ab.grad(f)(2.0, packed) == 6.0 and f.cache_info().plans == plans + 1
+
+    def test_derivatives_of_levels_that_are_no_kernel_are_machine_code(self):
+        """XLA runs them step by step."""
+
+        def best(w, words):
+            scores = w[0]
+            for k in words:
+                scores = jnp.max(scores[:, None] + w, axis=0) * 0.5 + w[k]
+            return jnp.max(scores)
+
+        f, words = ab.batched(best, in_axes=(None, 0)), [[3, 1, 2], [2], [4, 4, 1, 0, 2]]
+        w, packed = jnp.asarray(np.random.default_rng(0).normal(size=(5, 5)), jnp.float32), f.pack(words)
+        found = ab.grad(f)(w, packed)
+        wanted = jax.grad(lambda w: sum(f.loop(w, words)))(w)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+        assert f.cache_info().plans == 0
 
     @staticmethod
     def parsed(w, words):
@@ -240,7 +281,8 @@ class TestStructure:
         np.testing.assert_allclose(found, [walked(1.0, x) for x in lists], rtol=1e-6)
         assert taken(f, 1.0, lists)["taken"] == "llvm"
 
-    def test_products_beside_such_loops_are_for_xla(self):
+    @pytest.mark.parametrize("width, by", [(32, "llvm"), (96, "xla")])
+    def test_products_of_size_are_for_xla(self, width, by):
         def encoded(w, words):
             h = w[0]
             for k in words:
@@ -250,25 +292,46 @@ class TestStructure:
             return h
 
         f = ab.batched(encoded, in_axes=(None, 0))
-        w, words = jnp.eye(32), [[3, 1], [4]]
-        assert "multiplications an example are for xla" in taken(f, w, ab.pack(words))["why"]
-        np.testing.assert_allclose(f(w, ab.pack(words)), f.loop(w, words), rtol=1e-5)
-        assert taken(f, w, words)["taken"] == "llvm"
-        np.testing.assert_allclose(f(w, words), f.loop(w, words), rtol=1e-5)
+        w, words = jnp.eye(width), [[3, 1], [4]]
+        for held in (words, ab.pack(words)):
+            assert taken(f, w, held)["taken"] == by
+            np.testing.assert_allclose(f(w, held), f.loop(w, words), rtol=1e-5)
 
-    def test_recursion_is_for_xla(self):
-        def below(tree):
-            found = tree[0]
-            for child in tree[1]:
-                found = found + below(child)
-            while found > 1.0:
-                found = 0.5 * found
-            return found
+    @staticmethod
+    def below(tree):
+        found = tree[0]
+        for child in tree[1]:
+            found = found + TestStructure.below(child)
+        while found > 1.0:
+            found = 0.5 * found
+        return found
 
-        f = ab.batched(below)
+    def test_recursion_is_for_xla_where_plans_are_kept(self):
+        f = ab.batched(self.below)
         trees = [(3.0, [(0.5, []), (9.0, [(0.25, [])])]), (0.125, [])]
-        assert taken(f, trees)["taken"] == "xla"
-        np.testing.assert_allclose(f(trees), list(map(below, trees)), rtol=1e-6)
+        packed = ab.pack(trees)
+        assert (taken(f, trees)["taken"], taken(f, packed)["taken"]) == ("llvm", "xla")
+        for held in (trees, packed):
+            np.testing.assert_allclose(f(held), list(map(self.below, trees)), rtol=1e-6)
+
+    def test_a_graph_that_is_walked_as_a_tree_is_for_xla(self):
+        """For which equal calls are one: there are as many as nodes."""
+        leaf = node = Shared(1.0, None, None)
+        for k in range(64):
+            node = Shared(float(k), node, node)
+        f = ab.batched(walked_as_a_tree)
+        assert taken(f, [node, leaf])["taken"] == "llvm"
+        for _ in range(2):
+            np.testing.assert_allclose(f([node, leaf]), [124.0, 1.0], rtol=1e-5)
+        assert taken(f, [node, leaf])["taken"] == "xla"
+
+    def test_a_recursion_that_xla_refuses_may_take_long(self):
+        """Computed numbers say which of the branches is walked, and how often."""
+        with ab.options(max_steps=5_000_000):
+            f = ab.batched(counted_down, in_axes=(0, None))
+            assert f([(150_000.0, None)], 1.0).tolist() == [0.0]
+            with pytest.raises(ab.ExampleError, match="max_steps=5000000 blocks"):
+                f([(3_000_000.0, None)], 1.0)
 
     def test_integers_of_the_examples_are_checked(self):
         def added(level, xs):

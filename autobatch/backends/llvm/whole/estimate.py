@@ -1,20 +1,4 @@
-"""Is a whole function better off as machine code than in XLA? What `backend="auto"` goes by.
-
-A call of machine code costs less than half of one of XLA's: there is no plan and there are no tables; loops and
-branches on numbers run under masks in registers. XLA wins where products are of size, and on long arrays of functions
-of floats, which it cuts among cores row by row or not. What a loop does that computed numbers end it calls as machine
-code, row after row, like us: so products in there do not count. The bounds are those that `python -m benchmarks.choice`
-measured.
-
-Where examples have structure, XLA knows it ahead: rows of many examples meet in one product, equal rows are one. To
-plan that takes the host 5 to 100 times as long as machine code runs (some thousand times where integers of the examples
-decide much), so it pays where the plan is kept with the batch; there it takes a loop that computed numbers end for
-machine code to be chosen. Recursions are XLA's: what calls have in
-common may be all but one of their branches (fib(45), a graph that is walked as if it were a tree).
-
-It has to compute the same, too: where an integer needs more bits than the device has, the call is run again by XLA, for
-whose host they have 64 (`room.py`).
-"""
+"""What one example costs as machine code: what `choice.py` goes by."""
 
 from __future__ import annotations
 
@@ -31,26 +15,8 @@ from autobatch.ir.blocks import BlockProgram
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, While, regions
 from autobatch.ir.types import Array, Type
 
-MOST_MULTIPLICATIONS = 6000
-"""Multiplications in the products of one example, up to which machine code is faster. (Eight steps of a recurrent cell
-with 32 numbers have 8,192, and take 1.1 times as long.)"""
-
-MOST_UNPLANNED = 66_000
-"""The same where XLA would first have to plan the examples. (A recurrent cell with 64 numbers over lists of 16 takes
-1/9 of XLA's time; products of larger matrices have no machine code of ours.)"""
-
-LONGEST = 512
-"""Numbers in an array that functions of floats are applied to, up to which machine code is faster. (tanh(x) * x takes
-1.3 times as long for 1,024 numbers, 0.9 times for 256.)"""
-
-NO_LOOPS = "structure alone decides how often loops run, and its plan is kept"
-
 TURNS = 16
 """Turns that a loop over structure is taken to have."""
-
-
-class DeclinedError(Exception):
-    """This function runs by XLA: why."""
 
 
 @dataclass(frozen=True)
@@ -90,23 +56,10 @@ def _computed(whole: Whole) -> Collection[Operand]:
     return depending_on(whole.module, {v for v in values if _is_float(v.type)})
 
 
-def accept(whole: Whole, on_gpu: bool = False, planned: bool = False) -> None:
-    """Is machine code to run a function? DeclinedError: why XLA runs it. `on_gpu`: it would be a kernel, which has no
-    matrix units, and is launched by Python; what it saves is that XLA launches kernels in each turn of a loop.
-    `planned`: XLA's plan of the examples is kept."""
-    made = estimate(whole)
-    inside = [i for r in all_regions(whole.region) for i in r.body]
-    recursions = [x for i in inside if isinstance(i, Apply) for _, x in i.op.params if isinstance(x, BlockProgram)]
-    if any(whole.columns or not _follows_floats(x) for x in recursions):
-        raise DeclinedError("a recursion over structure, whose rows xla computes together, and equal ones once")
-    if whole.columns and (planned or on_gpu) and not made.decided:
-        raise DeclinedError(NO_LOOPS)
-    if made.multiplications > (MOST_UNPLANNED if whole.columns and not planned else MOST_MULTIPLICATIONS):
-        raise DeclinedError(f"products of {made.multiplications:,} multiplications an example are for xla")
-    if on_gpu and not made.loops:
-        raise DeclinedError("no loop that numbers end: xla has kernels for the rest")
-    if made.longest > LONGEST:
-        raise DeclinedError(f"functions of {made.longest:,} numbers an example are for xla")
+def recursions(whole: Whole) -> list[bool]:
+    """The recursions of a function: do floats decide a branch of each?"""
+    inside = [i for r in all_regions(whole.region) for i in r.body if isinstance(i, Apply)]
+    return [_follows_floats(x) for i in inside for _, x in i.op.params if isinstance(x, BlockProgram)]
 
 
 def _follows_floats(program: BlockProgram) -> bool:

@@ -9,13 +9,11 @@ from functools import cached_property
 
 from autobatch.backends.llvm.lanes.refill import Split, asked_in, holds_loop, why
 from autobatch.backends.llvm.whole.code import Made, write
-from autobatch.backends.llvm.whole.estimate import accept
 from autobatch.backends.llvm.whole.gradient import write_gradient
 from autobatch.backends.llvm.whole.region import Whole, whole_function
 from autobatch.backends.llvm.whole.running import Executable
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import Module
-from autobatch.options import CHOSEN
 from autobatch.runtime.schema import ColumnInput, WordInput
 
 logger = logging.getLogger("autobatch")
@@ -25,7 +23,7 @@ class WholeProgram(Executable):
     """The entry of a module. `sites`: its last result says what an example has failed with. `inputs`: what its last
     shared inputs are, those that come with the examples. `made` and `kept`: the program as an earlier process has left
     it; LookupError where its code is gone. The module is lowered again then when something else than a call asks.
-    `chosen`: the back end; DeclinedError where nobody asked for machine code and XLA is better."""
+    `accept` raises what is to be raised where the function is not to be machine code."""
 
     def __init__(
         self,
@@ -34,11 +32,11 @@ class WholeProgram(Executable):
         inputs: Sequence[ColumnInput | WordInput] = (),
         made: Made | None = None,
         kept: str = "",
-        chosen: str = "llvm",
+        accept: Callable[[Whole], None] | None = None,
     ) -> None:
         self._module, self.sites, self.inputs = module, sites, tuple(inputs)
-        if chosen in CHOSEN:
-            accept(self.whole, planned=chosen == "auto of batches")
+        if accept is not None:
+            accept(self.whole)
         super().__init__(made or write(self.whole, sites), kept)
         self.gradients: dict[tuple[int, tuple[int, ...]], Executable | None] = {}
         self._lock = threading.Lock()

@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -81,6 +82,10 @@ class Executable:
             raise unavailable(error) from error
         if code is None:
             raise LookupError(f"the code {kept} is gone")
+        self.checks = is_checking()
+        self.reads = [Form.of(x) for x in self.operands]
+        self.writes = [Form.of(x) for x in self.results]
+        self.sums = [k for k, x in enumerate(self.results) if x.summed]
         self.address = code.functions[ENTRY]
         self.pointers = ctypes.c_void_p * (len(self.operands) + len(self.constants) + len(self.results) + 1)
         self.entry: Callable[..., int] = _KIND(code.functions[_TABLE_ENTRY])
@@ -94,24 +99,28 @@ class Executable:
         """The results for `rows` rows, and whether a row has failed. `operands`: arrays, or what becomes one."""
         *first, last = operands
         whole = [*first, *self.arrays, last]
-        given = [as_read(x, operand, rows) for x, operand in zip(whole, self.operands, strict=True)]
+        given = [as_read(x, form, rows) for x, form in zip(whole, self.reads, strict=True)]
         parts = max(1, -(-rows // CHUNK))
-        out = [np.empty((parts if r.summed else rows, *words_shape(r)), words_dtype(r)) for r in self.results]
+        out = [np.empty((parts if x.summed else rows, *x.shape), x.dtype) for x in self.writes]
         failed = self.run(given, out, rows, threads)
-        return [_total(x) if r.summed else x for x, r in zip(out, self.results, strict=True)], failed
+        for k in self.sums:
+            out[k] = _total(out[k])
+        return out, failed
 
     def run(self, given: Sequence[Any], out: Sequence[Any], rows: int, threads: int) -> bool:
         """Compute the rows. The arrays are those that the code reads and writes; a result that is summed has a sum for
         each chunk of rows, so that it does not matter which thread adds up which."""
         before = [x.ctypes.data for x in (*given, *self.constants)]
-        places = [(x.ctypes.data, x.strides[0] if r.summed else 0) for x, r in zip(out, self.results, strict=True)]
+        if not self.checks:
+            return self._run(before, out, rows, threads)
         with checked([*given, *self.constants, *out]):
-            return self._run(before, places, rows, threads)
+            return self._run(before, out, rows, threads)
 
-    def _run(self, before: Sequence[int], places: Sequence[tuple[int, int]], rows: int, threads: int) -> bool:
+    def _run(self, before: Sequence[int], out: Sequence[Any], rows: int, threads: int) -> bool:
         chunks = max(1, -(-rows // CHUNK))
-        if chunks == 1 or (threads < 2 and not any(r.summed for r in self.results)):
-            return self.part([*before, *(x for x, _ in places)], self.room(NEVER), 0, rows)
+        if chunks == 1 or (threads < 2 and not self.sums):
+            return self.part([*before, *[x.ctypes.data for x in out]], self.room(NEVER), 0, rows)
+        places = [(x.ctypes.data, x.strides[0] if r.summed else 0) for x, r in zip(out, self.results, strict=True)]
         flag = np.zeros(1, np.int32)
         cuts = iter(range(chunks))  # threads take the next one: `next` of an iterator over a range is atomic
 
@@ -140,7 +149,7 @@ class Executable:
         place = room.ctypes.data
         before = -place % 64
         room[before // 8] = flag.ctypes.data if flag is not NEVER else _NEVER
-        if is_checking():
+        if self.checks:
             allow(room)
             allow(flag)
         return room, place + before + HEADER
@@ -188,12 +197,28 @@ def fits(x: Any, operand: Operand, rows: int) -> bool:
     return type(x) is np.ndarray and x.shape == ((rows, *shape) if operand.varies else shape)
 
 
-def as_read(x: Any, operand: Operand, rows: int) -> Any:
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The arrays that are an operand, or a result: `shape` is that of one row where they vary, or are summed."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    varies: bool
+    is_column: bool
+    summed: bool
+
+    @classmethod
+    def of(cls, x: Operand | Result) -> Form:
+        kind = words_dtype(x), words_shape(x)
+        return cls(*kind, x.varies, x.is_column, False) if isinstance(x, Operand) else cls(*kind, True, False, x.summed)
+
+
+def as_read(x: Any, form: Form, rows: int) -> Any:
     """An array as the code reads it: itself, where it is that already, else a copy."""
-    dtype, shape = words_dtype(operand), words_shape(operand)
-    whole = (rows, *shape) if operand.varies else shape
-    held = np.asarray(x)
-    if operand.is_column:
+    dtype, shape = form.dtype, form.shape
+    whole = (rows, *shape) if form.varies else shape
+    held = x if type(x) is np.ndarray else np.asarray(x)
+    if form.is_column:
         return _as_column(held, dtype, shape[1:])
     if held.shape != whole:
         raise BatchError(f"an array of shape {held.shape} where {whole} was compiled for")

@@ -60,7 +60,7 @@ def product_of_rows(
     product = row_product(equation)
     if product is None or product.weight not in matrices.values:
         return None
-    choice = choose(option, product, capacity)
+    choice = choose(option, product, capacity, once=True)
     if choice.kernel is None or (matrix := matrices.pack(product, choice)) is None:
         return None
     return multiply([(rows(product.row), None)], matrix, choice.kernel, count)

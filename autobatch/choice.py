@@ -1,0 +1,115 @@
+"""Which back end runs a call for which nobody asked one: machine code, a kernel, or XLA.
+
+    Call -> use_of -> a Use, for whose programs machine code is made if `accept` finds that it costs less, or "xla"
+
+A call of machine code costs less than one of XLA's: there is no plan and there are no tables; loops and branches on
+numbers run under masks in registers. XLA wins where products are of size, and on long arrays of functions of floats,
+which it cuts among cores. What a loop does that computed numbers end it calls as machine code, row after row, like us:
+so products in there do not count.
+
+Where examples have structure, XLA plans it ahead: rows of many examples meet in one product, equal rows are one. To
+plan takes the host 5 to 100 times as long as machine code runs (some thousand times where integers of the examples
+decide much), so it pays where the plan is kept with the batch: for products of size, for recursions, whose rows it
+computes together, and for derivatives, unless it runs their loops step by step: those whose levels are no kernel of
+ours (a CRF, a best path: 1.6 times as long as machine code), and those that computed numbers end. Machine code calls a
+recursion as often as Python does.
+
+It has to compute the same, too: where an integer needs more bits than the device has, the call is run again by XLA, for
+whose host they have 64 (`room.py`).
+
+The bounds are what `python -m benchmarks.choice` measured, over some 80 programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autobatch.backends.llvm.whole.estimate import estimate, recursions
+from autobatch.backends.llvm.whole.region import Whole
+
+
+class Use(StrEnum):
+    """What is run of a function for which nobody asked a back end: calls that read their arguments anew; calls on
+    packed examples, which keep their plans; derivatives over these; calls where JAX computes on a GPU."""
+
+    CALL = "auto"
+    OF_BATCH = "auto of batches"
+    DERIVATIVE_OF_BATCH = "auto of derivatives over batches"
+    ON_GPU = "auto on a GPU"
+
+
+ALIKE = {Use.CALL: Use.OF_BATCH, Use.OF_BATCH: Use.CALL}
+"""Those whose programs are the same where they are machine code without a recursion."""
+
+WHOLE = (*Use, "llvm", "cuda")
+"""The back ends that run whole functions, whose numbers no host looks at."""
+
+MOST_MULTIPLICATIONS = 6000
+"""Multiplications in the products of one example, up to which machine code is faster. (Eight steps of a recurrent cell
+with 32 numbers have 8,192, and take 1.1 times as long.)"""
+
+MOST_OF_STRUCTURE = 66_000
+"""The same where XLA would have to plan the examples, or to look up their plan. (A recurrent cell with 64 numbers over
+lists of 16 takes 1/9 of XLA's time where it plans, and as long where it has; products of larger matrices have no
+machine code of ours.)"""
+
+PATIENCE = 1_000_000
+"""Blocks that a recursion over structure may run for one example, some milliseconds, before XLA is asked, for which
+equal calls are one: a graph that is walked as if it were a tree takes it as many calls as there are nodes."""
+
+LONGEST = 512
+"""Numbers in an array that functions of floats are applied to, up to which machine code is faster. (tanh(x) * x takes
+1.3 times as long for 1,024 numbers, 0.9 times for 256.)"""
+
+NO_LOOPS = "structure alone decides how often loops run, its plan is kept, and their levels are kernels"
+
+
+class DeclinedError(Exception):
+    """This function runs by XLA: why."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What decides, of a call. `runs`: nothing but to run it, or a derivative for which machine code is asked.
+    `structured`: some examples are no arrays. `kept`: they were packed before; `numbers`: they are numbers alone, which
+    the host may know. `platform`: where JAX computes;
+    `has_kernels`: is there a GPU that we write kernels for?"""
+
+    runs: bool
+    derives: bool
+    structured: bool
+    kept: bool
+    numbers: bool
+    traced: bool
+    platform: str
+    has_kernels: bool
+
+
+def use_of(call: Call) -> Use | None:
+    """What is to be run; None where it can only be XLA's."""
+    if not call.runs or call.traced or (call.structured and call.platform != "cpu"):
+        return None
+    if call.platform == "cpu":
+        if not call.kept:
+            return Use.CALL
+        if call.numbers:
+            return None
+        return Use.DERIVATIVE_OF_BATCH if call.derives else Use.OF_BATCH
+    return Use.ON_GPU if call.platform == "gpu" and call.has_kernels else None
+
+
+def accept(use: Use, whole: Whole) -> None:
+    """Is machine code to run a function? DeclinedError: why XLA runs it. A kernel has no matrix units, and is launched
+    by Python; what it saves is that XLA launches kernels in each turn of a loop."""
+    made, planned = estimate(whole), use is Use.DERIVATIVE_OF_BATCH
+    if any(whole.columns or not follows for follows in recursions(whole)) and not (whole.columns and use is Use.CALL):
+        raise DeclinedError("a recursion over structure, whose rows xla computes together, and equal ones once")
+    if whole.columns and use is Use.ON_GPU and not made.decided:
+        raise DeclinedError(NO_LOOPS)
+    if made.multiplications > (MOST_OF_STRUCTURE if whole.columns and not planned else MOST_MULTIPLICATIONS):
+        raise DeclinedError(f"products of {made.multiplications:,} multiplications an example are for xla")
+    if use is Use.ON_GPU and not made.loops:
+        raise DeclinedError("no loop that numbers end: xla has kernels for the rest")
+    if made.longest > LONGEST:
+        raise DeclinedError(f"functions of {made.longest:,} numbers an example are for xla")
