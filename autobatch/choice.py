@@ -30,16 +30,17 @@ from autobatch.backends.llvm.whole.region import Whole
 
 
 class Use(StrEnum):
-    """What is run of a function for which nobody asked a back end: calls that read their arguments anew; calls on
-    packed examples, which keep their plans; derivatives over these; calls where JAX computes on a GPU."""
+    """What is run of a function for which nobody asked a back end: calls that read their arguments anew, and their
+    derivatives; the same over packed examples, which keep their plans; calls where JAX computes on a GPU."""
 
     CALL = "auto"
+    DERIVATIVE = "auto of derivatives"
     OF_BATCH = "auto of batches"
     DERIVATIVE_OF_BATCH = "auto of derivatives over batches"
     ON_GPU = "auto on a GPU"
 
 
-ALIKE = {Use.CALL: Use.OF_BATCH, Use.OF_BATCH: Use.CALL}
+ALIKE = (Use.CALL, Use.DERIVATIVE, Use.OF_BATCH)
 """Those whose programs are the same where they are machine code without a recursion."""
 
 WHOLE = (*Use, "llvm", "cuda")
@@ -62,6 +63,7 @@ LONGEST = 512
 """Numbers in an array that functions of floats are applied to, up to which machine code is faster. (tanh(x) * x takes
 1.3 times as long for 1,024 numbers, 0.9 times for 256.)"""
 
+RECURSION = "a recursion over structure, whose rows xla computes together, and equal ones once"
 NO_LOOPS = "structure alone decides how often loops run, its plan is kept, and their levels are kernels"
 
 
@@ -73,8 +75,7 @@ class DeclinedError(Exception):
 class Call:
     """What decides, of a call. `runs`: nothing but to run it, or a derivative for which machine code is asked.
     `structured`: some examples are no arrays. `kept`: they were packed before; `numbers`: they are numbers alone, which
-    the host may know. `platform`: where JAX computes;
-    `has_kernels`: is there a GPU that we write kernels for?"""
+    the host may know. `platform`: where JAX computes; `has_kernels`: is there a GPU that we write kernels for?"""
 
     runs: bool
     derives: bool
@@ -92,7 +93,7 @@ def use_of(call: Call) -> Use | None:
         return None
     if call.platform == "cpu":
         if not call.kept:
-            return Use.CALL
+            return Use.DERIVATIVE if call.derives else Use.CALL
         if call.numbers:
             return None
         return Use.DERIVATIVE_OF_BATCH if call.derives else Use.OF_BATCH
@@ -104,7 +105,7 @@ def accept(use: Use, whole: Whole) -> None:
     by Python; what it saves is that XLA launches kernels in each turn of a loop."""
     made, planned = estimate(whole), use is Use.DERIVATIVE_OF_BATCH
     if any(whole.columns or not follows for follows in recursions(whole)) and not (whole.columns and use is Use.CALL):
-        raise DeclinedError("a recursion over structure, whose rows xla computes together, and equal ones once")
+        raise DeclinedError(RECURSION)
     if whole.columns and use is Use.ON_GPU and not made.decided:
         raise DeclinedError(NO_LOOPS)
     if made.multiplications > (MOST_OF_STRUCTURE if whole.columns and not planned else MOST_MULTIPLICATIONS):

@@ -75,6 +75,9 @@ class _Planning(pipeline.Program):
         """The tables in the size class that the program is for. Raises PlanError where they do not fit."""
         return bind_plan(plan, self._capacities, binding_machine())
 
+    def bind_arrays(self, plan: DataPlan) -> tuple[dict[str, Any], Signature]:
+        return self.bind(plan)
+
     def _capacities(self, counts: Mapping[int, int], usual: Usual | None) -> tuple[int, ...]:
         room = self._signature.capacity
         for (space, rows), most in zip(sorted(counts.items()), room, strict=True):

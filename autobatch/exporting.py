@@ -87,7 +87,7 @@ def _serialised(made: jax_export.Exported, order: int) -> bytes:
 def _exact(prepared: Prepared) -> Signature:
     """The signature whose capacity is the number of the examples that it is exported with."""
     assert isinstance(prepared.ready.signature, Signature)
-    return replace(prepared.ready.signature, batch=prepared.examples.count)
+    return Signature(prepared.examples.count, prepared.ready.signature.capacity)
 
 
 def _shape(x: Any) -> jax.ShapeDtypeStruct:

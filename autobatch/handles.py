@@ -22,13 +22,12 @@ import numpy as np
 from autobatch.arguments import Bound, Raw, Slot, canonical
 from autobatch.backends.llvm.whole.objects import object_of, target_of
 from autobatch.backends.llvm.whole.program import WholeProgram
-from autobatch.backends.llvm.whole.running import CHUNK, fits
+from autobatch.backends.llvm.whole.running import CHUNK, fits, processors
 from autobatch.backends.llvm.whole.trampoline import arrays_for, trampoline
 from autobatch.errors import ExampleError, PlanError, TargetError
 from autobatch.handing_over import as_jax
 from autobatch.ir.template import Container, Output, Template
 from autobatch.ir.types import Array
-from autobatch.native import processors
 from autobatch.prepared import Prepared
 from autobatch.reporting import failures_of
 from autobatch.specialisations import compiling_nothing

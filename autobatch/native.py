@@ -6,7 +6,6 @@ runs as XLA runs it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from autobatch.backends.cuda.running import Executable as Kernel
 from autobatch.backends.cuda.running import ones
 from autobatch.backends.llvm.lanes.tensors import KEY
 from autobatch.backends.llvm.whole.program import WholeProgram
-from autobatch.backends.llvm.whole.running import CHUNK, Executable
+from autobatch.backends.llvm.whole.running import Executable
 from autobatch.choice import Call, use_of
 from autobatch.computed import ArrayResult, Result, StructureResult
 from autobatch.containers import leaves, with_leaves
@@ -32,6 +31,7 @@ from autobatch.groups import Tables
 from autobatch.handing_over import arrays, as_jax
 from autobatch.ir.types import INT, Array, List, Ref
 from autobatch.options import Options
+from autobatch.results import texts_of
 from autobatch.runtime import word_tables
 from autobatch.runtime.schema import WORDS, ColumnInput
 from autobatch.specialise import Program, parameters
@@ -112,7 +112,7 @@ def run(code: Executable | Kernel, given: Sequence[Any], rows: int, place: Place
     """The arrays that the code computes, and whether an example has failed."""
     if isinstance(code, Kernel):
         return code(given, rows, place.stream)
-    return code(given, rows, place.threads or (processors() if rows > CHUNK else 1))
+    return code(given, rows, place.threads)
 
 
 def program_of(program: Program) -> WholeProgram | CudaProgram:
@@ -146,13 +146,9 @@ def weights(given: Sequence[Any], status: Any, dtype: Any, wrong: bool, place: P
     return weight
 
 
-def processors() -> int:
-    """How many this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def results(program: Program, arrays: Sequence[Any], failed: Any = None) -> list[Result]:
     """What the program has computed, as XLA would have given it. `failed`: examples whose results are blank."""
+    texts = texts_of(program.result) if failed is not None else ()
     dtypes = [r.dtype for r in program_of(program).results]
     kinds = program.kinds
     made: list[Result] = []
@@ -160,7 +156,7 @@ def results(program: Program, arrays: Sequence[Any], failed: Any = None) -> list
         kind = kinds[k] if k < len(kinds) else INT
         held = x if isinstance(kind, Array) else np.asarray(x, np.int32)  # rows are put together on the host
         if failed is not None and not isinstance(held, DeviceArray):  # what stays on a GPU is zero there already
-            held[failed] = -1 if isinstance(kind, Ref | List) else 0
+            held[failed] = -1 if isinstance(kind, Ref | List) or k in texts else 0
         array = isinstance(kind, Array) or held.ndim == 2  # of strings their letters
         made.append(ArrayResult(_typed(held, dtype)) if array else StructureResult(held, kind))
     return made

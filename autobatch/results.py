@@ -67,7 +67,7 @@ class Failures:
 
 def without_failed(outcome: Outcome, failed: Any, template: Template) -> Outcome:
     """The same outcome with zero in the rows of failed examples; None where they would be objects of any structure."""
-    texts = _texts(template)
+    texts = texts_of(template)
 
     def cleared(held: Result, number: int) -> Result:
         match held:
@@ -85,13 +85,13 @@ def without_failed(outcome: Outcome, failed: Any, template: Template) -> Outcome
     return replace(outcome, results=[cleared(r, k) for k, r in enumerate(outcome.results)])
 
 
-def _texts(template: Template) -> set[int]:
+def texts_of(template: Template) -> set[int]:
     """The results that are texts of objects."""
     match template:
         case Container(cls=cls, children=(Output(index=index), *_)) if cls is Objects:
             return {index}
         case Container(children=children):
-            return set().union(*map(_texts, children))
+            return set().union(*map(texts_of, children))
         case _:
             return set()
 

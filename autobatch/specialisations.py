@@ -17,7 +17,7 @@ from typing import Any
 from autobatch import transfer
 from autobatch.arguments import Bound, Order, order_of
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
-from autobatch.choice import ALIKE, NO_LOOPS, WHOLE, DeclinedError, Use
+from autobatch.choice import ALIKE, NO_LOOPS, RECURSION, WHOLE, DeclinedError, Use
 from autobatch.collecting import collecting_later
 from autobatch.data import Component, Examples
 from autobatch.errors import PlanError, SourceError
@@ -174,14 +174,19 @@ class Specialisations:
 
     def _shared_with_others(self, way: Way, request: Requests, asked: Request) -> Program | None:
         """Machine code without a recursion is the same for calls and for batches: it is made once."""
-        if way[0] not in ALIKE:
-            return None
-        other = request((ALIKE[Use(way[0])], way[1]), self._static_in(way))
-        program = self._held(other)
-        if program is None or program.compiled.native is None or program.compiled.recurses:
-            return None
-        self._keep(asked, program)
-        return program
+        for use in ALIKE if way[0] in ALIKE else ():
+            program = self._held(request((use, way[1]), self._static_in(way)))
+            if program is not None and program.compiled.native is not None and not program.compiled.recurses:
+                self._keep(asked, program)
+                return program
+        return None
+
+    def _is_recursion(self, way: Way, request: Requests) -> bool:
+        """Is it known from calls that it is a recursion, which is machine code for these alone?"""
+        if way[0] not in ALIKE or way[0] == Use.CALL:
+            return False
+        called = self._held(request((Use.CALL, way[1]), self._static_in(way)))
+        return called is not None and called.compiled.native is not None and called.compiled.recurses
 
     def _static_in(self, way: Way) -> frozenset[str]:
         """The names of what is static in programs of a back end, or columns."""
@@ -204,7 +209,7 @@ class Specialisations:
         """Machine code for the whole function, where there is any and it pays; else the program of XLA, which is made
         first for derivatives over batches: most such functions have no loops that it runs step by step."""
         by_xla = ("xla", way[1])
-        why, refused = "", None
+        why, refused = RECURSION if self._is_recursion(way, request) else "", None
         if way[0] == Use.DERIVATIVE_OF_BATCH:
             try:
                 asked, program = self._found(by_xla, request, compiler, bound)

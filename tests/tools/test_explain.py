@@ -184,18 +184,18 @@ def test_failed_examples_are_told():
 )
 def test_the_back_end_and_why(backend, why):
     function = ab.batched(tree_lstm.__wrapped__, in_axes=(None, 0), backend=backend)
-    found = function.explain(parameters(), TREES).data["backend"]
+    found = function.explain(parameters(), ab.pack(TREES)).data["backend"]
     assert found["asked"] == backend and found["taken"] == ("xla" if backend == "auto" else backend)
     assert why in found["why"]
 
 
 def test_nothing_is_compiled_and_the_call_needs_no_new_specialisation():
     function = fresh(tree_lstm)
-    first, second = (str(function.explain(parameters(), TREES)) for _ in range(2))
+    first, second = (str(function.explain(parameters(), ab.pack(TREES))) for _ in range(2))
     assert first == second
     info = function.cache_info()
     assert (info.specialisations, info.executables) == (1, 0)
-    function(parameters(), TREES)
+    function(parameters(), ab.pack(TREES))
     info = function.cache_info()
     assert (info.specialisations, info.executables) == (1, 1)
 

@@ -47,6 +47,10 @@ def walked_as_a_tree(node):
     return found
 
 
+def weighed(w, tree):
+    return w * tree[0] + sum(weighed(w, child) for child in tree[1])
+
+
 def counted_down(node, step):
     return counted_down((node[0] - step, node[1]), step) if node[0] > 0.0 else node[0]
 
@@ -313,6 +317,23 @@ class TestStructure:
         assert (taken(f, trees)["taken"], taken(f, packed)["taken"]) == ("llvm", "xla")
         for held in (trees, packed):
             np.testing.assert_allclose(f(held), list(map(self.below, trees)), rtol=1e-6)
+
+    @pytest.mark.parametrize("first", ["value", "gradient"])
+    def test_derivatives_of_a_recursion_are_those_of_xla(self, first):
+        f = ab.batched(weighed, in_axes=(None, 0))
+        trees = [(3.0, [(0.5, []), (9.0, [(0.25, [])])]), (0.125, [])]
+        calls = [lambda: f(2.0, trees).tolist() == [25.5, 0.25], lambda: ab.grad(f)(2.0, trees) == 12.875]
+        for call in calls if first == "value" else calls[::-1]:
+            assert call()
+        made = f.cache_info()
+        assert made.specialisations == 2 and made.plans == 1
+        assert all(call() for call in calls) and f.cache_info().specialisations == 2
+
+    def test_one_program_for_calls_batches_and_derivatives(self):
+        f, lists = ab.batched(lambda w, xs: sum(w * x for x in xs), in_axes=(None, 0)), [[1.0], [2.0, 3.0]]
+        assert f(2.0, lists).tolist() == f(2.0, ab.pack(lists)).tolist() == [2.0, 10.0]
+        assert ab.grad(f)(2.0, lists) == 6.0
+        assert f.cache_info() == (1, 1, 0)
 
     def test_a_graph_that_is_walked_as_a_tree_is_for_xla(self):
         """For which equal calls are one: there are as many as nodes."""

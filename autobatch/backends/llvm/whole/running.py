@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -31,6 +32,11 @@ from autobatch.errors import BatchError
 CHUNK = 4096
 """Rows that a thread takes at once: what it waits for others at the end is short, and what it asks for is rare. Sums
 over rows are added up by chunk, so it is a part of what their bits are."""
+
+SPAN = 100_000
+"""Nanoseconds that a thread takes at once where nothing is summed: to wake it takes some 20,000."""
+MOST_PIECES = 64
+"""So many pieces at most are there then."""
 
 
 _TABLE_ENTRY = "run_from_table"
@@ -86,6 +92,8 @@ class Executable:
         self.reads = [Form.of(x) for x in self.operands]
         self.writes = [Form.of(x) for x in self.results]
         self.sums = [k for k, x in enumerate(self.results) if x.summed]
+        self.pace = 0.0
+        """Nanoseconds that a row took in the last call."""
         self.address = code.functions[ENTRY]
         self.pointers = ctypes.c_void_p * (len(self.operands) + len(self.constants) + len(self.results) + 1)
         self.entry: Callable[..., int] = _KIND(code.functions[_TABLE_ENTRY])
@@ -95,8 +103,9 @@ class Executable:
         """The code as LLVM IR."""
         return self.made.program.text
 
-    def __call__(self, operands: Sequence[Any], rows: int, threads: int) -> tuple[list[Any], bool]:
-        """The results for `rows` rows, and whether a row has failed. `operands`: arrays, or what becomes one."""
+    def __call__(self, operands: Sequence[Any], rows: int, threads: int | None = None) -> tuple[list[Any], bool]:
+        """The results for `rows` rows, and whether a row has failed. `operands`: arrays, or what becomes one.
+        `threads`: None for as many as this process may run on."""
         *first, last = operands
         whole = [*first, *self.arrays, last]
         given = [as_read(x, form, rows) for x, form in zip(whole, self.reads, strict=True)]
@@ -107,7 +116,7 @@ class Executable:
             out[k] = _total(out[k])
         return out, failed
 
-    def run(self, given: Sequence[Any], out: Sequence[Any], rows: int, threads: int) -> bool:
+    def run(self, given: Sequence[Any], out: Sequence[Any], rows: int, threads: int | None = None) -> bool:
         """Compute the rows. The arrays are those that the code reads and writes; a result that is summed has a sum for
         each chunk of rows, so that it does not matter which thread adds up which."""
         before = [x.ctypes.data for x in (*given, *self.constants)]
@@ -116,10 +125,25 @@ class Executable:
         with checked([*given, *self.constants, *out]):
             return self._run(before, out, rows, threads)
 
-    def _run(self, before: Sequence[int], out: Sequence[Any], rows: int, threads: int) -> bool:
-        chunks = max(1, -(-rows // CHUNK))
-        if chunks == 1 or (threads < 2 and not self.sums):
-            return self.part([*before, *[x.ctypes.data for x in out]], self.room(NEVER), 0, rows)
+    def chunk(self, rows: int, threads: int | None) -> int:
+        """The rows that a thread takes at once: of code that sums nothing, whose bits do not depend on it, as many as
+        are worth to wake one for."""
+        if self.sums or threads == 1 or not self.pace:
+            return CHUNK
+        gangs = max(1, round(SPAN / self.pace / self.width))
+        return min(CHUNK, self.width * max(gangs, -(-rows // (self.width * MOST_PIECES))))
+
+    def _run(self, before: Sequence[int], out: Sequence[Any], rows: int, threads: int | None) -> bool:
+        chunk = self.chunk(rows, threads)
+        chunks = max(1, -(-rows // chunk))
+        if chunks > 1 and threads is None:
+            threads = processors()
+        begin = time.perf_counter_ns()
+        if chunks == 1 or (threads == 1 and not self.sums):
+            failed = self.part([*before, *[x.ctypes.data for x in out]], self.room(NEVER), 0, rows)
+            self.pace = (time.perf_counter_ns() - begin) / max(rows, 1)
+            return failed
+        assert threads is not None
         places = [(x.ctypes.data, x.strides[0] if r.summed else 0) for x, r in zip(out, self.results, strict=True)]
         flag = np.zeros(1, np.int32)
         cuts = iter(range(chunks))  # threads take the next one: `next` of an iterator over a range is atomic
@@ -128,14 +152,16 @@ class Executable:
             failed, scratch = False, self.room(flag)
             for k in cuts:
                 addresses = [*before, *(x + k * size for x, size in places)]
-                failed |= self.part(addresses, scratch, k * CHUNK, min((k + 1) * CHUNK, rows))
+                failed |= self.part(addresses, scratch, k * chunk, min((k + 1) * chunk, rows))
             return failed
 
         count = min(threads, chunks)
         waiting = [pool(threads).submit(work) for _ in range(count - 1)]
         try:
             failed = work()
-            return any([failed, *(w.result() for w in waiting)])
+            failed = any([failed, *(w.result() for w in waiting)])
+            self.pace = (time.perf_counter_ns() - begin) * count / rows
+            return failed
         except BaseException:
             for _ in cuts:  # nobody takes the rest
                 pass
@@ -170,6 +196,11 @@ def _total(parts: Any) -> Any:
     for x in parts[1:]:
         total += x
     return total
+
+
+def processors() -> int:
+    """How many this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
