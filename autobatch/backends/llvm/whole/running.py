@@ -33,8 +33,8 @@ CHUNK = 4096
 """Rows that a thread takes at once: what it waits for others at the end is short, and what it asks for is rare. Sums
 over rows are added up by chunk, so it is a part of what their bits are."""
 
-SPAN = 100_000
-"""Nanoseconds that a thread takes at once where nothing is summed: to wake it takes some 20,000."""
+SPAN = 200_000
+"""Nanoseconds that a thread takes at once where nothing is summed: to wake it takes up to 100,000."""
 MOST_PIECES = 64
 """So many pieces at most are there then."""
 
@@ -128,10 +128,10 @@ class Executable:
     def chunk(self, rows: int, threads: int | None) -> int:
         """The rows that a thread takes at once: of code that sums nothing, whose bits do not depend on it, as many as
         are worth to wake one for."""
-        if self.sums or threads == 1 or not self.pace:
+        pieces = 1 if self.sums or threads == 1 else min(int(rows * self.pace / SPAN), MOST_PIECES)
+        if pieces < 2:
             return CHUNK
-        gangs = max(1, round(SPAN / self.pace / self.width))
-        return min(CHUNK, self.width * max(gangs, -(-rows // (self.width * MOST_PIECES))))
+        return min(CHUNK, self.width * -(-rows // (self.width * pieces)))
 
     def _run(self, before: Sequence[int], out: Sequence[Any], rows: int, threads: int | None) -> bool:
         chunk = self.chunk(rows, threads)
