@@ -10,9 +10,9 @@ so products in there do not count.
 Where examples have structure, XLA plans it ahead: rows of many examples meet in one product, equal rows are one. To
 plan takes the host 5 to 100 times as long as machine code runs (some thousand times where integers of the examples
 decide much), so it pays where the plan is kept with the batch: for products of size, for recursions, whose rows it
-computes together, and for derivatives, unless it runs their loops step by step: those whose levels are no kernel of
-ours (a CRF, a best path: 1.6 times as long as machine code), and those that computed numbers end. Machine code calls a
-recursion as often as Python does.
+computes together, and for derivatives, but of loops that it runs step by step: those whose levels are no kernel of ours
+or have no products (a CRF, a best path: 2 times as long as machine code), and those that computed numbers end. Machine
+code calls a recursion as often as Python does.
 
 It has to compute the same, too: where an integer needs more bits than the device has, the call is run again by XLA, for
 whose host they have 64 (`room.py`).
@@ -22,11 +22,13 @@ The bounds are what `python -m benchmarks.choice` measured, over some 80 program
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
 from autobatch.backends.llvm.whole.estimate import estimate, recursions
 from autobatch.backends.llvm.whole.region import Whole
+from autobatch.ir.types import Array
 
 
 class Use(StrEnum):
@@ -46,9 +48,13 @@ ALIKE = (Use.CALL, Use.DERIVATIVE, Use.OF_BATCH)
 WHOLE = (*Use, "llvm", "cuda")
 """The back ends that run whole functions, whose numbers no host looks at."""
 
-MOST_MULTIPLICATIONS = 6000
+MOST_MULTIPLICATIONS = 10_000
 """Multiplications in the products of one example, up to which machine code is faster. (Eight steps of a recurrent cell
-with 32 numbers have 8,192, and take 1.1 times as long.)"""
+with 32 numbers have 8,192, and take 0.4 times as long; attention over 16 vectors of 16 has 20,480, and takes 1.7.)"""
+
+MOST_DERIVED = 3000
+"""The same for a derivative. (Eight steps of a cell with 16 numbers have 2,048, and take 0.9 times as long; a layer of
+64 has 4,096, and takes 1.4.)"""
 
 MOST_OF_STRUCTURE = 66_000
 """The same where XLA would have to plan the examples, or to look up their plan. (A recurrent cell with 64 numbers over
@@ -62,6 +68,10 @@ equal calls are one: a graph that is walked as if it were a tree takes it as man
 LONGEST = 512
 """Numbers in an array that functions of floats are applied to, up to which machine code is faster. (tanh(x) * x takes
 1.3 times as long for 1,024 numbers, 0.9 times for 256.)"""
+
+MOST_RETURNED = 2048
+"""Numbers in the results of one example up to which it pays: as they are copied into arrays of JAX. (x * 1.5 + 0.5 of
+4,096 numbers takes 1.9 times as long, of 256 0.5.)"""
 
 RECURSION = "a recursion over structure, whose rows xla computes together, and equal ones once"
 NO_LOOPS = "structure alone decides how often loops run, its plan is kept, and their levels are kernels"
@@ -108,9 +118,15 @@ def accept(use: Use, whole: Whole) -> None:
         raise DeclinedError(RECURSION)
     if whole.columns and use is Use.ON_GPU and not made.decided:
         raise DeclinedError(NO_LOOPS)
-    if made.multiplications > (MOST_OF_STRUCTURE if whole.columns and not planned else MOST_MULTIPLICATIONS):
+    most = MOST_OF_STRUCTURE
+    if planned or not whole.columns:
+        most = MOST_DERIVED if use is Use.DERIVATIVE else MOST_MULTIPLICATIONS
+    if made.multiplications > most:
         raise DeclinedError(f"products of {made.multiplications:,} multiplications an example are for xla")
     if use is Use.ON_GPU and not made.loops:
         raise DeclinedError("no loop that numbers end: xla has kernels for the rest")
     if made.longest > LONGEST:
         raise DeclinedError(f"functions of {made.longest:,} numbers an example are for xla")
+    returned = sum(math.prod(r.type.shape) for r in whole.region.results if isinstance(r.type, Array))
+    if returned > MOST_RETURNED and not made.loops:
+        raise DeclinedError(f"results of {returned:,} numbers an example are for xla")

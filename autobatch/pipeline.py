@@ -49,7 +49,7 @@ from autobatch.ir.blocks import is_too_deep
 from autobatch.ir.capacity import TOO_LARGE
 from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
-from autobatch.ir.system import print_system
+from autobatch.ir.system import Compute, print_system
 from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.ir.types import INT, Array
 from autobatch.optimize.costs import TYPICAL, Machine
@@ -324,11 +324,16 @@ class Program:
         return found
 
     @property
-    def loops_by_xla(self) -> bool:
-        """Are there loops that XLA runs step by step: levels for which there is no kernel, or what numbers end?"""
-        levels = any(isinstance(s, Recurrence) for s in self.schedule.steps)
+    def runs_step_by_step(self) -> bool:
+        """Are there loops from whose steps XLA gains nothing: what numbers end, levels without a product, and those for
+        which there is no kernel?"""
+        recurrences = [s for s in self.schedule.steps if isinstance(s, Recurrence)]
+        if not recurrences:
+            return self.schedule.holds_masked_loop
+        equations = [e for r in recurrences for t in r.tasks for e in t.equations]
+        multiplied = any(isinstance(e, Compute) and e.op.name == "dot_general" for e in equations)
         options = self.options
-        kernel = not levels or all_by_kernel(self.schedule, options.loops, options.products, options.widths)
+        kernel = multiplied and all_by_kernel(self.schedule, options.loops, options.products, options.widths)
         return not kernel or self.schedule.holds_masked_loop
 
     @functools.cached_property

@@ -16,8 +16,9 @@ from typing import Any
 
 from autobatch import transfer
 from autobatch.arguments import Bound, Order, order_of
+from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
-from autobatch.choice import ALIKE, NO_LOOPS, RECURSION, WHOLE, DeclinedError, Use
+from autobatch.choice import ALIKE, NO_LOOPS, WHOLE, DeclinedError, Use, accept
 from autobatch.collecting import collecting_later
 from autobatch.data import Component, Examples
 from autobatch.errors import PlanError, SourceError
@@ -172,21 +173,31 @@ class Specialisations:
                 self._remember(way, bound, examples, options, program, len(leaves))
             return program.at(leaves), leaves, asked.sharing.packed
 
-    def _shared_with_others(self, way: Way, request: Requests, asked: Request) -> Program | None:
-        """Machine code without a recursion is the same for calls and for batches: it is made once."""
+    def _alike(self, way: Way, request: Requests) -> tuple[WholeProgram | None, Program | None]:
+        """Machine code that was made for another use: the same code is good for this one, if it is for machine code."""
         for use in ALIKE if way[0] in ALIKE else ():
             program = self._held(request((use, way[1]), self._static_in(way)))
-            if program is not None and program.compiled.native is not None and not program.compiled.recurses:
-                self._keep(asked, program)
-                return program
-        return None
+            if program is not None and isinstance(code := program.compiled.native, WholeProgram):
+                return code, program
+        return None, None
 
-    def _is_recursion(self, way: Way, request: Requests) -> bool:
-        """Is it known from calls that it is a recursion, which is machine code for these alone?"""
-        if way[0] not in ALIKE or way[0] == Use.CALL:
-            return False
-        called = self._held(request((Use.CALL, way[1]), self._static_in(way)))
-        return called is not None and called.compiled.native is not None and called.compiled.recurses
+    def _shared_with_others(self, way: Way, request: Requests, asked: Request) -> Program | None:
+        """The program of another use, where it is right for this one."""
+        code, program = self._alike(way, request)
+        if code is None or program is None or self._declines(way, request):
+            return None
+        self._keep(asked, program)
+        return program
+
+    def _declines(self, way: Way, request: Requests) -> str:
+        """Why machine code that was made for another use is not for this one; "" where it is, or there is none."""
+        code, _ = self._alike(way, request)
+        try:
+            if code is not None:
+                accept(Use(way[0]), code.whole)
+        except DeclinedError as error:
+            return str(error)
+        return ""
 
     def _static_in(self, way: Way) -> frozenset[str]:
         """The names of what is static in programs of a back end, or columns."""
@@ -209,11 +220,11 @@ class Specialisations:
         """Machine code for the whole function, where there is any and it pays; else the program of XLA, which is made
         first for derivatives over batches: most such functions have no loops that it runs step by step."""
         by_xla = ("xla", way[1])
-        why, refused = RECURSION if self._is_recursion(way, request) else "", None
+        why, refused = self._declines(way, request), None
         if way[0] == Use.DERIVATIVE_OF_BATCH:
             try:
                 asked, program = self._found(by_xla, request, compiler, bound)
-                why = "" if program.compiled.loops_by_xla else NO_LOOPS
+                why = "" if program.compiled.runs_step_by_step else NO_LOOPS
             except SourceError as error:
                 refused = error
         if not why:

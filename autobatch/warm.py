@@ -23,6 +23,7 @@ from autobatch.groups import Group, with_rows
 from autobatch.options import Options
 from autobatch.packing import pack
 from autobatch.prepared import Prepared
+from autobatch.ready import NOTHING
 from autobatch.recognise import Looks, pattern_of
 from autobatch.room import OtherBackend, OutOfRoom
 from autobatch.runtime.together import together
@@ -87,6 +88,8 @@ class _Remembered:
             given = replace(examples, arrays=dict(zip(self.slots, arrays, strict=True)))
             operands = native.operands(held.program, given, shared, True)
             return None if operands is None else held.on(shared, examples, held.ready, operands)
+        if self.lists:
+            return held.on(shared, examples, examples.ready(held.program), None)
         of = zip(self.tables, arrays, strict=True)
         tables = {name: with_rows(x, rows) for (name, rows), x in of if name in held.ready.tables}
         return held.on(shared, examples, held.ready.with_tables(tables), None)
@@ -140,10 +143,9 @@ class Warm:
         for one in self._calls:
             if one.options is not options or one.x64 != x64:
                 continue
-            if (found := one.with_args(args)) is None:
-                continue
             try:
-                return one.run(found)
+                if (found := one.with_args(args)) is not None:
+                    return one.run(found)
             except (Error, OutOfRoom, OtherBackend):
                 return MISS
         return MISS
@@ -160,7 +162,8 @@ class Warm:
         """Remember a call, where all that it was given are numbers that stand in one place each. `ordered`: what it
         gives has the keys of dicts in the order of this call."""
         program, examples = made.program, made.examples
-        simple = made.bound is None and not (made.packed or program.deciding or program.on_host or program.orders)
+        on_host = any(program.components[k].array for k in program.on_host)
+        simple = made.bound is None and not (made.packed or program.deciding or on_host or program.orders)
         if not simple or made.ready.checks:
             return
         if made.operands is not None and jax.default_backend() != "cpu":
@@ -169,8 +172,11 @@ class Warm:
         kinds = (Batch,) if examples.kept else (list,)
         lists = tuple(k for x in packed for k, given in enumerate(args) if x is given and type(x) in kinds)
         alone = not lists and (made.operands is None or not native.program_of(program).inputs)
-        new = made.operands is not None and examples.own == examples.schema
-        new = new and (not examples.kept or group_of(packed) is not None)
+        new = examples.own == examples.schema
+        if examples.kept:
+            new = new and group_of(packed) is not None and (made.operands is not None or not examples.arrays)
+        else:
+            new = new and made.operands is not None
         if len(lists) != len(packed) or not (new if lists else alone):
             return
         args = tuple(x for k, x in enumerate(args) if k not in lists)
@@ -191,7 +197,7 @@ class Warm:
         if made.operands is None:
             names = [program.array_table(k) for k in examples.arrays]
             tables = tuple((n, len(ready.tables[n]) if n in ready.tables else 0) for n in names)
-            ready = ready.with_tables(dict.fromkeys(n for n in names if n in ready.tables))
+            ready = NOTHING if lists else ready.with_tables(dict.fromkeys(n for n in names if n in ready.tables))
         kept = replace(
             made,
             examples=bare,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.choice import LONGEST, MOST_MULTIPLICATIONS
+from autobatch.choice import LONGEST, MOST_MULTIPLICATIONS, MOST_OF_STRUCTURE, MOST_RETURNED
 from autobatch.testing import assert_same
 from tests.properties import masked
 
@@ -103,13 +103,13 @@ def test_products_of_size_are_for_xla(width, by):
 
 def test_products_count_together():
     def steps(w, x):
-        for _ in range(8):
+        for _ in range(12):
             x = jnp.tanh(w @ x)
         return x
 
     w, x = jnp.eye(32), jnp.ones((3, 32))
     why = taken(ab.batched(steps, in_axes=(None, 0)), w, x)["why"]
-    assert 8 * 32 * 32 > MOST_MULTIPLICATIONS and "products of 8,192 multiplications an example are for xla" in why
+    assert 12 * 32 * 32 > MOST_MULTIPLICATIONS and "products of 12,288 multiplications an example are for xla" in why
 
 
 @pytest.mark.parametrize("longer, by", [(0, "llvm"), (1, "xla")])
@@ -117,6 +117,22 @@ def test_functions_of_long_arrays_are_for_xla(longer, by):
     backend = taken(ab.batched(lambda x: jnp.tanh(x)), jnp.ones((2, LONGEST + longer)))
     assert backend["taken"] == by
     assert f"{LONGEST + longer:,} numbers" in backend["why"]
+
+
+@pytest.mark.parametrize("longer, by", [(0, "llvm"), (1, "xla")])
+def test_long_results_are_for_xla(longer, by):
+    assert taken(ab.batched(lambda x: x * 1.5), jnp.ones((2, MOST_RETURNED + longer)))["taken"] == by
+    assert taken(ab.batched(lambda x: (x * 1.5).sum()), jnp.ones((2, MOST_RETURNED + longer)))["taken"] == "llvm"
+
+
+def test_derivatives_of_products_are_for_xla_sooner():
+    f = ab.batched(lambda w, x: jnp.tanh(w @ x).sum(), in_axes=(None, 0))
+    w, x = jnp.eye(64), jnp.ones((3, 64))
+    assert taken(f, w, x)["taken"] == "llvm"
+    np.testing.assert_allclose(f(w, x), 64 * np.tanh(np.ones(3)), rtol=1e-5)
+    wanted = jax.grad(lambda w: jax.vmap(lambda x: jnp.tanh(w @ x).sum())(x).sum())(w)
+    np.testing.assert_allclose(ab.grad(f)(w, x), wanted, rtol=1e-5)
+    assert f.cache_info().specialisations == 2
 
 
 def test_what_was_declined_is_not_compiled_twice():
@@ -252,7 +268,7 @@ class TestStructure:
         f = ab.batched(self.parsed, in_axes=(None, 0))
         w = jnp.asarray(np.random.default_rng(0).normal(size=(64, 64)) / 10, jnp.float32)
         words = [[3, 1, 2], [], [4, 4, 1, 0, 2], [5]]
-        assert 2 * 64 * 64 > MOST_MULTIPLICATIONS  # which XLA would call row after row, too
+        assert 16 * 2 * 64 * 64 > MOST_OF_STRUCTURE  # which XLA would call row after row, too
         backend = taken(f, w, words)
         assert backend["taken"] == "llvm", backend["why"]
         for held in (words, ab.pack(words)):
