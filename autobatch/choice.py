@@ -53,8 +53,8 @@ MOST_MULTIPLICATIONS = 10_000
 with 32 numbers have 8,192, and take 0.4 times as long; attention over 16 vectors of 16 has 20,480, and takes 1.7.)"""
 
 MOST_DERIVED = 512
-"""The same for a derivative. (A layer of 32 has 1,024, and takes 1.1 times as long for 64 examples, 1.8 for 1,024; eight
-steps of a cell with 16 numbers have 2,048, and take 0.9 and 1.4.)"""
+"""The same for a derivative. (A layer of 32 has 1,024, and takes 1.1 times as long for 64 examples, 1.8 for 1,024;
+eight steps of a cell with 16 numbers have 2,048, and take 0.9 and 1.4.)"""
 
 MOST_OF_STRUCTURE = 66_000
 """The same where XLA would have to plan the examples, or to look up their plan. (A recurrent cell with 64 numbers over

@@ -180,7 +180,8 @@ class Program:
         """Is what it returns arrays of numbers, with a row for each example, in containers that JAX knows?"""
         facts = self.compiled.facts
         special = self.masks or facts.lengths or facts.lists or facts.heaps or self.chosen or self.returned_words
-        return not special and all(isinstance(k, Array) for k in self.kinds) and results.holds_arrays(self.result)
+        numbers = all(isinstance(k, Array) and not k.dtype.startswith("key<") for k in self.kinds)
+        return not special and numbers and results.holds_arrays(self.result)
 
     def objects(self, results: Sequence[Any]) -> MadeRows | None:
         """The objects among what the program has computed."""

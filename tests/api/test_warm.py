@@ -235,6 +235,25 @@ def test_one_list_in_two_places():
         assert shared(lists, lists).tolist() == [3.0 + k, 4.0]
 
 
+@pytest.mark.parametrize("backend", ["auto", "xla", "llvm"])
+def test_results_of_every_kind(backend):
+    """Random keys, constants, and numbers twice."""
+
+    def several(key, x):
+        y = x * 2.0
+        return {"key": jax.random.fold_in(key, 3), "twice": (y, y), "count": 3, "whole": jnp.arange(2) + x.astype(int)}
+
+    f, key = ab.batched(several, in_axes=(None, 0), backend=backend), jax.random.key(0)
+    for n in range(3):
+        x = jnp.arange(3.0) + n
+        found, wanted = f(key, x), jax.vmap(several, (None, 0))(key, x)
+        assert found["key"].dtype == wanted["key"].dtype
+        close(jax.random.key_data(found.pop("key")), jax.random.key_data(wanted.pop("key")))
+        wanted["count"] = np.full(3, 3)
+        close(found, wanted)
+    assert made(f, key, jnp.arange(3.0))
+
+
 def test_packed_batches():
     f = ab.batched(lambda w, xs: w * sum(xs) + len(xs), in_axes=(None, 0))
     first, second = f.pack([[1.0], [2.0, 3.0]]), f.pack([[4.0, 5.0, 6.0]])
