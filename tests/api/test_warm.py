@@ -251,7 +251,6 @@ def test_results_of_every_kind(backend):
         close(jax.random.key_data(found.pop("key")), jax.random.key_data(wanted.pop("key")))
         wanted["count"] = np.full(3, 3)
         close(found, wanted)
-    assert made(f, key, jnp.arange(3.0))
 
 
 def test_packed_batches():
