@@ -367,7 +367,7 @@ class Batched(Generic[P, R]):
         asked, backend = self._backend(chosen)
         if asked == "auto":
             backend = native.backend_for(examples, [r.value for r in bound.shared], runs, derives, chosen)
-        is_free = backend in list(Use)
+        is_free = backend in list(Use) or (backend == "llvm" and self.room.backend == backend)
 
         def request(way: Way, static: frozenset[str]) -> Request:
             sharing = Sharing(self._name, static, len(examples.components), self._cache.columns)

@@ -70,7 +70,7 @@ from autobatch.runtime.failures import first_failures
 from autobatch.runtime.plan import DataPlan
 from autobatch.runtime.returned import element_type
 from autobatch.runtime.schema import ColumnInput, Schema, SharedColumns, WordInput, columns_read, with_shared
-from autobatch.runtime.size_classes import SizeClasses, Usual
+from autobatch.runtime.size_classes import STEP, SizeClasses, Usual
 from autobatch.runtime.spec import Number, PlanSpec
 from autobatch.runtime.tables import Signature, TableRequest
 from autobatch.scheduling import Scheduled, scheduled
@@ -261,8 +261,9 @@ class Program:
     def bind_arrays(self, plan: DataPlan) -> tuple[dict[str, Any], Signature]:
         """The same of examples that are arrays, of which the host reads nothing: as many have these tables always."""
         tables, signature = self.bind(plan)
-        regular = self._sizes.regular and plan.count > 0
-        return tables, signature.filled(self._request, tables["integers"]) if regular else signature
+        if not self._sizes.regular or not plan.count or (plan.count > STEP and plan.count % STEP):
+            return tables, signature  # of sizes that come once there is an executable for a class
+        return tables, signature.filled(self._request, tables["integers"])
 
     def decide(self, integers: Sequence[int]) -> tuple[Number, ...]:
         """What a plan depends on, for values of the shared inputs at `deciding`."""
