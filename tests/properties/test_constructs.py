@@ -16,7 +16,7 @@ from tests import executables
 from tests.properties.many import WRONG, drawn, run
 from tests.properties.test_programs import MANY
 
-DRAWS, PARTS = 16, 2
+DRAWS, PARTS = 12, 2
 """Programs of `make test`, and the tests that share them."""
 
 

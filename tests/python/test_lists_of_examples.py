@@ -27,7 +27,7 @@ class Box:
 
 def clusters(points, y):
     centers = [points[0], points[-1]]
-    for _ in range(3):
+    for _ in range(2):
         sums, counts = [[0.0] for _ in centers], [0.0] * len(centers)
         for p in points:
             best = 0
@@ -115,7 +115,7 @@ PROGRAMS = [clusters, kept_or_made, values_of_a_dict, fields, carried, queue, pa
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("backend", ["interpret", "xla", "llvm"])
+@pytest.mark.parametrize("backend", ["interpret", pytest.param("xla", marks=pytest.mark.long), "llvm"])
 def test_they_are_copied(program, backend):
     f = ab.batched(program, backend=backend, options={"trace": False})
     wanted = [program(copy.deepcopy(p), float(y)) for p, y in zip(LISTS, Y, strict=True)]

@@ -172,7 +172,7 @@ main = ab.batched(walk, in_axes=(None, 0), on_error="mask")
 
 
 @pytest.mark.filterwarnings("ignore::autobatch.StructureWarning")
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(first=expressions(), last=expressions(), numbers=st.lists(st.sampled_from(NUMBERS), min_size=9))
 def test_random_expressions_fail_as_python(first, last, numbers):
     drawn = itertools.cycle(numbers)
