@@ -25,7 +25,7 @@ from autobatch import native, on_gpu, plain, transfer
 from autobatch.arguments import Bound, Entries, Slot, bind, positions_of, read_axes
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
-from autobatch.choice import Use
+from autobatch.choice import is_use
 from autobatch.data import Examples, Known, fixed_by, gather
 from autobatch.errors import BatchError, SourceError, UnsupportedError, entry, nearest, show
 from autobatch.exporting import PLATFORMS, Calling
@@ -284,7 +284,7 @@ class Batched(Generic[P, R]):
         chosen = self.options()
 
         def prepared(part: Bound) -> Leaf:
-            found = self.prepare(part, chosen, runs, moving, True).growing()
+            found = self.prepare(part, chosen, runs, moving, derives=True).growing()
             return Leaf(found, part)
 
         by_shape = Collected(self._name, prepared, self._known, chosen.shape_groups)
@@ -349,7 +349,9 @@ class Batched(Generic[P, R]):
                 refused = error
         settings = replace(self.settings, in_axes=(None, 0), static=frozenset())
         over, examples = functools.partial(Batched, settings=settings), functools.partial(self._examples, bound)
-        return self._traces.call(Asked(self, bound, refused, chosen, runs and not moving, over, examples), moving)
+        return self._traces.call(
+            Asked(self, bound, refused, chosen, runs and not moving, derives, over, examples), moving
+        )
 
     def _examples(self, bound: Bound) -> Examples:
         """The batched arguments of a call, packed."""
@@ -367,7 +369,7 @@ class Batched(Generic[P, R]):
         asked, backend = self._backend(chosen)
         if asked == "auto":
             backend = native.backend_for(examples, [r.value for r in bound.shared], runs, derives, chosen)
-        is_free = backend in list(Use) or (backend == "llvm" and self.room.backend == backend)
+        is_free = is_use(backend) or (backend == "llvm" and self.room.backend == backend)
 
         def request(way: Way, static: frozenset[str]) -> Request:
             sharing = Sharing(self._name, static, len(examples.components), self._cache.columns)

@@ -42,6 +42,14 @@ class Use(StrEnum):
     ON_GPU = "auto on a GPU"
 
 
+_USES = frozenset(Use)
+
+
+def is_use(backend: str) -> bool:
+    """Is it the back end of programs for which nobody asked one?"""
+    return backend in _USES
+
+
 ALIKE = (Use.CALL, Use.DERIVATIVE, Use.OF_BATCH)
 """Those whose programs are the same where they are machine code without a recursion."""
 

@@ -483,7 +483,7 @@ def compile(
         made = native()
         kernel = CudaProgram(made.whole.module, bool(made.whole.sites), made.inputs, _accept(options))
         return Program(made.facts, schema, options, masks, lambda: made, kernel, made.by_xla)
-    if options.backend in (*Use, "llvm"):
+    if choice.is_use(options.backend) or options.backend == "llvm":
         needs = (args, kwargs, shared, traced, integers.names, integers.unknown, sorted(integers.known), masks)
         store = store_of(fun, schema, options, (*needs, {name: list(d) for name, d in dicts.items()}))
         return _as_machine_code(native, schema, options, masks, store)
@@ -517,12 +517,12 @@ def _as_machine_code(
 
 def _accept(options: Options) -> Callable[[Any], None] | None:
     """What declines a function for which nobody asked machine code."""
-    return functools.partial(choice.accept, Use(options.backend)) if options.backend in list(Use) else None
+    return functools.partial(choice.accept, Use(options.backend)) if choice.is_use(options.backend) else None
 
 
 def _decline_unchecked(module: Module, options: Options) -> None:
     """DeclinedError where no check tells whether an integer overflows, and nobody asked for machine code."""
-    for at, name in unchecked(module) if options.backend in list(Use) else ():
+    for at, name in unchecked(module) if choice.is_use(options.backend) else ():
         words = "makes an integer of Python, which may need more bits than the device's integers have"
         raise choice.DeclinedError(f"{name} {words} (line {at.line})")
 

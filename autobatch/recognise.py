@@ -77,7 +77,7 @@ def _is_weak(array: Any) -> bool:
     return bool(getattr(array, "weak_type", False))  # typed random keys have no such thing
 
 
-class Looks:
+class Matcher:
     """How several values look, each as its pattern says. JAX takes them apart, so that what a call of many arrays costs
     is little more than a look at each."""
 

@@ -18,7 +18,7 @@ from autobatch import transfer
 from autobatch.arguments import Bound, Order, order_of
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
-from autobatch.choice import ALIKE, NO_LOOPS, WHOLE, DeclinedError, Use, accept
+from autobatch.choice import ALIKE, NO_LOOPS, WHOLE, DeclinedError, Use, accept, is_use
 from autobatch.collecting import collecting_later
 from autobatch.data import Component, Examples
 from autobatch.errors import PlanError, SourceError
@@ -30,7 +30,7 @@ from autobatch.ir.types import Array
 from autobatch.options import Options
 from autobatch.pipeline import compile as compile_program
 from autobatch.progress import compiling
-from autobatch.recognise import Looks, pattern_of
+from autobatch.recognise import Matcher, pattern_of
 from autobatch.room import Room
 from autobatch.runtime.snapshot import Snapshot
 from autobatch.sharing import COLUMNS, Packed, Sharing, has_columns
@@ -95,7 +95,7 @@ class _Seen:
     examples: tuple[Any, ...]
     options: Options
     x64: bool
-    shared: Looks
+    shared: Matcher
     program: Program
 
 
@@ -138,10 +138,10 @@ class Specialisations:
         """Let calls that look like this one, which has so many shared leaves, find their program `again`."""
         shared = [None if raw.static else pattern_of(raw.value, raw.name, found.orders) for raw in bound.shared]
         known = tuple(p for p in shared if p is not None)
-        if len(known) < len(shared) or found.deciding or len((looks := Looks(known)).numbers) != leaves:
+        if len(known) < len(shared) or found.deciding or len((matcher := Matcher(known)).numbers) != leaves:
             return  # more than numbers, a container that stands twice, or integers that decide structure
         self._seen = (
-            _Seen(way, bound.key, examples.looks, options, transfer.x64(), looks, found),
+            _Seen(way, bound.key, examples.looks, options, transfer.x64(), matcher, found),
             *self._seen[: RECENT - 1],
         )
 
@@ -163,8 +163,8 @@ class Specialisations:
         with self._lock:
             self._programs.size = options.cache_size
             asked = request(way, self._static_in(way))
-            program = self._held(asked) or self._shared_with_others(way, request, asked)
-            if program is None and way[0] in list(Use):
+            program = self._held(asked)
+            if program is None and is_use(way[0]):
                 asked, program = self._chosen(way, request, _Compiler(self.name, planner, examples, options), bound)
             elif program is None:
                 asked, program = self._made(way, request, _Compiler(self.name, planner, examples, options), bound)
@@ -173,31 +173,18 @@ class Specialisations:
                 self._remember(way, bound, examples, options, program, len(leaves))
             return program.at(leaves), leaves, asked.sharing.packed
 
-    def _alike(self, way: Way, request: Requests) -> tuple[WholeProgram | None, Program | None]:
-        """Machine code that was made for another use: the same code is good for this one, if it is for machine code."""
+    def _of_another_use(self, way: Way, request: Requests) -> tuple[Program | None, str]:
+        """The machine code that was made for another use, and why it is not for this one ("": it is)."""
         for use in ALIKE if way[0] in ALIKE else ():
             program = self._held(request((use, way[1]), self._static_in(way)))
-            if program is not None and isinstance(code := program.compiled.native, WholeProgram):
-                return code, program
-        return None, None
-
-    def _shared_with_others(self, way: Way, request: Requests, asked: Request) -> Program | None:
-        """The program of another use, where it is right for this one."""
-        code, program = self._alike(way, request)
-        if code is None or program is None or self._declines(way, request):
-            return None
-        self._keep(asked, program)
-        return program
-
-    def _declines(self, way: Way, request: Requests) -> str:
-        """Why machine code that was made for another use is not for this one; "" where it is, or there is none."""
-        code, _ = self._alike(way, request)
-        try:
-            if code is not None:
+            if program is None or not isinstance(code := program.compiled.native, WholeProgram):
+                continue
+            try:
                 accept(Use(way[0]), code.whole)
-        except DeclinedError as error:
-            return str(error)
-        return ""
+            except DeclinedError as error:
+                return program, str(error)
+            return program, ""
+        return None, ""
 
     def _static_in(self, way: Way) -> frozenset[str]:
         """The names of what is static in programs of a back end, or columns."""
@@ -219,8 +206,12 @@ class Specialisations:
     def _chosen(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
         """Machine code for the whole function, where there is any and it pays; else the program of XLA, which is made
         first for derivatives over batches: most such functions have no loops that it runs step by step."""
-        by_xla = ("xla", way[1])
-        why, refused = self._declines(way, request), None
+        by_xla, refused = ("xla", way[1]), None
+        other, why = self._of_another_use(way, request)
+        if other is not None and not why:
+            asked = request(way, self._static_in(way))
+            self._keep(asked, other)
+            return asked, other
         if way[0] == Use.DERIVATIVE_OF_BATCH:
             try:
                 asked, program = self._found(by_xla, request, compiler, bound)
@@ -279,7 +270,7 @@ class Specialisations:
                         break
                     except SourceError as another:
                         error.add_note(f"With its objects as rows of arrays: {another.message}")
-                if not asked.integers or way[0] in list(Use):
+                if not asked.integers or is_use(way[0]):
                     raise
                 asked, made = _fewest(lambda s: request(way, s), compiler, static, asked.integers)
                 static |= asked.sharing.static

@@ -24,7 +24,7 @@ from autobatch.options import Options
 from autobatch.packing import pack
 from autobatch.prepared import Prepared
 from autobatch.ready import NOTHING
-from autobatch.recognise import Looks, pattern_of
+from autobatch.recognise import Matcher, pattern_of
 from autobatch.room import OtherBackend, OutOfRoom
 from autobatch.runtime.together import together
 
@@ -47,7 +47,7 @@ class _Remembered:
 
     options: Options
     x64: bool
-    looks: Looks
+    matcher: Matcher
     prepared: Prepared
     run: Callable[[Prepared], Any]
     shared: tuple[int, ...]
@@ -59,10 +59,10 @@ class _Remembered:
     def with_args(self, args: tuple[Any, ...]) -> Prepared | None:
         """The call with other arguments; None where they do not look like its own."""
         if not self.lists:
-            numbers = self.looks.match(args)
+            numbers = self.matcher.match(args)
             return None if numbers is None else self.again(numbers, self.prepared.examples)
         given = [args[k] for k in self.lists if k < len(args)]
-        numbers = self.looks.match([x for k, x in enumerate(args) if k not in self.lists])
+        numbers = self.matcher.match([x for k, x in enumerate(args) if k not in self.lists])
         if numbers is None or len(given) < len(self.lists):
             return None
         like = self.prepared.examples
@@ -89,7 +89,8 @@ class _Remembered:
             operands = native.operands(held.program, given, shared, True)
             return None if operands is None else held.on(shared, examples, held.ready, operands)
         if self.lists:
-            return held.on(shared, examples, examples.ready(held.program), None)
+            ready = examples.ready(held.program)
+            return None if ready.failures else held.on(shared, examples, ready, None)
         of = zip(self.tables, arrays, strict=True)
         tables = {name: with_rows(x, rows) for (name, rows), x in of if name in held.ready.tables}
         return held.on(shared, examples, held.ready.with_tables(tables), None)
@@ -182,8 +183,8 @@ class Warm:
         args = tuple(x for k, x in enumerate(args) if k not in lists)
         patterns = [pattern_of(x, ordered=_ALL if ordered else ()) for x in args]
         known = tuple(p for p in patterns if p is not None)
-        looks = Looks(known)
-        numbers = looks.match(args) if len(known) == len(args) else None
+        matcher = Matcher(known)
+        numbers = matcher.match(args) if len(known) == len(args) else None
         if numbers is None or len({id(x) for x in numbers}) < len(numbers):
             return
         place = {id(x): k for k, x in enumerate(numbers)}
@@ -209,6 +210,6 @@ class Warm:
         )
         of_shared, of_arrays = (tuple(place[id(x)] for x in xs) for xs in (given, arrays))
         one = _Remembered(
-            options, transfer.x64(), looks, kept, run, of_shared, of_arrays, tables, lists, (*examples.arrays,)
+            options, transfer.x64(), matcher, kept, run, of_shared, of_arrays, tables, lists, (*examples.arrays,)
         )
         self._calls = (one, *self._calls[: RECENT - 1])

@@ -22,19 +22,21 @@ class Function(Protocol):
     planner: Any
     settings: Any
 
-    def prepare(self, bound: Bound, chosen: Options, runs: bool) -> Prepared: ...
+    def prepare(self, bound: Bound, chosen: Options, runs: bool, *, derives: bool) -> Prepared: ...
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A call that is to be traced. `refused`: what the compiler said, for the first one. `runs`: nothing but to run it.
-    `over` makes another function batched like this one, for the program over traces; `examples` packs the call's."""
+    """A call that is to be traced. `refused`: what the compiler said, for the first one. `runs`: nothing but to run it;
+    `derives`: it is differentiated. `over` makes another function batched like this one, for the program over traces;
+    `examples` packs the call's."""
 
     function: Function
     bound: Bound
     refused: Exception | None
     chosen: Options
     runs: bool
+    derives: bool
     over: Make
     examples: Callable[[], Examples]
 
@@ -46,12 +48,12 @@ class Asked:
     def prepared(self, function: Any, args: tuple[Any, ...]) -> Prepared:
         """A call of the program over traces."""
         bound = function.bound(args, {})
-        found: Prepared = function.prepare(bound, replace(self.chosen, trace=False), self.runs)
+        found: Prepared = function.prepare(bound, replace(self.chosen, trace=False), self.runs, derives=self.derives)
         return replace(found, bound=bound)
 
     def compiled(self) -> Prepared:
         """The call, whatever else might be traced."""
-        return self.function.prepare(self.bound, replace(self.chosen, trace=False), self.runs)
+        return self.function.prepare(self.bound, replace(self.chosen, trace=False), self.runs, derives=self.derives)
 
     def packed(self, moving: bool) -> Examples | None:
         """Its examples, where they are packed, or have to be."""

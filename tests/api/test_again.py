@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.recognise import Looks, pattern_of
+from autobatch.recognise import Matcher, pattern_of
 
 leaves = st.one_of(
     st.integers(-32, 32).map(lambda n: n / 8),  # sums of these are exact in any order, also where they cancel
@@ -55,9 +55,9 @@ def test_what_was_called_before_changes_no_result(values):
 def test_a_value_matches_its_own_pattern_and_only_values_of_its_form(one, other):
     pattern = pattern_of(one)
     assert pattern is not None
-    looks = Looks([pattern])
-    assert len(looks.match([one]) or []) == len(looks.numbers)
-    assert (looks.match([other]) is not None) == (pattern_of(other) == pattern)
+    matcher = Matcher([pattern])
+    assert len(matcher.match([one]) or []) == len(matcher.numbers)
+    assert (matcher.match([other]) is not None) == (pattern_of(other) == pattern)
 
 
 def test_what_decides_the_program_by_its_value_has_no_pattern():

@@ -266,6 +266,44 @@ def test_packed_batches():
     assert f.cache_info().plans == 1
 
 
+@pytest.mark.parametrize("backend", ["auto", "xla", "llvm", "interpret"])
+@pytest.mark.parametrize("on_error", ["raise", "mask"])
+def test_packed_batches_of_which_examples_fail(backend, on_error):
+    """What fails while planning fails in values and gradients, whatever was called before."""
+
+    def chosen(w, xs: list[float], k: int):
+        total = 0.0
+        for x in xs:
+            total = jnp.tanh(w * total + x)
+        return total * xs[k]
+
+    f = ab.batched(chosen, in_axes=(None, 0, 0), backend=backend, on_error=on_error)
+    good, bad = f.pack([[1.0, 2.0], [3.0, 4.0, 5.0]], [0, 1]), f.pack([[1.0, 2.0], [3.0]], [0, 3])
+    wanted = [chosen(2.0, [1.0, 2.0], 0), chosen(2.0, [3.0, 4.0, 5.0], 1)]
+    slopes = [jax.grad(chosen)(2.0, [1.0, 2.0], 0), jax.grad(chosen)(2.0, [3.0, 4.0, 5.0], 1)]
+    for batch in (good, good, bad, good, bad[[0]], bad):
+        fails = batch is bad
+        calls = (
+            lambda b: f(2.0, *b.args),
+            lambda b: ab.grad(f)(2.0, *b.args),
+            lambda b: ab.value_and_grad(f)(2.0, *b.args),
+        )
+        for number, call in enumerate(calls):
+            if fails and on_error == "raise":
+                with pytest.raises(ab.ExampleError, match="IndexError"):
+                    call(batch)
+                continue
+            found = call(batch)
+            value, slope = (found, None) if number == 0 else (None, found) if number == 1 else found
+            if value is not None:
+                values, failed = value if on_error == "mask" else (value, None)
+                close(np.asarray(values)[:1], np.array(wanted[:1]))
+                if failed is not None:
+                    assert np.asarray(failed.failed).tolist() == [False, fails][: len(batch)]
+            if slope is not None:
+                close(slope, slopes[0] if fails or len(batch) == 1 else sum(slopes))
+
+
 def test_arguments_that_were_packed_together():
     f = ab.batched(lambda xs, n, ys: sum(xs) * n + len(ys))
     pairs = ab.batched(lambda xs, ys: 0.0).pack([[1.0], [2.0, 3.0]], [[1.0, 1.0], []])
