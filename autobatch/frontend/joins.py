@@ -15,7 +15,7 @@ from typing import Any
 from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.heap import NeedsMemory, is_state
+from autobatch.frontend.heap import Heap, NeedsMemory, is_state
 from autobatch.frontend.layouts import (
     ChoiceLayout,
     FunctionLayout,
@@ -247,7 +247,7 @@ def level(s: State, value: v.Abstract, other: v.Abstract) -> v.Abstract:
 def _beside_memory(value: v.Abstract, layout: Layout) -> Iterator[v.Abstract]:
     """The lists and dicts of a value that stand where those with memory may stand in one of a layout."""
     match layout, value:
-        case RowLayout(heap=heap), _ if is_list(value) or is_given(value) if heap.is_list else is_dict(value):
+        case RowLayout(heap=heap), _ if _has_kind(heap, value):
             yield value
         case OptionalLayout(value=inner), _:
             yield from _beside_memory(value.value if isinstance(value, v.Optional) else value, inner)
@@ -259,6 +259,11 @@ def _beside_memory(value: v.Abstract, layout: Layout) -> Iterator[v.Abstract]:
                 yield from _beside_memory(item, inner)
         case _:
             return
+
+
+def _has_kind(heap: Heap, value: v.Abstract) -> bool:
+    """Is it a list where lists have this memory, or a dict where dicts have it?"""
+    return is_list(value) or is_given(value) if heap.is_list else heap.is_dict and is_dict(value)
 
 
 def _is_held(s: State, value: v.Abstract) -> bool:

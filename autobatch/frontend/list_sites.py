@@ -11,6 +11,7 @@ dicts stay values until one of them is changed.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
@@ -60,9 +61,10 @@ class Sites:
         return {site: cls for site, cls in found.items() if site not in known and (dicts or cls in (list, tuple))}
 
     def may_be_given(self, value: v.Abstract) -> bool:
-        """May this list be one of the examples? One that an expression has made is none; behind a branch or in a loop
-        a variable may hold either."""
-        return id(value) not in self._made
+        """May this list be one of the examples? One that a display or the like has made is none; what is behind a
+        branch, in a loop, or comes of a call or a list, may be either."""
+        _, site = self._made.get(id(value), (value, None))
+        return not isinstance(site, ast.List | ast.ListComp | ast.BinOp)
 
     def needed(self, known: dict[object, Heap], lent: bool = False, dicts: bool = False) -> dict[object, type]:
         """The expressions whose lists have no memory and are held. `lent`: or that functions were given; `dicts`: those

@@ -156,7 +156,20 @@ def behind(points, y):
     return 1.0 if points[0] is a else 0.0
 
 
-@pytest.mark.parametrize("program", [before, behind], ids=lambda f: f.__name__)
+def either(points, y):
+    return points[0] if y > 0.0 else [1.0, y]
+
+
+def called(points, y):
+    return 1.0 if either(points, y) is points[0] else 0.0
+
+
+def held(points, y):
+    rows = [points[0] if y > 0.0 else [1.0, y], [y]]
+    return 1.0 if rows[0] is points[0] else 0.0
+
+
+@pytest.mark.parametrize("program", [before, behind, called, held], ids=lambda f: f.__name__)
 def test_is_is_refused_where_a_list_may_be_one_of_the_examples(program):
     with pytest.raises(SourceError, match="compared by `is`"):
         ab.batched(program)(LISTS, Y)
