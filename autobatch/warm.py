@@ -26,6 +26,7 @@ from autobatch.prepared import Prepared
 from autobatch.ready import NOTHING
 from autobatch.recognise import Matcher, pattern_of
 from autobatch.room import OtherBackend, OutOfRoom
+from autobatch.runtime.schema import Schema, without_numpy
 from autobatch.runtime.together import together
 
 RECENT = 4
@@ -43,7 +44,8 @@ class _Remembered:
     """A call of a function with some `options`, and what was done with it. `shared` and `arrays`: which of its numbers,
     in order, are the shared inputs of the program, and its batched arrays; `tables`: what XLA calls these, and how many
     rows it has for them; `lists`: which of its arguments are examples that are packed;
-    `slots`: the numbers of its batched arrays among all batched leaves."""
+    `slots`: the numbers of its batched arrays among all batched leaves; `like`: the types of its lists, but where arrays
+    of NumPy are among them, as every call says anew which these are."""
 
     options: Options
     x64: bool
@@ -55,6 +57,7 @@ class _Remembered:
     tables: tuple[tuple[str, int], ...]
     lists: tuple[int, ...]
     slots: tuple[int, ...]
+    like: Schema | None
 
     def with_args(self, args: tuple[Any, ...]) -> Prepared | None:
         """The call with other arguments; None where they do not look like its own."""
@@ -66,7 +69,7 @@ class _Remembered:
         if numbers is None or len(given) < len(self.lists):
             return None
         like = self.prepared.examples
-        group = group_of(given) if like.kept else _packed(given)
+        group = group_of(given) if like.kept else _packed(given, self.like)
         if group is not None and like.kept:
             group.mark(self.prepared.program.planner)
         if group is None or group.schema != like.schema or (self.arrays and group.count != like.count):
@@ -96,13 +99,13 @@ class _Remembered:
         return held.on(shared, examples, held.ready.with_tables(tables), None)
 
 
-def _packed(lists: Sequence[Any]) -> Group | None:
+def _packed(lists: Sequence[Any], like: Schema | None) -> Group | None:
     """Lists of examples, packed; None where there are none, or they cannot be."""
     count = len(lists[0]) if type(lists[0]) is list else 0
     if not count or any(type(x) is not list or len(x) != count for x in lists):
         return None
     try:
-        return Group(pack(lists[0] if len(lists) == 1 else together(lists)), len(lists))
+        return Group(pack(lists[0] if len(lists) == 1 else together(lists), like), len(lists))
     except BatchError:
         return None
 
@@ -209,7 +212,8 @@ class Warm:
             concrete=True,
         )
         of_shared, of_arrays = (tuple(place[id(x)] for x in xs) for xs in (given, arrays))
+        like = examples.schema if without_numpy(examples.schema) == examples.schema else None
         one = _Remembered(
-            options, transfer.x64(), matcher, kept, run, of_shared, of_arrays, tables, lists, (*examples.arrays,)
+            options, transfer.x64(), matcher, kept, run, of_shared, of_arrays, tables, lists, (*examples.arrays,), like
         )
         self._calls = (one, *self._calls[: RECENT - 1])

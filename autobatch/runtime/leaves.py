@@ -357,6 +357,18 @@ def _spread(made: Leaf | Ragged, missing: npt.NDArray[np.bool_]) -> Leaf | Ragge
     return Leaf(made.type, array, missing)
 
 
+def as_ragged(made: Leaf | Ragged | None, elem: Array, count: int) -> Ragged:
+    """The column of `count` rows as one of arrays that differ in the first axis."""
+    if isinstance(made, Ragged):
+        return made
+    if made is None or made.type == UNKNOWN:
+        return Ragged(elem, empty(elem, 0), np.full(count, -1, np.int64))
+    assert isinstance(made.type, Array)
+    missing = np.zeros(len(made.array), np.bool_) if made.missing is None else made.missing
+    flat = made.array[~missing].reshape(-1, *host_shape(elem))
+    return Ragged(elem, flat.astype(host_dtype(elem)), np.where(missing, -1, made.type.shape[0]))
+
+
 def describe_value(value: Any) -> str:
     """A value in the words of an error message."""
     kind = category(type(value))

@@ -28,20 +28,19 @@ from autobatch.runtime.columns import (
     empty,
     empty_columns,
     has_mask,
-    host_dtype,
-    host_shape,
     offsets_of,
     ranges,
     unfilled,
 )
 from autobatch.runtime.infer import MAX_NESTING, Conflict, Inference, Place, Record
 from autobatch.runtime.layout import Layout, lay_out
-from autobatch.runtime.leaves import Leaf, Mixed, Ragged, Vocabularies, describe_value
+from autobatch.runtime.leaves import Leaf, Mixed, Ragged, Vocabularies, as_ragged, describe_value, leaf_column
 from autobatch.runtime.libraries import INTEGER_LISTS, is_graph_class
-from autobatch.runtime.reading import ObjectColumn, ObjectReader, TaggedColumn
+from autobatch.runtime.placing import read_like
+from autobatch.runtime.reading import Lacking, ObjectReader
 from autobatch.runtime.schema import UNKNOWN, Schema
 from autobatch.runtime.shapes import Difference, ShapesDiffer, differing
-from autobatch.runtime.walk import Walk, spell, walk, walk_by_machine
+from autobatch.runtime.walk import Walk, learned, spell, walk
 
 AnyArray = np.ndarray[Any, Any]
 
@@ -57,11 +56,45 @@ def pack(examples: Sequence[Any], like: Schema | None = None, reader: ObjectRead
         if like is None:
             raise BatchError("the list of examples is empty, so their types are unknown; pass `like=`")
         return empty_columns(like)
+    found = None
     if reader is not None:
         with suppress(BatchError, Mixed):
-            if (found := walk_by_machine(examples, reader)) is not None:
-                return _Packer(found, like).columns()
-    return _Packer(walk(examples), like).columns()
+            found = _by_machine(examples if type(examples) is list else list(examples), like, reader)
+    return _Packer(walk(examples), like).columns() if found is None else found
+
+
+FIRST = 8
+"""Examples whose types are inferred, before the machine looks whether the others are of the same."""
+
+
+def _by_machine(examples: list[Any], like: Schema | None, reader: ObjectReader) -> Columns | None:
+    """The columns, read under a schema: `like`, or what is inferred of the first examples, and of those that have more,
+    as the machine then finds. None where Python is to walk over all of them."""
+    seen, count, schema, found = list[Any](), FIRST, like, Lacking(0)
+    while True:
+        if schema is not None:
+            read = read_like(examples, schema, reader, learned, inferred=schema is not like)
+            if not isinstance(read, Lacking):
+                return read
+            found = read
+        seen += examples[found.example : found.example + count]
+        count *= 4
+        if len(seen) >= len(examples):
+            return None
+        schema, before = _interned(_Packer(walk(seen), like).layout.schema), schema
+        if schema is before:
+            return None
+
+
+_schemas: dict[Schema, Schema] = {}
+MOST_SCHEMAS = 256
+
+
+def _interned(schema: Schema) -> Schema:
+    """The schema that is equal to it, of which the machine knows the places."""
+    if len(_schemas) >= MOST_SCHEMAS:
+        _schemas.clear()
+    return _schemas.setdefault(schema, schema)
 
 
 @dataclass(eq=False)
@@ -70,7 +103,7 @@ class _Cells:
     the visits that hold them. `made` is their column when they are leaves; `lists` and `inner` are set for lists."""
 
     place: Place
-    values: ObjectColumn | TaggedColumn
+    values: Sequence[Any]
     targets: Ints | None
     owners: Ints
     depth: int = 0
@@ -146,7 +179,7 @@ class _Packer:
     def see(self, cells: _Cells) -> None:
         """The facts of some cells."""
         self.cells.append(cells)
-        kinds = cells.values.kinds()
+        kinds = set(map(type, cells.values))
         none = type(None) in kinds
         try:
             if cells.targets is None or not (cells.targets >= 0).any():
@@ -156,7 +189,7 @@ class _Packer:
         except Mixed as error:
             where = "one example" if cells.place is self.inference.root else cells.place.where
             examples = np.searchsorted(self.walked.starts, cells.owners, side="right") - 1
-            found = differing(where, cells.values.values, examples, len(self.walked.starts))
+            found = differing(where, cells.values, examples, len(self.walked.starts))
             if found is None:
                 raise self.mixed(cells, error) from None
             self.differences.append(found)
@@ -165,7 +198,7 @@ class _Packer:
             raise BatchError(f"{first} had another type before (`like`, or shared lists): {error}") from None
 
     def see_leaves(self, cells: _Cells, kinds: set[type], none: bool) -> None:
-        cells.made = cells.values.leaf(self.vocabularies)
+        cells.made = leaf_column(cells.values, kinds, self.vocabularies)
         numpy = any(issubclass(k, (np.ndarray, np.generic)) for k in kinds)
         if isinstance(cells.made, Leaf):
             self.inference.see_leaf(cells.place, cells.made.type, none, numpy)
@@ -177,7 +210,8 @@ class _Packer:
         held = np.flatnonzero(cells.targets >= 0)
         is_list = self.list_number[cells.targets[held]] >= 0
         if none or len(held) < len(cells.targets):
-            leaf = cells.values.some_leaf(cells.targets)
+            leaves = np.flatnonzero(cells.targets < 0).tolist()
+            leaf = next((i for i in leaves if cells.values[i] is not None), None)
             if leaf is not None:
                 raise _mixed_values(cells, int(held[0]), leaf)
         if is_list.any() and not is_list.all():
@@ -197,7 +231,7 @@ class _Packer:
                 "use a class with a list field for structure that nests without end"
             )
         items = Place(where if cells.depth < 2 else cells.place.where)
-        self.inference.see_list(cells.place, items, type(None) in cells.values.kinds())
+        self.inference.see_list(cells.place, items, any(x is None for x in cells.values))
         owners = self.list_owner[cells.lists]
         for other in np.unique(owners[owners >= 0]).tolist():
             self.share(cells, self.cells[other].place, int(cells.lists[owners == other][0]))
@@ -207,7 +241,7 @@ class _Packer:
         values, targets = self.list_values, self.list_targets
         if len(new) < len(self.list_lengths):
             picked = ranges(self.list_offsets[new], lengths)
-            values = values.taken(picked)
+            values = [values[i] for i in picked.tolist()]
             targets = None if targets is None else targets[picked]
         inner = _Cells(items, values, targets, np.repeat(self.list_visits[new], lengths), cells.depth + 1)
         cells.lists, cells.inner = new, inner
@@ -319,7 +353,7 @@ class _Packer:
 
     def ragged_store(self, name: str, elem: Array, mine: list[_Cells]) -> None:
         """A list store of the rows of arrays. Its lists are in the order of the objects that hold the arrays."""
-        parts = [_as_ragged(c, elem) for c in mine]
+        parts = [as_ragged(c.made, elem, len(c.values)) for c in mine]
         lengths = np.concatenate([np.zeros(0, np.int64), *(p.lengths for p in parts)])
         owners = np.concatenate([np.zeros(0, np.int64), *(c.owners for c in mine)])
         order = np.argsort(owners, kind="stable")
@@ -395,17 +429,4 @@ def _step(record: Record, name: str) -> str:
 
 
 def _mixed_values(cells: _Cells, a: int, b: int) -> Mixed:
-    return Mixed(a, b, f"{describe_value(cells.values.values[a])} and {describe_value(cells.values.values[b])}")
-
-
-def _as_ragged(cells: _Cells, elem: Array) -> Ragged:
-    """Arrays of one shape, as rows of a ragged column."""
-    if isinstance(cells.made, Ragged):
-        return cells.made
-    made = cells.made
-    if made is None or made.type == UNKNOWN:
-        return Ragged(elem, empty(elem, 0), np.full(len(cells.values), -1, np.int64))
-    assert isinstance(made.type, Array)
-    missing = np.zeros(len(made.array), np.bool_) if made.missing is None else made.missing
-    flat = made.array[~missing].reshape(-1, *host_shape(elem))
-    return Ragged(elem, flat.astype(host_dtype(elem)), np.where(missing, -1, made.type.shape[0]))
+    return Mixed(a, b, f"{describe_value(cells.values[a])} and {describe_value(cells.values[b])}")

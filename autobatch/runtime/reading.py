@@ -1,10 +1,11 @@
-"""The walk over examples by machine code: what lies where, and what Python makes of it.
+"""Examples read into the columns of a schema by machine code: what lies where, and what Python makes of it.
 
 A *visit* is an object that is met for the first time in its example (`walk.py`); its *kind* says how it is read. The
 machine writes a log of what each visit holds, 8 bytes and a code a value: of a number its bits, of an object its visit,
-of any other leaf where it is. Then it splits the log into a column for each field. What it does not know, a class or
-the shape of a tuple, it asks for, and begins anew; what it cannot read (attributes that code computes, integers of
-more than 64 bits), it leaves to the walk in Python. So does what goes wrong afterwards: that walk finds the words.
+of any other leaf where it is. If the schema has a place for each, it counts rows, and then writes the columns. What it
+does not know, a class or the form of a tuple, it asks for, and begins anew; what it cannot read (attributes that code
+computes, integers of more than 64 bits), it leaves to the walk in Python. So does what goes wrong: that walk finds the
+words. What the places of a schema are: `placing.py`.
 """
 
 from __future__ import annotations
@@ -15,19 +16,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
-from functools import cached_property
-from itertools import accumulate, chain
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from autobatch.errors import BatchError
-from autobatch.ir.types import BOOL as BOOL_TYPE
-from autobatch.ir.types import FLOAT as FLOAT_TYPE
-from autobatch.ir.types import INT as INT_TYPE
-from autobatch.runtime.columns import host_dtype
-from autobatch.runtime.leaves import Category, Leaf, Ragged, Vocabularies, category, leaf_column
+from autobatch.runtime.leaves import Category, category
 
 Ints = npt.NDArray[np.int64]
 
@@ -50,9 +44,9 @@ class ObjectKind(IntEnum):
     REFUSED = auto()
 
 
-FULL, FULL_LOG, UNKNOWN_TYPE, UNKNOWN_SHAPE, DECLINED = range(1, 6)
+FULL, FULL_LOG, UNKNOWN_TYPE, UNKNOWN_SHAPE, DECLINED, LACKING = range(1, 7)
 """Why the machine stops: more visits, or values, than there is room for; a type or shape that it does not know; an
-object that is not for it."""
+object that is not for it; something for which the schema has no place."""
 
 
 MANY_TUPLES = 1 << 20
@@ -61,7 +55,9 @@ MANY_TUPLES = 1 << 20
 
 class ReaderState(IntEnum):
     """The words of the state of the machine. `TYPES`, `SHAPES`, `SEEN`: hash tables, and how many places they have less
-    one; `TABLES`: four words for each (fields, their first name; when it was met, how many visits it has)."""
+    one; `TABLES`: two words for each (fields, their first name). `SLOTS`, `HOMES`, `LISTS`: the places of the schema;
+    `ROOT`: the slot of the examples. `COUNTS`: how many rows each counter has had; `STARTS`: those before each example.
+    `ABOUT`: the object, or the example, that it stops at."""
 
     EXAMPLES = 0
     COUNT = auto()
@@ -77,132 +73,81 @@ class ReaderState(IntEnum):
     WORDS = auto()
     NAMES = auto()
     TABLES = auto()
-    MET = auto()
     ROOM = auto()
     STACK = auto()
     STACK_USED = auto()
     SEEN = auto()
     SEEN_MASK = auto()
     START = auto()
-    STARTS = auto()
     VISITS = auto()
     SIZES = auto()
+    PLACES = auto()
+    ROWS = auto()
     VISITS_USED = auto()
     PAYLOAD = auto()
     CODES = auto()
     LOG_ROOM = auto()
     LOG_USED = auto()
     TUPLES = auto()
-    HELD = auto()
     ABOUT = auto()
-    COLUMNS = auto()
-    LENGTHS = auto()
-    ELEMENTS = auto()
+    SLOTS = auto()
+    HOMES = auto()
+    LISTS = auto()
+    ROOT = auto()
+    COUNTERS = auto()
+    COUNTS = auto()
+    STARTS = auto()
+    ADDRESSES = auto()
+
+
+class Slot(IntEnum):
+    """The words of a slot: the place of a field of a table, of the examples, or of what lists hold. `ALLOWED`: a bit
+    for each code of its values; `STORE`: the counter of the store whose objects they are; `LIST`: where lists go.
+    `COLUMN` and `MASK` are written, as `WRITTEN` says."""
+
+    ALLOWED = 0
+    STORE = auto()
+    LIST = auto()
+    WRITTEN = auto()
+    COLUMN = auto()
+    MASK = auto()
+
+
+class Home(IntEnum):
+    """The words of a table: the counter of its store, its position among the classes there, and their column."""
+
+    COUNTER = 0
+    TAG = auto()
+    TAGS = auto()
+
+
+class ListHome(IntEnum):
+    """The words of a place of lists: the counters of its lists and of their elements, the slot of those, and the column
+    of where they begin."""
+
+    COUNTER = 0
+    VALUES = auto()
+    SLOT = auto()
+    OFFSETS = auto()
+
+
+class Written(IntEnum):
+    """How a value is written to its column."""
+
+    NOT = 0
+    BOOL = auto()
+    INT = auto()
+    FLOAT = auto()
+    ROW = auto()
+    OBJECT = auto()
 
 
 @dataclass(frozen=True)
 class ObjectReader:
-    """The machine: its two functions of a state, each of which returns a status."""
+    """The machine: its two functions of the address of a state, each of which returns a status."""
 
-    read: Callable[[Ints], int]
-    split: Callable[[Ints], int]
-
-
-@dataclass(eq=False)
-class ObjectColumn:
-    """Values as a sequence of Python."""
-
-    values: Sequence[Any]
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def kinds(self) -> set[type]:
-        """The types of the values."""
-        return set(map(type, self.values))
-
-    def some_leaf(self, targets: Ints) -> int | None:
-        """Where a leaf other than None is among values of which some are objects, the visits `targets`."""
-        return next((i for i in np.flatnonzero(targets < 0).tolist() if self.values[i] is not None), None)
-
-    def taken(self, places: Ints) -> ObjectColumn:
-        """The values at some places."""
-        return ObjectColumn([self.values[i] for i in places.tolist()])
-
-    def leaf(self, vocabularies: Vocabularies) -> Leaf | Ragged:
-        """The column that leaves are. Raises Mixed."""
-        return leaf_column(self.values, self.kinds(), vocabularies)
-
-
-_NO_OBJECTS: npt.NDArray[np.object_] = np.empty(0, object)
-
-
-@dataclass(eq=False)
-class TaggedColumn:
-    """Values that the machine has read. `others`: those that are neither numbers nor objects, in order."""
-
-    payload: Ints
-    codes: npt.NDArray[np.uint8]
-    others: npt.NDArray[np.object_] = field(default_factory=lambda: _NO_OBJECTS)
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    @property
-    def values(self) -> Sequence[Any]:
-        raise BatchError("the walk in Python has the values, and the words")
-
-    @cached_property
-    def _codes(self) -> frozenset[int]:
-        if not len(self.codes):
-            return frozenset()
-        least, most = int(self.codes.min()), int(self.codes.max())
-        return frozenset((least,)) if least == most else frozenset(np.flatnonzero(np.bincount(self.codes)).tolist())
-
-    def kinds(self) -> set[type]:
-        """The types of those that are no objects."""
-        return {CODED[code] for code in self._codes if code < OTHER} | set(map(type, self.others))
-
-    def targets(self) -> Ints | None:
-        """The visits that values are; -1 for leaves. None: no value is one."""
-        found = self._codes
-        if OBJECT not in found:
-            return None
-        return self.payload if len(found) == 1 else np.where(self.codes == OBJECT, self.payload, -1)
-
-    def some_leaf(self, targets: Ints) -> int | None:
-        return None if self._codes <= {NONE, OBJECT} else int(np.flatnonzero(self.codes % OBJECT)[0])
-
-    def taken(self, places: Ints) -> TaggedColumn:
-        number = np.cumsum(self.codes == OTHER) - 1
-        chosen = places[self.codes[places] == OTHER]
-        return TaggedColumn(self.payload[places], self.codes[places], self.others[number[chosen]])
-
-    def leaf(self, vocabularies: Vocabularies) -> Leaf | Ragged:
-        numbers = self._codes - {NONE}
-        if not numbers or max(numbers) > FLOAT:
-            return ObjectColumn(self._listed()).leaf(vocabularies)
-        type, array = _TOWER[max(numbers) - BOOL], cast(npt.NDArray[Any], self.payload)
-        if FLOAT in numbers:
-            floats = self.payload.view(np.float64)
-            array = floats if len(numbers) == 1 else np.where(self.codes == FLOAT, floats, array)
-        missing = self.codes == NONE if NONE in self._codes else None
-        return Leaf(type, array.astype(host_dtype(type), copy=False), missing)
-
-    def _listed(self) -> Sequence[Any]:
-        found = np.full(len(self.codes), None)
-        for code in self._codes - {NONE}:
-            places = self.codes == code
-            chosen = self.payload[places]
-            if code == OTHER:
-                found[places] = self.others
-            else:
-                found[places] = (chosen.view(np.float64) if code == FLOAT else chosen.astype(_DTYPES[code])).tolist()
-        return list(found)
-
-
-_TOWER = (BOOL_TYPE, INT_TYPE, FLOAT_TYPE)
-_DTYPES = {BOOL: np.bool_, INT: np.int64}
+    read: Callable[[int], int]
+    fill: Callable[[int], int]
 
 
 @dataclass(frozen=True)
@@ -247,7 +192,7 @@ class TypeRegistry:
         names = [name for table in self.tables for name in table.names]
         self.names = np.array([id(name) for name in names], np.int64)
         first = np.cumsum([0, *(len(t.names) for t in self.tables)])
-        rows = [(len(t.names), int(begin), 0, 0) for t, begin in zip(self.tables, first, strict=False)]
+        rows = [(len(t.names), int(begin)) for t, begin in zip(self.tables, first, strict=False)]
         self.table_rows = np.array(rows, np.int64)
         self.state = np.zeros(len(ReaderState), np.int64)
         fixed = {
@@ -262,6 +207,7 @@ class TypeRegistry:
             ReaderState.SHAPES_MASK: len(self.shape_table) - 1,
             ReaderState.WORDS: self.words.ctypes.data,
             ReaderState.NAMES: self.names.ctypes.data,
+            ReaderState.TABLES: self.table_rows.ctypes.data,
         }
         self.state[list(fixed)] = list(fixed.values())
 
@@ -303,54 +249,84 @@ def has_plain_attributes(cls: type, names: Sequence[str]) -> bool:
     return not any(hasattr(x, "__get__") and not inspect.ismemberdescriptor(x) for x in found)
 
 
-@dataclass
-class ReadObjects:
-    """What the machine has read: of each visit its table, -1 for an example; where the visits of each example start;
-    the tables that occur, in the order in which they were met, each with its columns; the examples themselves; the
-    lengths of lists."""
+@dataclass(eq=False)
+class Places:
+    """Where a schema has the values of the tables of `known`: rows of words. `counters`: how many there are."""
 
-    visits: Ints
-    starts: Ints
-    tables: list[tuple[ObjectShape, list[TaggedColumn]]]
-    roots: TaggedColumn
-    lengths: Ints
+    known: TypeRegistry
+    slots: Ints
+    homes: Ints
+    lists: Ints
+    root: int
+    counters: int
+
+    def __post_init__(self) -> None:
+        self.state = self.known.state.copy()
+        self.state[[ReaderState.SLOTS, ReaderState.HOMES, ReaderState.LISTS]] = [
+            x.ctypes.data for x in (self.slots, self.homes, self.lists)
+        ]
+        self.state[[ReaderState.ROOT, ReaderState.COUNTERS]] = self.root, self.counters
 
 
 Learn = Callable[[TypeRegistry, Any, bool], TypeRegistry]
 """What is known, with the type of an object that is not; or, where that is true, with its shape."""
 
 
-def read(examples: Sequence[Any], reader: ObjectReader, learn: Learn) -> ReadObjects | None:
-    """Visit all objects. None where the machine cannot."""
+@dataclass(frozen=True)
+class Lacking:
+    """The schema has no place for something in an example."""
+
+    example: int
+
+
+PlacesOf = Callable[[TypeRegistry], Places]
+
+
+def read(examples: list[Any], reader: ObjectReader, learn: Learn, places_of: PlacesOf) -> Reading | Lacking | None:
+    """Visit all objects; `places_of`: what the schema has for those that are known. None where the machine cannot."""
     global _known
-    held = examples if type(examples) is list else list(examples)
-    room, log = (int(len(held) * min(each, MOST)) + 64 for each in _room.get(type(held[0]), (4.0, 16.0)))
+    cls, count = type(examples[0]), len(examples)
+    room, log = (int(count * min(each, MOST)) + 64 for each in _room.get(cls, (4.0, 16.0)))
     known = _known if len(_known) < MOST_KNOWN else NOTHING_KNOWN
     learned = 0
     while learned <= MOST_LEARNED:
-        run = _Traversal(held, known, room, log)
-        match reader.read(run.state):
-            case 0:
-                break
-            case found if found == FULL:
-                room *= 4
-            case found if found == FULL_LOG:
-                log *= 4
-            case found if found in (UNKNOWN_TYPE, UNKNOWN_SHAPE):
-                known = _known = learn(known, _owned(run.word(ReaderState.ABOUT)), found == UNKNOWN_SHAPE)
-                learned += 1
-            case _:
-                return None
-    else:
-        return None  # as many shapes as objects
-    if len(_room) > MOST_KNOWN:
-        _room.clear()
-    used = run.word(ReaderState.VISITS_USED), run.word(ReaderState.LOG_USED)
-    _room[type(held[0])] = 1.25 * used[0] / len(held), 1.25 * used[1] / len(held)
-    return run.split(reader)
+        run = Reading(examples, places_of(known), room, log)
+        status = reader.read(run.address)
+        if not status:
+            if len(_room) > MOST_KNOWN:
+                _room.clear()
+            _room[cls] = 1.25 * run.word(ReaderState.VISITS_USED) / count, 1.25 * run.word(ReaderState.LOG_USED) / count
+            return run
+        run.release()
+        if status == FULL:
+            room *= 4
+        elif status == FULL_LOG:
+            log *= 4
+        elif status in (UNKNOWN_TYPE, UNKNOWN_SHAPE):
+            known = _known = learn(known, _owned(run.word(ReaderState.ABOUT)), status == UNKNOWN_SHAPE)
+            learned += 1
+        else:
+            return Lacking(run.word(ReaderState.ABOUT)) if status == LACKING else None
+    return None  # as many shapes as objects
 
 
-_NUMBERS = [ReaderState.EXAMPLES, ReaderState.COUNT, ReaderState.SEEN_MASK, ReaderState.ROOM, ReaderState.LOG_ROOM]
+_OF_WALK = [
+    ReaderState.EXAMPLES,
+    ReaderState.COUNT,
+    ReaderState.SEEN_MASK,
+    ReaderState.ROOM,
+    ReaderState.LOG_ROOM,
+    ReaderState.COUNTS,
+    ReaderState.STARTS,
+    ReaderState.VISITS,
+    ReaderState.SIZES,
+    ReaderState.PLACES,
+    ReaderState.ROWS,
+    ReaderState.STACK,
+    ReaderState.SEEN,
+    ReaderState.PAYLOAD,
+    ReaderState.CODES,
+]
 SMALL = 1 << 17, 1 << 20
 """Visits, and values, for which each thread keeps the memory of a walk: some 20 MB."""
 
@@ -360,9 +336,10 @@ class _Buffers:
 
     def __init__(self, room: int, log: int) -> None:
         self.room, self.log = room, log
-        self.starts, self.visits, self.sizes, self.stack = np.empty((4, room), np.int64)
-        self.payload, self.codes = np.empty(log, np.int64), np.empty(log, np.uint8)
+        by_visit = np.empty((5, room), np.int64)
         self.seen = np.zeros((_power(2 * room), 2), np.int64)
+        self.arrays = [*by_visit, self.seen, np.empty(log, np.int64), np.empty(log, np.uint8)]
+        self.addresses = [x.ctypes.data for x in self.arrays]
 
 
 class _ThreadBuffers(threading.local):
@@ -372,13 +349,13 @@ class _ThreadBuffers(threading.local):
     memory: _Buffers | None = None
 
     def take(self, room: int, log: int) -> _Buffers:
-        """Memory of at least this size, in which nothing was seen yet."""
+        """Memory of at least this size, in which nothing was seen yet among so many visits."""
         if room > SMALL[0] or log > SMALL[1]:
             return _Buffers(room, log)
         found, self.memory = self.memory, None
         if found is None or room > found.room or log > found.log:
             return _Buffers(_power(room), _power(log))
-        found.seen.fill(0)
+        found.seen[: _power(2 * room)] = 0
         return found
 
     def give_back(self, memory: _Buffers) -> None:
@@ -387,70 +364,41 @@ class _ThreadBuffers(threading.local):
             self.memory = memory
 
 
-class _Traversal:
-    """One walk: the state, and the arrays that it points to."""
+class Reading:
+    """One walk: the state, and the arrays that it points to; afterwards how many rows each counter has, `counts`, and
+    had before each example, `starts`."""
 
-    def __init__(self, examples: list[Any], known: TypeRegistry, room: int, log: int) -> None:
-        self.known, self.count, self.examples = known, len(examples), examples
+    def __init__(self, examples: list[Any], places: Places, room: int, log: int) -> None:
+        self.examples, self.places = examples, places
         self.memory = memory = _kept.take(room, log)
-        self.tables = known.table_rows.copy()
-        arrays: dict[ReaderState, npt.NDArray[Any]] = {
-            ReaderState.TABLES: self.tables,
-            ReaderState.STACK: memory.stack,
-            ReaderState.SEEN: memory.seen,
-            ReaderState.STARTS: memory.starts,
-            ReaderState.VISITS: memory.visits,
-            ReaderState.SIZES: memory.sizes,
-            ReaderState.PAYLOAD: memory.payload,
-            ReaderState.CODES: memory.codes,
-        }
-        self.state = known.state.copy()
-        self.state[list(arrays)] = [x.ctypes.data for x in arrays.values()]
-        self.state[_NUMBERS] = id(examples), len(examples), len(memory.seen) - 1, memory.room, memory.log
+        self.counts = np.zeros(places.counters, np.int64)
+        self.starts = np.empty((places.counters, len(examples) + 1), np.int64)
+        self.state = places.state.copy()
+        self.address = self.state.ctypes.data
+        self.state[_OF_WALK] = (
+            id(examples),
+            len(examples),
+            _power(2 * room) - 1,
+            room,
+            memory.log,
+            self.counts.ctypes.data,
+            self.starts.ctypes.data,
+            *memory.addresses,
+        )
 
     def word(self, k: ReaderState) -> int:
         return int(self.state[k])
 
-    def split(self, reader: ObjectReader) -> ReadObjects:
-        """The columns of each table."""
-        memory, visits = self.memory, self.memory.visits[: self.word(ReaderState.VISITS_USED)]
-        log = self.word(ReaderState.LOG_USED)
-        rows = self.tables.tolist()
-        used = sorted((t for t, row in enumerate(rows) if t and row[2]), key=lambda t: rows[t][2])
-        widths = [rows[t][0] for t in used]
-        elements = log - self.count - sum(rows[t][0] * rows[t][3] for t in used)
-        sizes = [elements, *chain.from_iterable([rows[t][3]] * rows[t][0] for t in used)]
-        columns = [(np.empty(n, np.int64), np.empty(n, np.uint8)) for n in sizes]
-        addresses = np.array([x.ctypes.data for pair in columns for x in pair], np.int64)
-        lengths = np.empty(rows[0][3], np.int64)
-        self.tables[:, 2:] = 0
-        first = list(accumulate([1, *widths]))[:-1]
-        number = np.full(len(rows) + 1, -1, np.int64)  # an example, -1, is the last one
-        number[[0, *used]] = range(len(used) + 1)
-        self.tables[used, 2] = first
-        self.state[ReaderState.COLUMNS], self.state[ReaderState.LENGTHS] = addresses.ctypes.data, lengths.ctypes.data
-        reader.split(self.state)
-        held = bool(self.word(ReaderState.HELD))
-        made = [_column(*pair, held) for pair in columns]
-        roots = _column(memory.payload[: self.count].copy(), memory.codes[: self.count].copy(), held)
-        tables = [(LISTS, made[:1])]
-        tables += [
-            (self.known.tables[t], made[begin : begin + w]) for t, begin, w in zip(used, first, widths, strict=False)
-        ]
-        found = ReadObjects(number[visits], memory.starts[: self.count].copy(), tables, roots, lengths)
-        _kept.give_back(memory)
-        return found
+    def fill(self, reader: ObjectReader, addresses: Sequence[int]) -> None:
+        """Write the columns, which lie at these addresses. Once: then the log is another walk's."""
+        held, self.counts[:] = np.array(addresses, np.int64), 0
+        self.state[ReaderState.ADDRESSES] = held.ctypes.data
+        reader.fill(self.address)
+        self.release()
 
-
-def _column(payload: Ints, codes: npt.NDArray[np.uint8], held: bool) -> TaggedColumn:
-    """A column; its leaves that are no numbers are ours from here on."""
-    places = np.flatnonzero(codes == OTHER) if held else ()
-    if not len(places):
-        return TaggedColumn(payload, codes)
-    others = np.empty(len(places), object)
-    addresses = payload[places]
-    ctypes.memmove(others.ctypes.data, addresses.ctypes.data, addresses.nbytes)
-    return TaggedColumn(payload, codes, others)
+    def release(self) -> None:
+        """Nothing reads the log any more."""
+        _kept.give_back(self.memory)
 
 
 def _owned(address: int) -> Any:

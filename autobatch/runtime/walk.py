@@ -27,15 +27,11 @@ from autobatch.runtime.infer import RecordKind, Signature, sort_of_array
 from autobatch.runtime.leaves import Category, array_type, category, cure, vocabulary_of
 from autobatch.runtime.libraries import describe_library_object, is_library_object
 from autobatch.runtime.reading import (
-    ObjectColumn,
     ObjectKind,
-    ObjectReader,
     ObjectShape,
-    TaggedColumn,
     TypeRegistry,
     has_plain_attributes,
     leaf_code,
-    read,
 )
 
 EXAMPLE = -1
@@ -49,7 +45,7 @@ _Values = Sequence[Any]
 class FieldValues:
     """The values of one field; `targets` are the visits that they are, -1 for leaves (None: all leaves)."""
 
-    values: ObjectColumn | TaggedColumn
+    values: _Values
     targets: Ints | None
 
 
@@ -68,7 +64,7 @@ class Table:
     """The orders in which dicts have their keys."""
     pending: list[_Values] = field(default_factory=list)
     found: list[tuple[list[Any], list[int]]] = field(default_factory=list)
-    lengths: list[int] | Ints = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
     fields: list[FieldValues] = field(default_factory=list)
 
     def resolve(self, seen: dict[int, int]) -> None:
@@ -77,7 +73,6 @@ class Table:
             return
         width, flat = len(self.names), list(chain.from_iterable(self.pending))
         if self.kind is None:
-            assert isinstance(self.lengths, list)
             self.lengths.extend(map(len, self.pending))
         self.pending.clear()
         for k, (values, targets) in enumerate(self.found):
@@ -87,7 +82,7 @@ class Table:
 
     def close(self) -> None:
         """Nothing more is found."""
-        self.fields = [FieldValues(ObjectColumn(values), _targets(targets)) for values, targets in self.found]
+        self.fields = [FieldValues(values, _targets(targets)) for values, targets in self.found]
 
 
 def _targets(visits: list[int]) -> Ints | None:
@@ -111,26 +106,7 @@ def walk(examples: Sequence[Any]) -> Walk:
         return Walker(examples).whole()
 
 
-def walk_by_machine(examples: Sequence[Any], reader: ObjectReader) -> Walk | None:
-    """The same by machine code; None for what that does not read."""
-    found = read(examples, reader, _learned)
-    if found is None:
-        return None
-    tables = []
-    for k, (shape, columns) in enumerate(found.tables):
-        fields = [FieldValues(c, c.targets()) for c in columns]
-        orders, signature = set() if shape.order is None else {shape.order}, list(shape.signature)
-        for at in shape.arrays:
-            held = columns[at].others
-            if len({(v.dtype, v.ndim > 0) for v in held}) > 1:
-                return None
-            signature[at] = Walker(()).sort(held[0])
-        tables.append(Table(k, shape.kind, shape.cls, shape.names, tuple, tuple(signature), orders, fields=fields))
-    tables[0].lengths = found.lengths
-    return Walk(tables, found.visits, found.starts, FieldValues(found.roots, found.roots.targets()))
-
-
-def _learned(known: TypeRegistry, x: Any, is_shape: bool) -> TypeRegistry:
+def learned(known: TypeRegistry, x: Any, is_shape: bool) -> TypeRegistry:
     """What the machine knows, with the type of an object, or its shape."""
     cls = type(x)
     if is_shape:
@@ -217,7 +193,7 @@ class Walker:
         for table in self.tables:
             table.close()
         visits, begins = np.array(self.visits, np.int64), np.array(starts, np.int64)
-        return Walk(self.tables, visits, begins, FieldValues(ObjectColumn(self.examples), _targets(roots)))
+        return Walk(self.tables, visits, begins, FieldValues(self.examples, _targets(roots)))
 
     def one(self, example: Any) -> dict[int, int]:
         """Visit the objects of one example: its visit numbers by id."""

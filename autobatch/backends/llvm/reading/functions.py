@@ -1,7 +1,8 @@
 """The functions that visit Python objects, as LLVM IR: they call CPython, by whose lock no other thread runs meanwhile.
 
-    read(state)     visits all objects of the examples, in pre-order, and writes a log of what each of them holds
-    split(state)    the log, visit after visit -> a column for each field of each table
+    read(state)     visits all objects of the examples, in pre-order, and writes a log of what each of them holds;
+                    then gives each of them a row, if the schema has a place for all that they hold
+    fill(state)     the log, visit after visit -> the columns of the schema
 
 `runtime/reading.py` says what lies where. Of objects nothing is assumed but where their type stands; what they hold,
 functions of CPython's stable interface say. None of these runs code of the user: attributes are those of instances and
@@ -21,14 +22,20 @@ from autobatch.runtime.reading import (
     FULL,
     FULL_LOG,
     INT,
+    LACKING,
     MANY_TUPLES,
+    NONE,
     OBJECT,
     OTHER,
     PRIME,
     UNKNOWN_SHAPE,
     UNKNOWN_TYPE,
+    Home,
+    ListHome,
     ObjectKind,
     ReaderState,
+    Slot,
+    Written,
 )
 
 CALLED = {
@@ -305,7 +312,7 @@ def _visit() -> str:
             (ObjectKind.TUPLE, ObjectKind.ITEMS): sized("PyTuple_Size"),
             (ObjectKind.DICT,): sized("PyDict_Size"),
             (ObjectKind.PLAIN,): with_dict,
-            (ObjectKind.FIELDS,): lambda: f.set(size, w.word(tables, f.mul(f.get(table), 4))),
+            (ObjectKind.FIELDS,): lambda: f.set(size, w.word(tables, f.mul(f.get(table), 2))),
         },
     )
     parts = f.let(f"inttoptr i64 {f.get(held)} to ptr")
@@ -338,7 +345,7 @@ def _visit() -> str:
             note(f.let(f"load ptr, ptr {value}"), w.word(words, f.add(order, f.mul(k, 3))))
 
     def attributes() -> None:
-        names, first = w.pointer(ReaderState.NAMES), w.word(tables, f.add(f.mul(f.get(table), 4), 1))
+        names, first = w.pointer(ReaderState.NAMES), w.word(tables, f.add(f.mul(f.get(table), 2), 1))
         with f.loop(0, n, 1) as k:
             note(own("PyObject_GetAttr", f"ptr {w.address(names, f.add(first, k))}"), k)
 
@@ -353,12 +360,8 @@ def _visit() -> str:
         },
     )
     w.put_word(w.pointer(ReaderState.VISITS), number, f.get(table))
+    w.put_word(w.pointer(ReaderState.PLACES), number, "-1")
     w.put_word(w.pointer(ReaderState.SIZES), number, n)
-    mine = f.mul(f.get(table), 4)
-    with f.when(w.is_(w.word(tables, f.add(mine, 2)), 0)):  # the order in which tables are met
-        w.put(ReaderState.MET, f.add(w.field(ReaderState.MET), 1))
-        w.put_word(tables, f.add(mine, 2), w.field(ReaderState.MET))
-    w.put_word(tables, f.add(mine, 3), f.add(w.word(tables, f.add(mine, 3)), 1))
     w.put(ReaderState.VISITS_USED, f.add(number, 1))
     w.put(ReaderState.LOG_USED, f.add(log, n))
     with f.loop(0, n, 1) as k:
@@ -405,7 +408,6 @@ def _read() -> str:
         x = w.call("PyList_GetItem", f"ptr {w.pointer(ReaderState.EXAMPLES)}", f"i64 {i}")
         number = w.field(ReaderState.VISITS_USED)
         w.stop(f.let(f"icmp uge i64 {number}, {w.field(ReaderState.ROOM)}"), FULL)
-        w.put_word(w.pointer(ReaderState.STARTS), i, number)
         w.put_word(w.pointer(ReaderState.VISITS), number, "-1")
         w.put_word(w.pointer(ReaderState.SIZES), number, "0")
         w.put(ReaderState.VISITS_USED, f.add(number, 1))
@@ -419,47 +421,216 @@ def _read() -> str:
             at = w.word(w.pointer(ReaderState.STACK), top)
             held = w.address(payload, at)
             w.check(f.let(f"call i64 @visit(ptr %state, ptr {held}, i64 {at})"))
+    w.check(f.let("call i64 @number(ptr %state)"))
     codes = w.pointer(ReaderState.CODES)
     with f.loop(0, w.field(ReaderState.LOG_USED), 1) as k:  # from here on they are held by us
         code = f.load("i8", f.at(codes, k), align=1)
-        with f.when(f.let(f"icmp eq i8 {code}, {OTHER}")):
+        with f.when(w.is_(f.let(f"zext i8 {code} to i64"), OTHER)):
             w.do("Py_IncRef", f"ptr {w.address(payload, k)}")
-            w.put(ReaderState.HELD, f.add(w.field(ReaderState.HELD), 1))
     return w.text()
 
 
-def _split() -> str:
-    """Of each table and field a column: codes, and what they are of. A list is a length, and its elements."""
-    w = _FunctionWriter("i64 @split(ptr %state)")
-    f = w.f
-    visits, sizes, columns = w.pointer(ReaderState.VISITS), w.pointer(ReaderState.SIZES), w.pointer(ReaderState.COLUMNS)
-    payload, codes, tables = w.pointer(ReaderState.PAYLOAD), w.pointer(ReaderState.CODES), w.pointer(ReaderState.TABLES)
-    at = f.slot(0)
-    f.set(at, w.field(ReaderState.COUNT))
-    with f.loop(0, w.field(ReaderState.VISITS_USED), 1) as number:
-        table = w.word(visits, number)
-        with f.when(f.let(f"icmp sge i64 {table}, 0")):
-            n, mine = w.word(sizes, number), f.mul(table, 4)
-            first, row = w.word(tables, f.add(mine, 2)), w.word(tables, f.add(mine, 3))
-            step, begin = f.slot(1), f.slot(0)
-            with f.when(w.is_(table, 0)) as otherwise:  # a list: one column
-                w.put_word(w.pointer(ReaderState.LENGTHS), row, n)
-                f.set(step, 0)
-                f.set(begin, w.field(ReaderState.ELEMENTS))
-                w.put(ReaderState.ELEMENTS, f.add(w.field(ReaderState.ELEMENTS), n))
+class _LogReader(_FunctionWriter):
+    """A function that goes over the log."""
+
+    def code(self, at: str) -> str:
+        code = self.f.load("i8", self.f.at(self.pointer(ReaderState.CODES), at), align=1)
+        return self.f.let(f"zext i8 {code} to i64")
+
+    def entry(self, table: ReaderState, width: int, row: str, k: int) -> str:
+        return self.word(self.pointer(table), self.f.add(self.f.mul(row, width), k))
+
+    def slot(self, number: str, k: Slot) -> str:
+        return self.entry(ReaderState.SLOTS, len(Slot), number, k)
+
+    def home(self, table: str, k: Home) -> str:
+        return self.entry(ReaderState.HOMES, len(Home), table, k)
+
+    def list(self, number: str, k: ListHome) -> str:
+        return self.entry(ReaderState.LISTS, len(ListHome), number, k)
+
+    def counted(self, counter: str, n: str | int) -> str:
+        """The rows that a counter has had so far; there are `n` more."""
+        counts = self.pointer(ReaderState.COUNTS)
+        found = self.word(counts, counter)
+        self.put_word(counts, counter, self.f.add(found, n))
+        return found
+
+    def column(self, number: str) -> str:
+        return self.address(self.pointer(ReaderState.ADDRESSES), number)
+
+    def visits(
+        self,
+        example: Callable[[str], None],
+        a_list: Callable[[str, str, str], tuple[str, str]],
+        record: Callable[[str, str], tuple[str, str]],
+        value: Callable[[str, str, str], None],
+    ) -> None:
+        """All visits, in order: of each example `example(number)`; of a list `a_list(visit, its place, size)`, of any
+        other object `record(visit, table)`, which give the first slot and row of its values; then each
+        `value(slot, row, where the log has it)`."""
+        f = self.f
+        at, begun = f.slot(self.field(ReaderState.COUNT)), f.slot(0)
+        with f.loop(0, self.field(ReaderState.VISITS_USED), 1) as visit:
+            table, n = (
+                self.word(self.pointer(ReaderState.VISITS), visit),
+                self.word(self.pointer(ReaderState.SIZES), visit),
+            )
+            with f.when(self.is_(table, -1)) as otherwise:
+                k = f.get(begun)
+                example(k)
+                value(self.field(ReaderState.ROOT), k, k)
+                f.set(begun, f.add(k, 1))
                 otherwise()
-                f.set(begin, row)
-            of, here = f.get(step), f.get(begin)
-            along = f.let(f"xor i64 {of}, 1")
-            with f.loop(0, n, 1) as k:
-                column = f.mul(f.add(first, f.mul(k, of)), 2)
-                to = f.add(here, f.mul(k, along))
-                source = f.add(f.get(at), k)
-                w.put_word(w.address(columns, column), to, w.word(payload, source))
-                code = f.load("i8", f.at(codes, source), align=1)
-                f.do(f"store i8 {code}, ptr {f.at(w.address(columns, f.add(column, 1)), to)}")
-            w.put_word(tables, f.add(mine, 3), f.add(row, 1))
-            f.set(at, f.add(f.get(at), n))
+                first, row, step = f.slot(0), f.slot(0), f.slot(0)
+                with f.when(self.is_(table, 0)) as or_else:
+                    one = a_list(visit, self.word(self.pointer(ReaderState.PLACES), visit), n)
+                    f.set(step, 0)
+                    f.set(first, one[0])
+                    f.set(row, one[1])
+                    or_else()
+                    one = record(visit, table)
+                    f.set(step, 1)
+                    f.set(first, one[0])
+                    f.set(row, one[1])
+                slots, rows = f.get(step), f.let(f"xor i64 {f.get(step)}, 1")
+                start, index, here = f.get(first), f.get(row), f.get(at)
+                with f.loop(0, n, 1) as k:
+                    value(f.add(start, f.mul(k, slots)), f.add(index, f.mul(k, rows)), f.add(here, k))
+                f.set(at, f.add(here, n))
+
+    def first_slot(self, table: str) -> str:
+        """The slot of the first field of a table."""
+        return self.word(self.pointer(ReaderState.TABLES), self.f.add(self.f.mul(table, 2), 1))
+
+
+def _place() -> str:
+    """Is there a place for a value where it stands? A list is in one place."""
+    w = _LogReader("internal i64 @place(ptr %state, i64 %slot, i64 %at)")
+    f, code = w.f, w.code("%at")
+    with f.when(w.is_(code, OBJECT)):
+        target = w.word(w.pointer(ReaderState.PAYLOAD), "%at")
+        table = w.word(w.pointer(ReaderState.VISITS), target)
+        with f.when(w.is_(table, 0)) as otherwise:
+            mine, places = w.slot("%slot", Slot.LIST), w.pointer(ReaderState.PLACES)
+            held = w.word(places, target)
+            with f.when(w.is_(held, -1)) as known:
+                w.put_word(places, target, mine)
+                known()
+                w.stop(f.let(f"icmp ne i64 {held}, {mine}"), LACKING)
+            w.stop(w.is_(mine, -1), LACKING)
+            otherwise()
+            store = w.slot("%slot", Slot.STORE)
+            w.stop(f.let(f"icmp ne i64 {w.home(table, Home.COUNTER)}, {store}"), LACKING)
+    allowed = f.let(f"lshr i64 {w.slot('%slot', Slot.ALLOWED)}, {code}")
+    w.stop(w.is_(f.let(f"and i64 {allowed}, 1"), 0), LACKING)
+    return w.text()
+
+
+def _number() -> str:
+    """The rows of all visits, and where those of each example start."""
+    w = _LogReader("internal i64 @number(ptr %state)")
+    f, rows = w.f, w.pointer(ReaderState.ROWS)
+    counts, starts, width = (
+        w.pointer(ReaderState.COUNTS),
+        w.pointer(ReaderState.STARTS),
+        f.add(w.field(ReaderState.COUNT), 1),
+    )
+
+    def begin(k: str) -> None:
+        w.put(ReaderState.ABOUT, k)
+        with f.loop(0, w.field(ReaderState.COUNTERS), 1) as c:
+            w.put_word(starts, f.add(f.mul(c, width), k), w.word(counts, c))
+
+    def a_list(visit: str, place: str, n: str) -> tuple[str, str]:
+        w.put_word(rows, visit, w.counted(w.list(place, ListHome.COUNTER), 1))
+        return w.list(place, ListHome.SLOT), w.counted(w.list(place, ListHome.VALUES), n)
+
+    def record(visit: str, table: str) -> tuple[str, str]:
+        counter = w.home(table, Home.COUNTER)
+        w.stop(w.is_(counter, -1), LACKING)
+        w.put_word(rows, visit, w.counted(counter, 1))
+        return w.first_slot(table), "0"
+
+    def value(slot: str, row: str, at: str) -> None:
+        w.check(f.let(f"call i64 @place(ptr %state, i64 {slot}, i64 {at})"))
+
+    w.visits(begin, a_list, record, value)
+    begin(w.field(ReaderState.COUNT))
+    return w.text()
+
+
+def _put() -> str:
+    """A value into its column."""
+    w = _LogReader("internal void @put(ptr %state, i64 %slot, i64 %row, i64 %at)")
+    f, code, bits = w.f, w.code("%at"), w.word(w.pointer(ReaderState.PAYLOAD), "%at")
+    with f.when(f.let(f"icmp sge i64 {w.slot('%slot', Slot.MASK)}, 0")):
+        none = f.let(f"zext i1 {w.is_(code, NONE)} to i8")
+        f.do(f"store i8 {none}, ptr {f.at(w.column(w.slot('%slot', Slot.MASK)), '%row')}")
+    column, kind, done = w.slot("%slot", Slot.COLUMN), w.slot("%slot", Slot.WRITTEN), f.name("done")
+
+    def number() -> None:
+        w.put_word(w.column(column), "%row", bits)
+
+    def real() -> None:
+        is_real, whole = w.is_(code, FLOAT), f.let(f"sitofp i64 {bits} to double")
+        value = f.let(f"select i1 {is_real}, double {f.let(f'bitcast i64 {bits} to double')}, double {whole}")
+        f.do(f"store double {value}, ptr {f.at(w.column(column), f.mul('%row', 8))}")
+
+    def truth() -> None:
+        f.do(f"store i8 {f.let(f'trunc i64 {bits} to i8')}, ptr {f.at(w.column(column), '%row')}")
+
+    def reference() -> None:
+        is_there, found = w.is_(code, OBJECT), f.slot(-1)
+        with f.when(is_there):
+            f.set(found, w.word(w.pointer(ReaderState.ROWS), bits))
+        f.do(f"store i32 {f.let(f'trunc i64 {f.get(found)} to i32')}, ptr {f.at(w.column(column), f.mul('%row', 4))}")
+
+    def other() -> None:
+        with f.when(w.is_(code, OTHER)):
+            w.put_word(w.column(column), "%row", bits)
+
+    cases = {
+        Written.INT: number,
+        Written.FLOAT: real,
+        Written.BOOL: truth,
+        Written.ROW: reference,
+        Written.OBJECT: other,
+    }
+    labels = [f.name("kind") for _ in cases]
+    table = " ".join(f"i64 {int(k)}, label %{label}" for k, label in zip(cases, labels, strict=True))
+    f.do(f"switch i64 {kind}, label %{done} [{table}]")
+    for label, write in zip(labels, cases.values(), strict=True):
+        f.block(label, falls=False)
+        write()
+        f.do(f"br label %{done}")
+    f.block(done, falls=False)
+    f.do("ret void")
+    return str(f)
+
+
+def _fill() -> str:
+    """All values into the columns of the schema."""
+    w = _LogReader("i64 @fill(ptr %state)")
+    f, rows = w.f, w.pointer(ReaderState.ROWS)
+
+    def put32(column: str, row: str, value: str) -> None:
+        f.do(f"store i32 {f.let(f'trunc i64 {value} to i32')}, ptr {f.at(w.column(column), f.mul(row, 4))}")
+
+    def a_list(visit: str, place: str, n: str) -> tuple[str, str]:
+        begin = w.counted(w.list(place, ListHome.VALUES), n)
+        put32(w.list(place, ListHome.OFFSETS), w.word(rows, visit), begin)
+        return w.list(place, ListHome.SLOT), begin
+
+    def record(visit: str, table: str) -> tuple[str, str]:
+        row = w.word(rows, visit)
+        put32(w.home(table, Home.TAGS), row, w.home(table, Home.TAG))
+        return w.first_slot(table), row
+
+    def value(slot: str, row: str, at: str) -> None:
+        f.do(f"call void @put(ptr %state, i64 {slot}, i64 {row}, i64 {at})")
+
+    w.visits(lambda k: None, a_list, record, value)
     return w.text()
 
 
@@ -475,5 +646,5 @@ def module() -> str:
         result, arguments = type.split(" ", 1)
         declared.append(f"declare {result} @{name}{arguments}")
     declared.append("declare i64 @llvm.umin.i64(i64, i64)")
-    written = (_kind(), _note(), *map(_shape, SHAPED), _push(), _visit(), _read(), _split())
+    written = (_kind(), _note(), *map(_shape, SHAPED), _push(), _visit(), _place(), _number(), _read(), _put(), _fill())
     return "\n".join([*declared, "", *written])

@@ -23,10 +23,10 @@ def reading_machine() -> ObjectReader | None:
         text = module()
         name = machine_code.target_name("reading", text)
         with machine_code.lock:
-            code = machine_code.load(name, text, ("read", "split"), addresses)
+            code = machine_code.load(name, text, ("read", "fill"), addresses)
     except UnavailableError:
         return None
     kind = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)  # it keeps the lock
-    read, split = (kind(code.functions[name]) for name in ("read", "split"))
+    read, fill = (kind(code.functions[name]) for name in ("read", "fill"))
 
-    return ObjectReader(lambda state: int(read(state.ctypes.data)), lambda state: int(split(state.ctypes.data)))
+    return ObjectReader(read, fill)
