@@ -43,9 +43,9 @@ MISS = object()
 class _Remembered:
     """A call of a function with some `options`, and what was done with it. `shared` and `arrays`: which of its numbers,
     in order, are the shared inputs of the program, and its batched arrays; `tables`: what XLA calls these, and how many
-    rows it has for them; `lists`: which of its arguments are examples that are packed;
-    `slots`: the numbers of its batched arrays among all batched leaves; `like`: the types of its lists, but where arrays
-    of NumPy are among them, as every call says anew which these are."""
+    rows it has for them; `lists`: which of its arguments are examples that are packed; `slots`: the numbers of its
+    batched arrays among all batched leaves; `like`: the types of its lists, but where arrays of NumPy are among them,
+    as every call says anew which these are."""
 
     options: Options
     x64: bool

@@ -63,7 +63,7 @@ def pack(examples: Sequence[Any], like: Schema | None = None, reader: ObjectRead
     return _Packer(walk(examples), like).columns() if found is None else found
 
 
-FIRST = 8
+FIRST = 1
 """Examples whose types are inferred, before the machine looks whether the others are of the same."""
 
 

@@ -54,6 +54,7 @@ from autobatch.runtime.reading import (
     Slot,
     TypeRegistry,
     Written,
+    address,
     read,
 )
 from autobatch.runtime.schema import UNKNOWN, Schema
@@ -234,7 +235,7 @@ class _Held:
         }
         for c in self.unwritten:
             arrays[c.name] = unfilled(c, len(arrays[c.name]))
-        run.fill(reader, [x.__array_interface__["data"][0] for x in (*arrays.values(), *ends.values())])
+        run.fill(reader, [address(x) for x in (*arrays.values(), *ends.values())])
         for name, offsets in ends.items():
             offsets[-1] = starts[f"{name}.#values"][-1]
         vocabularies = Vocabularies()

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -59,10 +60,9 @@ class ReaderState(IntEnum):
     `ROOT`: the slot of the examples. `COUNTS`: how many rows each counter has had; `STARTS`: those before each example.
     `ABOUT`: the object, or the example, that it stops at."""
 
-    EXAMPLES = 0
-    COUNT = auto()
-    TYPE_AT = auto()
-    TRUE = auto()
+    TRUE = 0
+    FLOAT_TYPE = auto()
+    INT_TYPE = auto()
     STRING = auto()
     DICT_NAME = auto()
     TYPES = auto()
@@ -70,34 +70,37 @@ class ReaderState(IntEnum):
     LAST = auto()
     SHAPES = auto()
     SHAPES_MASK = auto()
+    LAST_SHAPE = auto()
     WORDS = auto()
     NAMES = auto()
     TABLES = auto()
-    ROOM = auto()
-    STACK = auto()
-    STACK_USED = auto()
-    SEEN = auto()
-    SEEN_MASK = auto()
-    START = auto()
-    VISITS = auto()
-    SIZES = auto()
-    PLACES = auto()
-    ROWS = auto()
-    VISITS_USED = auto()
-    PAYLOAD = auto()
-    CODES = auto()
-    LOG_ROOM = auto()
-    LOG_USED = auto()
-    TUPLES = auto()
-    ABOUT = auto()
     SLOTS = auto()
     HOMES = auto()
     LISTS = auto()
     ROOT = auto()
     COUNTERS = auto()
+    STACK_USED = auto()
+    START = auto()
+    VISITS_USED = auto()
+    LOG_USED = auto()
+    TUPLES = auto()
+    ABOUT = auto()
+    ADDRESSES = auto()
+    EXAMPLES = auto()
+    COUNT = auto()
+    ROOM = auto()
+    LOG_ROOM = auto()
+    SEEN_MASK = auto()
     COUNTS = auto()
     STARTS = auto()
-    ADDRESSES = auto()
+    VISITS = auto()
+    SIZES = auto()
+    PLACES = auto()
+    ROWS = auto()
+    STACK = auto()
+    SEEN = auto()
+    PAYLOAD = auto()
+    CODES = auto()
 
 
 class Slot(IntEnum):
@@ -196,8 +199,9 @@ class TypeRegistry:
         self.table_rows = np.array(rows, np.int64)
         self.state = np.zeros(len(ReaderState), np.int64)
         fixed = {
-            ReaderState.TYPE_AT: object.__basicsize__ - ctypes.sizeof(ctypes.c_void_p),
             ReaderState.TRUE: id(True),
+            ReaderState.FLOAT_TYPE: id(float),
+            ReaderState.INT_TYPE: id(int),
             ReaderState.STRING: id(str),
             ReaderState.DICT_NAME: id(DICT_NAME),
             ReaderState.TYPES: self.type_table.ctypes.data,
@@ -310,23 +314,16 @@ def read(examples: list[Any], reader: ObjectReader, learn: Learn, places_of: Pla
     return None  # as many shapes as objects
 
 
-_OF_WALK = [
-    ReaderState.EXAMPLES,
-    ReaderState.COUNT,
-    ReaderState.SEEN_MASK,
-    ReaderState.ROOM,
-    ReaderState.LOG_ROOM,
-    ReaderState.COUNTS,
-    ReaderState.STARTS,
-    ReaderState.VISITS,
-    ReaderState.SIZES,
-    ReaderState.PLACES,
-    ReaderState.ROWS,
-    ReaderState.STACK,
-    ReaderState.SEEN,
-    ReaderState.PAYLOAD,
-    ReaderState.CODES,
-]
+_OF_WALK = Struct(f"{len(ReaderState) - ReaderState.EXAMPLES}q")
+"""The words from `EXAMPLES` on."""
+
+
+def address(x: npt.NDArray[Any]) -> int:
+    """Where an array lies."""
+    found: int = x.__array_interface__["data"][0]  # `x.ctypes.data` takes twice as long
+    return found
+
+
 SMALL = 1 << 17, 1 << 20
 """Visits, and values, for which each thread keeps the memory of a walk: some 20 MB."""
 
@@ -339,7 +336,7 @@ class _Buffers:
         by_visit = np.empty((5, room), np.int64)
         self.seen = np.zeros((_power(2 * room), 2), np.int64)
         self.arrays = [*by_visit, self.seen, np.empty(log, np.int64), np.empty(log, np.uint8)]
-        self.addresses = [x.ctypes.data for x in self.arrays]
+        self.addresses = [address(x) for x in self.arrays]
 
 
 class _ThreadBuffers(threading.local):
@@ -371,28 +368,23 @@ class Reading:
     def __init__(self, examples: list[Any], places: Places, room: int, log: int) -> None:
         self.examples, self.places = examples, places
         self.memory = memory = _kept.take(room, log)
-        self.counts = np.zeros(places.counters, np.int64)
-        self.starts = np.empty((places.counters, len(examples) + 1), np.int64)
+        count, counters = len(examples), places.counters
+        counted = np.zeros(counters * (count + 2), np.int64)
+        self.counts, self.starts = counted[:counters], counted[counters:].reshape(counters, count + 1)
         self.state = places.state.copy()
-        self.address = self.state.ctypes.data
-        self.state[_OF_WALK] = (
-            id(examples),
-            len(examples),
-            _power(2 * room) - 1,
-            room,
-            memory.log,
-            self.counts.ctypes.data,
-            self.starts.ctypes.data,
-            *memory.addresses,
-        )
+        self.address, at = address(self.state), address(counted)
+        sizes = count, room, memory.log, _power(2 * room) - 1
+        words = id(examples), *sizes, at, at + self.counts.nbytes, *memory.addresses
+        _OF_WALK.pack_into(self.state.data, 8 * ReaderState.EXAMPLES, *words)
 
     def word(self, k: ReaderState) -> int:
         return int(self.state[k])
 
     def fill(self, reader: ObjectReader, addresses: Sequence[int]) -> None:
         """Write the columns, which lie at these addresses. Once: then the log is another walk's."""
-        held, self.counts[:] = np.array(addresses, np.int64), 0
-        self.state[ReaderState.ADDRESSES] = held.ctypes.data
+        held = np.array(addresses, np.int64)
+        self.counts.fill(0)
+        self.state[ReaderState.ADDRESSES] = address(held)
         reader.fill(self.address)
         self.release()
 

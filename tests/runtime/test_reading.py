@@ -8,7 +8,6 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -67,14 +66,6 @@ class Plain:
         self.value = value
         if more:
             self.also = value
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few() -> Iterator[None]:
-    """The machine reads all examples but one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autobatch.runtime.pack.FIRST", 1)
-        yield
 
 
 @pytest.fixture

@@ -4,15 +4,16 @@
                     then gives each of them a row, if the schema has a place for all that they hold
     fill(state)     the log, visit after visit -> the columns of the schema
 
-`runtime/reading.py` says what lies where. Of objects nothing is assumed but where their type stands; what they hold,
-functions of CPython's stable interface say. None of these runs code of the user: attributes are those of instances and
-slots alone, keys of dicts are strings.
+`runtime/reading.py` says what lies where. Where lists, tuples and floats have what they hold was looked up before
+(`machine.py`); what others hold, functions of CPython's stable interface say. None of these runs code of the user:
+attributes are those of instances and slots alone, keys of dicts are strings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from autobatch.backends.llvm.text import Function
 from autobatch.runtime.reading import (
@@ -39,11 +40,6 @@ from autobatch.runtime.reading import (
 )
 
 CALLED = {
-    "PyList_Size": "i64 (ptr)",
-    "PyList_GetItem": "ptr (ptr, i64)",
-    "PyTuple_Size": "i64 (ptr)",
-    "PyTuple_GetItem": "ptr (ptr, i64)",
-    "PyFloat_AsDouble": "double (ptr)",
     "PyLong_AsLongLongAndOverflow": "i64 (ptr, ptr)",
     "PyObject_GetAttr": "ptr (ptr, ptr)",
     "PyDict_Size": "i64 (ptr)",
@@ -57,6 +53,18 @@ CALLED = {
 """The functions of CPython that are called, with their types."""
 
 
+@dataclass(frozen=True)
+class ObjectLayout:
+    """Where the type of an object stands, the value of a float, the size of a list or tuple, the pointers to the items
+    of a tuple, and the pointer to those of a list."""
+
+    type: int
+    float_value: int
+    size: int
+    tuple_items: int
+    list_items: int
+
+
 SHAPED = (ObjectKind.TUPLE, ObjectKind.DICT, ObjectKind.PLAIN)
 """The kinds of objects whose table depends on what they hold."""
 
@@ -64,8 +72,9 @@ SHAPED = (ObjectKind.TUPLE, ObjectKind.DICT, ObjectKind.PLAIN)
 class _FunctionWriter:
     """Writes one function of the state, which returns a status, 0 where all is well."""
 
-    def __init__(self, head: str) -> None:
+    def __init__(self, head: str, layout: ObjectLayout) -> None:
         self.f = Function(f'{head} nounwind "no-builtins"')
+        self.layout = layout
 
     def text(self) -> str:
         self.f.do("ret i64 0")
@@ -96,8 +105,18 @@ class _FunctionWriter:
         self.f.do(f"call {CALLED[name].split(' ', 1)[0]} @{name}({', '.join(arguments)})")
 
     def type_of(self, x: str) -> str:
-        f = self.f
-        return f.let(f"load ptr, ptr {f.at(x, self.field(ReaderState.TYPE_AT))}, align 8")
+        return self.f.load("ptr", x, self.layout.type)
+
+    def is_a(self, x: str, type: ReaderState) -> str:
+        return self.f.let(f"icmp eq ptr {self.type_of(x)}, {self.pointer(type)}")
+
+    def size_of(self, x: str) -> str:
+        return self.f.load("i64", x, self.layout.size)
+
+    def item(self, x: str, is_list: bool, k: str) -> str:
+        """An item of a list or tuple."""
+        items = self.f.load("ptr", x, self.layout.list_items) if is_list else self.f.at(x, self.layout.tuple_items)
+        return self.f.load("ptr", self.f.at(items, self.f.mul(k, 8)))
 
     def stop(self, condition: str, status: str | int, about: str | None = None) -> None:
         """Leave with a status where a condition holds, which is rare; `about`: the object that it is about."""
@@ -144,9 +163,9 @@ class _FunctionWriter:
         f.block(goes, falls=False)
 
 
-def _kind() -> str:
+def _kind(layout: ObjectLayout) -> str:
     """The entry of the type of an object: its kind, and its table; null where it is not known."""
-    w = _FunctionWriter("internal ptr @entry(ptr %state, ptr %x)")
+    w = _FunctionWriter("internal ptr @entry(ptr noalias %state, ptr %x)", layout)
     f = w.f
     of, last = w.number(w.type_of("%x")), w.pointer(ReaderState.LAST)
     with f.when(w.is_(f.load("i64", last), of)):
@@ -166,99 +185,132 @@ def _kind() -> str:
     return str(f)
 
 
-def _note() -> str:
+def _note(layout: ObjectLayout) -> str:
     """What a value is, in the log. Of an object its address, until it is visited."""
-    w = _FunctionWriter("internal i64 @note(ptr %state, ptr %x, i64 %at)")
+    w = _FunctionWriter("internal i64 @note(ptr noalias %state, ptr %x, i64 %at)", layout)
     f = w.f
     w.stop(f.let("icmp eq ptr %x, null"), DECLINED)
-    entry = f.let("call ptr @entry(ptr %state, ptr %x)")
-    w.stop(f.let(f"icmp eq ptr {entry}, null"), UNKNOWN_TYPE, "%x")
-    kind, payload = f.load("i64", entry, 8), f.slot(0)
-    code = f.let(f"call i64 @llvm.umin.i64(i64 {kind}, i64 {OBJECT})")
-    w.stop(w.is_(kind, ObjectKind.REFUSED), DECLINED)
-    with f.when(w.is_(kind, FLOAT)) as otherwise:
-        f.set(payload, f.let(f"bitcast double {w.call('PyFloat_AsDouble', 'ptr %x')} to i64"))
+    code, payload = f.slot(FLOAT), f.slot(0)
+    with f.when(w.is_a("%x", ReaderState.FLOAT_TYPE)) as otherwise:
+        f.set(payload, f.load("i64", "%x", layout.float_value))
         otherwise()
-        with f.when(w.is_(kind, INT)) as or_else:
+        with f.when(w.is_a("%x", ReaderState.INT_TYPE)) as or_else:
             flag = f.slot(0)
+            f.set(code, INT)
             f.set(payload, w.call("PyLong_AsLongLongAndOverflow", "ptr %x", f"ptr {flag}"))
             w.stop(f.let(f"icmp ne i32 {f.let(f'load i32, ptr {flag}')}, 0"), DECLINED)
             or_else()
-            with f.when(w.is_(kind, BOOL)) as or_object:
-                true = w.pointer(ReaderState.TRUE)
-                f.set(payload, f.let(f"zext i1 {f.let(f'icmp eq ptr %x, {true}')} to i64"))
-                or_object()
-                f.set(payload, f.let(f"select i1 {w.is_(kind, 0)}, i64 0, i64 {w.number('%x')}"))
+            _note_other(w, code, payload)
     w.put_word(w.pointer(ReaderState.PAYLOAD), "%at", f.get(payload))
-    f.do(f"store i8 {f.let(f'trunc i64 {code} to i8')}, ptr {f.at(w.pointer(ReaderState.CODES), '%at')}")
+    f.do(f"store i8 {f.let(f'trunc i64 {f.get(code)} to i8')}, ptr {f.at(w.pointer(ReaderState.CODES), '%at')}")
     return w.text()
 
 
-def _shape(kind: ObjectKind) -> str:
-    """The shape of a tuple, a dict, or the attributes of a plain object `%of`, by the types of what it holds, and the
-    keys: where it stands among the shapes; -1 where it is not known, -2 where it has none."""
-    w = _FunctionWriter(f"internal i64 @shape_{kind.name.lower()}(ptr %state, ptr %of, ptr %x, i64 %size)")
-    f, has_names, has_types = w.f, kind is not ObjectKind.TUPLE, kind is not ObjectKind.PLAIN
-    hash, cls = f.slot(0), w.number(w.type_of("%of"))
-    f.set(hash, f.add("%size", cls))
-    begin, key, value = (f.slot(0) for _ in range(3))
+def _note_other(w: _FunctionWriter, code: str, payload: str) -> None:
+    """The same for what is no number of these."""
+    f = w.f
+    entry = f.let("call ptr @entry(ptr noalias %state, ptr %x)")
+    w.stop(f.let(f"icmp eq ptr {entry}, null"), UNKNOWN_TYPE, "%x")
+    kind = f.load("i64", entry, 8)
+    f.set(code, f.let(f"call i64 @llvm.umin.i64(i64 {kind}, i64 {OBJECT})"))
+    w.stop(w.is_(kind, ObjectKind.REFUSED), DECLINED)
+    with f.when(w.is_(kind, BOOL)) as or_object:
+        f.set(payload, f.let(f"zext i1 {f.let(f'icmp eq ptr %x, {w.pointer(ReaderState.TRUE)}')} to i64"))
+        or_object()
+        f.set(payload, f.let(f"select i1 {w.is_(kind, NONE)}, i64 0, i64 {w.number('%x')}"))
+
+
+class _ShapeWriter(_FunctionWriter):
+    """A function about the shape of `%of`, a tuple, a dict or a plain object with the attributes `%x`, which holds
+    `%size` values."""
+
+    def __init__(self, result: str, kind: ObjectKind, layout: ObjectLayout, more: str = "") -> None:
+        head = f"internal i64 @{result}_{kind.name.lower()}(ptr noalias %state, ptr %of, ptr %x, i64 %size{more})"
+        super().__init__(head, layout)
+        self.has_names, self.has_types = kind is not ObjectKind.TUPLE, kind is not ObjectKind.PLAIN
+        self.places = [self.f.slot(0) for _ in range(3)]
 
     @contextmanager
-    def each() -> Iterator[tuple[str, str, str]]:
-        """The number, key and value of each item."""
+    def each(self, ended: int) -> Iterator[tuple[str, str, str]]:
+        """The number, key and value of each item; where there are fewer, `ended` is returned."""
+        f = self.f
+        begin, key, value = self.places
         f.set(begin, 0)
         with f.loop(0, "%size", 1) as k:
-            if has_names:
-                more = w.call("PyDict_Next", "ptr %x", f"ptr {begin}", f"ptr {key}", f"ptr {value}")
-                w.stop(f.let(f"icmp eq i32 {more}, 0"), -2)
+            if self.has_names:
+                more = self.call("PyDict_Next", "ptr %x", f"ptr {begin}", f"ptr {key}", f"ptr {value}")
+                self.stop(f.let(f"icmp eq i32 {more}, 0"), ended)
                 yield k, f.let(f"load ptr, ptr {key}"), f.let(f"load ptr, ptr {value}")
             else:
-                yield k, "null", w.call("PyTuple_GetItem", "ptr %x", f"i64 {k}")
+                yield k, "null", self.item("%x", False, k)
 
-    with each() as (_, name, x):
+
+def _same(kind: ObjectKind, layout: ObjectLayout) -> str:
+    """Is this the shape whose words begin at `%at`?"""
+    w = _ShapeWriter("same", kind, layout, ", i64 %at")
+    f, words = w.f, w.pointer(ReaderState.WORDS)
+
+    def need(condition: str) -> None:
+        w.stop(f.let(f"xor i1 {condition}, true"), 0)
+
+    need(w.is_(w.word(words, f.add("%at", 2)), w.number(w.type_of("%of"))))
+    need(w.is_(w.word(words, "%at"), "%size"))
+    with w.each(0) as (k, name, x):
+        here = f.add("%at", f.add(f.mul(k, 3), 3))
+        if w.has_types:
+            need(w.is_(w.word(words, f.add(here, 1)), w.number(w.type_of(x))))
+        if w.has_names:
+            wanted = w.address(words, here)
+            with f.when(f.let(f"icmp ne ptr {wanted}, {name}")):
+                need(f.let(f"icmp eq ptr {w.type_of(name)}, {w.pointer(ReaderState.STRING)}"))
+                need(w.is_(f.let(f"sext i32 {w.call('PyUnicode_Compare', f'ptr {wanted}', f'ptr {name}')} to i64"), 0))
+    f.do("ret i64 1")
+    return str(f)
+
+
+def _shape(kind: ObjectKind, layout: ObjectLayout) -> str:
+    """Its shape, by the types of what it holds, and the keys: where it stands among the shapes; -1 where it is not
+    known, -2 where it has none. Mostly it is that of the one before."""
+    w = _ShapeWriter("shape", kind, layout)
+    f, last = w.f, w.field(ReaderState.LAST_SHAPE)
+
+    def is_same(at: str) -> str:
+        return w.is_(
+            f.let(f"call i64 @same_{kind.name.lower()}(ptr noalias %state, ptr %of, ptr %x, i64 %size, i64 {at})"), 1
+        )
+
+    with f.when(f.let(f"icmp ne i64 {last}, 0")):
+        w.stop(is_same(last), last)
+    hash, place = f.slot(f.add("%size", w.number(w.type_of("%of")))), f.slot(0)
+    with w.each(-2) as (_, name, x):
         w.stop(f.let(f"icmp eq ptr {x}, null"), -2)
-        if has_names:
+        if w.has_names:
             w.stop(f.let(f"icmp ne ptr {w.type_of(name)}, {w.pointer(ReaderState.STRING)}"), -2)
             f.set(hash, w.mixed(f.add(f.get(hash), w.call("PyObject_Hash", f"ptr {name}"))))
-        if has_types:
+        if w.has_types:
             f.set(hash, w.mixed(f.add(f.get(hash), w.number(w.type_of(x)))))
-    place, same = f.slot(0), f.slot(0)
-    shapes, words = w.pointer(ReaderState.SHAPES), w.pointer(ReaderState.WORDS)
     with w.probe(f.get(hash), w.field(ReaderState.SHAPES_MASK)) as (index, found):
-        at = w.word(shapes, index)  # where its words begin; 0: nothing is here
+        at = w.word(w.pointer(ReaderState.SHAPES), index)  # where its words begin; 0: nothing is here
         w.stop(w.is_(at, 0), -1)
         f.set(place, at)
-        alike = w.is_(w.word(words, f.add(at, 2)), cls)
-        right = f.let(f"and i1 {alike}, {w.is_(w.word(words, at), '%size')}")
-        f.set(same, f.let(f"zext i1 {right} to i64"))
-        with f.when(right), each() as (k, name, x):
-            here = f.add(at, f.add(f.mul(k, 3), 3))
-            if has_types:
-                alike = w.is_(w.word(words, f.add(here, 1)), w.number(w.type_of(x)))
-                f.set(same, f.let(f"and i64 {f.get(same)}, {f.let(f'zext i1 {alike} to i64')}"))
-            if has_names:
-                wanted = w.address(words, here)
-                with f.when(f.let(f"icmp ne ptr {wanted}, {name}")):
-                    equal = w.call("PyUnicode_Compare", f"ptr {wanted}", f"ptr {name}")
-                    zero = f.let(f"zext i1 {f.let(f'icmp eq i32 {equal}, 0')} to i64")
-                    f.set(same, f.let(f"and i64 {f.get(same)}, {zero}"))
-        w.leave_to(w.is_(f.get(same), 1), found)
+        w.leave_to(is_same(at), found)
+    w.put(ReaderState.LAST_SHAPE, f.get(place))
     f.do(f"ret i64 {f.get(place)}")
     return str(f)
 
 
-def _visit() -> str:
+def _visit(layout: ObjectLayout) -> str:
     """Visit one object: `%at` is where the log has it."""
-    w = _FunctionWriter("internal i64 @visit(ptr %state, ptr %x, i64 %at)")
+    w = _FunctionWriter("internal i64 @visit(ptr noalias %state, ptr %x, i64 %at)", layout)
     f = w.f
-    entry = f.let("call ptr @entry(ptr %state, ptr %x)")
+    entry = f.let("call ptr @entry(ptr noalias %state, ptr %x)")
     kind, table = f.load("i64", entry, 8), f.slot(f.load("i64", entry, 16))
     payload, number = w.pointer(ReaderState.PAYLOAD), w.field(ReaderState.VISITS_USED)
     w.stop(f.let(f"icmp uge i64 {number}, {w.field(ReaderState.ROOM)}"), FULL)
     is_value = f.slot(0)
     f.set(is_value, 0)
     with f.when(w.is_(kind, ObjectKind.TUPLE)):  # but the empty one, which is one object
-        f.set(is_value, f.let(f"call i64 @llvm.umin.i64(i64 {w.call('PyTuple_Size', 'ptr %x')}, i64 1)"))
+        f.set(is_value, f.least(w.size_of("%x"), 1))
     with f.when(w.is_(f.get(is_value), 1)) as otherwise:
         tuples = f.add(w.field(ReaderState.TUPLES), 1)
         w.put(ReaderState.TUPLES, tuples)
@@ -286,9 +338,6 @@ def _visit() -> str:
     f.set(held, w.number("%x"))
     tables = w.pointer(ReaderState.TABLES)
 
-    def sized(function: str) -> Callable[[], None]:
-        return lambda: f.set(size, w.call(function, "ptr %x"))
-
     def with_dict() -> None:
         attributes = own("PyObject_GetAttr", f"ptr {w.pointer(ReaderState.DICT_NAME)}")
         f.set(held, w.number(attributes))
@@ -308,9 +357,8 @@ def _visit() -> str:
         w,
         kind,
         {
-            (ObjectKind.LIST,): sized("PyList_Size"),
-            (ObjectKind.TUPLE, ObjectKind.ITEMS): sized("PyTuple_Size"),
-            (ObjectKind.DICT,): sized("PyDict_Size"),
+            (ObjectKind.LIST, ObjectKind.TUPLE, ObjectKind.ITEMS): lambda: f.set(size, w.size_of("%x")),
+            (ObjectKind.DICT,): lambda: f.set(size, w.call("PyDict_Size", "ptr %x")),
             (ObjectKind.PLAIN,): with_dict,
             (ObjectKind.FIELDS,): lambda: f.set(size, w.word(tables, f.mul(f.get(table), 2))),
         },
@@ -327,12 +375,12 @@ def _visit() -> str:
     w.stop(f.let(f"icmp ugt i64 {f.add(log, n)}, {w.field(ReaderState.LOG_ROOM)}"), FULL_LOG)
 
     def note(x: str, k: str) -> None:
-        w.check(f.let(f"call i64 @note(ptr %state, ptr {x}, i64 {f.add(log, k)})"))
+        w.check(f.let(f"call i64 @note(ptr noalias %state, ptr {x}, i64 {f.add(log, k)})"))
 
-    def items(function: str) -> Callable[[], None]:
+    def items(is_list: bool) -> Callable[[], None]:
         def read() -> None:
             with f.loop(0, n, 1) as k:
-                note(w.call(function, "ptr %x", f"i64 {k}"), k)
+                note(w.item("%x", is_list, k), k)
 
         return read
 
@@ -353,8 +401,8 @@ def _visit() -> str:
         w,
         kind,
         {
-            (ObjectKind.LIST,): items("PyList_GetItem"),
-            (ObjectKind.TUPLE, ObjectKind.ITEMS): items("PyTuple_GetItem"),
+            (ObjectKind.LIST,): items(True),
+            (ObjectKind.TUPLE, ObjectKind.ITEMS): items(False),
             (ObjectKind.DICT, ObjectKind.PLAIN): values,
             (ObjectKind.FIELDS,): attributes,
         },
@@ -365,7 +413,7 @@ def _visit() -> str:
     w.put(ReaderState.VISITS_USED, f.add(number, 1))
     w.put(ReaderState.LOG_USED, f.add(log, n))
     with f.loop(0, n, 1) as k:
-        w.check(f.let(f"call i64 @push(ptr %state, i64 {f.add(log, f.sub(f.sub(n, k), 1))})"))
+        w.check(f.let(f"call i64 @push(ptr noalias %state, i64 {f.add(log, f.sub(f.sub(n, k), 1))})"))
     return w.text()
 
 
@@ -384,9 +432,9 @@ def _by_kind(w: _FunctionWriter, kind: str, cases: Mapping[tuple[ObjectKind, ...
     f.block(done, falls=False)
 
 
-def _push() -> str:
+def _push(layout: ObjectLayout) -> str:
     """An object of the log is visited later."""
-    w = _FunctionWriter("internal i64 @push(ptr %state, i64 %at)")
+    w = _FunctionWriter("internal i64 @push(ptr noalias %state, i64 %at)", layout)
     f = w.f
     code = f.load("i8", f.at(w.pointer(ReaderState.CODES), "%at"), align=1)
     with f.when(f.let(f"icmp eq i8 {code}, {OBJECT}")):
@@ -397,15 +445,15 @@ def _push() -> str:
     return w.text()
 
 
-def _read() -> str:
+def _read(layout: ObjectLayout) -> str:
     """All examples, one after another."""
-    w = _FunctionWriter("i64 @read(ptr %state)")
+    w = _FunctionWriter("i64 @read(ptr noalias %state)", layout)
     f = w.f
     count, payload = w.field(ReaderState.COUNT), w.pointer(ReaderState.PAYLOAD)
     w.stop(f.let(f"icmp ugt i64 {count}, {w.field(ReaderState.LOG_ROOM)}"), FULL_LOG)
     w.put(ReaderState.LOG_USED, count)  # the roots come first
     with f.loop(0, count, 1) as i:
-        x = w.call("PyList_GetItem", f"ptr {w.pointer(ReaderState.EXAMPLES)}", f"i64 {i}")
+        x = w.item(w.pointer(ReaderState.EXAMPLES), True, i)
         number = w.field(ReaderState.VISITS_USED)
         w.stop(f.let(f"icmp uge i64 {number}, {w.field(ReaderState.ROOM)}"), FULL)
         w.put_word(w.pointer(ReaderState.VISITS), number, "-1")
@@ -413,15 +461,15 @@ def _read() -> str:
         w.put(ReaderState.VISITS_USED, f.add(number, 1))
         w.put(ReaderState.START, number)
         w.put(ReaderState.TUPLES, "0")
-        w.check(f.let(f"call i64 @note(ptr %state, ptr {x}, i64 {i})"))
-        w.check(f.let(f"call i64 @push(ptr %state, i64 {i})"))
+        w.check(f.let(f"call i64 @note(ptr noalias %state, ptr {x}, i64 {i})"))
+        w.check(f.let(f"call i64 @push(ptr noalias %state, i64 {i})"))
         with f.whilst(lambda: f.let(f"icmp ne i64 {w.field(ReaderState.STACK_USED)}, 0")):
             top = f.sub(w.field(ReaderState.STACK_USED), 1)
             w.put(ReaderState.STACK_USED, top)
             at = w.word(w.pointer(ReaderState.STACK), top)
             held = w.address(payload, at)
-            w.check(f.let(f"call i64 @visit(ptr %state, ptr {held}, i64 {at})"))
-    w.check(f.let("call i64 @number(ptr %state)"))
+            w.check(f.let(f"call i64 @visit(ptr noalias %state, ptr {held}, i64 {at})"))
+    w.check(f.let("call i64 @number(ptr noalias %state)"))
     codes = w.pointer(ReaderState.CODES)
     with f.loop(0, w.field(ReaderState.LOG_USED), 1) as k:  # from here on they are held by us
         code = f.load("i8", f.at(codes, k), align=1)
@@ -504,9 +552,9 @@ class _LogReader(_FunctionWriter):
         return self.word(self.pointer(ReaderState.TABLES), self.f.add(self.f.mul(table, 2), 1))
 
 
-def _place() -> str:
+def _place(layout: ObjectLayout) -> str:
     """Is there a place for a value where it stands? A list is in one place."""
-    w = _LogReader("internal i64 @place(ptr %state, i64 %slot, i64 %at)")
+    w = _LogReader("internal i64 @place(ptr noalias %state, i64 %slot, i64 %at)", layout)
     f, code = w.f, w.code("%at")
     with f.when(w.is_(code, OBJECT)):
         target = w.word(w.pointer(ReaderState.PAYLOAD), "%at")
@@ -527,9 +575,9 @@ def _place() -> str:
     return w.text()
 
 
-def _number() -> str:
+def _number(layout: ObjectLayout) -> str:
     """The rows of all visits, and where those of each example start."""
-    w = _LogReader("internal i64 @number(ptr %state)")
+    w = _LogReader("internal i64 @number(ptr noalias %state)", layout)
     f, rows = w.f, w.pointer(ReaderState.ROWS)
     counts, starts, width = (
         w.pointer(ReaderState.COUNTS),
@@ -553,16 +601,16 @@ def _number() -> str:
         return w.first_slot(table), "0"
 
     def value(slot: str, row: str, at: str) -> None:
-        w.check(f.let(f"call i64 @place(ptr %state, i64 {slot}, i64 {at})"))
+        w.check(f.let(f"call i64 @place(ptr noalias %state, i64 {slot}, i64 {at})"))
 
     w.visits(begin, a_list, record, value)
     begin(w.field(ReaderState.COUNT))
     return w.text()
 
 
-def _put() -> str:
+def _put(layout: ObjectLayout) -> str:
     """A value into its column."""
-    w = _LogReader("internal void @put(ptr %state, i64 %slot, i64 %row, i64 %at)")
+    w = _LogReader("internal void @put(ptr noalias %state, i64 %slot, i64 %row, i64 %at)", layout)
     f, code, bits = w.f, w.code("%at"), w.word(w.pointer(ReaderState.PAYLOAD), "%at")
     with f.when(f.let(f"icmp sge i64 {w.slot('%slot', Slot.MASK)}, 0")):
         none = f.let(f"zext i1 {w.is_(code, NONE)} to i8")
@@ -609,9 +657,9 @@ def _put() -> str:
     return str(f)
 
 
-def _fill() -> str:
+def _fill(layout: ObjectLayout) -> str:
     """All values into the columns of the schema."""
-    w = _LogReader("i64 @fill(ptr %state)")
+    w = _LogReader("i64 @fill(ptr noalias %state)", layout)
     f, rows = w.f, w.pointer(ReaderState.ROWS)
 
     def put32(column: str, row: str, value: str) -> None:
@@ -628,7 +676,7 @@ def _fill() -> str:
         return w.first_slot(table), row
 
     def value(slot: str, row: str, at: str) -> None:
-        f.do(f"call void @put(ptr %state, i64 {slot}, i64 {row}, i64 {at})")
+        f.do(f"call void @put(ptr noalias %state, i64 {slot}, i64 {row}, i64 {at})")
 
     w.visits(lambda k: None, a_list, record, value)
     return w.text()
@@ -639,12 +687,13 @@ def _signed(n: int) -> int:
     return (n + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def module() -> str:
+def module(layout: ObjectLayout) -> str:
     """All functions."""
     declared = []
     for name, type in CALLED.items():
         result, arguments = type.split(" ", 1)
         declared.append(f"declare {result} @{name}{arguments}")
     declared.append("declare i64 @llvm.umin.i64(i64, i64)")
-    written = (_kind(), _note(), *map(_shape, SHAPED), _push(), _visit(), _place(), _number(), _read(), _put(), _fill())
-    return "\n".join([*declared, "", *written])
+    shapes = [write(kind, layout) for kind in SHAPED for write in (_same, _shape)]
+    written = [f(layout) for f in (_kind, _note, _push, _visit, _place, _number, _read, _put, _fill)]
+    return "\n".join([*declared, "", *shapes, *written])
