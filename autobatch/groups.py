@@ -199,6 +199,8 @@ class Group:
     def column(self, name: str) -> np.ndarray[Any, Any]:
         """A column in the dtype that a device has for it; kept. BatchError where an int is too large."""
         key = name, transfer.x64()
+        if (found := self._read.get(key)) is not None:
+            return found
         with self._lock:
             if key not in self._read:
                 held = self.columns.arrays[name]

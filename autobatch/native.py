@@ -33,7 +33,7 @@ from autobatch.ir.types import INT, Array, List, Ref
 from autobatch.options import Options
 from autobatch.results import texts_of
 from autobatch.runtime import word_tables
-from autobatch.runtime.schema import WORDS, ColumnInput
+from autobatch.runtime.schema import WORDS, ColumnInput, Schema
 from autobatch.specialise import Program, parameters
 
 ARRAYS = (np.ndarray, jax.Array, DeviceArray)
@@ -77,6 +77,18 @@ def _of_examples(program: Program, examples: Examples) -> Iterator[Any]:
             known = program.extended(_vocabularies(examples))
             words[x.vocabulary] = {w: k for k, w in enumerate(known[x.vocabulary])}
         yield np.int32(words[x.vocabulary].get(x.value, -1))
+
+
+def columns_read(program: Program, schema: Schema) -> list[tuple[str, bool]] | None:
+    """The columns that are the operands of a function of packed examples alone, behind those that are shared, and of
+    which it reads a row for each example. None where others are."""
+    inputs = program_of(program).inputs
+    if any(not isinstance(x, ColumnInput) or x.name.startswith(WORDS) for x in inputs):
+        return None
+    if any(c.array for c in program.components):
+        return None
+    columns = [(x.name, False) for x in inputs if isinstance(x, ColumnInput)]
+    return columns + [(name, True) for name in program.argument_columns(schema).values()]
 
 
 def _column(examples: Examples, name: str) -> Any:

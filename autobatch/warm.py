@@ -45,7 +45,7 @@ class _Remembered:
     in order, are the shared inputs of the program, and its batched arrays; `tables`: what XLA calls these, and how many
     rows it has for them; `lists`: which of its arguments are examples that are packed; `slots`: the numbers of its
     batched arrays among all batched leaves; `like`: the types of its lists, but where arrays of NumPy are among them,
-    as every call says anew which these are."""
+    as every call says anew which these are; `reads`: the columns that are its operands, where nothing else is."""
 
     options: Options
     x64: bool
@@ -58,6 +58,7 @@ class _Remembered:
     lists: tuple[int, ...]
     slots: tuple[int, ...]
     like: Schema | None
+    reads: list[tuple[str, bool]] | None
 
     def with_args(self, args: tuple[Any, ...]) -> Prepared | None:
         """The call with other arguments; None where they do not look like its own."""
@@ -88,6 +89,10 @@ class _Remembered:
         if held.operands is not None:
             if not self.lists:
                 return held.on(shared, examples, held.ready, [*shared, *arrays])
+            if self.reads is not None:
+                column, count = examples.on_host().column, examples.count
+                read = [column(name)[:count] if is_cut else column(name) for name, is_cut in self.reads]
+                return held.on(shared, examples, held.ready, [*shared, *read])
             given = replace(examples, arrays=dict(zip(self.slots, arrays, strict=True)))
             operands = native.operands(held.program, given, shared, True)
             return None if operands is None else held.on(shared, examples, held.ready, operands)
@@ -213,7 +218,8 @@ class Warm:
         )
         of_shared, of_arrays = (tuple(place[id(x)] for x in xs) for xs in (given, arrays))
         like = examples.schema if without_numpy(examples.schema) == examples.schema else None
-        one = _Remembered(
-            options, transfer.x64(), matcher, kept, run, of_shared, of_arrays, tables, lists, (*examples.arrays,), like
-        )
+        reads = None if made.operands is None or not lists else native.columns_read(program, examples.schema)
+        slots = (*examples.arrays,)
+        key = options, transfer.x64()
+        one = _Remembered(*key, matcher, kept, run, of_shared, of_arrays, tables, lists, slots, like, reads)
         self._calls = (one, *self._calls[: RECENT - 1])

@@ -21,6 +21,7 @@ from autobatch.ir.types import BOOL as BOOL_TYPE
 from autobatch.ir.types import FLOAT as FLOAT_TYPE
 from autobatch.ir.types import INT as INT_TYPE
 from autobatch.ir.types import Array
+from autobatch.runtime.addresses import address
 from autobatch.runtime.columns import (
     ROOT,
     ROOT_MISSING,
@@ -54,7 +55,6 @@ from autobatch.runtime.reading import (
     Slot,
     TypeRegistry,
     Written,
-    address,
     read,
 )
 from autobatch.runtime.schema import UNKNOWN, Schema

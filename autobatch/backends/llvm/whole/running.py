@@ -28,6 +28,7 @@ from autobatch.backends.llvm.link import Code
 from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.llvm.whole.code import ENTRY, Made, unavailable
 from autobatch.errors import BatchError
+from autobatch.runtime.addresses import address
 
 CHUNK = 4096
 """Rows that a thread takes at once: what it waits for others at the end is short, and what it asks for is rare. Sums
@@ -58,7 +59,7 @@ def _table_entry(read: int, written: int) -> str:
 NEVER = np.zeros(1, np.int32)
 """The flag of calls on one thread, which nobody stops but this one itself."""
 
-_NEVER = NEVER.ctypes.data
+_NEVER = address(NEVER)
 
 
 class Executable:
@@ -119,7 +120,7 @@ class Executable:
     def run(self, given: Sequence[Any], out: Sequence[Any], rows: int, threads: int | None = None) -> bool:
         """Compute the rows. The arrays are those that the code reads and writes; a result that is summed has a sum for
         each chunk of rows, so that it does not matter which thread adds up which."""
-        before = [x.ctypes.data for x in (*given, *self.constants)]
+        before = [address(x) for x in (*given, *self.constants)]
         if not self.checks:
             return self._run(before, out, rows, threads)
         with checked([*given, *self.constants, *out]):
@@ -140,11 +141,11 @@ class Executable:
             threads = processors()
         begin = time.perf_counter_ns()
         if chunks == 1 or (threads == 1 and not self.sums):
-            failed = self.part([*before, *[x.ctypes.data for x in out]], self.room(NEVER), 0, rows)
+            failed = self.part([*before, *[address(x) for x in out]], self.room(NEVER), 0, rows)
             self.pace = (time.perf_counter_ns() - begin) / max(rows, 1)
             return failed
         assert threads is not None
-        places = [(x.ctypes.data, x.strides[0] if r.summed else 0) for x, r in zip(out, self.results, strict=True)]
+        places = [(address(x), x.strides[0] if r.summed else 0) for x, r in zip(out, self.results, strict=True)]
         flag = np.zeros(1, np.int32)
         cuts = iter(range(chunks))  # threads take the next one: `next` of an iterator over a range is atomic
 
@@ -172,9 +173,9 @@ class Executable:
     def room(self, flag: Any) -> tuple[Any, int]:
         """Scratch memory for one thread, and its address; before it stands that of the flag that stops the code."""
         room = np.empty((max(self.scratch, 1) + 2 * HEADER) // 8 + 8, np.int64)
-        place = room.ctypes.data
+        place = address(room)
         before = -place % 64
-        room[before // 8] = flag.ctypes.data if flag is not NEVER else _NEVER
+        room[before // 8] = address(flag) if flag is not NEVER else _NEVER
         if self.checks:
             allow(room)
             allow(flag)
@@ -268,4 +269,5 @@ def _as_column(held: np.ndarray[Any, Any], dtype: np.dtype[Any], shape: tuple[in
         raise BatchError(f"a column of {held.size:,} numbers, and places in it have 31 bits: call with fewer examples")
     if len(held) < 2:
         held = np.concatenate([held, np.zeros((2 - len(held), *shape), held.dtype)])
-    return np.require(held.astype(dtype, copy=False), requirements=("C", "A"))
+    held = held.astype(dtype, copy=False)
+    return held if held.flags.carray else np.require(held, requirements=("C", "A"))
