@@ -116,13 +116,13 @@ def _trace(rule: Rule) -> Any:
     return closed
 
 
-def contract(equation: Contract, xs: Sequence[Any], cotangents: Sequence[Any]) -> Any:
-    """The cotangent of a uniform operand from all rows: the rule of the BATCHED operation, so that the cotangent of a
+def contract(wrt: Sequence[int], equation: Contract, xs: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """The cotangents of uniform operands from all rows: the rule of the BATCHED operation, so that the cotangent of a
     matrix is one product. Rows that do not count have zero operands and zero cotangents."""
     of = equation.of
     results = tuple(r.type for r in of.results)
     varying = [isinstance(x, Variable) and x.space is not None for x in of.operands]
-    moving = leaf.moved_together(of.op, xs, (equation.wrt,))
+    moving = leaf.moved_together(of.op, xs, wrt)
 
     def batched(*moved: Any) -> list[Any]:
         held = list(xs)
@@ -140,7 +140,8 @@ def contract(equation: Contract, xs: Sequence[Any], cotangents: Sequence[Any]) -
         return outputs
 
     _, pull = jax.vjp(batched, *(jnp.asarray(xs[k]) for k in moving))
-    return pull([ct for ct in cotangents if ct is not None])[0]
+    found = dict(zip(moving, pull([ct for ct in cotangents if ct is not None]), strict=True))
+    return [found[k] for k in wrt]
 
 
 def operands_read(equation: Compute, cotangents: Sequence[bool], wrt: int) -> frozenset[int]:

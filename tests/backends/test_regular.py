@@ -70,3 +70,24 @@ def test_one_executable_for_a_class():
         x = rows(count)
         np.testing.assert_allclose(f(W, x), jax.vmap(model, (None, 0))(W, x), rtol=2e-5, atol=1e-5)
         assert f.cache_info().executables == executables
+
+
+def cell(p, xs):
+    h = jnp.zeros(5)
+    for x in xs:
+        r = jax.nn.sigmoid(x @ p["x"] + h @ p["h"])
+        h = r * h + (1 - r) * jnp.tanh(x @ p["y"] + (r * h) @ p["z"])
+    return jnp.sum(h * h)
+
+
+@pytest.mark.xla
+def test_a_loop_runs_once_for_all_matrices_that_it_reads():
+    """Value, its turns again with what the derivative reads, and backward: three loops, however many matrices."""
+    p = {name: jnp.asarray(RNG.normal(size=(5, 5)), jnp.float32) for name in "xhyz"}
+    xs = jnp.asarray(RNG.normal(size=(4, 12, 5)), jnp.float32)
+    f = ab.batched(cell, in_axes=(None, 0), backend="xla")
+    text = jax.jit(lambda p, xs: ab.value_and_grad(f)(p, xs)).lower(p, xs).compile().as_text()
+    assert text.count(" while(") <= 3
+    found, wanted = ab.grad(f)(p, xs), jax.grad(lambda p: jax.vmap(cell, (None, 0))(p, xs).sum())(p)
+    for name in p:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-3, atol=1e-4)

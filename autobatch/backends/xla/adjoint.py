@@ -90,7 +90,7 @@ class AdjointEmission(Emission):
         self.entered: dict[Any, Entries] = {}
         self.inverses: dict[Any, Inverse] = {}
         self.derived: dict[str, Any] = {}
-        self.contracted: dict[tuple[tuple[Variable, ...], int], Any] = {}
+        self.contracted: dict[tuple[Any, int], Any] = {}
         self.sums: dict[Variable | None, Any] = {}
         contracts = [e for s in self.schedule.steps if isinstance(s, Stage) for e in s.equations]
         self.added = {(e.cotangents[0], e.space) for e in contracts if isinstance(e, Contract) and _adds(e)}
@@ -256,6 +256,8 @@ class AdjointEmission(Emission):
         count = self.count(equation.space.index)
         live = jnp.arange(self.capacity(order)) < count
         linear = equation.of.op.name in LINEAR
+        if (known := self.contracted.get((_key(equation), equation.wrt))) is not None:
+            return known
         if is_masked(equation.of.op):
             return self.contract_masked(equation, order, live)
         if _adds(equation) and (total := self.sums.get(equation.cotangents[0])) is not None:
@@ -286,26 +288,35 @@ class AdjointEmission(Emission):
             held = self.operand(ct, order)
             return masked(held if ct.space is not None else jnp.broadcast_to(held, (self.capacity(order), *held.shape)))
 
-        operands = [value(x, like) for x, like in zip(equation.operands, equation.of.operands, strict=True)]
-        found = contract(equation, operands, [cotangent(ct) for ct in equation.cotangents])
-        return found if linear or self.signature.full else jnp.where(count > 0, found, jnp.zeros_like(found))
+        together = self.together(equation)
+        read = [
+            next((x for x in xs if x is not None), None) for xs in zip(*(e.operands for e in together), strict=True)
+        ]
+        operands = [value(x, like) for x, like in zip(read, equation.of.operands, strict=True)]
+        found = contract([e.wrt for e in together], equation, operands, [cotangent(ct) for ct in equation.cotangents])
+        if not (linear or self.signature.full):
+            found = [jnp.where(count > 0, x, jnp.zeros_like(x)) for x in found]
+        self.contracted.update(((_key(e), e.wrt), x) for e, x in zip(together, found, strict=True))
+        return self.contracted[_key(equation), equation.wrt]
+
+    def together(self, equation: Contract) -> list[Contract]:
+        """The cotangents of all operands that the rows of one computation share, for the same cotangents of its
+        results: what it computes on the way, as the turns of a loop, is computed once for them."""
+        stages = (s for s in self.schedule.steps if isinstance(s, Stage))
+        found = (e for s in stages for e in s.equations if isinstance(e, Contract) and _key(e) == _key(equation))
+        return [e for e in found if all(x in self.env for x in e.operands if isinstance(x, Variable))]
 
     def contract_masked(self, equation: Contract, order: Order, live: Any) -> Any:
-        """The cotangent of an operand that all rows share, of an operation that masks its rows itself: those of all
-        such operands at once, for the loops of the operation run again for them."""
-        of, wrt = equation.of, equation.wrt
-        if (of.results, wrt) not in self.contracted:
-            stages = (s for s in self.schedule.steps if isinstance(s, Stage))
-            all_wanted = {e.wrt for s in stages for e in s.equations if isinstance(e, Contract) and _same(e, equation)}
-            wanted = tuple(sorted(all_wanted))
-            rule = rule_of(of, [ct is not None for ct in equation.cotangents], wanted)
-            given = [x for x, number in zip(of.operands, rule.numbers, strict=True) if number is None]
-            read = [*given, *(ct for ct in equation.cotangents if ct is not None)]
-            varying = [isinstance(x, Variable) and x.space is not None for x in read]
-            xs = [self.operand(x, order) for x in read]
-            found = on_rows(as_pullback(rule, equation.span), xs, varying, MaskedRows(live.shape[0], live, self.loops))
-            self.contracted.update(((of.results, k), x) for k, x in zip(wanted, found, strict=True))
-        return self.contracted[of.results, wrt]
+        """The cotangent of an operand that all rows share, of an operation that masks its rows itself."""
+        of, wanted = equation.of, sorted({e.wrt for e in self.together(equation)})
+        rule = rule_of(of, [ct is not None for ct in equation.cotangents], wanted)
+        given = [x for x, number in zip(of.operands, rule.numbers, strict=True) if number is None]
+        read = [*given, *(ct for ct in equation.cotangents if ct is not None)]
+        varying = [isinstance(x, Variable) and x.space is not None for x in read]
+        xs = [self.operand(x, order) for x in read]
+        found = on_rows(as_pullback(rule, equation.span), xs, varying, MaskedRows(live.shape[0], live, self.loops))
+        self.contracted.update(((_key(equation), k), x) for k, x in zip(wanted, found, strict=True))
+        return self.contracted[_key(equation), equation.wrt]
 
     def scatter(self, equation: Scatter) -> Any:
         """One array, to which each read adds its rows. Rows that do not count have no index in it."""
@@ -470,6 +481,6 @@ def _adds(equation: Contract) -> bool:
     return equation.of.op.name in ("add", "add_any") and cotangent is not None and cotangent.type.shape == shape
 
 
-def _same(a: Contract, b: Contract) -> bool:
-    """Are these cotangents of operands of one computation, for the same cotangents of its results?"""
-    return a.of.results == b.of.results and a.cotangents == b.cotangents
+def _key(equation: Contract) -> Any:
+    """The same for the operands of one computation, for the same cotangents of its results."""
+    return equation.of.results, equation.of.operands, equation.cotangents
