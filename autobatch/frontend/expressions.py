@@ -31,6 +31,7 @@ from autobatch.frontend.rebinding import rebind, refuse_change
 from autobatch.frontend.refusals import EXPRESSION_REFUSALS
 from autobatch.frontend.searching import first_element
 from autobatch.frontend.sequences import sequence
+from autobatch.frontend.sources import changed_later
 from autobatch.frontend.state import Ended, State
 from autobatch.frontend.texts import formatted
 from autobatch.frontend.transposing import transposed
@@ -92,6 +93,8 @@ def _parts(s: State, nodes: list[ast.expr]) -> list[v.Abstract]:
             parts.append(_record("list", [found.item(s, v.Static(k)) for k in range(found.length.value)]))
         else:
             parts.append(found if isinstance(found, v.Record) else value)
+    for k in changed_later(nodes):
+        parts[k] = _record("list", [hold(s, s.evaluate(nodes[k]))])
     return parts
 
 
@@ -136,6 +139,8 @@ def _dict(s: State, node: ast.Dict) -> v.Abstract:
 def _binary(s: State, node: ast.BinOp) -> v.Abstract:
     left = s.evaluate(node.left)
     right = s.evaluate(node.right)
+    if changed_later([node.left, node.right]):
+        left = s.evaluate(node.left)
     return apply_binary(s, BINARY[type(node.op)], left, right)
 
 
@@ -184,6 +189,8 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
         return given
     items = given
     named = named_arguments(s, node.keywords)
+    for k in changed_later(node.args, [x.value for x in node.keywords]) if node.keywords else ():
+        items[k] = s.evaluate(node.args[k])
     if s.dead:
         raise Ended
     changed = of_base(s, function, items, named)

@@ -204,8 +204,8 @@ def stores(*nodes: ast.AST) -> list[str]:
 
 @lru_cache(maxsize=512)
 def read_before_change(function: FunctionNode) -> frozenset[ast.AST]:
-    """The calls that change a variable's list or dict where the same expression holds that already: `f(xs, xs.pop())`,
-    `xs + [xs.pop()]`. A choice holds none: what `xs and xs.pop()` and `xs.pop() if xs else y` ask first is not kept."""
+    """The calls that change a variable's list or dict where the same expression holds that: `[(xs, 1), xs.pop()]`.
+    A choice holds none: what `xs and xs.pop()` and `xs.pop() if xs else y` ask first is not kept."""
     found: set[ast.AST] = set()
     for node in ast.walk(function):
         if not isinstance(node, ast.expr) or isinstance(node, ast.BoolOp | ast.IfExp):
@@ -213,8 +213,30 @@ def read_before_change(function: FunctionNode) -> frozenset[ast.AST]:
         held: set[str] = set()
         for part in ast.iter_child_nodes(node):
             found.update(c for c in ast.walk(part) if isinstance(c, ast.Call) and not held.isdisjoint(mutated_by(c)))
-            held.update(n.id for n in (part, *_items_of(part)) if isinstance(n, ast.Name))
+            names = _items_of(part) if _reads_again(node) else (part, *_items_of(part))
+            held.update(n.id for n in names if isinstance(n, ast.Name))
     return frozenset(found)
+
+
+def _reads_again(node: ast.expr) -> bool:
+    """Are the variables among its parts read again where a later part changes what they hold (`changed_later`)? Not if
+    a part may assign them, or is an argument whose position is not known."""
+    if not isinstance(node, ast.Call | ast.BinOp | ast.Tuple | ast.List):
+        return False
+    if isinstance(node, ast.Call) and node.keywords and any(isinstance(x, ast.Starred) for x in node.args):
+        return False
+    return not any(isinstance(x, ast.NamedExpr) for x in ast.walk(node))
+
+
+def changed_later(parts: Sequence[ast.expr], behind: Sequence[ast.expr] = ()) -> list[int]:
+    """Which parts of an expression are variables whose container a part behind them changes. Python has evaluated the
+    container itself, so that what is read of it is what it holds then."""
+    found = []
+    for k, part in enumerate(parts):
+        rest = (*parts[k + 1 :], *behind)
+        if isinstance(part, ast.Name) and any(part.id in mutated(x) for x in rest):
+            found.append(k)
+    return found
 
 
 def _items_of(node: ast.AST) -> Sequence[ast.AST]:

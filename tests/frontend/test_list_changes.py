@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
+import heapq
+
 import jax.numpy as jnp
 import pytest
 
@@ -166,6 +169,43 @@ def held_and_changed(xs):
     return (a, a.pop())[0]
 
 
-@pytest.mark.parametrize("function", [handed_on_and_changed, joined_and_changed, held_and_changed])
-def test_a_list_is_not_changed_in_the_expression_that_holds_it(function):
-    refused(function, LISTS, saying="read and then changed in one expression")
+def pushed_and_popped(xs):
+    a = [3, 1, len(xs)]
+    heapq.heappush(a, heapq.heappop(a) + 5)
+    bisect.insort(a, a.pop() - 2)
+    return a
+
+
+def handed_on_by_name(xs):
+    def first(a, b=0, *, c=0):
+        a.append(b)
+        return a[0] + 2 * len(a) + c
+
+    a = [1, 2, 3, len(xs)]
+    return first(a, a.pop(0)), first(a, b=a.pop()), first(a, c=a.pop()), a
+
+
+def in_turns(xs):
+    a, total = [1.0, 2.0], 0.0
+    for x in xs:
+        a = a + [a.pop() + x]
+        total += sum(a)
+    return total, a
+
+
+@pytest.mark.parametrize(
+    "function",
+    [handed_on_and_changed, joined_and_changed, held_and_changed, pushed_and_popped, handed_on_by_name, in_turns],
+)
+@pytest.mark.parametrize("backend", ["xla", "llvm"])
+def test_a_list_is_changed_in_the_expression_that_holds_it(function, backend):
+    f = ab.batched(function, backend=backend)
+    assert ab.unbatch(f(LISTS)) == f.loop(LISTS)
+
+
+def test_a_list_is_not_changed_behind_a_container_that_holds_it():
+    def f(xs):
+        a = [1, 2, len(xs)]
+        return max((a, 1), (a, a.pop()))
+
+    refused(f, LISTS, saying="read and then changed in one expression")
