@@ -220,6 +220,19 @@ CONSTRUCTS: Mapping[str, tuple[str, ...]] = {
         "    elif {n} > 0.1037:\n        {e} = [{y}]\n"
         "{n} = {n} * 0.5 + (0.25 if {e} is None else sum({e})) + sum({f}[0])",
     ),
+    "changed where they are read": (
+        "{e} = [0.5, {y}, {x}]\nheapq.heapify({e})\nheapq.heappush({e}, heapq.heappop({e}) + {z})\n"
+        "{n} = {n} * 0.5 + {e}[0] - len({e})",
+        "{e} = [0.0, 0.0]\nfor {f} in xs:\n    heapq.heappush({e}, heapq.heappop({e}) + {f})\n"
+        "{n} = {n} * 0.5 + max({e})",
+        "{e} = [{y}, 0.5]\n{e} = {e} + [{e}.pop() * {x}, {n}]\n{n} = {e}[0] + {e}[1] * 0.5 + len({e})",
+        "{e} = [{y}, 0.25]\nfor {f} in range(3):\n    {e} = [{n}] + {e} + [{e}.pop() + {x}]\n    if {c}:\n"
+        "        break\n{n} = {n} * 0.5 + sum({e})",
+        "{e} = [{y}, {z}]\n{f} = [sum(a) if a else 0.5 for a in [{e}, [{e}.pop(0) + {x}]]]\n{n} = {f}[0] - {f}[1]",
+        "{e} = [{y}, {z}, 0.5]\n{n} = {n} * 0.5 + max({e}, [{e}.pop() + {x}])[0] + len({e})",
+        "{e} = sorted([{y}, {z}, 0.5])\nbisect.insort({e}, {e}.pop(0) + 0.5)\n"
+        "{n} = {n} * 0.5 + {e}[0] + {e}[-1] * 0.25",
+    ),
     "extremes": (
         "{n} = max([{y}, {z}, {x}])",
         "{n} = {n} * 0.5 + min([{y}, *xs, {z}])",
@@ -292,6 +305,8 @@ two leaves 64 bits: where it is added to others it is rounded once (`fma`), so i
 HEADER = '''
 """A drawn program."""
 
+import bisect
+import heapq
 import math
 
 import jax.numpy as jnp
