@@ -6,6 +6,8 @@ import difflib
 import functools
 import inspect
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -187,3 +189,22 @@ class ExampleError(Error):
 class StructureWarning(UserWarning):
     """A function does not compile, and runs as plain Python once for each example to find out what it does: that takes
     longer to plan. `ab.options(trace=False)` raises what the compiler says instead."""
+
+
+class PerformanceWarning(UserWarning):
+    """A function, or its derivative, runs by a back end that takes long for it, as the fast one has no code for a line
+    of it: that line. Once for each program that is compiled."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """A warning that shows the line of the user's call."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, level)
+
+
+def warn_of_xla(what: str, refused: SourceError) -> None:
+    """Machine code has refused what XLA runs step by step."""
+    reason = str(refused).splitlines()[0]
+    warn(f"{what} runs by xla, step by step, as machine code has none for it: {reason}", PerformanceWarning)

@@ -22,7 +22,7 @@ from autobatch.checks import refuse, refuse_failed
 from autobatch.choice import PATIENCE
 from autobatch.computed import ArrayResult
 from autobatch.data import FAILED, Examples
-from autobatch.errors import Error, ExampleError, Failure
+from autobatch.errors import Error, ExampleError, Failure, warn_of_xla
 from autobatch.ir.template import Output
 from autobatch.native import SOMEWHERE, Place
 from autobatch.outcome import Outcome
@@ -160,6 +160,7 @@ class Prepared:
         where = [*shared, *(len(self.shared) + p for p in native.places(self.program, slots))]
         made = native.gradient_of(self.program, output, where)
         if made is None:
+            self._warn()
             return None
         result, code = None, native.program_of(self.program)
         if alone and isinstance(code, WholeProgram) and not self.program.compiled.sites and self.returns_a_number:
@@ -171,6 +172,15 @@ class Prepared:
         found, _ = native.run(made, [*operands, weight], count, self.place)
         each = native.as_given(found, operands, self.chosen is not None)
         return result, dict(zip(shared, each, strict=False)), dict(zip(slots, each[len(shared) :], strict=True))
+
+    def _warn(self) -> None:
+        """Say once why the derivative is slow, where XLA gains nothing from the loops that machine code has refused."""
+        code = native.program_of(self.program)
+        if self.chosen is None or not isinstance(code, WholeProgram) or code.refused is None:
+            return
+        refused, code.refused = code.refused, None
+        if self.chosen().program.compiled.runs_step_by_step:
+            warn_of_xla(f"the derivative of {self.function}", refused)
 
     @property
     def returns_arrays(self) -> bool:

@@ -21,7 +21,7 @@ from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.choice import ALIKE, NO_LOOPS, WHOLE, DeclinedError, Use, accept, is_use
 from autobatch.collecting import collecting_later
 from autobatch.data import Component, Examples
-from autobatch.errors import PlanError, SourceError
+from autobatch.errors import PlanError, SourceError, warn_of_xla
 from autobatch.frontend.needs import Needed
 from autobatch.frontend.reread import read
 from autobatch.frontend.statics import same_static
@@ -218,6 +218,7 @@ class Specialisations:
                 why = "" if program.compiled.runs_step_by_step else NO_LOOPS
             except SourceError as error:
                 refused = error
+        slow: SourceError | None = None
         if not why:
             try:
                 return self._made(way, request, compiler, bound)
@@ -225,8 +226,11 @@ class Specialisations:
                 if refused is not None:
                     raise refused from None
                 why = str(error).splitlines()[0]
+                slow = error if isinstance(error, SourceError) else None
         logger.info("%s runs by xla: %s", self.name, why)
         asked, program = self._found(by_xla, request, compiler, bound)
+        if slow is not None and program.compiled.may_run_long and way[0] != Use.ON_GPU:
+            warn_of_xla(self.name, slow)
         self._declined.put(program.key, why)
         self._columns[way[0]] = self._columns.get(by_xla[0], frozenset())
         self._keep(request(way, self._static_in(way)), program)

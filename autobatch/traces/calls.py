@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from autobatch.batch import Batch
 from autobatch.cache import Bounded
 from autobatch.collecting import collecting_later
 from autobatch.data import Examples
-from autobatch.errors import Error, Failure, PlanError, SourceError, StructureWarning, UnsupportedError
+from autobatch.errors import Error, Failure, PlanError, SourceError, StructureWarning, UnsupportedError, warn
 from autobatch.frontend.heap import CompilesInMemory
 from autobatch.groups import TOKEN, Group, living_group
 from autobatch.ir.types import Array
@@ -38,7 +37,7 @@ from autobatch.traces.alike import alike
 from autobatch.traces.calling import Asked, is_traced
 from autobatch.traces.free import Free
 from autobatch.traces.links import Links, Origins, refuses_references
-from autobatch.traces.outline import PACKAGE, Outline
+from autobatch.traces.outline import Outline
 from autobatch.traces.over import Over, TracedPlan, without_words
 from autobatch.traces.structure import Kept, Structure, Tracing
 
@@ -437,16 +436,4 @@ DEEP = 30_000
 
 def _warn(name: str, refused: Exception) -> None:
     message = str(refused).splitlines()[0]
-    warnings.warn(
-        f"{name}: structure is traced, example by example, as it does not compile: {message}",
-        StructureWarning,
-        _callers_level(),
-    )
-
-
-def _callers_level() -> int:
-    """How many frames up the user's call is, as `warnings.warn` counts them from where this is called."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        level, frame = level + 1, frame.f_back
-    return level
+    warn(f"{name}: structure is traced, example by example, as it does not compile: {message}", StructureWarning)

@@ -8,10 +8,10 @@ import pytest
 
 import autobatch as ab
 
-LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("product", "checked", "nested")]
+LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("loop", "product", "checked", "nested")]
 
 
-@pytest.mark.parametrize("name", ["loop", "failing", *LONG])
+@pytest.mark.parametrize("name", ["failing", *LONG])
 def test_two_devices(name):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
     root = os.path.dirname(os.path.dirname(ab.__file__))

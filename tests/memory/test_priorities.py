@@ -82,7 +82,7 @@ def pushes(w: Any, codes: Any) -> Any:
     return total
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(batch=st.lists(CODES, min_size=3, max_size=3))
 def test_any_pushes_and_pops(batch: list[list[tuple[int, int]]]) -> None:
     check(pushes, padded(batch), "llvm")

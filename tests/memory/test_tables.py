@@ -78,7 +78,7 @@ def run_dict(w: Any, codes: Any) -> Any:
     return total + sum(d.keys()) + len(d)
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(batch=st.lists(CODES, min_size=3, max_size=3))
 def test_any_sequence_of_dict_operations(batch: list[list[tuple[int, int]]]) -> None:
     f = ab.batched(run_dict, in_axes=(None, 0))
@@ -86,7 +86,7 @@ def test_any_sequence_of_dict_operations(batch: list[list[tuple[int, int]]]) -> 
 
 
 @LONG
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(batch=st.lists(CODES, min_size=2, max_size=2))
 def test_any_sequence_of_dict_operations_and_derivatives(batch: list[list[tuple[int, int]]]) -> None:
     f = ab.batched(run_dict, in_axes=(None, 0))
@@ -126,7 +126,7 @@ def run_set(w: Any, codes: Any) -> Any:
     return total + sum(alias) + 2.0 * sum(b) + len(sums) + sum(count.values()) + (1.0 if a == b else 0.0)
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(batch=st.lists(MEMBERS, min_size=3, max_size=3))
 def test_any_sequence_of_set_operations(batch: list[list[tuple[int, int]]]) -> None:
     f = ab.batched(run_set, in_axes=(None, 0))
@@ -134,7 +134,7 @@ def test_any_sequence_of_set_operations(batch: list[list[tuple[int, int]]]) -> N
 
 
 @LONG
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(batch=st.lists(MEMBERS, min_size=2, max_size=2))
 def test_any_sequence_of_set_operations_and_derivatives(batch: list[list[tuple[int, int]]]) -> None:
     f = ab.batched(run_set, in_axes=(None, 0))
@@ -177,7 +177,7 @@ def run_deque(w: Any, codes: Any) -> Any:
     return total + sum(q) + len(q) + 2.0 * len(last)
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(batch=st.lists(QUEUES, min_size=3, max_size=3))
 def test_any_sequence_of_deque_operations(batch: list[list[tuple[int, int]]]) -> None:
     f = ab.batched(run_deque, in_axes=(None, 0))
@@ -185,7 +185,7 @@ def test_any_sequence_of_deque_operations(batch: list[list[tuple[int, int]]]) ->
 
 
 @LONG
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(batch=st.lists(QUEUES, min_size=2, max_size=2))
 def test_any_sequence_of_deque_operations_and_derivatives(batch: list[list[tuple[int, int]]]) -> None:
     f = ab.batched(run_deque, in_axes=(None, 0))

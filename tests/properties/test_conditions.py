@@ -20,7 +20,7 @@ def check(source: str, backend: str, grads: bool) -> None:
     check_equivalence(f, EXAMPLES, (jnp.float32(0.8),), grads=grads, backends=(backend,), jit=False, tolerance=1e-4)
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(sources())
 def test_by_the_reference(source: str) -> None:
     check(source, "interpret", grads=False)

@@ -83,14 +83,14 @@ def test_computed_numbers_decide_row_by_row() -> None:
 
 def test_machine_code() -> None:
     drawn = programs(numeric=True, small=True, memory=DECIDED, computed=DECIDED, numbers=True)
-    run(Share("llvm"), 8, drawn).holds(0.5)
+    run(Share("llvm"), 6, drawn).holds(0.5)
 
 
 def test_traced() -> None:
     """Of thirty, 17 were accepted: the others ask numbers that are computed for their values."""
     share = Share("xla")
     with ab.options(trace=True, verify=False):
-        run(share, 8, programs(small=True, memory=tuple(FEATURES))).holds(0.25)
+        run(share, 6, programs(small=True, memory=tuple(FEATURES))).holds(0.25)
 
 
 # ---- many

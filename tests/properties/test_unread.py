@@ -117,7 +117,7 @@ def check(source: str, batch: list[Any]) -> None:
 BATCH = st.lists(trees(), min_size=2, max_size=3)
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(source=readers(), batch=BATCH)
 def test_row_by_row(source, batch):
     with ab.options(backend="interpret"):

@@ -125,7 +125,7 @@ def run(w: Any, code: list[tuple[int, int, int]]) -> Any:
     return a, held.sum() if held.size else 0.0, a[1].sum()
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.lists(st.lists(ops, max_size=8), min_size=1, max_size=3))
 def test_as_numpy(codes: list[list[tuple[int, int, int]]]) -> None:
     f, w = ab.batched(run, in_axes=(None, 0)), jnp.float32(1.5)

@@ -3,8 +3,10 @@
 import subprocess
 import sys
 import tracemalloc
+import warnings
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -120,3 +122,24 @@ def test_without_llvmlite(tmp_path):
     environment = {"XDG_CACHE_HOME": str(tmp_path), "PATH": "", "PYTHONPATH": ":".join(sys.path)}
     ran = subprocess.run([sys.executable, "-c", CHILD], env=environment, check=True, capture_output=True, text=True)
     assert "pip install 'autobatch[native]'" in ran.stdout and "use backend='xla'" in ran.stdout
+
+
+def test_a_choice_that_is_slow_is_said_once():
+    """What numbers end XLA runs step by step: where machine code refuses it, the line is named, at the call."""
+
+    def turned(x):
+        a = jnp.full((512, 250), x)
+        while x < 5.0:
+            x = x + 1.0
+            a = jnp.sin(a + x)
+        return a.sum()
+
+    f = ab.batched(turned)
+    with pytest.warns(
+        ab.PerformanceWarning, match=r"turned runs by xla.*test_bad_input.py:\d+.*128,000 numbers"
+    ) as found:
+        f(np.ones(2, np.float32))
+    assert [w.filename for w in found] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f(np.ones(2, np.float32))

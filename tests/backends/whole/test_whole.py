@@ -215,7 +215,9 @@ class TestRefusals:
         with pytest.raises(ab.UnsupportedError, match="matrices of that size(.|\n)*backend='xla'"):
             ab.batched(product, backend="llvm")(np.zeros((2, 128, 128), np.float32))
 
-    def test_room_for_arrays(self):
+    def test_room_for_arrays(self, monkeypatch):
+        monkeypatch.setattr("autobatch.backends.llvm.lanes.program.ROOM", 1 << 17)
+
         def swapped(x):
             a = jnp.full((64, 250), x)
             b = a * a[::-1]

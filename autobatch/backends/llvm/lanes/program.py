@@ -47,8 +47,9 @@ PARTS = 16
 MOST_SUMMED = 256
 """Numbers of a sum over rows up to which it has these."""
 
-ROOM = 128 * 1024
-"""Bytes that arrays of a program may have on the stack of a thread."""
+ROOM = 1 << 20
+"""Bytes that arrays of a program may have on the stack of a thread: an eighth of what threads of Linux have. (With an
+eighth of that, derivatives of two loops over lists in lists were XLA's, which took 100 times as long.)"""
 
 Body = Callable[["Gang", Sequence[Tensor]], Sequence[Tensor]]
 """What is computed: results of operands, for the lanes of a gang."""

@@ -39,6 +39,8 @@ class WholeProgram(Executable):
             accept(self.whole)
         super().__init__(made or write(self.whole, sites), kept)
         self.gradients: dict[tuple[int, tuple[int, ...]], Executable | None] = {}
+        self.refused: UnsupportedError | None = None
+        """Why a derivative has none, until somebody has said so."""
         self._lock = threading.Lock()
 
     @cached_property
@@ -74,6 +76,6 @@ class WholeProgram(Executable):
                     made = Executable(write_gradient(self.whole, self.sites, output, wrt))
                 except UnsupportedError as error:
                     logger.info("a derivative by XLA: %s", error)
-                    made = None
+                    made, self.refused = None, error
                 self.gradients[output, wrt] = made
             return self.gradients[output, wrt]
