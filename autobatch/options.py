@@ -433,7 +433,20 @@ def current(argument: Mapping[str, Any] | options | None = None) -> Options:
         own = argument.values
     else:
         own = tuple(sorted(check_values(argument).items())) if argument else ()
-    return _resolve((_process, *_contexts.get(), own), _environment())
+    seen = (_process, _contexts.get(), _environment())
+    held = _recent.get(id(own))
+    if held is not None and held[0] is own and held[1] == seen:  # to hash what was seen takes longer than to compare it
+        return held[2]
+    made = _resolve((seen[0], *seen[1], own), seen[2])
+    if len(_recent) >= MOST_RECENT:
+        _recent.clear()
+    _recent[id(own)] = own, seen, made
+    return made
+
+
+_recent: dict[int, tuple[_Values, Any, Options]] = {}
+"""The options that each argument led to last, by its identity."""
+MOST_RECENT = 256
 
 
 def _environment() -> tuple[Any, ...]:

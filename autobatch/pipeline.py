@@ -395,6 +395,12 @@ class Program:
             for r, t in zip(results, tables, strict=True)
         ]
 
+    @functools.cached_property
+    def gives_rows(self) -> bool:
+        """Is each result an array with a row for each example?"""
+        plain = (t.owner is None and t.elements is None and t.kind != "structure" for t in self.spec.outputs)
+        return self.spec.made is None and all(plain)
+
     @property
     def recurses(self) -> bool:
         """Is there a recursion on the device, of which nobody knows ahead which calls there are?"""

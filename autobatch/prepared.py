@@ -20,9 +20,11 @@ from autobatch.arguments import Bound
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.checks import refuse, refuse_failed
 from autobatch.choice import PATIENCE
-from autobatch.computed import ArrayResult
+from autobatch.computed import ArrayResult, first_rows
 from autobatch.data import FAILED, Examples
+from autobatch.differentials import mode_of
 from autobatch.errors import Error, ExampleError, Failure, warn_of_xla
+from autobatch.ir import jax_compat
 from autobatch.ir.template import Output
 from autobatch.native import SOMEWHERE, Place
 from autobatch.outcome import Outcome
@@ -271,6 +273,33 @@ class Prepared:
             outcome = results.without_failed(outcome, failed, program.result)
         result = results.build(program.result, outcome, self.out_axes if out_axes is ... else out_axes)
         return (result, results.Failures(failed, failures)) if program.masks else result
+
+    def alone(self) -> Callable[[list[Any], dict[str, Any]], Any] | None:
+        """The call as a function of its shared inputs and tables, where it is an executable of XLA whose arrays are the
+        result, and nothing else; it is one whose time counts."""
+        program, ready, count = self.program, self.ready, self.examples.count
+        compiled = program.compiled
+        if program.masks or compiled.sites or compiled.native is not None or self.is_interpreted:
+            return None
+        if ready.failures or ready.checks or not (self.returns_arrays and compiled.gives_rows):
+            return None
+
+        run, template = program.kept.get((ready.signature, "reverse")), program.result
+        if run is None:
+            return None
+
+        def call(shared: list[Any], tables: dict[str, Any]) -> Any:
+            jax_compat.check_process()
+            if mode_of(()) != "reverse":
+                made = program.execute(shared, tables, ready.signature, True)
+            else:
+                try:
+                    made = run(shared, tables)
+                except Exception:  # once more, for the words
+                    made = program.execute(shared, tables, ready.signature, True)
+            return results.of_arrays(template, [first_rows(x.values, count) for x in made])
+
+        return call
 
     def failed_on_device(self, computed: Sequence[Any]) -> tuple[Any, tuple[Failure, ...]]:
         """bool[B]: the examples that failed, while planning or on the device; and what is known of them. Raises

@@ -84,6 +84,7 @@ class Matcher:
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self.patterns = tuple(patterns)
         self.numbers = tuple(x for p in patterns for x in _leaves(p))
+        self.looks: list[tuple[type[Any], Any, Leaf]] = [(n.cls, n.aval, n) for n in self.numbers]
         self.structure: Any = jax.tree.structure(tuple(map(_like, patterns)))
         self.ordered = any(map(_is_ordered, patterns))
 
@@ -96,11 +97,11 @@ class Matcher:
             return None
         if structure != self.structure:
             return None
-        for x, leaf in zip(numbers, self.numbers, strict=True):
-            cls: type[Any] = type(x)
-            if cls is not leaf.cls:
+        x: Any
+        for x, (cls, aval, leaf) in zip(numbers, self.looks, strict=True):
+            if type(x) is not cls:
                 return None
-            if leaf.dtype is None or (leaf.aval is not None and x.aval is leaf.aval):
+            if leaf.dtype is None or (aval is not None and x.aval is aval):
                 continue
             if x.shape != leaf.shape or x.dtype != leaf.dtype:
                 return None

@@ -45,7 +45,8 @@ class _Remembered:
     in order, are the shared inputs of the program, and its batched arrays; `tables`: what XLA calls these, and how many
     rows it has for them; `lists`: which of its arguments are examples that are packed; `slots`: the numbers of its
     batched arrays among all batched leaves; `like`: the types of its lists, but where arrays of NumPy are among them,
-    as every call says anew which these are; `reads`: the columns that are its operands, where nothing else is."""
+    as every call says anew which these are; `reads`: the columns that are its operands, where nothing else is;
+    `alone`: the call, where it is an executable and nothing else."""
 
     options: Options
     x64: bool
@@ -59,6 +60,21 @@ class _Remembered:
     slots: tuple[int, ...]
     like: Schema | None
     reads: list[tuple[str, bool]] | None
+    alone: Callable[[list[Any], dict[str, Any]], Any] | None
+
+    def result(self, args: tuple[Any, ...]) -> Any:
+        """The result for other arguments; MISS where they do not look like its own."""
+        if self.alone is None:
+            found = self.with_args(args)
+            return MISS if found is None else self.run(found)
+        numbers, program = self.matcher.match(args), self.prepared.program
+        if numbers is None or not program.is_current():
+            return MISS
+        tables = dict(self.prepared.ready.tables)
+        for (name, rows), k in zip(self.tables, self.arrays, strict=True):
+            if name in tables:
+                tables[name] = with_rows(numbers[k], rows)
+        return self.alone(program.shared([numbers[k] for k in self.shared]), tables)
 
     def with_args(self, args: tuple[Any, ...]) -> Prepared | None:
         """The call with other arguments; None where they do not look like its own."""
@@ -153,8 +169,8 @@ class Warm:
             if one.options is not options or one.x64 != x64:
                 continue
             try:
-                if (found := one.with_args(args)) is not None:
-                    return one.run(found)
+                if (found := one.result(args)) is not MISS:
+                    return found
             except (Error, OutOfRoom, OtherBackend):
                 return MISS
         return MISS
@@ -180,13 +196,13 @@ class Warm:
         packed = [s.values for s in bound.slots if s.kind != "array"]
         kinds = (Batch,) if examples.kept else (list,)
         lists = tuple(k for x in packed for k, given in enumerate(args) if x is given and type(x) in kinds)
-        alone = not lists and (made.operands is None or not native.program_of(program).inputs)
+        just_arrays = not lists and (made.operands is None or not native.program_of(program).inputs)
         new = examples.own == examples.schema
         if examples.kept:
             new = new and group_of(packed) is not None and (made.operands is not None or not examples.arrays)
         else:
             new = new and made.operands is not None
-        if len(lists) != len(packed) or not (new if lists else alone):
+        if len(lists) != len(packed) or not (new if lists else just_arrays):
             return
         args = tuple(x for k, x in enumerate(args) if k not in lists)
         patterns = [pattern_of(x, ordered=_ALL if ordered else ()) for x in args]
@@ -221,5 +237,7 @@ class Warm:
         reads = None if made.operands is None or not lists else native.columns_read(program, examples.schema)
         slots = (*examples.arrays,)
         key = options, transfer.x64()
-        one = _Remembered(*key, matcher, kept, run, of_shared, of_arrays, tables, lists, slots, like, reads)
+        simple = made.operands is None and not lists and not program.hidden and run is Prepared.run_or_grow
+        alone = kept.alone() if simple else None
+        one = _Remembered(*key, matcher, kept, run, of_shared, of_arrays, tables, lists, slots, like, reads, alone)
         self._calls = (one, *self._calls[: RECENT - 1])

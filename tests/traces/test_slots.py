@@ -131,7 +131,7 @@ def test_objects_are_kept_and_let_go() -> None:
 
     run(program, kinds, True)
     before = counts()
-    for _ in range(5):
+    for _ in range(20):
         run(program, kinds, True)
     assert counts() == before
 
