@@ -45,7 +45,7 @@ registers are still chosen with care, without which it takes twice the time)."""
 STRAIGHT = 20
 """Lines that such a text has at least for each jump. (With one in seven few passes cost a third of the speed: of the
 ray tracer of benchmarks.simd.)"""
-IN_VECTORS = "llvm.loop.vectorize.enable"
+IN_VECTORS = "llvm.loop.vectorize.width"
 """What a text holds that has loops for LLVM to make vectors of."""
 
 

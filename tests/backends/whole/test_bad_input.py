@@ -1,5 +1,6 @@
 """`backend="llvm"` and its handles on what they should not be given, or where they cannot run."""
 
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -143,3 +144,25 @@ def test_a_choice_that_is_slow_is_said_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         f(np.ones(2, np.float32))
+
+
+def of_many_kinds(w, x):
+    y = jnp.concatenate([x, x * 2.0]) @ w
+    apart = jnp.abs(x[:, None, :] - x[None, :, :]).mean()
+    return y[jnp.argmax(y[:, 0])] + jnp.var(x, axis=0) + jnp.cumsum(x, 0)[-1] + apart + jax.vmap(lambda r: r @ w)(x)[0]
+
+
+QUIET = """
+import autobatch as ab, numpy as np
+from tests.backends.whole.test_bad_input import of_many_kinds
+f, w = ab.batched(of_many_kinds, in_axes=(None, 0), backend="llvm"), np.eye(8, dtype=np.float32)
+for rows in (2, 7, 24):
+    f(w, np.ones((3, rows, 8), np.float32))
+"""
+
+
+def test_llvm_says_nothing(tmp_path):
+    """Of loops of which it makes no vectors it writes to the standard error stream, if it was told to make some."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
+    ran = subprocess.run([sys.executable, "-c", QUIET], env=environment, check=True, capture_output=True, text=True)
+    assert ran.stderr == ""

@@ -141,7 +141,7 @@ def extreme_index(kind: str) -> Callable[..., list[Tensor]]:
                 best.set(w.select(better, new, old))
                 place.set(w.select(better, of_index(w, inner[0], dtype), place.get()))
 
-            over(w, (x.shape[axis],), step)
+            over(w, (x.shape[axis],), step, vectors=False)
             return (place.get(),)
 
         return [Tensor(dtype, shape, at)]

@@ -46,8 +46,11 @@ COMPLEX = {"complex64": "float32", "complex128": "float64"}
 
 BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
 
-IN_VECTORS = '!"llvm.loop.vectorize.enable", i1 true'
-"""Metadata of a loop: LLVM is to make vectors of it."""
+
+def in_vectors(width: int) -> str:
+    """Metadata of a loop: LLVM is to make vectors of so many turns. (Where it were told to in any case, it would write
+    to the standard error stream of loops of which it makes none.)"""
+    return f'!"llvm.loop.vectorize.width", i32 {width}'
 
 
 @record
@@ -349,7 +352,7 @@ class Writer:
     def loop(self, count: int | str, parallel: bool = False) -> AbstractContextManager[str]:
         """A loop over the numbers of an array, of which LLVM makes vectors where there is one lane. `parallel`: no turn
         reads what another one writes. (Its end has no mask: a load behind a masked store waits for memory.)"""
-        hints = [IN_VECTORS] if self.width == 1 and self.vectorizes else []
+        hints = [in_vectors(machine_code.host().target.lanes)] if self.width == 1 and self.vectorizes else []
         if hints and parallel:
             hints.append(f'!"llvm.loop.parallel_accesses", {self.f.access_group()}')
         return self.f.loop(0, count, 1, hints)
@@ -360,8 +363,8 @@ class Writer:
         if not self.vectorizes:
             return self.f.loop(0, count, 1)
         group = f'!"llvm.loop.parallel_accesses", {self.f.access_group()}'
-        width = [f'!"llvm.loop.vectorize.width", i32 {count}', '!"llvm.loop.interleave.count", i32 1']
-        return self.f.loop(0, count, 1, [IN_VECTORS, *width, group, '!"llvm.loop.unroll.disable"'])
+        once = '!"llvm.loop.interleave.count", i32 1'
+        return self.f.loop(0, count, 1, [in_vectors(count), once, group, '!"llvm.loop.unroll.disable"'])
 
 
 @dataclass(frozen=True)
