@@ -22,7 +22,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.joins import conditional
 from autobatch.frontend.key_order import hand_out
-from autobatch.frontend.layouts import LeafLayout
+from autobatch.frontend.layouts import LeafLayout, ListingLayout
 from autobatch.frontend.numbers import negate, present, traced, without
 from autobatch.frontend.selection import apply_choice
 from autobatch.frontend.sources import LIBRARIES, is_bound_method
@@ -63,7 +63,7 @@ def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
             return found if found is not None else _of_class(s, value, _RECORDS.get(kind, cls), name)
         case v.Choice():
             return apply_choice(s, value, lambda t, chosen: attribute(t, chosen, name))
-        case v.Listing() | v.Leaf() if is_stack(s, value):
+        case v.Listing() | v.Leaf() | v.Record() if is_stack(s, value):
             return of_stack(s, value, name)
         case v.Listing(is_tuple=True) | v.Lazy(is_tuple=True):
             return _of_class(s, value, tuple, name)
@@ -175,12 +175,31 @@ def is_stack(s: State, value: v.Abstract) -> bool:
             return array
         case v.Leaf(operand=Value(type=List(store=str(name)))):
             return s.context.schema.list(name).from_array
+        case v.Record(cls=cls):
+            return cls is Transposed
         case _:
             return False
 
 
-def of_stack(s: State, value: v.Listing | v.Leaf, name: str) -> v.Abstract:
+class Transposed:
+    """The class of `x.T` of an array whose length is data: what can be done with it is to multiply by it."""
+
+    rows: Any
+
+
+def of_stack(s: State, value: v.Abstract, name: str) -> v.Abstract:
     """An attribute of an array whose length is data."""
+    if isinstance(value, v.Record):
+        if name == "T":
+            return value.items[0]
+        s.refuse(f"the transpose of an array whose length is data has no .{name} here", "it is an operand of @ alone")
+    assert isinstance(value, v.Leaf | v.Listing)
+    if isinstance(value, v.Listing) and isinstance(value.elem, ListingLayout):
+        if name in ("shape", "size", "dtype", "at", "T"):
+            s.refuse(f"an array with two axes whose length is data has no .{name} here", "ask its rows: x[0].shape")
+        return (
+            v.Static(2 + _depth(value.elem)) if name == "ndim" else v.Method(v.Static(array_method(name)), value, name)
+        )
     if isinstance(value, v.Leaf):
         assert isinstance(value.type, List)
         row, rows = value.type.elem, value.operand
@@ -198,10 +217,20 @@ def of_stack(s: State, value: v.Listing | v.Leaf, name: str) -> v.Abstract:
             return v.Static(len(row.shape) + 1)
         case "dtype":
             return v.Static(np.dtype(row.dtype))
+        case "T":
+            return v.Record("object", ("rows",), (value,), Transposed) if row.shape else value
         case "at":
             s.refuse("an array whose length is data has no .at", "work on its rows in a comprehension")
         case _:
             return v.Method(v.Static(array_method(name)), value, name)
+
+
+def _depth(elem: ListingLayout) -> int:
+    """How many axes the rows of a list of lists have, less one."""
+    inner = elem.elem
+    if isinstance(inner, ListingLayout):
+        return 1 + _depth(inner)
+    return len(inner.type.shape) if isinstance(inner, LeafLayout) and isinstance(inner.type, Array) else 0
 
 
 class At:

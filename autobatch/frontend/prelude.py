@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
+import jax.numpy as jnp
+
 from autobatch.frontend import values as v
 from autobatch.frontend.builtin_functions import BUILTINS
 from autobatch.frontend.calls import activate, bind_arguments
@@ -62,7 +64,7 @@ def _add(a: Any, b: Any) -> Any:
     return a + b
 
 
-def _accumulate(items: Any, function: Any = _add) -> Any:
+def accumulate(items: Any, function: Any = _add) -> Any:
     found = list(items)
     if len(found) == 0:
         return found
@@ -80,6 +82,24 @@ def _accumulate_from(items: Any, function: Any = _add, *, initial: Any) -> Any:
         initial = function(initial, item)
         totals.append(initial)
     return totals
+
+
+def place_of_greatest(items: Any) -> Any:
+    best: Any = items[0]
+    place: Any = 0
+    for k in range(1, len(items)):
+        better = (items[k] > best) | ((items[k] != items[k]) & (best == best))
+        best, place = jnp.where(better, items[k], best), jnp.where(better, k, place)
+    return place
+
+
+def place_of_least(items: Any) -> Any:
+    best: Any = items[0]
+    place: Any = 0
+    for k in range(1, len(items)):
+        better = (items[k] < best) | ((items[k] != items[k]) & (best == best))
+        best, place = jnp.where(better, items[k], best), jnp.where(better, k, place)
+    return place
 
 
 def _pairwise(items: Any) -> Any:
@@ -178,7 +198,7 @@ def _reduced(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 def _accumulated(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     named = {"function" if k == "func" else k: x for k, x in kwargs.items() if k != "initial" or x != v.Static(None)}
-    return run(s, _accumulate_from if "initial" in named else _accumulate, args, named)
+    return run(s, _accumulate_from if "initial" in named else accumulate, args, named)
 
 
 def _chain(s: State, args: Arguments, kwargs: Named) -> v.Abstract:

@@ -7,8 +7,9 @@ everything else works row by row.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -19,11 +20,13 @@ from autobatch.frontend import values as v
 from autobatch.frontend.attributes import array_method, is_stack
 from autobatch.frontend.comprehensions import make_map
 from autobatch.frontend.indexing import index_array
+from autobatch.frontend.joined import concatenate
 from autobatch.frontend.joins import stored
-from autobatch.frontend.layouts import LeafLayout, name_of_type
+from autobatch.frontend.layouts import LeafLayout, ListingLayout, name_of_type
 from autobatch.frontend.numbers import operand_of, traced
 from autobatch.frontend.numpy_arrays import kind_of, marked
 from autobatch.frontend.operators import compare_with
+from autobatch.frontend.prelude import accumulate, place_of_greatest, place_of_least, run
 from autobatch.frontend.reductions import multiplied, reduce_sequence, sum_of
 from autobatch.frontend.sequences import is_inside, item, length, sequence, sliced, zipped
 from autobatch.frontend.state import State
@@ -31,7 +34,17 @@ from autobatch.ir.ops import own
 from autobatch.ir.types import Array, List
 
 _MAKERS = (jnp.stack, jnp.array, jnp.asarray)
-_REDUCERS = {getattr(jnp, n): n for n in ("sum", "mean", "max", "min", "any", "all", "prod")}
+_JOINING = (jnp.concatenate, jnp.vstack)
+_FUNCTIONS: dict[str, Any] = {
+    **{n: getattr(jnp, n) for n in ("sum", "mean", "max", "min", "any", "all", "prod", "var", "std")},
+    **{n: getattr(jnp, n) for n in ("argmax", "argmin", "cumsum", "cumprod", "flip")},
+    "softmax": jax.nn.softmax,
+    "logsumexp": jax.nn.logsumexp,
+    "norm": jnp.linalg.norm,
+}
+"""Functions along an axis, by name."""
+_OF_AXIS = {function: name for name, function in _FUNCTIONS.items()}
+_SCANS = {"cumsum": operator.add, "cumprod": operator.mul}
 _ROWWISE = frozenset(
     getattr(owner, n)
     for owner, names in (
@@ -48,25 +61,61 @@ _ROWWISE = frozenset(
 
 def stacking(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract | None:
     """The result of a function of JAX on a list of the program; None when there is none among the arguments."""
-    if not any(_is_list(a) for a in (*args, *kwargs.values())):
+    if function in _JOINING and args and isinstance(args[0], v.Record) and any(map(_is_list, args[0].items)):
+        return _joined(s, args[0].items, _axis(s, args[1:], kwargs, 0)[0])
+    if not any(_is_list(a) or is_stack(s, a) for a in (*args, *kwargs.values())):
         return None
+    if not kwargs and (made := _mapped(s, args)) is not None:
+        return made
     if function in _MAKERS and not kwargs:
         return stack(s, args[0])
-    if function in _REDUCERS or getattr(function, "array_method", "") in _REDUCERS.values():
-        name = _REDUCERS.get(function) or function.array_method
-        return reduce_rows(s, name, _stack_of(s, args[0]), _axis(s, args[1:], kwargs))
-    if function in (jax.nn.softmax, jax.nn.logsumexp):
-        return _softmax(s, function is jax.nn.softmax, _stack_of(s, args[0]), _axis(s, args[1:], kwargs, -1))
     if function in (jnp.dot, jnp.matmul):
         return matmul(s, args[0], args[1])
     if function in _ROWWISE and not kwargs:
         return rowwise(s, function, [_stack_of(s, a) if _is_list(a) else a for a in args])
-    name = getattr(function, "array_method", getattr(function, "__name__", "this function"))
+    method = getattr(function, "array_method", "")
+    name = _OF_AXIS.get(function) or (method if method in _OF_AXIS.values() else "")
+    if name:
+        default = -1 if function in (jax.nn.softmax, jax.nn.logsumexp) else None
+        axis, keep = _axis(s, args[1:], kwargs, default)
+        return along(s, name, _stack_of(s, args[0]), axis, keep)
+    shown = method or getattr(function, "__name__", "this function")
     what = "an array" if any(is_stack(s, a) for a in (*args, *kwargs.values())) else "a list"
     s.refuse(
-        f"{name}() of {what} whose length is data cannot be compiled",
+        f"{shown}() of {what} whose length is data cannot be compiled",
         "reduce it over its first axis (sum, mean, max, softmax), or work on its rows in a comprehension",
     )
+
+
+def _mapped(s: State, args: Sequence[v.Abstract]) -> v.Abstract | None:
+    """`jax.vmap(f)(rows)`: the function, row by row. None for any other call."""
+    match args:
+        case [v.Method(name=v.DEFERRED, receiver=v.Record(items=(v.Static(value=transform), given, named))), *xs]:
+            if transform is not jax.vmap or not isinstance(given, v.Record) or not isinstance(named, v.Record):
+                return None
+        case _:
+            return None
+    says = dict(zip(named.keys, named.items, strict=True))
+    axes = given.items[1] if len(given.items) > 1 else says.pop("in_axes", v.Static(0))
+    if isinstance(axes, v.Record):
+        each = [a.value if isinstance(a, v.Static) else ... for a in axes.items]
+    else:
+        held = axes.value if isinstance(axes, v.Static) else ...
+        each = list(held) if isinstance(held, tuple | list) else [held] * len(xs)
+    fits = len(each) == len(xs) and all(
+        a is None or (a == 0 and is_stack(s, x)) for a, x in zip(each, xs, strict=False)
+    )
+    if says or len(given.items) > 2 or not fits:
+        s.refuse(
+            "jax.vmap() over an array whose length is data maps its rows alone", "use a comprehension and jnp.stack"
+        )
+
+    def of_row(t: State, *rows: v.Abstract) -> v.Abstract:
+        items = iter(rows)
+        return t.call(given.items[0], [x if a is None else next(items) for a, x in zip(each, xs, strict=True)])
+
+    made = _each(s, [_stack_of(s, x) for a, x in zip(each, xs, strict=True) if a == 0], of_row)
+    return stack(s, replace(made, array=False))
 
 
 def _is_list(value: v.Abstract) -> bool:
@@ -74,12 +123,14 @@ def _is_list(value: v.Abstract) -> bool:
 
 
 def stack(s: State, value: v.Abstract) -> v.Listing:
-    """A list of numbers or arrays of one shape as an array."""
+    """A list of numbers or arrays of one shape as an array; so are its elements, where they are such lists."""
     found = sequence(s, value)
     assert isinstance(found, v.Lazy)
     made = value if isinstance(value, v.Listing) else stored(s, found)
     if isinstance(made, v.Listing) and isinstance(made.elem, LeafLayout) and isinstance(made.elem.type, Array):
         return rowwise(s, _strong, (replace(made, array=True),)) if made.elem.type.weak else replace(made, array=True)
+    if isinstance(made, v.Listing) and isinstance(made.elem, ListingLayout):
+        return made if made.array and made.elem.array else _each(s, [made], lambda t, row: stack(t, row))
     of = made.elem.type if isinstance(made, v.Listing) and isinstance(made.elem, LeafLayout) else None
     held = f"; this is a list of {name_of_type(of)}" if of is not None and not isinstance(of, Array) else ""
     s.refuse(f"only numbers and arrays of one shape can be stacked{held}", "stack the parts one by one")
@@ -90,6 +141,8 @@ def _strong(x: Any) -> Any:
 
 
 def _stack_of(s: State, value: v.Abstract) -> v.Listing:
+    if isinstance(value, v.Record):
+        s.refuse("the transpose of an array whose length is data is an operand of @ alone", "write x where it is x.T.T")
     return value if isinstance(value, v.Listing) and value.array else stack(s, value)
 
 
@@ -98,22 +151,88 @@ def _row(value: v.Listing) -> Array:
     return value.elem.type
 
 
-def _axis(s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], default: Any = None) -> Any:
-    axis = args[0] if args else kwargs.get("axis", v.Static(default))
-    if not isinstance(axis, v.Static) or set(kwargs) - {"axis"} or len(args) > 1:
+def _is_deep(value: v.Abstract) -> bool:
+    """Are the rows, too, arrays whose length is data?"""
+    return isinstance(value, v.Listing) and isinstance(value.elem, ListingLayout)
+
+
+def _rank(value: v.Abstract) -> int:
+    """How many axes a value has."""
+    if isinstance(value, v.Listing):
+        elem, rank = value.elem, 1
+        while isinstance(elem, ListingLayout):
+            elem, rank = elem.elem, rank + 1
+        return rank + (len(elem.type.shape) if isinstance(elem, LeafLayout) and isinstance(elem.type, Array) else 0)
+    if isinstance(value, v.Leaf) and isinstance(value.type, Array):
+        return len(value.type.shape)
+    return np.ndim(value.value) if isinstance(value, v.Static) and hasattr(value.value, "ndim") else 0
+
+
+def _axis(s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], default: Any = None) -> tuple[Any, bool]:
+    """The axis, and whether it stays, with length 1."""
+    axis, keep = args[0] if args else kwargs.get("axis", v.Static(default)), kwargs.get("keepdims", v.Static(False))
+    if (
+        not (isinstance(axis, v.Static) and isinstance(keep, v.Static))
+        or set(kwargs) - {"axis", "keepdims"}
+        or args[1:]
+    ):
         s.refuse(
-            "only the axis can be given for an array whose length is data",
+            "only the axis and keepdims can be given for an array whose length is data",
             "drop the other arguments, or make the array of a list whose length is fixed",
         )
-    return axis.value
+    return axis.value, bool(keep.value)
 
 
-def reduce_rows(s: State, kind: str, value: v.Listing, axis: Any) -> v.Abstract:
-    """A reduction over the first axis, over all axes, or over an axis of the rows."""
-    rank = len(_row(value).shape) + 1
+def along(s: State, name: str, value: v.Listing, axis: Any, keep: bool) -> v.Abstract:
+    """A function along an axis: the first one, all, or one of the rows."""
+    rank = _rank(value)
     if isinstance(axis, int) and axis % rank:
-        return rowwise(s, array_method(kind), (value, v.Static(axis % rank - 1)))
-    if axis is None and rank > 1:
+        inner = axis % rank - 1
+        if _is_deep(value):
+            return _each(s, [value], lambda t, row: along(t, name, _stack_of(t, row), inner, keep))
+        return rowwise(s, _of_row(name, inner, keep), (value,))
+    if not (axis is None or axis == 0 or axis == -rank):
+        s.refuse(
+            f"the axis of {name}() of an array whose length is data must be a constant", "write it as a number: axis=0"
+        )
+    if name == "flip" and axis is not None:
+        return index_rows(s, value, v.Static(slice(None, None, -1)))
+    if name in _SCANS or name == "flip":
+        if axis is None and rank > 1:
+            s.refuse(f"{name}() of all axes of an array whose length is data", "give the axis: axis=0")
+        return stack(s, run(s, accumulate, [value], {"function": v.Static(_SCANS[name])}))
+    if _is_deep(value) and axis is not None:
+        s.refuse(
+            f"{name}() along the first of two axes whose length is data cannot be compiled",
+            "transpose the product: (y @ x.T)",
+        )
+    made = _of_first(s, name, value, axis)
+    if not keep or isinstance(made, v.Listing):
+        return made
+    return traced(s, jnp.expand_dims, made, v.Static(0 if axis is not None else tuple(range(rank))))
+
+
+def _of_first(s: State, name: str, value: v.Listing, axis: Any) -> v.Abstract:
+    if name in ("softmax", "logsumexp"):
+        return _softmax(s, name == "softmax", value)
+    if name in ("var", "std"):
+        apart = rowwise(s, operator.sub, (value, _reduced(s, "mean", value, axis)))
+        found = _reduced(s, "mean", rowwise(s, operator.mul, (apart, apart)), axis)
+        return traced(s, jnp.sqrt, found) if name == "std" else found
+    if name == "norm":
+        return traced(s, jnp.sqrt, _reduced(s, "sum", rowwise(s, operator.mul, (value, value)), axis))
+    if name in ("argmax", "argmin"):
+        if axis is None and _rank(value) > 1:
+            s.refuse(f"{name}() of all axes of an array whose length is data", "give the axis: axis=0")
+        return run(s, place_of_greatest if name == "argmax" else place_of_least, [value], {})
+    return _reduced(s, name, value, axis)
+
+
+def _reduced(s: State, kind: str, value: v.Listing, axis: Any) -> v.Abstract:
+    """A reduction over the first axis, or over all axes."""
+    if axis is None and _is_deep(value):
+        value = _each(s, [value], lambda t, row: _reduced(t, kind, _stack_of(t, row), None))
+    elif axis is None and _rank(value) > 1:
         value = rowwise(s, array_method(kind), (value,))
     if kind in ("any", "all"):
         return reduce_sequence(s, value, kind)
@@ -129,34 +248,94 @@ def reduce_rows(s: State, kind: str, value: v.Listing, axis: Any) -> v.Abstract:
     return v.Leaf(s.apply(own("reduce", kind=kind, ties="even"), value.lists, _row(value)))
 
 
+@lru_cache(maxsize=256)
+def _of_row(name: str, axis: int, keep: bool) -> Any:
+    """The function along an axis of one row; one for each, so that its traces are found again."""
+    function, given = _FUNCTIONS[name], {"keepdims": True} if keep else {}
+
+    def of_row(row: Any) -> Any:
+        return function(row, axis=axis, **given)
+
+    of_row.__module__, of_row.__name__ = "jax", name
+    return of_row
+
+
 def rowwise(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Listing:
-    """A function that works row by row, on arrays whose length is data and on others that are broadcast along them."""
-    stacks = [a for a in args if isinstance(a, v.Listing)]
-    rank = max(len(_row(x).shape) for x in stacks)
+    """A function that works number by number, on arrays whose length is data and on others that are broadcast along
+    their last axes, as NumPy does."""
+    rank = max(_rank(a) for a in args if isinstance(a, v.Listing))
+    whole = [a for a in args if isinstance(a, v.Listing) and _rank(a) == rank]
+    deep = any(map(_is_deep, whole))
     for a in args:
-        if isinstance(a, v.Leaf) and isinstance(a.type, Array) and len(a.type.shape) > rank:
+        others = isinstance(a, v.Listing) and _rank(a) < rank and not deep
+        if others or (not isinstance(a, v.Listing) and _rank(a) >= rank):
             s.refuse("an array is combined with an array whose length is data, along that axis", "use a comprehension")
+
+    def row(t: State, *rows: v.Abstract) -> v.Abstract:
+        items = iter(rows)
+        given = [next(items) if isinstance(a, v.Listing) and _rank(a) == rank else a for a in args]
+        if deep:
+            return rowwise(t, function, [_broadcast(t, a, rank - 2) for a in given])
+        return traced(t, function, *given)
+
+    return _each(s, whole, row)
+
+
+def _broadcast(s: State, row: v.Abstract, rank: int) -> v.Abstract:
+    """An operand of a row whose first axis has a length that is data: a first axis of length one is dropped."""
+    if (
+        isinstance(row, v.Leaf)
+        and isinstance(row.type, Array)
+        and len(row.type.shape) > rank
+        and row.type.shape[0] == 1
+    ):
+        return traced(s, operator.getitem, row, v.Static(0))
+    return row
+
+
+def _each(s: State, stacks: Sequence[v.Listing], do: Callable[..., v.Abstract]) -> v.Listing:
+    """`do(state, *rows)` for the rows of arrays of one length."""
     found = sequence(s, zipped(s, stacks, True))
     assert isinstance(found, v.Lazy)
 
     def body(t: State, rows: v.Abstract) -> tuple[bool, Any]:
         assert isinstance(rows, v.Record)
-        items = iter(rows.items)
-        given = [next(items) if isinstance(a, v.Listing) else a for a in args]
-        return True, lambda u: traced(u, function, *given)
+        return True, lambda u: do(u, *rows.items)
 
     made = make_map(s, found, body)
     assert isinstance(made, v.Listing)
     return replace(made, array=True)
 
 
+def _joined(s: State, parts: Sequence[v.Abstract], axis: Any) -> v.Abstract:
+    """Arrays behind one another; along an axis of the rows, row by row."""
+    stacks = [_stack_of(s, x) if _is_list(x) else x for x in parts]
+    if axis == 0:
+        return stack(s, concatenate(s, *(replace(x, array=False) if isinstance(x, v.Listing) else x for x in stacks)))
+    if not isinstance(axis, int) or not all(isinstance(x, v.Listing) and not _is_deep(x) for x in stacks):
+        s.refuse("arrays whose length is data are joined along their first axis, or row by row", "use a comprehension")
+    return _each(
+        s, [x for x in stacks if isinstance(x, v.Listing)], lambda t, *rows: traced(t, _side_by_side(axis), *rows)
+    )
+
+
+@lru_cache(maxsize=16)
+def _side_by_side(axis: int) -> Any:
+    def side_by_side(*rows: Any) -> Any:
+        return jnp.concatenate(rows, axis=axis - 1 if axis > 0 else axis)
+
+    side_by_side.__module__ = "jax"
+    return side_by_side
+
+
 def operate(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Abstract:
     """An operator on such arrays."""
     if function is operator.getitem:
         return index_rows(s, args[0], args[1])
+    if function is operator.matmul:
+        return marked(matmul(s, args[0], args[1]), kind_of(args))
     kind, args = kind_of(args), [_stack_of(s, a) if is_stack(s, a) else a for a in args]
-    made = matmul(s, args[0], args[1]) if function is operator.matmul else rowwise(s, function, args)
-    return marked(made, kind)
+    return marked(rowwise(s, function, args), kind)
 
 
 def index_rows(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
@@ -168,6 +347,13 @@ def index_rows(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
             return stack(s, sliced(s, value, [v.Static(start), v.Static(stop), v.Static(step)]))
         case v.Record(cls=cls, items=items) if cls is slice:
             return stack(s, sliced(s, value, items))
+        case v.Record(kind="tuple", items=(first, *rest)) if _is_slice(first) and not _is_deep(value):
+            rows, keys = _stack_of(s, index_rows(s, value, first)), tuple(rest)
+            part = v.Record("tuple", tuple(range(len(keys))), keys)
+            if all(isinstance(k, v.Static) for k in keys):
+                constant = v.Static(tuple(k.value for k in keys if isinstance(k, v.Static)))
+                return _each(s, [rows], lambda t, row: traced(t, operator.getitem, row, constant))
+            return _each(s, [rows], lambda t, row: index_array(t, row, part))
         case v.Record(kind="tuple", items=(first, *rest)) if is_scalar(first):
             row = _row_at(s, value, first)
             return index_array(s, row, v.Record("tuple", tuple(range(len(rest))), tuple(rest))) if rest else row
@@ -178,6 +364,11 @@ def index_rows(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
                 "an array whose length is data is indexed by numbers, or cut by one slice",
                 "index its rows in a comprehension",
             )
+
+
+def _is_slice(value: v.Abstract) -> bool:
+    constant = isinstance(value, v.Static) and isinstance(value.value, slice)
+    return constant or (isinstance(value, v.Record) and value.cls is slice)
 
 
 def _row_at(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
@@ -207,28 +398,37 @@ def is_scalar(value: v.Abstract) -> bool:
 
 
 def matmul(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
-    """`rows @ W`, row by row; `weights @ rows`, a sum over the rows."""
-    if isinstance(a, v.Listing) and not isinstance(b, v.Listing) and _row(a).shape:
-        found = sequence(s, a)
-        assert isinstance(found, v.Lazy)
-        made = make_map(s, found, lambda t, x: (True, lambda u: traced(u, operator.matmul, x, b)))
-        assert isinstance(made, v.Listing)
-        return replace(made, array=True)
-    if isinstance(a, v.Listing) and isinstance(b, v.Listing) and not _row(a).shape:
-        return sum_of(s, rowwise(s, operator.mul, (a, b)), v.Static(0))
-    s.refuse("this product of arrays whose length is data cannot be compiled", "use a comprehension and sum()")
+    """`rows @ W`, row by row; `weights @ rows`, a sum over the rows; `rows @ others.T`, the products of all pairs;
+    `rows.T @ others`, a sum of outer products."""
+    turned_a, turned_b = (isinstance(x, v.Record) and is_stack(s, x) for x in (a, b))
+    a, b = (x.items[0] if isinstance(x, v.Record) and is_stack(s, x) else x for x in (a, b))
+    a, b = (_stack_of(s, x) if _is_list(x) else x for x in (a, b))
+    match a, b:
+        case v.Listing(), v.Listing() if turned_a and not turned_b and not (_is_deep(a) or _is_deep(b)):
+            return sum_of(s, _each(s, [a, b], lambda t, x, y: traced(t, _outer, x, y)), v.Static(0))
+        case v.Listing(), v.Listing() if turned_b and not turned_a and _rank(a) == 2 and not _is_deep(a):
+            return _each(s, [a], lambda t, x: matmul(t, b, x))
+        case _, v.Listing() if turned_b and not turned_a and _rank(a) == 1:
+            return matmul(s, b, a)
+        case v.Listing(), v.Listing() if not (turned_a or turned_b) and _is_deep(a):
+            return _each(s, [a], lambda t, x: matmul(t, x, b))
+        case v.Listing(), v.Listing() if not (turned_a or turned_b) and _rank(a) == 1:
+            return sum_of(s, _each(s, [a, b], lambda t, x, y: traced(t, operator.mul, x, y)), v.Static(0))
+        case v.Listing(), _ if not (turned_a or _is_deep(a) or isinstance(b, v.Listing)) and _row(a).shape:
+            return _each(s, [a], lambda t, x: traced(t, operator.matmul, x, b))
+        case _:
+            s.refuse("this product of arrays whose length is data cannot be compiled", "use a comprehension and sum()")
 
 
-def _softmax(s: State, normalised: bool, value: v.Listing, axis: Any) -> v.Abstract:
-    """`softmax` and `logsumexp` over the first axis, or over an axis of the rows."""
-    rank = len(_row(value).shape) + 1
-    if not isinstance(axis, int):
-        s.refuse("the axis of softmax must be a constant int here", "write the axis as a number, e.g. axis=-1")
-    if axis % rank:
-        return rowwise(s, _row_softmax if normalised else _row_logsumexp, (value, v.Static(axis % rank - 1)))
-    top = traced(s, jax.lax.stop_gradient, reduce_rows(s, "max", value, 0))
+def _outer(x: Any, y: Any) -> Any:
+    return jnp.tensordot(x, y, 0)
+
+
+def _softmax(s: State, normalised: bool, value: v.Listing) -> v.Abstract:
+    """`softmax` and `logsumexp` over the first axis."""
+    top = traced(s, jax.lax.stop_gradient, _reduced(s, "max", value, 0))
     weights = rowwise(s, _shifted_exp, (value, top))
-    total = reduce_rows(s, "sum", weights, 0)
+    total = _reduced(s, "sum", weights, 0)
     if normalised:
         return rowwise(s, operator.truediv, (weights, total))
     return traced(s, _log_plus, total, top)
@@ -240,11 +440,3 @@ def _shifted_exp(x: Any, top: Any) -> Any:
 
 def _log_plus(total: Any, top: Any) -> Any:
     return jnp.log(total) + top
-
-
-def _row_softmax(row: Any, axis: int) -> Any:
-    return jax.nn.softmax(row, axis=axis)
-
-
-def _row_logsumexp(row: Any, axis: int) -> Any:
-    return jax.nn.logsumexp(row, axis=axis)

@@ -14,7 +14,8 @@ from autobatch.backends.cuda.kernel import DEVICE, WARP, Kernel, refusal, writte
 from autobatch.backends.llvm.lanes.tensors import word
 from autobatch.backends.llvm.lanes.writer import stored
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.backends.llvm.whole.gradient import SCRATCH, derivative_of
+from autobatch.backends.llvm.whole.code import SCRATCH
+from autobatch.backends.llvm.whole.gradient import derivative_of
 from autobatch.backends.llvm.whole.region import Whole
 
 

@@ -119,6 +119,12 @@ class Function:
         self._slots.append(f"  {name} = alloca [{count} x {element}], align 64")
         return name
 
+    def place(self, pointer: str, bytes: int) -> str:
+        """The address so many bytes behind a parameter, which is known everywhere."""
+        name = "%" + self.name("slot")
+        self._slots.append(f"  {name} = getelementptr i8, ptr {pointer}, i64 {bytes}")
+        return name
+
     def cleared_slot(self, type: str, value: str) -> str:
         """A variable that is set once, when the function begins."""
         name = self.vector_slot(type)

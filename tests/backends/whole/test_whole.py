@@ -216,8 +216,6 @@ class TestRefusals:
             ab.batched(product, backend="llvm")(np.zeros((2, 128, 128), np.float32))
 
     def test_room_for_arrays(self, monkeypatch):
-        monkeypatch.setattr("autobatch.backends.llvm.lanes.program.ROOM", 1 << 17)
-
         def swapped(x):
             a = jnp.full((64, 250), x)
             b = a * a[::-1]
@@ -226,6 +224,13 @@ class TestRefusals:
                 a, b = b, jnp.sin(a + x)
             return a.sum() + b.sum()
 
+        x = np.ones(2, np.float32)
+        wanted = ab.batched(swapped, backend="llvm")(x)
+        for stack, scratch in ((1 << 16, 1 << 28), (1 << 16, 1 << 16)):
+            monkeypatch.setattr("autobatch.backends.llvm.lanes.writer.STACK", stack)
+            monkeypatch.setattr("autobatch.backends.llvm.whole.code.SCRATCH", scratch)
+            if scratch > stack:
+                np.testing.assert_allclose(ab.batched(swapped, backend="llvm")(x), wanted)
         with pytest.raises(ab.UnsupportedError, match=r"test_whole.py:\d+:\d+.*bytes for its arrays(.|\n)*jnp.full"):
             ab.batched(swapped, backend="llvm")(np.ones(2, np.float32))
 

@@ -36,7 +36,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import BYTES, Number, Writer, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, ROOM, STACK, Number, Writer, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function, broadcast
 from autobatch.ir.types import ROWS
@@ -46,10 +46,6 @@ PARTS = 16
 
 MOST_SUMMED = 256
 """Numbers of a sum over rows up to which it has these."""
-
-ROOM = 1 << 20
-"""Bytes that arrays of a program may have on the stack of a thread: an eighth of what threads of Linux have. (With an
-eighth of that, derivatives of two loops over lists in lists were XLA's, which took 100 times as long.)"""
 
 Body = Callable[["Gang", Sequence[Tensor]], Sequence[Tensor]]
 """What is computed: results of operands, for the lanes of a gang."""
@@ -196,6 +192,16 @@ class Gang:
             return self.warp.first(self.w, self.w.f.at(self.warp.memory, begin), dtype)
         return self.w.f.at(self.frame.result(len(self.signature.results)), begin)
 
+    def reserves_outside(self) -> None:
+        """Let arrays that the stack has no room for lie in scratch memory, whose address is a parameter."""
+
+        def outside(bytes: int) -> str:
+            begin = -(-self.scratch // 64) * 64
+            self.scratch = begin + bytes
+            return self.w.f.place(self.frame.result(len(self.signature.results)), begin)
+
+        self.w.outside = outside
+
 
 OverRows = Callable[[Gang, str, str], None]
 """Writes a loop over the rows from one number to another."""
@@ -223,7 +229,7 @@ def program(signature: Signature, width: int, body: Body, over_rows: OverRows | 
 
 def finished(f: Function, text: str, gang: Gang) -> Program:
     """The module of a function. RefusedError where its arrays do not fit on a stack."""
-    if gang.w.reserved > ROOM:
+    if gang.w.reserved > (ROOM if gang.w.outside is None else STACK):
         raise RefusedError(f"it needs {gang.w.reserved:,} bytes for its arrays, more than {ROOM:,}")
     whole = [*f.declarations, *gang.functions, text, *f.metadata]
     return Program("\n".join(whole), gang.constants, gang.scratch)

@@ -55,6 +55,10 @@ WIDEST = 128
 """Numbers of an array up to which each lane of a gang has its own."""
 
 
+SCRATCH = 1 << 28
+"""Bytes that arrays and the states of loops may take, for each thread."""
+
+
 @dataclass(frozen=True)
 class Direct:
     """The frame of a call that has its pointers as parameters."""
@@ -175,8 +179,7 @@ def _varying(whole: Whole) -> list[bool]:
 
 def _program(signature: Signature, width: int, whole: Whole, sites: bool) -> Program:
     f = Function("")
-    gang = Gang(Writer(f, width), signature, Direct())
-    asking(f, signature)
+    gang = direct(f, width, signature)
     failed = f.slot(0)
     split = Split.of(whole.forward, whole.forward.args[: whole.shared], asked_in(whole.region)) if width > 1 else None
     if split is None:
@@ -186,6 +189,15 @@ def _program(signature: Signature, width: int, whole: Whole, sites: bool) -> Pro
         refilled(split, lambda gang: _Control(gang, whole.constants), gang, "%begin", "%end", ended)
     f.do(f"ret i64 {f.get(failed)}")
     return completed(f, gang)
+
+
+def direct(f: Function, width: int, signature: Signature) -> Gang:
+    """The gang of a function that is called directly. Of one lane, arrays may lie in scratch memory."""
+    gang = Gang(Writer(f, width), signature, Direct())
+    if width == 1:
+        gang.reserves_outside()
+    asking(f, signature)
+    return gang
 
 
 def asking(f: Function, signature: Signature) -> None:
@@ -198,6 +210,8 @@ def completed(f: Function, gang: Gang) -> Program:
     """The program of a function that is written to its end."""
     more = f.interrupts.leave(gang.behind) if f.interrupts is not None else ""
     headed(f, gang)
+    if gang.scratch > SCRATCH:
+        raise RefusedError(f"it needs {gang.scratch:,} bytes for its arrays, more than {SCRATCH:,}")
     return finished(f, f"{f}{more}", gang)
 
 

@@ -19,10 +19,9 @@ from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Gang, Operand, Result, Rows, Signature
 from autobatch.backends.llvm.lanes.reverse import pulled_back
 from autobatch.backends.llvm.lanes.tensors import Tensor
-from autobatch.backends.llvm.lanes.writer import Writer
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function
-from autobatch.backends.llvm.whole.code import Direct, Made, asking, completed, refusal, widths
+from autobatch.backends.llvm.whole.code import Made, completed, direct, refusal, widths
 from autobatch.backends.llvm.whole.region import Whole
 from autobatch.ir.core import Literal, Region, Value
 from autobatch.ir.core import Operand as Read
@@ -30,9 +29,6 @@ from autobatch.ir.leaf import Rule
 from autobatch.ir.ops import own
 from autobatch.ir.rewrite import region_values, with_operands
 from autobatch.ir.types import Array
-
-SCRATCH = 1 << 28
-"""Bytes that the states of loops may take, for each thread."""
 
 
 def write_gradient(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made:
@@ -77,8 +73,7 @@ def _written(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made
     refused: RefusedError | None = None
     for width in widths(whole):
         f = Function("")
-        gang = Gang(Writer(f, width), found.signature, Direct())
-        asking(f, found.signature)
+        gang = direct(f, width, found.signature)
         try:
             Rows(gang, "%begin", "%end").run(found.body)
             f.do("ret i64 0")
@@ -86,8 +81,6 @@ def _written(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made
         except RefusedError as error:
             refused = refused or error
             continue
-        if program.scratch > SCRATCH:
-            raise RefusedError(f"the states of its loops take {program.scratch:,} bytes, more than {SCRATCH:,}")
         return Made(program, found.signature, width, found.arrays)
     assert refused is not None
     raise refused

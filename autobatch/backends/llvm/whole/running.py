@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -141,7 +142,9 @@ class Executable:
             threads = processors()
         begin = time.perf_counter_ns()
         if chunks == 1 or (threads == 1 and not self.sums):
-            failed = self.part([*before, *[address(x) for x in out]], self.room(NEVER), 0, rows)
+            scratch = self.room(NEVER)
+            failed = self.part([*before, *[address(x) for x in out]], scratch, 0, rows)
+            _rooms.give_back(scratch[0])
             self.pace = (time.perf_counter_ns() - begin) / max(rows, 1)
             return failed
         assert threads is not None
@@ -154,6 +157,7 @@ class Executable:
             for k in cuts:
                 addresses = [*before, *(x + k * size for x, size in places)]
                 failed |= self.part(addresses, scratch, k * chunk, min((k + 1) * chunk, rows))
+            _rooms.give_back(scratch[0])
             return failed
 
         count = min(threads, chunks)
@@ -172,7 +176,7 @@ class Executable:
 
     def room(self, flag: Any) -> tuple[Any, int]:
         """Scratch memory for one thread, and its address; before it stands that of the flag that stops the code."""
-        room = np.empty((max(self.scratch, 1) + 2 * HEADER) // 8 + 8, np.int64)
+        room = _rooms.take((max(self.scratch, 1) + 2 * HEADER) // 8 + 8)
         place = address(room)
         before = -place % 64
         room[before // 8] = address(flag) if flag is not NEVER else _NEVER
@@ -189,6 +193,33 @@ class Executable:
         except SystemError as error:  # "a result with an exception set"
             raise error.__cause__ or error from None
         return bool(found == 1)
+
+
+LARGE, MOST_KEPT = 1 << 13, 1 << 23
+"""Words of scratch memory from which on a thread keeps it for the next call, and up to which: the system clears memory
+that it gives anew, which takes longer than many a call."""
+
+
+class _Rooms(threading.local):
+    """The scratch memory that this thread has used last; not there while a call has it."""
+
+    memory: Any = None
+
+    def take(self, words: int) -> Any:
+        """Memory of at least so many words, which hold anything."""
+        found = self.memory if words >= LARGE else None
+        if found is None or len(found) < words:
+            return np.empty(words, np.int64)
+        self.memory = None
+        return found
+
+    def give_back(self, memory: Any) -> None:
+        """Nothing uses it any more."""
+        if LARGE <= len(memory) <= MOST_KEPT:
+            self.memory = memory
+
+
+_rooms = _Rooms()
 
 
 def _total(parts: Any) -> Any:
