@@ -167,11 +167,11 @@ def reduce(leaves: Leaves, op: Op, xs: Sequence[Tensor], results: Shapes) -> lis
 
             set_all(w, variables, leaves.expansion(inner, [*_now(variables), *map(number, arrays)]))
 
-        over(w, [n for k, n in enumerate(shape) if k in axes], term)
+        over(w, [n for k, n in enumerate(shape) if k in axes], term, vectors=False)
         for m, v in zip(memory, variables, strict=True):
             m.write(outer, v.get().at(()))
 
-    over(w, [n for k, n in enumerate(shape) if k not in axes], one)
+    over(w, [n for k, n in enumerate(shape) if k not in axes], one, vectors=False)
     return [m.final for m in memory]
 
 

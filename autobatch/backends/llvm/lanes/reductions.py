@@ -97,7 +97,8 @@ def total(w: Writer, kind: str, dtype: str, shape: Sequence[int], at: Callable[[
 def reduction(kind: str) -> Callable[..., list[Tensor]]:
     def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
         (x,), axes, (dtype, shape) = xs, op["axes"], results[0]
-        if axes and x.size > SMALL and math.prod(shape) > 1 and not x.held:
+        again = math.prod(shape) > 1 or kind in ("max", "min")  # LLVM knows a maximum of numbers in memory as such
+        if axes and x.size > SMALL and again and not x.held:
             x = kept(w, x)
 
         def at(index: Indices) -> Element:
