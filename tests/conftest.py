@@ -60,7 +60,19 @@ def _without_constants_of_modules() -> None:
         providers._get_local_constants = lambda: none
 
 
+BY_THE_REFERENCE = ("memory", "frontend")
+"""Folders of tests whose programs the reference back end runs in the long tests alone: programs of all their kinds are
+drawn for it in the folder `properties`."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        parameters = (
+            item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+        )
+        if item.path.parent.name in BY_THE_REFERENCE and "interpret" in [x for x in parameters if isinstance(x, str)]:
+            item.add_marker(pytest.mark.long)
     if not any(importlib.util.find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)):
         return  # JAX is not started to find out that there is no GPU
     jax.config.update("jax_default_matmul_precision", "highest")  # a GPU's products have 10 bits by default

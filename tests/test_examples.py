@@ -101,6 +101,7 @@ def test_programs_with_tables(program, capsys):
     assert "in truth" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_the_tagger_learns_endings(capsys):
     """Its own judgement: new words are told by their letters, more often than by guessing."""
     assert tagger.main(["--steps", "20", "--check", "2"]) == 0
