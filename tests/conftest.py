@@ -65,13 +65,42 @@ BY_THE_REFERENCE = ("memory", "frontend")
 drawn for it in the folder `properties`."""
 
 
+SLOW = frozenset(
+    {
+        "test_survey.py::test_what_is_refused[computed-llvm]",
+        "test_memory_programs.py::test_computed_numbers_decide_row_by_row",
+        "test_products.py::test_vmap_and_gradients_over_parameters",
+        "test_shared_objects.py::test_values_and_derivatives[twice]",
+        "test_plain_python.py::test_programs[grown_tree]",
+        "test_unread.py::test_compiled",
+        "test_deep_copies.py::test_copies_hold_what_python_makes_them_hold[chosen_rows]",
+        "test_deep_copies.py::test_copies_hold_what_python_makes_them_hold[before_and_after]",
+        "test_levels.py::test_transformations[jvp of grad]",
+        "test_rules.py::test_derivatives_of_such_operations_to_second_order",
+        "test_outer.py::test_gradients_of_matrices[False]",
+        "test_by_index.py::test_on_every_back_end[work_list]",
+        "test_by_index.py::test_on_every_back_end[held]",
+        "test_placed.py::test_further_derivatives",
+        "test_breadth.py::test_examples_of_any_form_come_back",
+        "test_packed_rows.py::test_gradients_of_uneven_loops",
+        "test_examples.py::test_lattice",
+        "test_gradients.py::test_second_order[child_reduction-batch3]",
+        "test_programs.py::test_compiled[structure-0]",
+        "test_programs.py::test_values_and_gradients[small_arrays]",
+        "test_filled.py::test_programs[lists]",
+        "test_priorities.py::test_any_pushes_and_pops",
+    }
+)
+"""Tests of three seconds and more of which others that are quick test the kind: long ones."""
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        parameters = (
-            item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
-        )
-        if item.path.parent.name in BY_THE_REFERENCE and "interpret" in [x for x in parameters if isinstance(x, str)]:
+        callspec = getattr(item, "callspec", None)
+        parameters = [] if callspec is None else [x for x in callspec.params.values() if isinstance(x, str)]
+        by_the_reference = item.path.parent.name in BY_THE_REFERENCE and "interpret" in parameters
+        if by_the_reference or f"{item.path.name}::{item.name}" in SLOW:
             item.add_marker(pytest.mark.long)
     if not any(importlib.util.find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)):
         return  # JAX is not started to find out that there is no GPU

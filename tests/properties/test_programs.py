@@ -169,7 +169,7 @@ def test_programs_that_once_went_wrong(path, backend):
     check(Program(path.read_text()), [typical_tree(), typical_tree().kids[0]], backend, grads=True)
 
 
-@settings(max_examples=30)
+@settings(max_examples=22)
 @given(program=programs(recursion=True), batch=batches())
 def test_programs_with_control_on_computed_numbers_are_python(program, batch):
     """They end, and compute numbers that are bounded."""
