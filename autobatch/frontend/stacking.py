@@ -62,6 +62,8 @@ _ROWWISE = frozenset(
 def stacking(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract | None:
     """The result of a function of JAX on a list of the program; None when there is none among the arguments."""
     if function in _JOINING and args and isinstance(args[0], v.Record) and any(map(_is_list, args[0].items)):
+        if function is jnp.vstack and any(_rank(x) == 1 for x in args[0].items):
+            s.refuse("vstack() makes rows of arrays whose length is data", "make a list of the arrays")
         return _joined(s, args[0].items, _axis(s, args[1:], kwargs, 0)[0])
     if not any(_is_list(a) or is_stack(s, a) for a in (*args, *kwargs.values())):
         return None
@@ -74,10 +76,14 @@ def stacking(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[s
     if function in _ROWWISE and not kwargs:
         return rowwise(s, function, [_stack_of(s, a) if _is_list(a) else a for a in args])
     method = getattr(function, "array_method", "")
-    name = _OF_AXIS.get(function) or (method if method in _OF_AXIS.values() else "")
+    name = _OF_AXIS.get(function) or (method if method in _FUNCTIONS and hasattr(jax.Array, method) else "")
     if name:
-        default = -1 if function in (jax.nn.softmax, jax.nn.logsumexp) else None
-        axis, keep = _axis(s, args[1:], kwargs, default)
+        rest = args[2:] if name == "norm" and args[1:2] == [v.Static(None)] else args[1:]  # its `ord`
+        if name == "norm" and len(rest) == len(args) - 1 and rest:
+            s.refuse(
+                "norm() of an array whose length is data is the Euclidean one", "write it out: jnp.abs(x).sum(axis)"
+            )
+        axis, keep = _axis(s, rest, kwargs, -1 if name == "softmax" else None)
         return along(s, name, _stack_of(s, args[0]), axis, keep)
     shown = method or getattr(function, "__name__", "this function")
     what = "an array" if any(is_stack(s, a) for a in (*args, *kwargs.values())) else "a list"
@@ -195,7 +201,7 @@ def along(s: State, name: str, value: v.Listing, axis: Any, keep: bool) -> v.Abs
         s.refuse(
             f"the axis of {name}() of an array whose length is data must be a constant", "write it as a number: axis=0"
         )
-    if name == "flip" and axis is not None:
+    if name == "flip" and (axis is not None or rank == 1):
         return index_rows(s, value, v.Static(slice(None, None, -1)))
     if name in _SCANS or name == "flip":
         if axis is None and rank > 1:
@@ -214,7 +220,7 @@ def along(s: State, name: str, value: v.Listing, axis: Any, keep: bool) -> v.Abs
 
 def _of_first(s: State, name: str, value: v.Listing, axis: Any) -> v.Abstract:
     if name in ("softmax", "logsumexp"):
-        return _softmax(s, name == "softmax", value)
+        return _softmax(s, name == "softmax", value, axis)
     if name in ("var", "std"):
         apart = rowwise(s, operator.sub, (value, _reduced(s, "mean", value, axis)))
         found = _reduced(s, "mean", rowwise(s, operator.mul, (apart, apart)), axis)
@@ -348,12 +354,9 @@ def index_rows(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
         case v.Record(cls=cls, items=items) if cls is slice:
             return stack(s, sliced(s, value, items))
         case v.Record(kind="tuple", items=(first, *rest)) if _is_slice(first) and not _is_deep(value):
-            rows, keys = _stack_of(s, index_rows(s, value, first)), tuple(rest)
-            part = v.Record("tuple", tuple(range(len(keys))), keys)
-            if all(isinstance(k, v.Static) for k in keys):
-                constant = v.Static(tuple(k.value for k in keys if isinstance(k, v.Static)))
-                return _each(s, [rows], lambda t, row: traced(t, operator.getitem, row, constant))
-            return _each(s, [rows], lambda t, row: index_array(t, row, part))
+            rows, kind = _stack_of(s, index_rows(s, value, first)), kind_of([value])
+            part = v.Record("tuple", tuple(range(len(rest))), tuple(rest))
+            return _each(s, [rows], lambda t, row: index_array(t, marked(row, kind), part))
         case v.Record(kind="tuple", items=(first, *rest)) if is_scalar(first):
             row = _row_at(s, value, first)
             return index_array(s, row, v.Record("tuple", tuple(range(len(rest))), tuple(rest))) if rest else row
@@ -424,11 +427,11 @@ def _outer(x: Any, y: Any) -> Any:
     return jnp.tensordot(x, y, 0)
 
 
-def _softmax(s: State, normalised: bool, value: v.Listing) -> v.Abstract:
-    """`softmax` and `logsumexp` over the first axis."""
-    top = traced(s, jax.lax.stop_gradient, _reduced(s, "max", value, 0))
+def _softmax(s: State, normalised: bool, value: v.Listing, axis: Any) -> v.Abstract:
+    """`softmax` and `logsumexp` over the first axis, or over all axes."""
+    top = traced(s, jax.lax.stop_gradient, _reduced(s, "max", value, axis))
     weights = rowwise(s, _shifted_exp, (value, top))
-    total = _reduced(s, "sum", weights, 0)
+    total = _reduced(s, "sum", weights, axis)
     if normalised:
         return rowwise(s, operator.truediv, (weights, total))
     return traced(s, _log_plus, total, top)

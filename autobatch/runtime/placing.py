@@ -130,9 +130,10 @@ class _Held:
 
     def places(self, known: TypeRegistry) -> Places:
         """The places of the tables that are known."""
-        if self._places is None or self._places.known is not known:
-            self._places = self._of_tables(known)
-        return self._places
+        found = self._places  # another thread may know other tables
+        if found is None or found.known is not known:
+            found = self._places = self._of_tables(known)
+        return found
 
     def _of_tables(self, known: TypeRegistry) -> Places:
         slots, homes, lists = list[list[int]](), list[list[int]](), list[list[int]]()

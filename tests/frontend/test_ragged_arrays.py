@@ -52,6 +52,10 @@ def norms(w, x):
     return jnp.linalg.norm(x, axis=1).max() + jnp.linalg.norm(x @ w) + jnp.linalg.norm(x, axis=0)
 
 
+def over_all_axes(w, x):
+    return jax.nn.logsumexp(x) + jax.nn.softmax(x, axis=None).max() + jax.nn.logsumexp(x @ x.T) + jnp.flip(x[:, 0])[0]
+
+
 def running(w, x):
     return jnp.cumsum(x, axis=0)[-1] + jnp.cumsum(x @ w, 0)[0] + jnp.cumprod(1.0 + 0.1 * x[:, 1])[-1]
 
@@ -102,6 +106,7 @@ PROGRAMS = [
     products_with_vectors,
     moments,
     norms,
+    over_all_axes,
     running,
     places,
     places_by_column,
@@ -175,6 +180,9 @@ def test_lists_of_vectors(program):
         (lambda w, x: x.T + w, "operand of @ alone"),
         (lambda w, x: (x @ x.T).sum(0), "first of two axes"),
         (lambda w, x: jnp.sort(x, 0)[0], r"sort\(\) of an array"),
+        (lambda w, x: jnp.linalg.norm(x, 1), "Euclidean"),
+        (lambda w, x: jnp.vstack([x[:, 0], x[:, 1]]), "makes rows of"),
+        (lambda w, x: x.norm(), r"norm\(\) of an array"),
         (lambda w, x: jax.vmap(lambda r: r, out_axes=1)(x), "maps its rows alone"),
     ],
 )
@@ -182,3 +190,12 @@ def test_what_is_refused(program, saying):
     rows = ab.batched(lambda w, rows: program(w, jnp.stack(rows)), in_axes=(None, 0), options={"trace": False})
     with pytest.raises(ab.UnsupportedError, match=saying):
         rows(W, [list(x) for x in DATA])
+
+
+def test_a_column_that_is_not_there():
+    """An array of NumPy fails, as it does in Python; one of JAX is clamped."""
+    f = ab.batched(lambda x: x[:, 7].sum(), on_error="mask")
+    assert f(DATA)[1].failed.all()
+    found, failures = f([jnp.asarray(x) for x in DATA])
+    np.testing.assert_allclose(found, [x[:, -1].sum() for x in DATA], rtol=1e-5)
+    assert not failures.failed.any()

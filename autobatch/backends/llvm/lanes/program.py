@@ -36,7 +36,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import BYTES, ROOM, STACK, Number, Writer, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, ROOM, Number, Writer, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function, broadcast
 from autobatch.ir.types import ROWS
@@ -185,8 +185,7 @@ class Gang:
 
     def memory(self, dtype: str, count: int, shared: bool = False) -> str:
         """Scratch memory for so many numbers of each lane, or of all (`shared`), which holds anything at first."""
-        begin = -(-self.scratch // 64) * 64
-        self.scratch = begin + BYTES[stored(dtype)] * count * (1 if shared else self.w.width * self.threads)
+        begin = self._begin(BYTES[stored(dtype)] * count * (1 if shared else self.w.width * self.threads))
         if self.warp is not None:
             assert not shared, "each row of a GPU has its own"
             return self.warp.first(self.w, self.w.f.at(self.warp.memory, begin), dtype)
@@ -195,12 +194,14 @@ class Gang:
     def reserves_outside(self) -> None:
         """Let arrays that the stack has no room for lie in scratch memory, whose address is a parameter."""
 
-        def outside(bytes: int) -> str:
-            begin = -(-self.scratch // 64) * 64
-            self.scratch = begin + bytes
-            return self.w.f.place(self.frame.result(len(self.signature.results)), begin)
+        scratch = self.frame.result(len(self.signature.results))
+        self.w.outside = lambda bytes: self.w.f.place(scratch, self._begin(bytes))
 
-        self.w.outside = outside
+    def _begin(self, bytes: int) -> int:
+        """Where so many bytes of scratch memory begin that nothing else has."""
+        begin = -(-self.scratch // 64) * 64
+        self.scratch = begin + bytes
+        return begin
 
 
 OverRows = Callable[[Gang, str, str], None]
@@ -229,7 +230,7 @@ def program(signature: Signature, width: int, body: Body, over_rows: OverRows | 
 
 def finished(f: Function, text: str, gang: Gang) -> Program:
     """The module of a function. RefusedError where its arrays do not fit on a stack."""
-    if gang.w.reserved > (ROOM if gang.w.outside is None else STACK):
+    if gang.w.outside is None and gang.w.reserved > ROOM:
         raise RefusedError(f"it needs {gang.w.reserved:,} bytes for its arrays, more than {ROOM:,}")
     whole = [*f.declarations, *gang.functions, text, *f.metadata]
     return Program("\n".join(whole), gang.constants, gang.scratch)

@@ -417,8 +417,13 @@ def _visit(layout: ObjectLayout) -> str:
     return w.text()
 
 
-def _by_kind(w: _FunctionWriter, kind: str, cases: Mapping[tuple[ObjectKind, ...], Callable[[], None]]) -> None:
-    """What is done with objects of some kinds; others have no such object."""
+def _by_kind(
+    w: _FunctionWriter,
+    kind: str,
+    cases: Mapping[tuple[int, ...], Callable[[], None]],
+    otherwise: str = f"ret i64 {DECLINED}",
+) -> None:
+    """What is done with objects of some kinds, and with others."""
     f, done, never = w.f, w.f.name("done"), w.f.name("never")
     labels = [f.name("kind") for _ in cases]
     table = " ".join(f"i64 {int(k)}, label %{label}" for label, kinds in zip(labels, cases, strict=True) for k in kinds)
@@ -428,7 +433,7 @@ def _by_kind(w: _FunctionWriter, kind: str, cases: Mapping[tuple[ObjectKind, ...
         do()
         f.do(f"br label %{done}")
     f.block(never, falls=False)
-    f.do(f"ret i64 {DECLINED}")
+    f.do(otherwise)
     f.block(done, falls=False)
 
 
@@ -615,7 +620,7 @@ def _put(layout: ObjectLayout) -> str:
     with f.when(f.let(f"icmp sge i64 {w.slot('%slot', Slot.MASK)}, 0")):
         none = f.let(f"zext i1 {w.is_(code, NONE)} to i8")
         f.do(f"store i8 {none}, ptr {f.at(w.column(w.slot('%slot', Slot.MASK)), '%row')}")
-    column, kind, done = w.slot("%slot", Slot.COLUMN), w.slot("%slot", Slot.WRITTEN), f.name("done")
+    column, kind = w.slot("%slot", Slot.COLUMN), w.slot("%slot", Slot.WRITTEN)
 
     def number() -> None:
         w.put_word(w.column(column), "%row", bits)
@@ -638,21 +643,15 @@ def _put(layout: ObjectLayout) -> str:
         with f.when(w.is_(code, OTHER)):
             w.put_word(w.column(column), "%row", bits)
 
-    cases = {
-        Written.INT: number,
-        Written.FLOAT: real,
-        Written.BOOL: truth,
-        Written.ROW: reference,
-        Written.OBJECT: other,
+    cases: Mapping[tuple[int, ...], Callable[[], None]] = {
+        (Written.NOT,): lambda: None,
+        (Written.INT,): number,
+        (Written.FLOAT,): real,
+        (Written.BOOL,): truth,
+        (Written.ROW,): reference,
+        (Written.OBJECT,): other,
     }
-    labels = [f.name("kind") for _ in cases]
-    table = " ".join(f"i64 {int(k)}, label %{label}" for k, label in zip(cases, labels, strict=True))
-    f.do(f"switch i64 {kind}, label %{done} [{table}]")
-    for label, write in zip(labels, cases.values(), strict=True):
-        f.block(label, falls=False)
-        write()
-        f.do(f"br label %{done}")
-    f.block(done, falls=False)
+    _by_kind(w, kind, cases, "unreachable")
     f.do("ret void")
     return str(f)
 
