@@ -133,7 +133,9 @@ def test_objects_are_kept_and_let_go() -> None:
     before = counts()
     for _ in range(20):
         run(program, kinds, True)
-    assert counts() == before
+    more = [b - a for a, b in zip(before, counts(), strict=True)]
+    assert max(more) < 20, more  # what each run keeps; caches that other tests have filled give and take a few
+    assert more[0] == more[2] == 0
 
 
 def test_symbols_of_two_runs_and_half_made_ones() -> None:
