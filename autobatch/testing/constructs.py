@@ -249,6 +249,23 @@ CONSTRUCTS: Mapping[str, tuple[str, ...]] = {
         "{e} = {y} * math.inf\n{n} = {n} * 0.5 + min({e}, 2.0) - max({e} * {z}, -2.0)",
         "{e} = {z} * (math.inf if {c} else -1.0)\n{f} = {e} * {y}\nif {f} < 2.0:\n    {n} = {f} * 0.5\n",
     ),
+    "counted": (
+        "{e} = 0\nwhile {e} < 5 and {c}:\n    {n} = {n} * 0.5 + {x}\n    {e} += 1\n{n} = {n} + {e} * 0.25",
+        "{e}, {f} = 0, 1\nwhile {e} < 7 and {n} < 2.3:\n    {n} = {n} * 0.5 + 0.7\n    {e} += {f}\n"
+        "    {f} = 3 - {f}\n{n} = {n} + {e} * 0.25 - {f}",
+        "{e} = [0.5, -0.25, 1.5, 0.75]\nfor {f} in range(4):\n    {n} = {n} * 0.5 + {e}[{f}]\n    if {c}:\n"
+        "        break\n    ...\n{n} = {n} + {f} * 0.125",
+        "{e}, {f} = 0, 0\nwhile {f} < 6:\n    if {c}:\n        {e} += 1\n    if {n} > 1.7:\n        break\n"
+        "    {n} = {n} * 0.5 + {e}\n    {f} += 1\n{n} = {n} + {e} * 0.25 + {f} * 0.125",
+        "{e} = [0.0] * 5\nfor {f} in range(5):\n    {e}[{f}] = {n} + {f}\n    {n} = {n} * 0.5 + {e}[{f} // 2]\n"
+        "    if {c}:\n        break\n{n} = {n} + {e}[1] - {e}[4] * 0.5",
+        "{e} = 0\nfor {f} in range(3):\n    {e} = {f}\n    while {e} < 5 and {n} < 1.9:\n"
+        "        {n} = {n} * 0.75 + 0.5\n        {e} += 1\n{n} = {n} - {e} * 0.25",
+        "{e} = 0\nwhile not ({e} == 2 and {n} > 0.3):\n    {n} = {n} * 0.5 + 0.4\n    {e} += 1\n    if {e} > 5:\n"
+        "        break\n{n} = {n} + {e} * 0.5",
+        "{e}, {f} = 1, 0.5\nwhile {e} < 40 and {n} < 2.1:\n    if {c}:\n        {n} = {n} * 0.5 + {f}\n"
+        "    {e}, {f} = {e} * 2 + 1, {f} * 0.75\n{n} = {n} + {f} * {e}",
+    ),
     "branches": (
         "if {c}:\n    ...\nelse:\n    ...",
         "if {c}:\n    return {r}",

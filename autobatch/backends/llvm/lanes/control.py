@@ -13,7 +13,7 @@ With one lane all of this is jumps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import reduce
@@ -42,7 +42,8 @@ from autobatch.backends.llvm.lanes.tensors import (
     zeros,
 )
 from autobatch.backends.llvm.lanes.together import Notes, Together
-from autobatch.backends.llvm.lanes.walks import Walk, walk_of
+from autobatch.backends.llvm.lanes.uniform import NOTHING, Carried, carried_alike, one_of
+from autobatch.backends.llvm.lanes.walks import Walk, course_of
 from autobatch.backends.llvm.lanes.writer import Number, Slot, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.core import (
@@ -103,7 +104,9 @@ class Control(Leaves):
         self.notes: Notes = {}
         """Of which regions it is noted what they yield."""
         self.alike: frozenset[Value] = frozenset()
-        """What the lanes of a mask share besides, those that walk together."""
+        """What the lanes of a mask share besides, by the loop that they are in."""
+        self.walks = False
+        """Do they walk together?"""
 
     def lowered(self, op: Op, xs: Sequence[Tensor], operands: Sequence[Type], results: Sequence[Type]) -> list[Tensor]:
         if op.name == "gradient_of":
@@ -218,20 +221,20 @@ class Control(Leaves):
         self.hold(arms, env)
         condition = self.read(branch.condition, env).one()
         if condition.shared or self.w.width == 1:
-            found = [Variable(self.w, *shape_of(r.type), r in self.alike) for r in branch.results]
+            held = [Variable(self.w, *shape_of(r.type), r in self.alike) for r in branch.results]
             with self.w.f.when(condition.text) as otherwise:
-                self.set_arm(found, branch, self.region(branch.then, (), dict(env), mask), mask)
+                set_all(self.w, held, self.of_arm(branch.then, env, mask, branch.results))
                 otherwise()
-                self.set_arm(found, branch, self.region(branch.orelse, (), dict(env), mask), mask)
-            return [copied(self.w, v.get()) for v in found]
+                set_all(self.w, held, self.of_arm(branch.orelse, env, mask, branch.results))
+            return [copied(self.w, v.get()) for v in held]
         both = [self.w.both(mask, condition), self.w.both(mask, self.w.negated(condition))]
         sides = [self.arm(arm, env, inside, branch.results) for arm, inside in zip(arms, both, strict=True)]
-        return [kept(self.w, select(self.w, condition, x, y)) for x, y in zip(*sides, strict=True)]
+        return joined(self.w, branch, condition, sides, self.alike)
 
-    def set_arm(self, found: Sequence[Variable], branch: If, xs: Sequence[Tensor], mask: Number | None) -> None:
-        """The results of an arm that all lanes of a mask run."""
-        pairs = zip(branch.results, xs, strict=True)
-        set_all(self.w, found, [self.single(x, mask) if r in self.alike else x for r, x in pairs])
+    def of_arm(self, arm: Region, env: Environment, mask: Number | None, results: Sequence[Value]) -> list[Tensor]:
+        """The results of an arm, as the lanes of a mask run it."""
+        xs = self.region(arm, (), dict(env), mask)
+        return [self.single(x, mask) if r in self.alike else x for r, x in zip(results, xs, strict=True)]
 
     def single(self, x: Tensor, mask: Number | None) -> Tensor:
         """What the lanes of a mask share, as single numbers."""
@@ -240,46 +243,65 @@ class Control(Leaves):
 
     def arm(self, arm: Region, env: Environment, mask: Number, results: Sequence[Value]) -> list[Tensor]:
         """The results of an arm for the lanes of a mask; any numbers for the others."""
-        if cost(arm) < (NOTED if id(arm) in self.notes else GUARDED) and not (self.alike and is_slow(arm)):
-            return self.region(arm, (), dict(env), mask)
-        found = self.variables(results)
+        if cost(arm) < (NOTED if id(arm) in self.notes else GUARDED) and not (self.walks and is_slow(arm)):
+            return self.of_arm(arm, env, mask, results)
+        found = [Variable(self.w, *shape_of(r.type), r in self.alike) for r in results]
         for v in found:
             v.set(zeros(self.w, v.dtype, v.shape))
         mask = self.w.between_blocks(mask)
         with self.w.f.when(self.w.any(mask)):
-            set_all(self.w, found, self.region(arm, (), dict(env), mask))
+            set_all(self.w, found, self.of_arm(arm, env, mask, results))
         return [copied(self.w, v.get()) for v in found]
 
     # ---- loops
 
     def conditional(self, loop: While, env: Environment, mask: Number | None) -> list[Tensor]:
-        carried, unread = self.started(loop, env, mask), self.unread(loop)
+        course = self.course(loop, env)
+        alike = course if isinstance(course, Carried) else NOTHING
+        carried, unread = self.started(loop, env, mask, alike), self.unread(loop)
         turn, goes_on = self.w.f.slot(0), self.w.slot("bool")
-        if any(unread):
-            goes_on.set(mask or self.w.constant(True, "bool"))
-        walk = self.walk(loop, env)
+        goes_on.set(mask or self.w.constant(True, "bool"))
+        some = any(unread) or bool(alike.numbers)
 
         def more() -> str:
-            still = goes_on.get() if any(unread) else mask  # a test of what lanes that are done have proves nothing
+            still = goes_on.get() if some else mask  # a test of what lanes that are done have proves nothing
             return self.more(loop, carried, env, still, goes_on, self.w.f.get(turn))
 
         def turns() -> None:
-            with self.w.f.whilst(more):
-                self.turn(loop.body, [v.get() for v in carried], carried, env, self.lanes(goes_on), unread)
+            with self.sharing(alike.inside), self.w.f.whilst(more):
+                active = mask if alike.together else self.lanes(goes_on)
+                self.turn(loop.body, [v.get() for v in carried], carried, env, active, unread)
                 self.w.f.set(turn, self.w.f.add(self.w.f.get(turn), 1))
 
-        if walk is None:
+        if isinstance(course, Carried):
             turns()
         else:
-            self.walked(walk, loop, carried, env, mask, goes_on, turn, more, turns)
+            self.walked(course, loop, carried, env, mask, goes_on, turn, more, turns)
         return self.ended(loop, carried, goes_on)
 
-    def walk(self, loop: While, env: Environment) -> Walk | None:
-        """How the lanes of a gang walk together, where they do."""
-        if self.w.width == 1:
-            return None
-        read = dict.fromkeys(v for r in (loop.condition, loop.body) for v in free_values(r))
-        return walk_of(loop, [v for v in read if v in env and is_shared(env[v])])
+    def course(self, loop: While, env: Environment) -> Walk | Carried:
+        """How the lanes of a gang go through a loop."""
+        return NOTHING if self.w.width == 1 else course_of(loop, *self.shared(loop, env))
+
+    def alike_in(self, loop: For, env: Environment) -> Carried:
+        """The same of a loop whose turns are counted."""
+        return NOTHING if self.w.width == 1 else carried_alike(loop, *self.shared(loop, env))
+
+    def shared(self, loop: While | For, env: Environment) -> tuple[list[Value], list[bool]]:
+        """Of what a loop reads from outside, what the lanes share that are there; and which of what it begins with."""
+        read = dict.fromkeys(v for r in regions(loop) for v in free_values(r))
+        known = [v for v in read if v in env and is_shared(env[v])]
+        return known, [isinstance(x, Literal) or is_shared(env[x]) for x in loop.init]
+
+    @contextmanager
+    def sharing(self, alike: frozenset[Value], walks: bool = False) -> Iterator[None]:
+        """What lanes share of what is written now."""
+        outer = self.alike, self.walks
+        self.alike, self.walks = alike, walks
+        try:
+            yield
+        finally:
+            self.alike, self.walks = outer
 
     def walked(
         self,
@@ -298,10 +320,10 @@ class Control(Leaves):
         w, f, limit = self.w, self.w.f, limit_of(loop)
 
         def body(xs: Sequence[Tensor], active: Number, notes: Notes) -> list[Tensor]:
-            outer = self.notes, self.alike
-            self.notes, self.alike = notes, walk.alike
-            found = self.region(loop.body, xs, dict(env), active)
-            self.notes, self.alike = outer
+            outer, self.notes = self.notes, notes
+            with self.sharing(walk.alike, walks=True):
+                found = self.region(loop.body, xs, dict(env), active)
+            self.notes = outer
             return found
 
         def test(parts: Sequence[Operand] | None, xs: Sequence[Tensor], active: Number) -> Number:
@@ -329,15 +351,23 @@ class Control(Leaves):
         last = len(loop.results) - 1 if limit_of(loop) is not None else -1
         return [self.w.width > 1 and k != last and not self.uses.get(r) for k, r in enumerate(loop.results)]
 
-    def started(self, loop: While | For, env: Environment, mask: Number | None = None) -> list[Variable]:
-        """The variables that a loop carries, before its first turn."""
+    def started(
+        self, loop: While | For, env: Environment, mask: Number | None = None, alike: Carried = NOTHING
+    ) -> list[Variable]:
+        """The variables that a loop carries, before its first turn. `alike`: what lanes in it share."""
         body = loop.body
         self.hold([body, *([loop.condition] if isinstance(loop, While) else [])], env)
         of = body.args[1:] if isinstance(loop, For) else body.args
         held = [self.read(x, env) for x in loop.init]
         memory = [self.taken(loop, k, x, mask) for k, x in enumerate(held)]
-        carried = [Variable(self.w, *shape_of(v.type), memory=m) for v, m in zip(of, memory, strict=True)]
+        carried = [
+            Variable(self.w, *shape_of(v.type), k in alike.numbers, memory=m)
+            for k, (v, m) in enumerate(zip(of, memory, strict=True))
+        ]
         set_all(self.w, carried, held)
+        if not alike.together:
+            for k in alike.numbers:
+                carried[k].kept_apart()
         if self.lifetimes is not None:
             self.lifetimes.carried.update(places(carried))
         return carried
@@ -354,10 +384,11 @@ class Control(Leaves):
 
     def out(self, carried: Sequence[Variable]) -> list[Tensor]:
         """What a loop has computed."""
+        found = [v.own.get() for v in carried]
         if self.lifetimes is None:
-            return [copied(self.w, v.get()) for v in carried]
+            return [copied(self.w, x) for x in found]
         self.lifetimes.carried.subtract(places(carried))
-        return [v.get() if v.memory is not None else copied(self.w, v.get()) for v in carried]
+        return [x if v.memory is not None else copied(self.w, x) for v, x in zip(carried, found, strict=True)]
 
     def more(
         self, loop: While, carried: Sequence[Variable], env: Environment, mask: Number | None, goes_on: Slot, turn: str
@@ -387,10 +418,15 @@ class Control(Leaves):
         unread: Sequence[bool] = (),
     ) -> None:
         found = self.once(body, args, env, active)
-        if active is not None:
-            for k, (x, v) in enumerate(zip(found, carried, strict=True)):
-                if v.has(x) or (unread and unread[k] and v.memory is None):
-                    continue  # what is in memory has changed in these lanes alone, and may be that of a loop around
+        for k, (x, v) in enumerate(zip(found, carried, strict=True)):
+            is_read = not (unread and unread[k])
+            if v.shared:
+                found[k] = self.single(x, active)
+                if v.left is not None and is_read:
+                    now = found[k] if active is None else select(self.w, active, found[k], v.left.get())
+                    v.left.set(now)
+            elif active is not None and not v.has(x) and (is_read or v.memory is not None):
+                # what is in memory has changed in these lanes alone, and may be that of a loop around
                 found[k] = select(self.w, active, x, v.get())
         set_all(self.w, carried, found)
 
@@ -403,11 +439,16 @@ class Control(Leaves):
         return found
 
     def counted(self, loop: For, env: Environment, mask: Number | None) -> list[Tensor]:
-        carried = self.started(loop, env, mask)
-        with counted_turns(self.w, loop) as index:
-            at = self.index(loop, index)
-            set_all(self.w, carried, self.once(loop.body, [at, *(v.get() for v in carried)], env, mask))
+        alike = self.alike_in(loop, env)
+        carried = self.started(loop, env, mask, alike)
+        with counted_turns(self.w, loop) as index, self.sharing(alike.inside):
+            found = self.once(loop.body, [self.index(loop, index), *(v.get() for v in carried)], env, mask)
+            set_all(self.w, carried, self.of_turn(carried, found, mask))
         return self.out(carried)
+
+    def of_turn(self, carried: Sequence[Variable], xs: Sequence[Tensor], mask: Number | None) -> list[Tensor]:
+        """What a turn of all lanes of a mask leaves."""
+        return [self.single(x, mask) if v.shared else x for v, x in zip(carried, xs, strict=True)]
 
     def once(
         self, body: Region, args: Sequence[Tensor], env: Environment, mask: Number | None, lasting: bool = False
@@ -429,6 +470,20 @@ class Control(Leaves):
         dtype, _ = shape_of(loop.body.args[0].type)
         whole = Number(turn, "int64", True)
         return scalar(whole if dtype == "int64" else self.w.cast("trunc", whole, dtype))
+
+
+def joined(
+    w: Writer, branch: If, condition: Number, sides: Sequence[Sequence[Tensor]], alike: Collection[Value]
+) -> list[Tensor]:
+    """The results of a branch on whose condition lanes differ. Those that they share are of the arm that computes them;
+    in the other one there may be any number."""
+    found: list[Tensor] = []
+    for k, (r, x, y) in enumerate(zip(branch.results, *sides, strict=True)):
+        if r in alike:
+            found.append(x if one_of(branch, k) == branch.then.results[k] else y)
+        else:
+            found.append(kept(w, select(w, condition, x, y)))
+    return found
 
 
 def places(variables: Sequence[Variable]) -> set[str]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import assert_never
 
-from autobatch.backends.llvm.lanes.control import GUARDED, Control, cost
+from autobatch.backends.llvm.lanes.control import GUARDED, Control, cost, joined
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reverse import inner_gradient
@@ -25,9 +25,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     Variable,
     apart,
     copied,
-    every,
     kept,
-    registers,
     scalar,
     select,
     set_all,
@@ -131,17 +129,11 @@ class Regions(ABC):
         live = tuple(v for v in free_values(Region((), rest, tuple(wanted))) if v in made)
         found = self.control.once(Region((), tuple(body), live), (), env, mask)
         for v, x in zip(live, found, strict=True):
-            env[v] = self.together(apart(kept(self.w, x))) if v in self.uniform else apart(kept(self.w, x))
+            env[v] = self.of(v, apart(kept(self.w, x)), mask)
 
-    def together(self, x: Tensor) -> Tensor:
-        """The numbers that all lanes share, as single ones."""
-        elements = [tuple(map(self.first, x.at(index))) for index in every(x.shape)]
-        return registers(self.w, x.dtype, x.shape, elements)
-
-    def first(self, x: Number) -> Number:
-        if x.shared:
-            return x
-        return Number(self.f.let(f"extractelement {self.w.type_of(x.dtype)} {x.text}, i32 0"), x.dtype, True)
+    def of(self, v: Operand, x: Tensor, mask: Number) -> Tensor:
+        """A value: single numbers, where the lanes of a mask share them."""
+        return self.control.single(x, mask) if v in self.uniform else x
 
     def instruction(self, i: Instruction, env: Environment, mask: Number) -> list[Tensor]:
         match i:
@@ -196,24 +188,28 @@ class Regions(ABC):
         if condition.shared or w.width == 1:
             found = self.variables(branch.results)
             with self.f.when(condition.text) as otherwise:
-                set_all(w, found, self.region(branch.then, (), env, mask))
+                set_all(w, found, self.of_arm(branch.then, env, mask, branch.results))
                 otherwise()
-                set_all(w, found, self.region(branch.orelse, (), env, mask))
+                set_all(w, found, self.of_arm(branch.orelse, env, mask, branch.results))
             return [copied(w, v.get()) for v in found]
         arms = zip((branch.then, branch.orelse), self.sides(condition, mask), strict=True)
         sides = [self.arm(region, env, inside, branch.results) for region, inside in arms]
-        return [kept(w, select(w, condition, x, y)) for x, y in zip(*sides, strict=True)]
+        return joined(w, branch, condition, sides, self.uniform)
+
+    def of_arm(self, region: Region, env: Environment, inside: Number, results: Sequence[Value]) -> list[Tensor]:
+        found = self.region(region, (), env, inside)
+        return [self.of(r, x, inside) for r, x in zip(results, found, strict=True)]
 
     def arm(self, region: Region, env: Environment, inside: Number, results: Sequence[Value]) -> list[Tensor]:
         if not self.is_guarded(region):
-            return self.region(region, (), env, inside)
-        found, inside = self.cleared(results), self.w.between_blocks(inside)
+            return self.of_arm(region, env, inside, results)
+        found, inside = self.cleared(results, self.uniform), self.w.between_blocks(inside)
         with self.f.when(self.w.any(inside)):
-            set_all(self.w, found, self.region(region, (), env, inside))
+            set_all(self.w, found, self.of_arm(region, env, inside, results))
         return [copied(self.w, v.get()) for v in found]
 
-    def cleared(self, of: Sequence[Operand]) -> list[Variable]:
-        found = [Variable(self.w, *shape_of(x.type)) for x in of]
+    def cleared(self, of: Sequence[Operand], shared: frozenset[Value] = frozenset()) -> list[Variable]:
+        found = [Variable(self.w, *shape_of(x.type), isinstance(x, Value) and x in shared) for x in of]
         for v in found:
             v.set(zeros(self.w, v.dtype, v.shape))
         return found
@@ -230,37 +226,48 @@ class Regions(ABC):
 
     def conditional(self, loop: While, env: Environment, mask: Number) -> list[Tensor]:
         w = self.w
-        carried = self.variables(loop.body.args)
-        set_all(w, carried, [self.control.read(x, env) for x in loop.init])
-        goes_on = w.slot("bool")
-        active = self.alive(mask)
+        carried, goes_on = self.started(loop, env), w.slot("bool")
+        goes_on.set(self.alive(mask))
 
         def more() -> str:
             self.charge(blocks_of(loop.condition) + blocks_of(loop.body))
-            (test,) = self.region(loop.condition, [v.get() for v in carried], env, self.alive(active))
+            active = self.alive(goes_on.get())
+            (test,) = self.region(loop.condition, [v.get() for v in carried], env, active)
             goes_on.set(w.both(self.alive(active), test.one()))
             return w.any(goes_on.get())
 
         with self.f.whilst(more):
             self.turn(loop.body, [v.get() for v in carried], carried, env, goes_on.get())
-        return [copied(w, v.get()) for v in carried]
+        return [copied(w, v.own.get()) for v in carried]
+
+    def started(self, loop: While | For, env: Environment) -> list[Variable]:
+        """The variables that a loop carries. Lanes that share one in the loop, but not behind it, have left it one by
+        one: then each keeps what it had."""
+        args = loop.body.args[1:] if isinstance(loop, For) else loop.body.args
+        carried = self.variables(args)
+        set_all(self.w, carried, [self.control.read(x, env) for x in loop.init])
+        for v, r in zip(carried, loop.results, strict=True):
+            if v.shared and r not in self.uniform:
+                v.kept_apart()
+        return carried
 
     def turn(
         self, body: Region, args: Sequence[Tensor], carried: Sequence[Variable], env: Environment, active: Number
     ) -> None:
         found = self.region(body, [copied(self.w, x) for x in args], env, active)
-        kinds = body.args[len(body.args) - len(carried) :]
-        held = [
-            x if a in self.uniform else select(self.w, active, x, v.get())
-            for a, x, v in zip(kinds, found, carried, strict=True)
-        ]
-        set_all(self.w, carried, held)
+        for k, (x, v) in enumerate(zip(found, carried, strict=True)):
+            if not v.shared:
+                found[k] = select(self.w, active, x, v.get())
+                continue
+            found[k] = self.control.single(x, active)
+            if v.left is not None:
+                v.left.set(select(self.w, active, found[k], v.left.get()))
+        set_all(self.w, carried, found)
 
     def counted(self, loop: For, env: Environment, mask: Number) -> list[Tensor]:
         """All lanes have the same number of turns."""
         f, w = self.f, self.w
-        carried = self.variables(loop.body.args[1:])
-        set_all(w, carried, [self.control.read(x, env) for x in loop.init])
+        carried = self.started(loop, env)
         if isinstance(loop.count, Literal) and isinstance(loop.count.value, int):
             count, charged = str(max(0, loop.count.value)), True
         else:
@@ -270,17 +277,17 @@ class Regions(ABC):
             if not charged:
                 self.charge(1 + blocks_of(loop.body))
             args = [self.index(loop, index), *(v.get() for v in carried)]
-            found = self.region(loop.body, [copied(w, x) for x in args], env, self.alive(mask))
-            set_all(w, carried, found)
+            alive = self.alive(mask)
+            found = self.region(loop.body, [copied(w, x) for x in args], env, alive)
+            set_all(w, carried, self.control.of_turn(carried, found, alive))
             f.ask()
-        return [copied(w, v.get()) for v in carried]
+        return [copied(w, v.own.get()) for v in carried]
 
     def uneven(self, loop: For, env: Environment, mask: Number) -> list[Tensor]:
         """Each lane has its own number of turns."""
         f, w = self.f, self.w
         count = self.control.read(loop.count, env).one()
-        carried = self.variables(loop.body.args[1:])
-        set_all(w, carried, [self.control.read(x, env) for x in loop.init])
+        carried = self.started(loop, env)
         turn, goes_on = f.slot(0), w.slot("bool")
 
         def more() -> str:
@@ -293,7 +300,7 @@ class Regions(ABC):
             args = [self.index(loop, f.get(turn)), *(v.get() for v in carried)]
             self.turn(loop.body, args, carried, env, goes_on.get())
             f.set(turn, f.add(f.get(turn), 1))
-        return [copied(w, v.get()) for v in carried]
+        return [copied(w, v.own.get()) for v in carried]
 
     def index(self, loop: For, turn: str) -> Tensor:
         dtype, _ = shape_of(loop.body.args[0].type)

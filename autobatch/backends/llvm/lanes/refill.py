@@ -33,7 +33,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
-from autobatch.backends.llvm.lanes.walks import walk_of
+from autobatch.backends.llvm.lanes.walks import Walk, course_of, reads_alike
 from autobatch.backends.llvm.lanes.writer import BYTES, Number, stored
 from autobatch.ir.core import Apply, Function, If, Instruction, Module, Region, Value, While, regions, walk
 from autobatch.ir.core import Operand as ReadFrom
@@ -102,7 +102,8 @@ def holds_loop(whole: Region) -> bool:
 
 def walks(whole: Region, shared: Collection[Value]) -> bool:
     """Is there a loop whose lanes walk together?"""
-    return any(isinstance(i, While) and walk_of(i, list(shared)) is not None for i in walk(dissolved(whole)))
+    loops = (i for i in walk(dissolved(whole)) if isinstance(i, While))
+    return any(isinstance(course_of(loop, list(shared)), Walk) for loop in loops)
 
 
 def asked_in(whole: Region, asked: bool | None = None) -> bool | None:
@@ -125,9 +126,11 @@ def _split(whole: Region, shared: Collection[Value], asked: bool | None) -> Spli
     assert isinstance(loop, While)
     if not asked and work(loop.body) < CHEAP:
         return f"a turn has {work(loop.body)} operations: to take the next row costs more"
-    together = None if asked else walk_of(loop, list(shared))
-    if together is not None:
-        return f"lanes walk together: {together.reads} reads of a turn are of one place"
+    if not asked:
+        course = course_of(loop, list(shared))
+        reads = course.reads if isinstance(course, Walk) else reads_alike(loop, list(shared), course)
+        if reads:
+            return f"lanes walk together: {reads} reads of a turn are of one place"
     front, behind = region.body[:at], region.body[at + 1 :]
     beside = [j for i in (*front, *behind) for j in (i, *(k for r in regions(i) for k in walk(r)))]
     if any(regions(j) and not isinstance(j, If) for j in beside):

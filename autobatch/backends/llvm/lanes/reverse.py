@@ -37,12 +37,14 @@ from autobatch.backends.llvm.lanes.tensors import (
     constant,
     copied,
     kept,
+    scalar,
     select,
     set_all,
     word,
     words,
     zeros,
 )
+from autobatch.backends.llvm.lanes.uniform import NOTHING, Carried
 from autobatch.backends.llvm.lanes.writer import BYTES, HALVES, Number, Writer, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.errors import UnsupportedError
@@ -157,43 +159,53 @@ class _Reverse(Control):
     def conditional(self, loop: While, env: Environment, mask: Number | None) -> list[Tensor]:
         if not self.records:
             return super().conditional(loop, env, mask)
-        f = self.w.f
-        carried = self.started(loop, env)
+        f, course = self.w.f, self.course(loop, env)
+        alike = course if isinstance(course, Carried) else NOTHING
+        carried = self.started(loop, env, alike=alike)
         limit = limit_of(loop)
-        tape = self.tape(loop, carried, NO_LIMIT if limit is None else limit.turns)
+        tape = self.tape(loop, carried, alike, NO_LIMIT if limit is None else limit.turns)
         goes_on = self.w.slot("bool")
+        goes_on.set(mask or self.w.constant(True, "bool"))
         with (
             self.recording(False),
-            f.whilst(lambda: self.more(loop, carried, env, mask, goes_on, f.get(tape.turns))),
+            self.sharing(alike.inside),
+            f.whilst(lambda: self.more(loop, carried, env, goes_on.get(), goes_on, f.get(tape.turns))),
         ):
             turn = f.get(tape.turns)
-            tape.put(turn, [v.get() for v in carried])
+            tape.put(turn, [*(v.get() for v in carried), *self.of_lanes(goes_on.get())])
             self.turn(loop.body, [v.get() for v in carried], carried, env, self.lanes(goes_on))
             f.set(tape.turns, f.add(turn, 1))
         return self.ended(loop, carried, goes_on)
 
+    def of_lanes(self, mask: Number) -> list[Tensor]:
+        """What a tape keeps of the lanes that take a turn, behind what the loop carries."""
+        return [] if self.w.width == 1 else [scalar(mask)]
+
     def counted(self, loop: For, env: Environment, mask: Number | None) -> list[Tensor]:
         if not self.records:
             return super().counted(loop, env, mask)
-        f = self.w.f
-        carried = self.started(loop, env)
+        f, alike = self.w.f, self.alike_in(loop, env)
+        carried = self.started(loop, env, alike=alike)
         count = turns(loop)
         states = count if count <= MANY else math.isqrt(count - 1) + 1
-        tape = self.tape(loop, carried, Allowed(count, max(states, 2)))
-        with self.recording(False), counted_turns(self.w, loop) as turn:
+        tape = self.tape(loop, carried, alike, Allowed(count, max(states, 2)))
+        with self.recording(False), counted_turns(self.w, loop) as turn, self.sharing(alike.inside):
             tape.put(turn, [v.get() for v in carried])
-            found = self.region(loop.body, [self.index(loop, turn), *(v.get() for v in carried)], dict(env), mask)
-            set_all(self.w, carried, found)
+            args = [self.index(loop, turn), *(v.get() for v in carried)]
+            set_all(self.w, carried, self.of_turn(carried, self.region(loop.body, args, dict(env), mask), mask))
             f.set(tape.turns, f.add(turn, 1))
         return [copied(self.w, v.get()) for v in carried]
 
-    def tape(self, loop: While | For, carried: Sequence[Variable], allowed: Allowed) -> Tape:
-        found, side = Tape(self.w, self.w.f.slot(0), allowed, self.gang.threads, []), self.w.width * self.gang.threads
-        for v in carried:
-            dtype = word(v.dtype)
-            many = math.prod(v.shape) * words(v.dtype)
+    def tape(self, loop: While | For, carried: Sequence[Variable], alike: Carried, allowed: Allowed) -> Tape:
+        """Where the states of a loop are kept; of one whose lanes leave it one by one also which are in it."""
+        side = self.w.width * self.gang.threads
+        found = Tape(self.w, self.w.f.slot(0), allowed, self.gang.threads, alike, [])
+        mask = [("bool", ())] if isinstance(loop, While) and self.w.width > 1 else []
+        for kind, shape in (*((v.dtype, v.shape) for v in carried), *mask):
+            dtype = word(kind)
+            many = math.prod(shape) * words(kind)
             base = self.gang.memory(dtype, many * allowed.states * allowed.levels)
-            found.memory.append((base, v.dtype, v.shape, many * BYTES[stored(dtype)] * side))
+            found.memory.append((base, kind, shape, many * BYTES[stored(dtype)] * side))
         self.tapes[id(loop)] = found
         return found
 
@@ -347,11 +359,10 @@ class _Reverse(Control):
             turn = f.sub(f.get(left), 1)
             f.set(left, turn)
             self.again(loop, env, tape, turn, mask)
-            state = tape.get(turn)
-            active = self.taking(loop, state, env, mask)
+            state, active = self.state(tape, turn, len(args), mask)
             below, own = dict(env), Cotangents(self.w)
             index = [self.index(loop, turn)] if isinstance(loop, For) else []
-            with self.recording(True):
+            with self.recording(True), self.sharing(tape.alike.inside):
                 self.region(body, [*index, *state], below, active)
             for v, k in zip(states, moves, strict=True):
                 if is_moving(body.results[k], self.found):
@@ -367,15 +378,11 @@ class _Reverse(Control):
         for x, v in zip(read, sums, strict=True):
             total.add(x, copied(self.w, v.get()))
 
-    def taking(
-        self, loop: While | For, state: Sequence[Tensor], env: Environment, mask: Number | None
-    ) -> Number | None:
-        """The lanes that take a turn."""
-        if isinstance(loop, For) or self.w.width == 1:
-            return mask
-        with self.recording(False):
-            (test,) = self.region(loop.condition, state, dict(env), mask)
-        return self.w.both(mask, self.w.spread(test.one()))
+    def state(self, tape: Tape, turn: str, count: int, mask: Number | None) -> tuple[list[Tensor], Number | None]:
+        """What a loop carried before a turn, and the lanes that took it."""
+        found = tape.get(turn)
+        state = [self.single(x, None) if k in tape.alike.numbers else x for k, x in enumerate(found[:count])]
+        return state, found[count].one() if len(found) > count else mask
 
     def again(self, loop: While | For, env: Environment, tape: Tape, turn: str, mask: Number | None) -> None:
         """See to it that the state before a turn is on the tape: where it was overwritten, turns run again."""
@@ -390,18 +397,28 @@ class _Reverse(Control):
             return
         at = f.slot(0)
         f.set(at, first)
-        carried = self.variables(loop.body.args[1:] if isinstance(loop, For) else loop.body.args)
-        with f.when(f.let(f"icmp ult i64 {first}, {turn}")), self.recording(False):
-            set_all(self.w, carried, tape.get(first))
+        args = loop.body.args[1:] if isinstance(loop, For) else loop.body.args
+        carried = [Variable(self.w, *shape_of(a.type), k in tape.alike.numbers) for k, a in enumerate(args)]
+        goes_on = self.w.slot("bool")
+        with (
+            f.when(f.let(f"icmp ult i64 {first}, {turn}")),
+            self.recording(False),
+            self.sharing(tape.alike.inside),
+        ):
+            state, active = self.state(tape, first, len(args), mask)
+            set_all(self.w, carried, state)
+            goes_on.set(active or self.w.constant(True, "bool"))
             with f.whilst(lambda: f.let(f"icmp ult i64 {f.get(at)}, {turn}")):
                 here = f.get(at)
-                state = [v.get() for v in carried]
-                active = self.taking(loop, state, env, mask)
                 index = [self.index(loop, here)] if isinstance(loop, For) else []
-                whole = active if isinstance(loop, While) else None
-                self.turn(loop.body, [*index, *state], carried, env, whole)
+                whole = self.lanes(goes_on) if isinstance(loop, While) else mask
+                self.turn(loop.body, [*index, *(v.get() for v in carried)], carried, env, whole)
                 f.set(at, f.add(here, 1))
-                tape.put(f.get(at), [v.get() for v in carried])
+                if isinstance(loop, While) and self.w.width > 1:
+                    self.more(loop, carried, env, goes_on.get(), goes_on, f.get(at))
+                    tape.put(f.get(at), [*(v.get() for v in carried), scalar(goes_on.get())])
+                else:
+                    tape.put(f.get(at), [v.get() for v in carried])
 
 
 def _all_zero(w: Writer, cts: Sequence[Tensor], index: Indices) -> Number:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.tensors import Element, Indices, Memory, Tensor, kept, zeros
+from autobatch.backends.llvm.lanes.uniform import Carried
 from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
 from autobatch.ir.core import Operand, Value
 from autobatch.ir.masked import Allowed
@@ -55,12 +56,13 @@ def _added(w: Writer, x: Number, y: Number) -> Number:
 
 @dataclass
 class Tape:
-    """The states of a loop before its turns. `turns`: a variable, how many there were."""
+    """The states of a loop before its turns. `turns`: a variable, how many there were; `alike`: what lanes share."""
 
     w: Writer
     turns: str
     allowed: Allowed
     threads: int
+    alike: Carried
     memory: list[tuple[str, str, tuple[int, ...], int]]
     """Of each that the loop carries: where its states begin, dtype, shape, and the bytes of a state."""
 

@@ -298,13 +298,15 @@ def apart(x: Tensor) -> Tensor:
 
 
 class Variable:
-    """An array that changes: in registers, or in memory. `shared`: few numbers, which are the same in all lanes."""
+    """An array that changes: in registers, or in memory. `shared`: few numbers, which are the same in all lanes.
+    `left`: what each lane has of a shared one that a loop carries, where lanes leave the loop one by one."""
 
     def __init__(
         self, w: Writer, dtype: str, shape: tuple[int, ...], shared: bool = False, memory: Memory | None = None
     ) -> None:
         """`memory`: where the array lies already."""
-        self.w, self.dtype, self.shape = w, dtype, shape
+        self.w, self.dtype, self.shape, self.shared = w, dtype, shape, shared
+        self.left: Variable | None = None
         size = math.prod(shape)
         self.memory = memory or (fresh(w, dtype, shape) if size > SMALL else None)
         self.slots = (
@@ -320,6 +322,16 @@ class Variable:
     def has(self, x: Tensor) -> bool:
         """Is an array where this one lies?"""
         return self.memory is not None and x.memory == self.memory
+
+    def kept_apart(self) -> None:
+        """From here on each lane keeps what it has."""
+        self.left = Variable(self.w, self.dtype, self.shape)
+        self.left.set(self.get())
+
+    @property
+    def own(self) -> Variable:
+        """Where each lane has what it had last."""
+        return self if self.left is None else self.left
 
     def set(self, x: Tensor) -> None:
         if self.memory is not None:

@@ -1,17 +1,23 @@
-"""Which values of recursive functions all lanes of a gang share: arguments that every call gives alike, and what is
-computed of shared values alone.
+"""Which values all lanes of a gang share that are where they are read: arguments of recursive functions that every
+call gives alike, counters of loops, and what is computed of shared values alone.
 
     trace(ray, depth + 1)     `depth` is 0 in the first call, so it is one number for all lanes, and `depth < 3` a jump
 
 All lanes of an activation come from one call, so an argument is shared where every call gives a shared value. A call
 that is the last thing its function does is a turn of a loop: lanes of several such calls meet there. (The greatest
 solution: everything is shared until something says otherwise. ispc's `uniform`, found rather than declared.)
+
+What a loop carries is shared by the lanes that are still in it, however many have left: a counter is one number for the
+gang, even where each lane has a test of its own. Behind the loop it is shared only if all lanes leave together. (The
+divergence analysis of Karrenberg and Hack, "Improving performance of OpenCL on CPUs", CC 2012, section 4: values that a
+loop's lanes leave with at different times are varying outside of it alone.)
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import assert_never
 
 from autobatch.backends.llvm.lanes.tensors import SMALL
@@ -51,6 +57,46 @@ def shared_inside(region: Region, shared: Collection[Value]) -> frozenset[Value]
     found = _Sharing(set(shared))
     found.body(region)
     return frozenset(found.known)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What the lanes share that are in a loop: of what it carries, by number, and all that is `inside` of it;
+    `together`: they leave it together."""
+
+    numbers: frozenset[int] = frozenset()
+    inside: frozenset[Value] = frozenset()
+    together: bool = False
+
+
+NOTHING = Carried()
+
+
+def carried_alike(loop: For | While, shared: Collection[Value], given: Sequence[bool]) -> Carried:
+    """`shared`: of what a loop reads from outside, what all lanes share; `given`: which of what it begins with."""
+    found = _Sharing(set(shared))
+    args = loop.body.args[1:] if isinstance(loop, For) else loop.body.args
+    test = loop.condition if isinstance(loop, While) else None
+    if isinstance(loop, For):
+        found.known.add(loop.body.args[0])
+    varying, together = found.fixed(loop, args, test, {k for k, x in enumerate(given) if not x})
+    numbers = frozenset(k for k, a in enumerate(args) if k not in varying and _is_small(a))
+    return Carried(numbers, frozenset(found.known), together)
+
+
+def one_of(branch: If, number: int) -> Operand | None:
+    """The one value that a result of a branch has: in both arms, or where it has any. Then lanes of both arms share it,
+    if they do where it is computed."""
+    of_then, of_orelse = branch.then.results[number], branch.orelse.results[number]
+    if _is_undefined(branch.then, of_then):
+        return of_orelse
+    if _is_undefined(branch.orelse, of_orelse) or (of_then == of_orelse and isinstance(of_then, Value)):
+        return of_then
+    return None
+
+
+def _is_undefined(arm: Region, x: Operand) -> bool:
+    return any(isinstance(i, Apply) and i.op.name == "undefined" and x in i.results for i in arm.body)
 
 
 def last_calls(function: Function) -> list[Call]:
@@ -118,15 +164,13 @@ class _Sharing:
                 arms = (then, orelse)
                 for arm in arms:
                     self.body(arm)
-                if self.is_shared(condition):
-                    pairs = zip(i.results, then.results, orelse.results, strict=True)
-                    self.add([r for r, *xs in pairs if all(map(self.is_shared, xs))])
+                jumps = self.is_shared(condition)
+                for k, (r, *both) in enumerate(zip(i.results, then.results, orelse.results, strict=True)):
+                    if (jumps or one_of(i, k) is not None) and all(map(self.is_shared, both)):
+                        self.add([r])
             case For(count=count, body=body):
                 self.known.add(body.args[0])  # lanes that still turn are in the same turn
-                if self.is_shared(count):
-                    self.carried(i, body.args[1:], None)
-                else:
-                    self.body(body)
+                self.carried(i, body.args[1:], None, self.is_shared(count))
             case While(condition=test, body=body):
                 self.carried(i, body.args, test)
             case Call(callee=callee, operands=xs):
@@ -136,10 +180,18 @@ class _Sharing:
             case _:
                 assert_never(i)
 
-    def carried(self, i: For | While, args: Sequence[Value], test: Region | None) -> None:
-        """What a loop carries is shared where its test is."""
+    def carried(self, i: For | While, args: Sequence[Value], test: Region | None, together: bool = True) -> None:
+        """A loop. `together`: all lanes have as many turns, as far as its count says."""
+        varying, alike = self.fixed(i, args, test, {k for k, x in enumerate(i.init) if not self.is_shared(x)})
+        if together and alike:
+            self.add([r for k, r in enumerate(i.results) if k not in varying])
+
+    def fixed(
+        self, i: For | While, args: Sequence[Value], test: Region | None, varying: set[int]
+    ) -> tuple[set[int], bool]:
+        """What of a loop the lanes in it do not share, by number, of which `varying` they do not begin with; and
+        whether its test is shared."""
         before, calls = set(self.known), len(self.calls)
-        varying = {k for k, x in enumerate(i.init) if not self.is_shared(x)}
         while True:
             self.known = set(before)
             del self.calls[calls:]
@@ -149,8 +201,7 @@ class _Sharing:
                 self.add([a for k, a in enumerate(test.args) if k not in varying])
                 together = self.body(test)
             self.body(i.body)
-            more = {k for k, x in enumerate(i.body.results) if not (together and self.is_shared(x))}
+            more = {k for k, x in enumerate(i.body.results) if not self.is_shared(x)}
             if more <= varying:
-                break
-            varying |= more
-        self.add([r for k, r in enumerate(i.results) if k not in varying])
+                return varying, together
+            varying = varying | more

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.lanes.tensors import SMALL
-from autobatch.backends.llvm.lanes.uniform import shared_inside
+from autobatch.backends.llvm.lanes.uniform import Carried, carried_alike, shared_inside
 from autobatch.ir.core import Apply, If, Instruction, Literal, Operand, Region, Value, While, walk
 from autobatch.ir.types import Array
 
@@ -80,13 +80,30 @@ class Walk:
         return [k for k, (a, x) in enumerate(zip(args, end.carried, strict=True)) if x != a and k not in known]
 
 
-def walk_of(loop: While, shared: Sequence[Value]) -> Walk | None:
-    """How lanes walk together through a loop; None where they do not. `shared`: of what it reads from outside, what all
-    lanes share. Only a loop of small values can be left and begun again at will."""
+def course_of(loop: While, shared: Sequence[Value], given: Sequence[bool] | None = None) -> Walk | Carried:
+    """How lanes go through a loop: together from place to place, or else turn by turn. `shared`: of what it reads from
+    outside, what all lanes share; `given`: which of what it begins with."""
+    if given is None:
+        given = [isinstance(x, Literal) or x in shared for x in loop.init]
+    carried = carried_alike(loop, shared, given)
+    return _walk_of(loop, shared, carried) or carried
+
+
+def reads_alike(loop: While, shared: Sequence[Value], carried: Carried) -> int:
+    """How many reads of arrays in memory are at a place that lanes share because they are in one turn; 0 where what
+    these save is little beside the rest of the turn."""
+    alone = shared_inside(loop.body, shared)
+    reads = [i for i in walk(loop.body) if isinstance(i, Apply) and i.op.name in READS and _is_large(i.operands[0])]
+    found = sum(_read_at(i, carried.inside) and not _read_at(i, alone) for i in reads)
+    return found if found and _worth(loop, found, carried.inside) >= LEAST_WORTH else 0
+
+
+def _walk_of(loop: While, shared: Sequence[Value], carried: Carried) -> Walk | None:
+    """Only a loop of small values can be left and begun again at will."""
     args = loop.body.args
     if any(not isinstance(a.type, Array) or math.prod(a.type.shape) > SMALL for a in args):
         return None
-    alone, best = shared_inside(loop.body, shared), (FEWEST - 1, -1)
+    alone, best = carried.inside, (FEWEST - 1, -1)
     for k, a in enumerate(args):
         assert isinstance(a.type, Array)
         if not a.type.shape and a.type.dtype in ("int32", "int64"):
@@ -105,8 +122,11 @@ def _is_read(i: Instruction, shared: Sequence[Value]) -> bool:
     if not isinstance(i, Apply) or i.op.name not in READS:
         return False
     array = i.operands[0]
-    large = isinstance(array.type, Array) and math.prod(array.type.shape) > SMALL
-    return large and isinstance(array, Value) and array in shared
+    return _is_large(array) and isinstance(array, Value) and array in shared
+
+
+def _is_large(x: Operand) -> bool:
+    return isinstance(x.type, Array) and math.prod(x.type.shape) > SMALL
 
 
 def _read_at(i: Instruction, known: frozenset[Value]) -> bool:
