@@ -19,7 +19,7 @@ from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Instruction, Literal, Module, Operand, Region, Value, operands, walk
 from autobatch.ir.ops import own
 from autobatch.ir.rewrite import Fresh, with_regions
-from autobatch.ir.types import Array
+from autobatch.ir.types import BOOL, Array
 from autobatch.source import Span
 from autobatch.vectorize.turn_bounds import is_bounds
 
@@ -36,16 +36,22 @@ def check_computed_indices(module: Module, device: frozenset[Value]) -> Module:
     def each(instruction: Instruction) -> list[Instruction]:
         if not isinstance(instruction, Apply) or not is_bounds(instruction) or instruction.operands[0] not in device:
             return [with_regions(instruction, region)]
-        made: list[Instruction] = []
-        op, span = instruction.op, instruction.span
-        (inside,) = in_place(lambda i: is_inside(i, op["size"]), instruction.operands, fresh, made.append, span)
-        message = f"index {UNKNOWN} is out of bounds for axis {op['axis']} with size {op['size']}"
-        return [*made, Apply((), own("check", kind="IndexError", message=message), (inside,), span)]
+        return check_of(instruction, fresh)
 
     def region(region: Region) -> Region:
         return replace(region, body=tuple(j for i in region.body for j in each(i)))
 
     return replace(module, functions=tuple(replace(f, region=region(f.region)) for f in module.functions))
+
+
+def check_of(bounds: Apply, fresh: Fresh) -> list[Instruction]:
+    """What looks on the device whether an index is in range, whoever knows it."""
+    made: list[Instruction] = []
+    op, span, told = bounds.op, bounds.span, fresh.value(BOOL)
+    (inside,) = in_place(lambda i: is_inside(i, op["size"]), bounds.operands, fresh, made.append, span)
+    made.append(Apply((told,), own("unknown"), (inside,), span))
+    message = f"index {UNKNOWN} is out of bounds for axis {op['axis']} with size {op['size']}"
+    return [*made, Apply((), own("check", kind="IndexError", message=message), (told,), span)]
 
 
 def in_place(

@@ -58,7 +58,7 @@ from autobatch.vectorize.implied import (
     with_tests_in_front,
     without_tests,
 )
-from autobatch.vectorize.indices import check_computed_indices
+from autobatch.vectorize.indices import check_computed_indices, check_of
 from autobatch.vectorize.inner_gradients import close_gradients, has_gradients
 from autobatch.vectorize.obstacles import Obstacle, obstacle_in, what_stands_in_the_way
 from autobatch.vectorize.on_device import numbers_of
@@ -344,9 +344,15 @@ class _Masker:
     # ---- what moves in front
 
     def with_checks(self, region: Region) -> Region:
-        """A region whose reads of structure stand behind the checks that Python makes of them, where these may fail."""
+        """A region whose reads of structure stand behind the checks that Python makes of them, where these may fail;
+        and where the device looks whether indices are in range, also those that the host knows."""
         body: list[Instruction] = []
         for i in region.body:
+            if isinstance(i, Apply) and is_bounds(i):
+                checked = check_of(i, self.fresh)
+                self.device.update(operands(checked[-1])[:1])  # type: ignore[arg-type]  # a check is of a value
+                body += checked
+                continue
             checks = ReadChecks(self.fresh, self.schema)
             can_fail = isinstance(i, Apply) and not self.fallible.isdisjoint(i.results)
             if can_fail and not any(map(self.on_device, operands(i))) and checks.read(i):  # type: ignore[arg-type]
