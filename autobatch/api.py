@@ -21,13 +21,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from autobatch import native, on_gpu, plain, transfer
+from autobatch import called_back, native, on_gpu, plain, transfer
 from autobatch.arguments import Bound, Entries, Slot, bind, positions_of, read_axes
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
 from autobatch.choice import is_use
 from autobatch.data import Examples, Known, fixed_by, gather
-from autobatch.errors import BatchError, SourceError, UnsupportedError, entry, nearest, show
+from autobatch.errors import BatchError, Error, PlanError, SourceError, UnsupportedError, entry, nearest, show
 from autobatch.exporting import PLATFORMS, Calling
 from autobatch.frontend.state import ChangesArray
 from autobatch.grouped import GroupedBatch, whole_arrays
@@ -337,6 +337,15 @@ class Batched(Generic[P, R]):
         machine code that is the whole function needs no tables. `derives`: it is differentiated, `moving`: by batched
         arguments. What does not compile is traced, where it can be."""
         chosen = chosen or self.options()
+        try:
+            return self._prepared(bound, chosen, runs, moving, derives)
+        except (PlanError, UnsupportedError) as refused:
+            if (found := self._called_back(bound, chosen, moving, refused)) is None:
+                raise
+            return found
+
+    def _prepared(self, bound: Bound, chosen: Options, runs: bool, moving: bool, derives: bool) -> Prepared:
+        """As `prepare`, by XLA where JAX traces the arguments."""
         refused: Exception | None = None
         if not (chosen.trace and self._traces.knows(bound)):
             try:
@@ -353,6 +362,18 @@ class Batched(Generic[P, R]):
             Asked(self, bound, refused, chosen, runs and not moving, derives, over, examples), moving
         )
 
+    def _called_back(self, bound: Bound, chosen: Options, moving: bool, refused: Exception) -> Prepared | None:
+        """A call that JAX traces, as machine code that XLA calls, where there is any: XLA has no form for it, or would
+        have to know the examples."""
+        if self._backend(chosen)[0] != "auto" or not native.is_traced(bound) or moving or self.settings.out_axes != 0:
+            return None
+        whole = self.with_settings(backend="llvm")
+        try:
+            found = whole._compiled(bound, chosen, True, moving, False, traced=True)
+        except Error:
+            return None
+        return replace(found, called_back=refused) if called_back.fits(found.program) else None
+
     def _examples(self, bound: Bound) -> Examples:
         """The batched arguments of a call, packed."""
         return gather(self._name, bound.slots, self._known, self._declared, self.planner)
@@ -361,8 +382,10 @@ class Batched(Generic[P, R]):
         """Know the types of one batched argument from now on: batches that show less are of these types, too."""
         self._known.learn(schema, 1)
 
-    def _compiled(self, bound: Bound, chosen: Options, runs: bool, moving: bool, derives: bool) -> Prepared:
-        """As `prepare`, for what compiles."""
+    def _compiled(
+        self, bound: Bound, chosen: Options, runs: bool, moving: bool, derives: bool, traced: bool = False
+    ) -> Prepared:
+        """As `prepare`, for what compiles. `traced`: machine code may read what JAX traces."""
         settings = self.settings
         enable_compilation_cache(chosen.compilation_cache)
         examples = self._examples(bound)
@@ -402,7 +425,7 @@ class Batched(Generic[P, R]):
         shared = program.shared(leaves)
         by_xla = functools.partial(self.prepare, bound, chosen, False, moving, derives)
         try:
-            operands = native.operands(program, examples, shared, runs)
+            operands = native.operands(program, examples, shared, runs, traced)
         except BatchError:
             if not is_free:
                 raise

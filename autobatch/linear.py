@@ -153,7 +153,7 @@ class Leaf:
             assert found is not None and placed is not None
             return found[0], placed(_named(*found[1:]))
 
-        self.again = None if placed is None else (p, again)
+        self.again = None if placed is None or p.called_back is not None else (p, again)
         return result, entries
 
     def pushed(self, tangents: Moving, wrt: Wrt) -> tuple[Any, list[Any]]:

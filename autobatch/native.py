@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch import on_gpu
+from autobatch.arguments import Bound
 from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.backends.cuda.program import CudaProgram
 from autobatch.backends.cuda.running import Executable as Kernel
@@ -39,22 +40,31 @@ from autobatch.specialise import Program, parameters
 ARRAYS = (np.ndarray, jax.Array, DeviceArray)
 
 
-def operands(program: Program, examples: Examples, shared: Sequence[Any], runs: bool) -> list[Any] | None:
+def operands(
+    program: Program, examples: Examples, shared: Sequence[Any], runs: bool, traced: bool = False
+) -> list[Any] | None:
     """What the code reads: shared inputs, what comes with the examples, then batched ones. None where the call is not
-    its own: it is to do more than run, the program is no machine code, or JAX traces it."""
+    its own: it is to do more than run, the program is no machine code, or JAX traces it (`traced`: also then)."""
     if program.key.backend != "cuda":
         on_gpu.refuse(program.name, program.key.backend, (*shared, *examples.arrays.values()))
     if program.compiled.native is None or not runs:
         return None
-    if _is_traced(examples):
+    if _is_traced(examples) and not traced:
         return None
     given = [raw(x) if hasattr(x, "dtype") else x for x in shared]
     found = [*given, *_of_examples(program, examples), *_batched(program, examples)]
-    return None if _traced(found) else found
+    return None if _traced(found) and not traced else found
 
 
 def _traced(xs: Iterable[Any]) -> bool:
     return any(isinstance(x, jax.core.Tracer) for x in xs)
+
+
+def is_traced(bound: Bound) -> bool:
+    """Does JAX trace an argument of a call?"""
+    if any(s.is_traced or (s.kind == "batch" and s.values.is_traced) for s in bound.slots):
+        return True
+    return _traced(leaves([r.value for r in bound.shared], ARRAYS))
 
 
 def _is_traced(examples: Examples) -> bool:

@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch import native, on_gpu, results
+from autobatch import called_back, native, on_gpu, results
 from autobatch.arguments import Bound
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.checks import refuse, refuse_failed
 from autobatch.choice import PATIENCE
-from autobatch.computed import ArrayResult, first_rows
+from autobatch.computed import ArrayResult, Result, first_rows
 from autobatch.data import FAILED, Examples
 from autobatch.differentials import mode_of
 from autobatch.errors import Error, ExampleError, Failure, warn_of_xla
@@ -59,6 +59,8 @@ class Prepared:
     """Shared arguments that are columns."""
     concrete: bool = False
     """Is it known that JAX traces nothing of it?"""
+    called_back: Exception | None = None
+    """JAX traces what machine code reads, so that XLA calls it: why the call is not a program of XLA."""
 
     def on(self, shared: list[Any], examples: Examples, ready: Ready, operands: list[Any] | None) -> Prepared:
         """The same call on other numbers, made without a look at its fields: this is the call whose time counts."""
@@ -94,8 +96,22 @@ class Prepared:
 
     def run_native(self, operands: Sequence[Any]) -> Any:
         """Run machine code that is the whole function."""
+        if self.called_back is not None:
+            return self.assemble_called(self._called(operands, self.called_back))
         arrays, wrong = native.run(native.program_of(self.program), operands, self.examples.count, self.place)
         return self.assemble_native(operands, arrays, wrong)
+
+    def _called(self, operands: Sequence[Any], refused: Exception) -> list[Any]:
+        return called_back.differentiable(self.program, operands, self.examples.count, self.place, refused)
+
+    def assemble_called(self, arrays: Sequence[Any]) -> Any:
+        """The result of machine code that XLA calls. That an example has failed is known when the computation ends."""
+        program = self.program
+        found: list[Result] = [ArrayResult(x) for x in arrays[: len(program.kinds)]]
+        if program.compiled.sites:
+            failed = refuse_failed(program.compiled.sites, arrays[-1]) != 0
+            found = [results.marked(x, failed) for x in found]
+        return results.of_arrays(program.result, [x.values for x in found if isinstance(x, ArrayResult)])
 
     def assemble_native(self, operands: Sequence[Any], arrays: Sequence[Any], wrong: bool) -> Any:
         """The result of the call, of the arrays that machine code has computed. `wrong`: an example has failed."""
@@ -160,6 +176,8 @@ class Prepared:
         operands, count = self.operands, self.examples.count
         assert operands is not None
         where = [*shared, *(len(self.shared) + p for p in native.places(self.program, slots))]
+        if self.called_back is not None:
+            return self._gradient_called(operands, output, where, shared, slots)
         made = native.gradient_of(self.program, output, where)
         if made is None:
             self._warn()
@@ -174,6 +192,19 @@ class Prepared:
         found, _ = native.run(made, [*operands, weight], count, self.place)
         each = native.as_given(found, operands, self.chosen is not None)
         return result, dict(zip(shared, each, strict=False)), dict(zip(slots, each[len(shared) :], strict=True))
+
+    def _gradient_called(
+        self, operands: list[Any], output: int, where: list[int], shared: Sequence[int], slots: Sequence[int]
+    ) -> tuple[Any, dict[int, Any], dict[int, Any]]:
+        """The same where XLA calls the code."""
+        assert self.called_back is not None
+        count, arrays = self.examples.count, self._called(operands, self.called_back)
+        ones = jnp.ones(count, arrays[output].dtype)
+        weight = jnp.where(arrays[-1] == 0, ones, 0) if self.program.compiled.sites else ones
+        read, refused = [*operands, weight], self.called_back
+        each = called_back.pulled(self.program, output, where, read, count, self.place, refused)
+        found = dict(zip(shared, each, strict=False)), dict(zip(slots, each[len(shared) :], strict=True))
+        return self.assemble_called(arrays), *found
 
     def _warn(self) -> None:
         """Say once why the derivative is slow, where XLA gains nothing from the loops that machine code has refused."""

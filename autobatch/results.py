@@ -114,14 +114,15 @@ def poisoned(outcome: Outcome, stale: Any) -> Outcome:
 
 def without_numbers(outcome: Outcome, failed: Any) -> Outcome:
     """The same outcome with NaN for the floats of failed examples."""
+    return replace(outcome, results=[marked(r, failed) for r in outcome.results])
 
-    def marked(held: Result) -> Result:
-        if not isinstance(held, ArrayResult) or not jnp.issubdtype(held.values.dtype, jnp.floating):
-            return _behind(held, failed)
-        mask = failed.reshape(-1, *(1,) * (held.values.ndim - 1))
-        return ArrayResult(jnp.where(mask, np.asarray(np.nan, held.values.dtype), held.values))
 
-    return replace(outcome, results=[marked(r) for r in outcome.results])
+def marked(held: Result, failed: Any) -> Result:
+    """A result with NaN for the floats of failed examples, which nobody has without the check."""
+    if not isinstance(held, ArrayResult) or not jnp.issubdtype(held.values.dtype, jnp.floating):
+        return _behind(held, failed)
+    mask = failed.reshape(-1, *(1,) * (held.values.ndim - 1))
+    return ArrayResult(jnp.where(mask, np.asarray(np.nan, held.values.dtype), held.values))
 
 
 def _behind(held: Result, check: Any) -> Result:

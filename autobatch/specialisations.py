@@ -306,14 +306,19 @@ class Specialisations:
 
     def _with_plans(self, program: Program) -> Program | None:
         """A program as XLA runs it, which packed examples are planned for and calls with them find; None where such
-        one is held beside it."""
+        one is held beside it, or XLA has none."""
         if program.compiled.by_xla is None:
             return program
         key = replace(program.key, backend="xla")
-        if self._programs.get(key):
+        if self._programs.get(key) is not None:
             return None
-        self._programs.put(key, [program.by_xla])
-        return program.by_xla
+        try:
+            made = program.by_xla
+        except SourceError:
+            self._programs.put(key, [])  # asked once
+            return None
+        self._programs.put(key, [made])
+        return made
 
     def info(self) -> CacheInfo:
         """What is kept, and how many plans were made."""

@@ -1,8 +1,9 @@
-"""Programs for one example against the same kernels by NumPy, numba, `jit(vmap)`, gcc and ispc, on one core.
+"""Programs for one example against the same kernels by NumPy, numba, `jit(vmap)`, gcc, ispc, Dr.Jit and Warp, on one
+core.
 
-`python -m benchmarks.simd [--only mandelbrot,ode] [--peers numpy,ispc] [--ispc FILE] [--numba PYTHON] [--json FILE]
-[--backend NAME] [--size 1.0] [--rounds 7] [--callgrind]`. `get_ispc.sh` fetches ispc; what is not there is not
-measured.
+`python -m benchmarks.simd [--only mandelbrot,ode] [--peers numpy,ispc] [--ispc FILE] [--interpreter PYTHON]
+[--backend NAME] [--size 1.0] [--rounds 7] [--callgrind] [--json FILE]`. `get_ispc.sh` fetches ispc; what is not there
+is not measured.
 benchmarks/README.md has the method.
 """
 
@@ -28,9 +29,10 @@ import numpy as np
 import autobatch as ab
 from benchmarks.simd import callgrind
 from benchmarks.simd.kernels import KERNELS, Kernel
-from benchmarks.simd.peers import MissingError, Numba, Plain, compiled_c, compiled_ispc, numba, processor_time
+from benchmarks.simd.peers import MissingError, Plain, Process, compiled_c, compiled_ispc, process, processor_time
 
-PEERS = ("numpy", "numba", "vmap", "gcc", "ispc")
+PEERS = ("numpy", "numba", "vmap", "gcc", "ispc", "drjit", "warp")
+PROCESSES = ("numba", "drjit", "warp")
 TURN = 0.02
 """Seconds that a way runs in each round, at least."""
 
@@ -46,9 +48,14 @@ class Outside:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         self.gcc = self._there("gcc", options, lambda: compiled_c(folder))
         self.ispc = self._there("ispc", options, lambda: compiled_ispc(folder, options.ispc))
-        self.numba: Numba | None = self._there(
-            "numba", options, lambda: stack.enter_context(numba(options.numba, folder))
-        )
+        found = {
+            n: self._there(n, options, partial(self._process, stack, n, options.interpreter, folder)) for n in PROCESSES
+        }
+        self.processes: dict[str, Process] = {n: p for n, p in found.items() if p is not None}
+
+    @staticmethod
+    def _process(stack: ExitStack, name: str, interpreter: str, folder: Path) -> Process:
+        return stack.enter_context(process(name, interpreter, folder))
 
     def _there(self, name: str, options: argparse.Namespace, make: Callable[[], Any]) -> Any:
         if name not in options.peers:
@@ -124,10 +131,13 @@ def ways_of(
             way = name if function == kernel.name else f"{name} {function}"
             results[way] = [x.copy() for x in plain()]
             ways[way] = turned(plain)
-    if outside.numba is not None:
-        taken, results["numba"] = outside.numba.first(kernel)
-        first["numba"] = {"processor": taken}
-        ways["numba"] = partial(outside.numba.seconds, kernel.name)
+    for name, peer in outside.processes.items():
+        try:
+            taken, results[name] = peer.first(kernel)
+        except MissingError:
+            continue
+        first[name] = {"processor": taken}
+        ways[name] = partial(peer.seconds, kernel.name)
     truth = next((w for w in ("gcc", "ispc", "numba") if w in results), None)
     if truth is not None:
         wanted = [np.asarray(x) for x in results[truth]]
@@ -147,22 +157,31 @@ def interleaved(ways: Mapping[str, Seconds], rounds: int) -> dict[str, Any]:
     }
 
 
-def gradient(kernel: Kernel, rounds: int) -> dict[str, float] | None:
-    """What the gradient of the sum of a program takes over the program."""
-    if kernel.gradient is None:
+def gradient(kernel: Kernel, outside: Outside, options: argparse.Namespace) -> dict[str, Any] | None:
+    """What the gradient of the sum of a program's results takes, by us over the program and by others over ours."""
+    if kernel.total is None:
         return None
-    given, first = kernel.arrays(), {}
-    value, pulled = jax.jit(kernel.function), jax.jit(kernel.gradient)
+    pulled = ab.grad(ab.batched(kernel.total), argnums=kernel.wrt)
     start = time.process_time()
-    jax.block_until_ready(pulled(*given))
-    first["first_call"] = time.process_time() - start
-    jax.block_until_ready(value(*given))
+    found = jax.tree.leaves(pulled(*kernel.given))
+    report: dict[str, Any] = {"first_call": {"autobatch": time.process_time() - start}, "away": {}}
     ways = {
-        "primal": turned(lambda: jax.block_until_ready(value(*given))),
-        "gradient": turned(lambda: jax.block_until_ready(pulled(*given))),
+        "autobatch": turned(lambda: jax.block_until_ready(pulled(*kernel.given))),
+        "primal": turned(lambda: jax.block_until_ready(kernel.function(*kernel.given))),
     }
-    found = interleaved(ways, rounds)
-    return {**first, "milliseconds": found["milliseconds"]["gradient"], "over_primal": found["times"]["gradient"]}
+    for name, peer in outside.processes.items():
+        if name == "numba":
+            continue
+        try:
+            report["first_call"][name], theirs = peer.first(kernel, ".gradient")
+        except MissingError as why:
+            report.setdefault("missing", {})[name] = str(why)
+            continue
+        size = [np.abs(np.asarray(x)).max() for x in found]
+        near = [np.abs(np.asarray(x) - y) <= 1e-2 * s for x, y, s in zip(found, theirs, size, strict=True)]
+        report["away"][name] = 1.0 - float(np.mean([n.mean() for n in near]))
+        ways[name] = partial(peer.seconds, f"{kernel.name}.gradient")
+    return report | interleaved(ways, options.rounds)
 
 
 def measure(name: str, outside: Outside, options: argparse.Namespace) -> dict[str, Any]:
@@ -175,7 +194,7 @@ def measure(name: str, outside: Outside, options: argparse.Namespace) -> dict[st
         beside = {w: x for w, x in report["times"].items() if w.startswith("ispc")}
         if beside:
             report["times"]["ispc"] = min(beside.values())
-        if options.backend != "llvm" and (found := gradient(kernel, options.rounds)) is not None:
+        if (found := gradient(kernel, outside, options)) is not None:
             report["gradient"] = found
     return report
 
@@ -199,12 +218,18 @@ def line(name: str, report: Mapping[str, Any]) -> str:
     )
 
 
+def of_gradient(report: Mapping[str, Any]) -> str:
+    times, away = report["times"], report["away"]
+    others = ", ".join(f"{n} {times[n]:.2f}" + (f" (differs in {away[n]:.0%})" if away[n] > 0.01 else "") for n in away)
+    return f"  gradient       {1 / times['primal']:.2f} times as long as the program; {others}"
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simd", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default=",".join(KERNELS), help="names of kernels, with commas between them")
     parser.add_argument("--peers", default=",".join(PEERS), help="which competitors")
     parser.add_argument("--ispc", default="ispc", help="the program ispc (get_ispc.sh fetches it)")
-    parser.add_argument("--numba", default=sys.executable, help="an interpreter that has numba")
+    parser.add_argument("--interpreter", default=sys.executable, help="one that has numba, Dr.Jit and Warp")
     parser.add_argument("--backend", default="auto", help="that of autobatch: llvm, or others inside of jax.jit")
     parser.add_argument("--size", type=float, default=1.0, help="how many examples, 1 is a few milliseconds of ispc's")
     parser.add_argument("--rounds", type=int, default=7)
@@ -249,7 +274,7 @@ def main() -> int:
                 if way.startswith("refill"):
                     print(f"  {way:14} {times:.2f} times as long")
             if "gradient" in found[name]:
-                print(f"{'  its gradient':16} {found[name]['gradient']['over_primal']:.2f} times as long")
+                print(of_gradient(found[name]["gradient"]))
     means = {p: mean(found, p, only_loops=p == "vmap") for p in PEERS}
     print(f"{'mean':16} {'':9} " + " ".join(f"{x:8.2f}" if x else f"{'-':>8}" for x in means.values()))
     for peer, why in outside.missing.items():

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-import autobatch as ab
 from benchmarks.simd import by_numpy, by_vmap
 from benchmarks.simd.programs import bodies, boosted, expressions, noise, occlusion, options, spheres, uneven
 from examples.control import mandelbrot, ode
@@ -41,7 +40,9 @@ class Kernel:
     strays: float = 0.0
     objects: bool = False
     refills: bool = False
-    gradient: Callable[..., Any] | None = field(default=None)
+    total: Callable[..., Any] | None = None
+    """The sum of the results of one example, of which the derivative is taken with respect to the arguments `wrt`."""
+    wrt: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
@@ -89,13 +90,25 @@ def _black_scholes(size: float) -> Kernel:
         *ways,
         loops=False,
         tolerance=3e-4,
+        total=lambda *xs: options.call_option(*xs),
+        wrt=(0, 1, 2, 3, 4),
     )
 
 
 def _binomial(size: float) -> Kernel:
     given = contracts(int(8192 * size))
     ways = by_numpy.binomial, by_vmap.binomial
-    return Kernel("binomial", options.binomial_option, given, given, [np.zeros_like(given[0])], *ways, tolerance=1e-3)
+    return Kernel(
+        "binomial",
+        options.binomial_option,
+        given,
+        given,
+        [np.zeros_like(given[0])],
+        *ways,
+        tolerance=1e-3,
+        total=lambda *xs: options.binomial_option(*xs),
+        wrt=(0, 1, 2, 3, 4),
+    )
 
 
 def _noise(size: float) -> Kernel:
@@ -109,14 +122,13 @@ def _noise(size: float) -> Kernel:
 
 def _ode(size: float) -> Kernel:
     given = ode.problems(int(8000 * size))
-    seen = np.ones_like(given[1])
 
-    def gradient(rates: Any, starts: Any) -> Any:
-        return ab.grad(ode.distance, argnums=(0, 1))(rates, starts, seen)
+    def total(rates: Any, start: Any) -> Any:
+        return jnp.sum(ode.solve(rates, start)[0])
 
-    out = [np.zeros_like(given[1]), np.zeros(len(seen), np.int32)]
+    out = [np.zeros_like(given[1]), np.zeros(len(given[1]), np.int32)]
     ways = by_numpy.ode, by_vmap.ode
-    return Kernel("ode", ode.solve, given, given, out, *ways, tolerance=5e-3, strays=0.01, gradient=gradient)
+    return Kernel("ode", ode.solve, given, given, out, *ways, tolerance=5e-3, strays=0.01, total=total, wrt=(0, 1))
 
 
 def _occlusion(size: float) -> Kernel:
@@ -176,7 +188,18 @@ def _scattered(size: float) -> Kernel:
 def _pendulum(size: float) -> Kernel:
     given = uneven.pendulums(int(20_000 * size))
     out = [floats(len(given[0]))]
-    return Kernel("pendulum", uneven.swing, given, given, out, by_numpy.swing, by_vmap.swing, refills=True)
+    return Kernel(
+        "pendulum",
+        uneven.swing,
+        given,
+        given,
+        out,
+        by_numpy.swing,
+        by_vmap.swing,
+        refills=True,
+        total=lambda *xs: uneven.swing(*xs),
+        wrt=(0,),
+    )
 
 
 KERNELS: dict[str, Callable[[float], Kernel]] = {

@@ -1,4 +1,4 @@
-"""What competes from outside of this process: C and ispc as shared libraries, numba as a process of its own."""
+"""What competes from outside of this process: C and ispc as shared libraries, others in processes of their own."""
 
 from __future__ import annotations
 
@@ -72,44 +72,49 @@ class Plain:
         return self.out
 
 
-class Numba:
-    """The process that runs `with_numba.py`."""
+class Process:
+    """The process that runs `with_NAME.py`; see `competitors/outside.py`."""
 
-    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
-        self.process, self.folder = process, folder
+    def __init__(self, name: str, process: subprocess.Popen[str], folder: Path) -> None:
+        self.name, self.process, self.folder = name, process, folder
 
-    def seconds(self, name: str, repeats: int) -> float:
+    def seconds(self, kernel: str, repeats: int) -> float:
         """Processor time of one run; of the first call, that of compiling."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        print(name, repeats, file=self.process.stdin, flush=True)
+        print(kernel, repeats, file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline()
         if not answer:
-            raise MissingError(f"numba ended with status {self.process.wait()}")
+            raise MissingError(f"{self.name} ended with status {self.process.wait()}")
+        if answer.startswith("missing"):
+            raise MissingError(answer.strip())
         return float(answer)
 
-    def first(self, kernel: Kernel) -> tuple[float, Sequence[np.ndarray]]:
-        """The seconds of a first call, and its results."""
+    def first(self, kernel: Kernel, of: str = "") -> tuple[float, Sequence[np.ndarray]]:
+        """The seconds of a first call, and its results. `of`: ".gradient" for those of the derivative."""
         held = {f"in{k}": x for k, x in enumerate(kernel.plain)} | {f"out{k}": x for k, x in enumerate(kernel.out)}
         np.savez(self.folder / f"{kernel.name}.npz", **held)  # type: ignore[arg-type]  # NumPy's stub of keywords
-        taken = self.seconds(kernel.name, 1)
-        with np.load(self.folder / f"{kernel.name}.numba.npz") as file:
-            return taken, [file[f"out{k}"] for k in range(len(kernel.out))]
+        name = f"{kernel.name}{of}"
+        taken = self.seconds(name, 1)
+        with np.load(self.folder / f"{name}.{self.name}.npz") as file:
+            return taken, [file[f"out{k}"] for k in range(len(file))]
 
 
 @contextmanager
-def numba(interpreter: str, folder: Path) -> Iterator[Numba]:
-    """numba, while it is needed."""
+def process(name: str, interpreter: str, folder: Path) -> Iterator[Process]:
+    """A competitor in a process of its own, while it is needed."""
     if shutil.which(interpreter) is None:
         raise MissingError(f"there is no {interpreter}")
+    if subprocess.run([interpreter, "-c", f"import {name}"], capture_output=True, check=False).returncode:
+        raise MissingError(f"{interpreter} has no {name}")
     with subprocess.Popen(
-        [interpreter, str(SOURCES / "with_numba.py"), str(folder)],
+        [interpreter, str(SOURCES / f"with_{name}.py"), str(folder)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+    ) as running:  # fmt: skip
         try:
-            yield Numba(process, folder)
+            yield Process(name, running, folder)
         finally:
-            if process.stdin is not None:
-                process.stdin.close()
+            if running.stdin is not None:
+                running.stdin.close()
 
 
 def processor_time(run: Any, repeats: int) -> float:

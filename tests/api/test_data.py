@@ -230,7 +230,7 @@ def test_shared_arguments_can_be_mapped_and_batches_cannot():
 
 
 def test_under_jit_a_batch_without_plan_is_refused():
-    f = ab.batched(lambda t: t.x)
+    f = ab.batched(lambda t: t.x, backend="xla")
     with pytest.raises(ab.PlanError, match="batch.plan"):
         jax.jit(f)(ab.pack(trees()))
 

@@ -174,17 +174,20 @@ def test_under_jit_a_value_that_no_call_had_before():
 
 
 def test_under_jit_batches_that_were_given_up():
-    """Where only leaves are left there is nothing to plan from, and the error says how to."""
+    """Where only leaves are left there is nothing to plan from: machine code needs no plan, and the error of XLA says
+    how to have one."""
     f = ab.batched(limited.__wrapped__, in_axes=(None, 0, None))
     f(1.0, trees(), 1)
     bare = jax.jit(lambda b: b)(ab.pack(trees()))
+    by_xla = ab.batched(limited.__wrapped__, in_axes=(None, 0, None), backend="xla")
     with pytest.raises(ab.PlanError, match="once outside"):
-        jax.jit(lambda b: f(1.0, b, 2))(bare)
+        jax.jit(lambda b: by_xla(1.0, b, 2))(bare)
+    np.testing.assert_allclose(jax.jit(lambda b: f(1.0, b, 2))(bare), f.loop(1.0, trees(), 2), rtol=1e-5)
     agrees(f, 1.0, bare, 2)
 
 
 def test_under_jit_a_traced_integer():
-    """As a number it may be used; it cannot decide structure, and the error names it, the line and the cure."""
+    """As a number it may be used; for XLA it cannot decide structure, and the error names it, the line and the cure."""
     f = ab.batched(lambda n, t: t.x * n + n % 3, in_axes=(None, 0), backend="xla")
     data = ab.pack(trees()).plan(f)
     step = jax.jit(lambda n, b: f(n, b))
@@ -192,8 +195,10 @@ def test_under_jit_a_traced_integer():
         np.testing.assert_allclose(step(n, data), f.loop(n, data), rtol=1e-5)
     agrees(f, 4, data)
     assert f.cache_info().specialisations == 1, "the same program for both"
+    np.testing.assert_allclose(jax.jit(lambda d: limited(1.0, trees(), d))(2), limited.loop(1.0, trees(), 2), rtol=1e-5)
+    by_xla = ab.batched(limited.__wrapped__, in_axes=(None, 0, None), backend="xla")
     with pytest.raises(ab.UnsupportedError, match=r"nodes.py:\d+.*depth, an integer that is traced") as e:
-        jax.jit(lambda d: limited(1.0, trees(), d))(2)
+        jax.jit(lambda d: by_xla(1.0, trees(), d))(2)
     assert "Python int" in str(e.value) and "if t is None or depth == 0" in str(e.value)
     signed = ab.batched(lambda flag, x: x if flag else -x, in_axes=(None, 0))
     for flag in (True, False):  # arithmetic alone it may decide: under a mask

@@ -84,8 +84,7 @@ def test_arrays_that_jax_traces() -> None:
     gradients = [jax.grad(powers, argnums=1)(p, x[k], int(n[k])) for k in range(4)]
     np.testing.assert_allclose(ab.grad(f, argnums=1)(p, x, n), gradients, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(jax.grad(lambda x: f(p, x, n).sum())(jnp.asarray(x)), gradients, rtol=1e-4, atol=1e-6)
-    with pytest.raises(ab.PlanError, match="array of integers"):
-        jax.jit(lambda n: f(p, x, n))(n)
+    np.testing.assert_allclose(jax.jit(lambda n: f(p, x, n))(n), wanted, rtol=1e-5)  # XLA calls machine code
 
 
 @dataclass

@@ -160,7 +160,12 @@ def _explained(name: str, backend: Backend, prepared: Prepared) -> Explanation:
     if isinstance(ready.tables[INTEGERS], jax.core.Tracer):
         raise BatchError(f"{name}.explain reads the numbers of the call's plan: call it outside jax.jit")
     if native is not None:
-        backend = _by_native(backend, native, prepared, "rows and tables are those of xla under jax.jit")
+        backend = _by_native(
+            backend,
+            native,
+            prepared,
+            "rows and tables are those of xla under jax.jit, which calls this code for batches without a plan",
+        )
     plan: Any = ready.plan or prepared.examples.on_host().plan(program)
     return Explanation(of_call(name, backend, program, plan, ready.tables, signature))
 

@@ -1,16 +1,12 @@
-"""The programs of benchmarks/simd/programs for numba: loops over examples by `njit`, one thread.
-
-Arguments are as in kernels.c, but for the number of examples. `python with_numba.py FOLDER` reads what goes in from
-FOLDER/KERNEL.npz, writes what comes out to FOLDER/KERNEL.numba.npz, and answers each line "KERNEL REPEATS" on its
-standard input with the seconds of processor time that one run takes; the first answer has compiling in it.
+"""The programs of benchmarks/simd/programs for numba: loops over examples by `njit`, one thread. Arguments are as in
+kernels.c, but for the number of examples; `outside.py` says how it is asked.
 """
 
-import sys
-import time
 from math import cos, exp, log, sin, sqrt
 
 import numba
 import numpy as np
+from outside import serve
 
 F = np.float32
 FAR, ONE, TWO, HALF, ZERO, FOUR = F(1e9), F(1), F(2), F(0.5), F(0), F(4)
@@ -314,27 +310,15 @@ def expressions(kind, value, left, right, root, x, out):
         out[i] = evaluate(kind, value, left, right, root[i], x[i])
 
 
-def main(folder):
-    held = {}
-    for line in sys.stdin:
-        name, repeats = line.split()
-        if name not in held:
-            with np.load(f"{folder}/{name}.npz") as file:
-                given = [file[f"in{k}"] for k in range(sum(key.startswith("in") for key in file))]
-                made = [file[f"out{k}"] for k in range(sum(key.startswith("out") for key in file))]
-            held[name] = (globals()[name], given, made)
-            start = time.process_time()
-            held[name][0](*given, *made)
-            taken = time.process_time() - start
-            np.savez(f"{folder}/{name}.numba.npz", **{f"out{k}": x for k, x in enumerate(made)})
-        else:
-            run, given, made = held[name]
-            start = time.process_time()
-            for _ in range(int(repeats)):
-                run(*given, *made)
-            taken = (time.process_time() - start) / int(repeats)
-        print(taken, flush=True)
+def prepare(name, given, made):
+    function = globals().get(name)
+
+    def run():
+        function(*given, *made)
+        return made
+
+    return None if function is None else run
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    serve("numba", prepare)

@@ -174,9 +174,11 @@ def test_a_batch_without_a_plan_is_planned_once_by_the_call():
     close(jax.jit(lambda p, b: f(p, b))(params(), data), [2, 4, 10])
 
 
-def test_a_batch_without_a_plan_is_refused_under_jit():
-    """With the cure: `batch.plan(f)` first."""
+def test_a_batch_without_a_plan_under_jit():
+    """XLA calls machine code; a back end that was asked for is refused, with the cure: `batch.plan(f)` first."""
     f = ab.batched(scaled.__wrapped__, in_axes=(None, 0))
+    close(jax.jit(lambda p, b: f(p, b))(params(), ab.pack(trees())), f(params(), trees()))
+    f = ab.batched(scaled.__wrapped__, in_axes=(None, 0), backend="xla")
     with pytest.raises(ab.PlanError, match=r"batch\.plan\(scaled\) first"):
         jax.jit(lambda p, b: f(p, b))(params(), ab.pack(trees()))
 
