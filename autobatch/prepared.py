@@ -172,7 +172,7 @@ class Prepared:
     ) -> tuple[Any, dict[int, Any], dict[int, Any]] | None:
         """The result, and the derivative of the sum of one of its numbers over the examples that have not failed, by
         shared inputs and by batched leaves, by machine code. None where there is none for it. `alone`: nobody asks for
-        the result, so that it is None where no example can fail and nothing is printed."""
+        the result, so that it is None where no example has failed and nothing is printed."""
         operands, count = self.operands, self.examples.count
         assert operands is not None
         where = [*shared, *(len(self.shared) + p for p in native.places(self.program, slots))]
@@ -182,14 +182,15 @@ class Prepared:
         if made is None:
             self._warn()
             return None
-        result, code = None, native.program_of(self.program)
-        if alone and isinstance(code, WholeProgram) and not self.program.compiled.sites and self.returns_a_number:
+        result, code, wrong = None, native.program_of(self.program), True
+        if alone and isinstance(code, WholeProgram) and self.returns_a_number:
             weight: Any = np.ones(count, code.results[output].dtype)
-        else:
+            found, wrong = native.run(made, [*operands, weight], count, self.place)
+        if wrong:
             arrays, wrong = native.run(code, operands, count, self.place)
             weight = native.weights(operands, arrays[-1], arrays[output].dtype, wrong, self.place)
             result = self.assemble_native(operands, arrays, wrong)
-        found, _ = native.run(made, [*operands, weight], count, self.place)
+            found, _ = native.run(made, [*operands, weight], count, self.place)
         each = native.as_given(found, operands, self.chosen is not None)
         return result, dict(zip(shared, each, strict=False)), dict(zip(slots, each[len(shared) :], strict=True))
 

@@ -11,7 +11,7 @@ no part in its cotangents either: each that leaves a branch or a turn is zero ou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
@@ -61,9 +61,13 @@ MANY = 1024
 """Turns of a counted loop up to which all states are kept."""
 
 
-def pulled_back(gang: Gang, rule: Rule, xs: Sequence[Tensor]) -> list[Tensor]:
+Told = Callable[[Sequence[Tensor]], None]
+"""Is told the results of a region."""
+
+
+def pulled_back(gang: Gang, rule: Rule, xs: Sequence[Tensor], told: Told = lambda results: None) -> list[Tensor]:
     """The cotangents of the operands `rule.wrt` of a masked operation. `xs`: the operands that are no numbers, then the
-    cotangents of its results."""
+    cotangents of its results; `told`: who wants to know those."""
     w, region = gang.w, rule.op["region"]
     rest = iter(xs)
     operands = [
@@ -71,7 +75,7 @@ def pulled_back(gang: Gang, rule: Rule, xs: Sequence[Tensor]) -> list[Tensor]:
         for number, t in zip(rule.numbers, rule.operands, strict=True)
     ]
     given = [next(rest) if has else None for has in rule.cotangents]
-    return _pulled(gang, region, operands, given, rule.wrt, gang.mask, may_have_failed(rule.op))
+    return _pulled(gang, region, operands, given, rule.wrt, gang.mask, may_have_failed(rule.op), told)
 
 
 def inner_gradient(gang: Gang, op: Op, xs: Sequence[Tensor], mask: Number | None) -> list[Tensor]:
@@ -90,6 +94,7 @@ def _pulled(
     wrt: Sequence[int],
     mask: Number | None,
     cut: bool,
+    told: Told = lambda results: None,
 ) -> list[Tensor]:
     """The cotangents of the arguments `wrt` of a region from those of its results. `cut`: there may be rows that have
     failed, of which nothing comes: where all cotangents of the results are zero those of the arguments are, even where
@@ -98,7 +103,7 @@ def _pulled(
     code = _Reverse(gang, moving(region, [region.args[k] for k in wrt]), unused)
     env: Environment = {}
     with code.recording(True):
-        code.region(region, operands, env, mask)
+        told(code.region(region, operands, env, mask))
     total = Cotangents(gang.w)
     for result, ct in zip(region.results, cotangents, strict=True):
         if ct is not None:

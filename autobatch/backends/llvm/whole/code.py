@@ -227,7 +227,7 @@ def _body(whole: Whole, sites: bool, failed: str) -> Body:
         found = region_of(gang, whole, xs)
         if sites:
             found[-1] = kept(gang.w, found[-1])
-            _notice(gang.w, failed, found, gang.mask)
+            noticed(gang, failed, found)
         return found
 
     return body
@@ -237,6 +237,11 @@ def region_of(gang: Gang, whole: Whole, xs: Sequence[Tensor]) -> list[Tensor]:
     """The results of a region in the lanes of a gang."""
     lifetimes = Lifetimes() if whole.has_arrays else None
     return _Control(gang, whole.constants, lifetimes).once(whole.forward, xs, {}, gang.mask)
+
+
+def noticed(gang: Gang, failed: str, results: Sequence[Tensor]) -> None:
+    """Note whether a row of a gang has failed."""
+    _notice(gang.w, failed, results, gang.mask)
 
 
 def _notice(w: Writer, failed: str, results: Sequence[Tensor], mask: Number | None) -> None:

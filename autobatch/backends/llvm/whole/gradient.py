@@ -2,6 +2,7 @@
 
     operands   those of the function, the arrays that its literals name, the weight of each row
     results    of each operand asked for: its cotangents row by row; of a shared one their sum over the rows of a call
+    status     has a row failed? (Which one, and of what, only the function itself says.)
 
 The region runs forward with a tape and then backward (`lanes/reverse.py`), gang by gang, so what is kept does not grow
 with the batch.
@@ -17,11 +18,11 @@ import numpy as np
 
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Gang, Operand, Result, Rows, Signature
-from autobatch.backends.llvm.lanes.reverse import pulled_back
+from autobatch.backends.llvm.lanes.reverse import Told, pulled_back
 from autobatch.backends.llvm.lanes.tensors import Tensor
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function
-from autobatch.backends.llvm.whole.code import Made, completed, direct, refusal, widths
+from autobatch.backends.llvm.whole.code import Made, completed, direct, noticed, refusal, widths
 from autobatch.backends.llvm.whole.region import Whole
 from autobatch.ir.core import Literal, Region, Value
 from autobatch.ir.core import Operand as Read
@@ -47,9 +48,9 @@ class Derivative:
     signature: Signature
     arrays: tuple[Any, ...]
 
-    def body(self, gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The cotangents of the rows of a gang."""
-        return pulled_back(gang, self.rule, xs)
+    def body(self, gang: Gang, xs: Sequence[Tensor], told: Told = lambda results: None) -> Sequence[Tensor]:
+        """The cotangents of the rows of a gang. `told`: who wants to know the results of the function."""
+        return pulled_back(gang, self.rule, xs, told)
 
 
 def derivative_of(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Derivative:
@@ -73,10 +74,14 @@ def _written(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made
     refused: RefusedError | None = None
     for width in widths(whole):
         f = Function("")
-        gang = direct(f, width, found.signature)
+        gang, failed = direct(f, width, found.signature), f.slot(0)
+
+        def body(gang: Gang, xs: Sequence[Tensor], failed: str = failed) -> Sequence[Tensor]:
+            return found.body(gang, xs, lambda results: noticed(gang, failed, results) if sites else None)
+
         try:
-            Rows(gang, "%begin", "%end").run(found.body)
-            f.do("ret i64 0")
+            Rows(gang, "%begin", "%end").run(body)
+            f.do(f"ret i64 {f.get(failed)}")
             program = completed(f, gang)
         except RefusedError as error:
             refused = refused or error
