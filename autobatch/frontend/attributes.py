@@ -176,7 +176,7 @@ def is_stack(s: State, value: v.Abstract) -> bool:
         case v.Leaf(operand=Value(type=List(store=str(name)))):
             return s.context.schema.list(name).from_array
         case v.Record(cls=cls):
-            return cls is Transposed
+            return cls in (Transposed, Expanded)
         case _:
             return False
 
@@ -187,8 +187,19 @@ class Transposed:
     rows: Any
 
 
+class Expanded:
+    """The class of `x[None]` of an array whose length is data: an operand that is combined with each row of another."""
+
+    rows: Any
+
+
 def of_stack(s: State, value: v.Abstract, name: str) -> v.Abstract:
     """An attribute of an array whose length is data."""
+    if isinstance(value, v.Record) and value.cls is Expanded:
+        s.refuse(
+            f"an array whose length is data has no .{name} behind [None]",
+            "combine it with another: x[:, None] - y[None]",
+        )
     if isinstance(value, v.Record):
         if name == "T":
             return value.items[0]

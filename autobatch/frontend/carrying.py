@@ -16,8 +16,8 @@ from autobatch.frontend.access import unset
 from autobatch.frontend.growth import linked
 from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.identity import containers
-from autobatch.frontend.joins import common, common_layouts, convert, level, stored
-from autobatch.frontend.layouts import Layout, UnsetLayout, layout_of, leaf_types, rebuild
+from autobatch.frontend.joins import as_array, common, common_layouts, convert, level, stored
+from autobatch.frontend.layouts import Layout, ListingLayout, UnsetLayout, layout_of, leaf_types, rebuild
 from autobatch.frontend.sources import changed, stores
 from autobatch.frontend.state import BROKE, RESULT, RETURNED, State
 from autobatch.frontend.tables import has_default
@@ -245,7 +245,7 @@ def settle(
     s: State, names: Sequence[str], turn: Callable[[Layouts], Turn], aliases: Aliases = ()
 ) -> tuple[Layouts, Turn, list[Operand]]:
     """Layouts of the carried variables that a turn preserves, that turn, and the operands the loop starts with."""
-    initial = {n: stored(s, _current(s, n)) for n in names}
+    initial = {n: as_array(s, stored(s, _current(s, n))) for n in names}
     shared = s.context.shared_values
     layouts = Layouts({n: layout_of(x, shared) for n, x in initial.items()})
     for _ in range(ROUNDS):
@@ -299,6 +299,8 @@ def _wider(s: State, t: State, layouts: Layouts, initial: dict[str, v.Abstract])
 
 
 def _levelled(s: State, value: v.Abstract, layout: Layout) -> v.Abstract:
+    if isinstance(layout, ListingLayout) and layout.array:
+        value = as_array(s, value)
     return level(s, value, v.Record("tuple", (), ())) if leaf_types(layout) else value
 
 

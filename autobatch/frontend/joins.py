@@ -7,6 +7,7 @@ else: x = t.f           ->
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -220,12 +221,22 @@ def stored(s: State, value: v.Abstract) -> v.Abstract:
     return value
 
 
+def as_array(s: State, value: v.Abstract) -> v.Abstract:
+    """An array of the examples whose length is data as one that the function has made; any other value as it is."""
+    store = value.type.store if isinstance(value, v.Leaf) and isinstance(value.type, List) else None
+    if store is None or not s.context.schema.list(store).from_array:
+        return value
+    return s.context.rules.stacked(s, operator.getitem, (value, v.Static(slice(None))))
+
+
 def level(s: State, value: v.Abstract, other: v.Abstract) -> v.Abstract:
     """Containers that are static or of the examples meet containers built in the function: take them apart. A list that
     meets one with memory has memory too, from where it is made."""
     if s.context.memory.sites:
         in_memory = list(_beside_memory(value, layout_of(other)))
         s.context.memory.add_sites(s.context.sites.of(in_memory, s.context.memory.sites, dicts=True))
+    if isinstance(other, v.Listing) and other.array:
+        value = as_array(s, value)
     if isinstance(value, v.Record) and isinstance(other, v.Record) and value.kind != "object":
         if value.keys != other.keys:
             return value

@@ -84,6 +84,27 @@ def _accumulate_from(items: Any, function: Any = _add, *, initial: Any) -> Any:
     return totals
 
 
+def along_first(rows: Any, function: Any) -> Any:
+    total = list(rows[0])
+    for row in rows[1:]:
+        total = [function(a, b) for a, b in zip(total, row, strict=True)]
+    return total
+
+
+def in_order(items: Any) -> Any:
+    return sorted(items)
+
+
+def places_in_order(items: Any) -> Any:
+    return [place for _, place in sorted([(items[k], k) for k in range(len(items))])]
+
+
+def middle(items: Any) -> Any:
+    found = sorted(items)
+    count = len(found)
+    return (found[(count - 1) // 2] + found[count // 2]) * 0.5
+
+
 def place_of_greatest(items: Any) -> Any:
     best: Any = items[0]
     place: Any = 0

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.frontend import values as v
-from autobatch.frontend.attributes import array_method, is_stack
+from autobatch.frontend.attributes import Expanded, array_method, is_stack
 from autobatch.frontend.comprehensions import make_map
 from autobatch.frontend.indexing import index_array
 from autobatch.frontend.joined import concatenate
@@ -26,7 +26,16 @@ from autobatch.frontend.layouts import LeafLayout, ListingLayout, name_of_type
 from autobatch.frontend.numbers import operand_of, traced
 from autobatch.frontend.numpy_arrays import kind_of, marked
 from autobatch.frontend.operators import compare_with
-from autobatch.frontend.prelude import accumulate, place_of_greatest, place_of_least, run
+from autobatch.frontend.prelude import (
+    accumulate,
+    along_first,
+    in_order,
+    middle,
+    place_of_greatest,
+    place_of_least,
+    places_in_order,
+    run,
+)
 from autobatch.frontend.reductions import multiplied, reduce_sequence, sum_of
 from autobatch.frontend.sequences import is_inside, item, length, sequence, sliced, zipped
 from autobatch.frontend.state import State
@@ -37,7 +46,7 @@ _MAKERS = (jnp.stack, jnp.array, jnp.asarray)
 _JOINING = (jnp.concatenate, jnp.vstack)
 _FUNCTIONS: dict[str, Any] = {
     **{n: getattr(jnp, n) for n in ("sum", "mean", "max", "min", "any", "all", "prod", "var", "std")},
-    **{n: getattr(jnp, n) for n in ("argmax", "argmin", "cumsum", "cumprod", "flip")},
+    **{n: getattr(jnp, n) for n in ("argmax", "argmin", "cumsum", "cumprod", "flip", "sort", "argsort", "median")},
     "softmax": jax.nn.softmax,
     "logsumexp": jax.nn.logsumexp,
     "norm": jnp.linalg.norm,
@@ -45,6 +54,16 @@ _FUNCTIONS: dict[str, Any] = {
 """Functions along an axis, by name."""
 _OF_AXIS = {function: name for name, function in _FUNCTIONS.items()}
 _SCANS = {"cumsum": operator.add, "cumprod": operator.mul}
+_OF_TWO = {
+    "sum": jnp.add,
+    "prod": jnp.multiply,
+    "max": jnp.maximum,
+    "min": jnp.minimum,
+    "any": jnp.logical_or,
+    "all": jnp.logical_and,
+}
+_ORDERED = {"sort": in_order, "argsort": places_in_order, "median": middle}
+"""Functions of an array of numbers that put it in order."""
 _ROWWISE = frozenset(
     getattr(owner, n)
     for owner, names in (
@@ -73,8 +92,10 @@ def stacking(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[s
         return stack(s, args[0])
     if function in (jnp.dot, jnp.matmul):
         return matmul(s, args[0], args[1])
+    if function is jnp.einsum and not kwargs and isinstance(args[0], v.Static) and isinstance(args[0].value, str):
+        return einsum(s, args[0].value.replace(" ", ""), args[1:])
     if function in _ROWWISE and not kwargs:
-        return rowwise(s, function, [_stack_of(s, a) if _is_list(a) else a for a in args])
+        return combined(s, function, [_stack_of(s, a) if _is_list(a) else a for a in args])
     method = getattr(function, "array_method", "")
     name = _OF_AXIS.get(function) or (method if method in _FUNCTIONS and hasattr(jax.Array, method) else "")
     if name:
@@ -83,7 +104,7 @@ def stacking(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[s
             s.refuse(
                 "norm() of an array whose length is data is the Euclidean one", "write it out: jnp.abs(x).sum(axis)"
             )
-        axis, keep = _axis(s, rest, kwargs, -1 if name == "softmax" else None)
+        axis, keep = _axis(s, rest, kwargs, -1 if name in ("softmax", "sort", "argsort") else None)
         return along(s, name, _stack_of(s, args[0]), axis, keep)
     shown = method or getattr(function, "__name__", "this function")
     what = "an array" if any(is_stack(s, a) for a in (*args, *kwargs.values())) else "a list"
@@ -147,6 +168,11 @@ def _strong(x: Any) -> Any:
 
 
 def _stack_of(s: State, value: v.Abstract) -> v.Listing:
+    if isinstance(value, v.Record) and value.cls is Expanded:
+        s.refuse(
+            "an array whose length is data is behind [None] an operand of arithmetic alone",
+            "combine it with another: x[:, None] - y[None]",
+        )
     if isinstance(value, v.Record):
         s.refuse("the transpose of an array whose length is data is an operand of @ alone", "write x where it is x.T.T")
     return value if isinstance(value, v.Listing) and value.array else stack(s, value)
@@ -162,8 +188,14 @@ def _is_deep(value: v.Abstract) -> bool:
     return isinstance(value, v.Listing) and isinstance(value.elem, ListingLayout)
 
 
+def _is_expanded(value: v.Abstract) -> bool:
+    return isinstance(value, v.Record) and value.cls is Expanded
+
+
 def _rank(value: v.Abstract) -> int:
     """How many axes a value has."""
+    if isinstance(value, v.Record) and value.cls is Expanded:
+        return 1 + _rank(value.items[0])
     if isinstance(value, v.Listing):
         elem, rank = value.elem, 1
         while isinstance(elem, ListingLayout):
@@ -207,12 +239,19 @@ def along(s: State, name: str, value: v.Listing, axis: Any, keep: bool) -> v.Abs
         if axis is None and rank > 1:
             s.refuse(f"{name}() of all axes of an array whose length is data", "give the axis: axis=0")
         return stack(s, run(s, accumulate, [value], {"function": v.Static(_SCANS[name])}))
-    if _is_deep(value) and axis is not None:
+    if name in _ORDERED:
+        if rank > 1:
+            s.refuse(f"{name}() of an array whose length is data is along its last axis, or of numbers", "give axis=-1")
+        made = run(s, _ORDERED[name], [value], {})
+        return made if name == "median" else stack(s, made)
+    if _is_deep(value) and axis is not None and name in ("argmax", "argmin"):
         s.refuse(
             f"{name}() along the first of two axes whose length is data cannot be compiled",
             "transpose the product: (y @ x.T)",
         )
     made = _of_first(s, name, value, axis)
+    if keep and isinstance(made, v.Listing) and name != "softmax":
+        return v.Record("object", ("rows",), (made,), Expanded)
     if not keep or isinstance(made, v.Listing):
         return made
     return traced(s, jnp.expand_dims, made, v.Static(0 if axis is not None else tuple(range(rank))))
@@ -224,9 +263,9 @@ def _of_first(s: State, name: str, value: v.Listing, axis: Any) -> v.Abstract:
     if name in ("var", "std"):
         apart = rowwise(s, operator.sub, (value, _reduced(s, "mean", value, axis)))
         found = _reduced(s, "mean", rowwise(s, operator.mul, (apart, apart)), axis)
-        return traced(s, jnp.sqrt, found) if name == "std" else found
+        return _applied(s, jnp.sqrt, found) if name == "std" else found
     if name == "norm":
-        return traced(s, jnp.sqrt, _reduced(s, "sum", rowwise(s, operator.mul, (value, value)), axis))
+        return _applied(s, jnp.sqrt, _reduced(s, "sum", rowwise(s, operator.mul, (value, value)), axis))
     if name in ("argmax", "argmin"):
         if axis is None and _rank(value) > 1:
             s.refuse(f"{name}() of all axes of an array whose length is data", "give the axis: axis=0")
@@ -234,8 +273,17 @@ def _of_first(s: State, name: str, value: v.Listing, axis: Any) -> v.Abstract:
     return _reduced(s, name, value, axis)
 
 
+def _applied(s: State, function: Any, *args: v.Abstract) -> v.Abstract:
+    """A function that works number by number, on what a reduction gives."""
+    return rowwise(s, function, args) if any(isinstance(a, v.Listing) for a in args) else traced(s, function, *args)
+
+
 def _reduced(s: State, kind: str, value: v.Listing, axis: Any) -> v.Abstract:
     """A reduction over the first axis, or over all axes."""
+    if axis is not None and _is_deep(value):
+        if kind == "mean":
+            return rowwise(s, operator.truediv, (_stack_of(s, _reduced(s, "sum", value, axis)), length(s, value)))
+        return stack(s, run(s, along_first, [value], {"function": v.Static(_OF_TWO[kind])}))
     if axis is None and _is_deep(value):
         value = _each(s, [value], lambda t, row: _reduced(t, kind, _stack_of(t, row), None))
     elif axis is None and _rank(value) > 1:
@@ -266,13 +314,30 @@ def _of_row(name: str, axis: int, keep: bool) -> Any:
     return of_row
 
 
+def combined(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Abstract:
+    """A function that works number by number. What is behind `[None]` alone, or with arrays of fewer axes, stays so."""
+    most = max((_rank(a) for a in args if _is_expanded(a)), default=0)
+    if not most or any(isinstance(a, v.Listing) and _rank(a) >= most for a in args):
+        return rowwise(s, function, args)
+    made = rowwise(s, function, [_collapsed(a) for a in args])
+    return v.Record("object", ("rows",), (made,), Expanded)
+
+
+def _collapsed(value: v.Abstract) -> v.Abstract:
+    """An operand as each row of another one meets it."""
+    return value.items[0] if isinstance(value, v.Record) and value.cls is Expanded else value
+
+
 def rowwise(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Listing:
     """A function that works number by number, on arrays whose length is data and on others that are broadcast along
-    their last axes, as NumPy does."""
+    their last axes, as NumPy does. One behind `[None]` is combined with each row of the others."""
+    expanded = any(map(_is_expanded, args))
     rank = max(_rank(a) for a in args if isinstance(a, v.Listing))
     whole = [a for a in args if isinstance(a, v.Listing) and _rank(a) == rank]
-    deep = any(map(_is_deep, whole))
+    deep = expanded or any(map(_is_deep, whole))
     for a in args:
+        if _is_expanded(a) and _rank(a) == rank:
+            continue
         others = isinstance(a, v.Listing) and _rank(a) < rank and not deep
         if others or (not isinstance(a, v.Listing) and _rank(a) >= rank):
             s.refuse("an array is combined with an array whose length is data, along that axis", "use a comprehension")
@@ -281,6 +346,7 @@ def rowwise(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Listing:
         items = iter(rows)
         given = [next(items) if isinstance(a, v.Listing) and _rank(a) == rank else a for a in args]
         if deep:
+            given = [_collapsed(a) for a in given]
             return rowwise(t, function, [_broadcast(t, a, rank - 2) for a in given])
         return traced(t, function, *given)
 
@@ -340,15 +406,22 @@ def operate(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Abstract:
         return index_rows(s, args[0], args[1])
     if function is operator.matmul:
         return marked(matmul(s, args[0], args[1]), kind_of(args))
-    kind, args = kind_of(args), [_stack_of(s, a) if is_stack(s, a) else a for a in args]
-    return marked(rowwise(s, function, args), kind)
+    kind, args = kind_of(args), [a if _is_expanded(a) or not is_stack(s, a) else _stack_of(s, a) for a in args]
+    return marked(combined(s, function, args), kind)
 
 
 def index_rows(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`rows[i]`, a row; `rows[i, j]`, a part of one; `rows[a:b]`, such an array again."""
     if isinstance(index, v.Static) and isinstance(index.value, tuple):
         index = v.Record("tuple", tuple(range(len(index.value))), tuple(map(v.Static, index.value)))
+    if isinstance(value, v.Record):
+        value = _stack_of(s, value)
     match index:
+        case v.Static(value=None):
+            return v.Record("object", ("rows",), (_stack_of(s, value),), Expanded)
+        case v.Record(kind="tuple", items=(v.Static(value=None), *rest)) if not (rest and rest[0] == v.Static(None)):
+            part = v.Record("tuple", tuple(range(len(rest))), tuple(rest))
+            return index_rows(s, index_rows(s, value, part) if rest else value, v.Static(None))
         case v.Static(value=slice(start=start, stop=stop, step=step)):
             return stack(s, sliced(s, value, [v.Static(start), v.Static(stop), v.Static(step)]))
         case v.Record(cls=cls, items=items) if cls is slice:
@@ -423,18 +496,61 @@ def matmul(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
             s.refuse("this product of arrays whose length is data cannot be compiled", "use a comprehension and sum()")
 
 
+def einsum(s: State, spec: str, xs: Sequence[v.Abstract]) -> v.Abstract:
+    """`jnp.einsum`: an axis whose length is data is a loop over the rows of all operands that have it; what it is not
+    in the result is summed."""
+    given, arrow, out = spec.partition("->")
+    named = given.split(",")
+    plain = all(len(set(n)) == len(n) and n.isalpha() for n in named if n) and len(set(out)) == len(out)
+    if not (arrow and plain and len(named) == len(xs)):
+        s.refuse(
+            "einsum() of arrays whose length is data is by letters, each once in an operand, with a result",
+            "write it as 'nd,md->nm'",
+        )
+    xs = [_stack_of(s, x) if _is_list(x) or is_stack(s, x) else x for x in xs]
+    if any(len(n) != _rank(x) for n, x in zip(named, xs, strict=True)):
+        s.refuse("an operand of einsum() has other axes than its letters say", "a letter for each axis")
+    open = [n[0] for n, x in zip(named, xs, strict=True) if isinstance(x, v.Listing)]
+    if not open:
+        return traced(s, _einsum(spec), *xs)
+    first = out[0] if out and out[0] in open else next((c for c in open if c not in out), "")
+    having = [x for n, x in zip(named, xs, strict=True) if first and n[:1] == first and isinstance(x, v.Listing)]
+    elsewhere = any(first in (n[1:] if isinstance(x, v.Listing) else n) for n, x in zip(named, xs, strict=True))
+    if not first or elsewhere:
+        s.refuse(
+            "einsum() with an axis whose length is data that is not the first one", "put these axes first, or transpose"
+        )
+    rest = ",".join(n[1:] if n[:1] == first else n for n in named) + "->" + out.removeprefix(first)
+
+    def of_row(t: State, *rows: v.Abstract) -> v.Abstract:
+        items = iter(rows)
+        return einsum(t, rest, [next(items) if n[:1] == first else x for n, x in zip(named, xs, strict=True)])
+
+    made = _each(s, having, of_row)
+    return stack(s, replace(made, array=False)) if first in out else sum_of(s, made, v.Static(0))
+
+
+@lru_cache(maxsize=256)
+def _einsum(spec: str) -> Any:
+    def einsum(*xs: Any) -> Any:
+        return jnp.einsum(spec, *xs)
+
+    einsum.__module__ = "jax"
+    return einsum
+
+
 def _outer(x: Any, y: Any) -> Any:
     return jnp.tensordot(x, y, 0)
 
 
 def _softmax(s: State, normalised: bool, value: v.Listing, axis: Any) -> v.Abstract:
     """`softmax` and `logsumexp` over the first axis, or over all axes."""
-    top = traced(s, jax.lax.stop_gradient, _reduced(s, "max", value, axis))
+    top = _applied(s, jax.lax.stop_gradient, _reduced(s, "max", value, axis))
     weights = rowwise(s, _shifted_exp, (value, top))
     total = _reduced(s, "sum", weights, axis)
     if normalised:
         return rowwise(s, operator.truediv, (weights, total))
-    return traced(s, _log_plus, total, top)
+    return _applied(s, _log_plus, total, top)
 
 
 def _shifted_exp(x: Any, top: Any) -> Any:

@@ -97,6 +97,61 @@ def kept_axes(w, x):
     return shares.mean(0, keepdims=True)[0] + jax.nn.softmax(shares @ w, axis=1).sum(0)
 
 
+def distances(w, x):
+    """All pairs of rows."""
+    apart = ((x[:, None, :] - (x @ w)[None, :, :]) ** 2).sum(-1)
+    near = jnp.exp(-0.5 * apart)
+    return apart.min(1).mean() + apart.min(axis=0).mean() + near.sum() + jnp.maximum(x[:, None], x[None]).mean()
+
+
+def discrepancy(w, x):
+    def mean(a, b):
+        return jnp.exp(-jnp.sum((a[:, None] - b[None]) ** 2, axis=-1)).mean()
+
+    y = 0.5 * (x[1:] if len(x) > 1 else x) @ w
+    return mean(x, x) + mean(y, y) - 2 * mean(x, y)
+
+
+def behind_none(w, x):
+    return ((x[None] * 2.0 + w[0]) - x[:, None]).max() + jnp.abs(x[:, 0][:, None] - x[:, 1][None, :]).sum()
+
+
+def first_of_pairs(w, x):
+    scores = x @ w @ x.T
+    shares = scores - scores.max(0) + (scores - scores.mean(0, keepdims=True)) / (1.0 + scores.var(0))
+    return jax.nn.softmax(scores, axis=0).sum(1).max() + jax.nn.logsumexp(scores, axis=0).sum() + shares.mean()
+
+
+def sums_of_letters(w, x):
+    weights = jax.nn.softmax(jnp.einsum("nd,de,me->nm", x, w, x))
+    return (
+        jnp.einsum("nm,md->nd", weights, x).sum(0)
+        + jnp.einsum("n,nd->d", x[:, 0], x)
+        + jnp.einsum("nd,ne->de", x, x @ w)[0]
+        + jnp.einsum("nd,nd->", x, x)
+        + jnp.einsum("nd, de -> ne", x, w).max(0)
+    )
+
+
+def carried(w, x):
+    """Arrays of the examples meet those that the function makes, in branches and loops."""
+    y = x[1:] if len(x) > 2 else x
+    if len(x) > 3:
+        y = y @ w
+    for _ in range(len(x) % 3):
+        y = jnp.tanh(y @ w)
+    n = 0
+    while n < 3 and y.sum() < 4.0:
+        y = y * 0.5 + 1.0
+        n += 1
+    return y.mean(0)
+
+
+def in_order(w, x):
+    first = x[jnp.argsort(x[:, 0])[0]]
+    return first + jnp.sort(x[:, 1])[-1] + jnp.median(x[:, 2]) + jnp.sort(x @ w, axis=-1)[:, 0].sum()
+
+
 PROGRAMS = [
     attention,
     attention_by_hand,
@@ -116,9 +171,16 @@ PROGRAMS = [
     mapped,
     mapped_over_rows,
     kept_axes,
+    distances,
+    discrepancy,
+    behind_none,
+    first_of_pairs,
+    sums_of_letters,
+    carried,
+    in_order,
 ]
 named = pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
-QUICK = (attention, covariance, moments, places)
+QUICK = (attention, covariance, moments, places, distances, sums_of_letters)
 
 
 def quickly(quick):
@@ -178,8 +240,11 @@ def test_lists_of_vectors(program):
     [
         (lambda w, x: x + x[:, 0], "along that axis"),
         (lambda w, x: x.T + w, "operand of @ alone"),
-        (lambda w, x: (x @ x.T).sum(0), "first of two axes"),
+        (lambda w, x: jnp.argmax(x @ x.T, 0), "first of two axes"),
         (lambda w, x: jnp.sort(x, 0)[0], r"sort\(\) of an array"),
+        (lambda w, x: x[None].sum(), "combine it with another"),
+        (lambda w, x: jnp.einsum("nd,dn->d", x, x.T), "einsum|operand of @"),
+        (lambda w, x: jnp.einsum("nd,md->dnm", x, x), "not the first one"),
         (lambda w, x: jnp.linalg.norm(x, 1), "Euclidean"),
         (lambda w, x: jnp.vstack([x[:, 0], x[:, 1]]), "makes rows of"),
         (lambda w, x: x.norm(), r"norm\(\) of an array"),

@@ -50,6 +50,7 @@ from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, Value, While
+from autobatch.ir.elementwise import BY_NUMBER, INFINITE
 from autobatch.ir.leaf import Rule
 from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
@@ -237,7 +238,7 @@ class _Reverse(Control):
                     there = [ct for ct in cts if ct is not None]
                     is_cut = not self.unused.isdisjoint(i.results)
                     for x, found in self.pull_leaf(i, env, cts):
-                        total.add(x, self.without_unused(found, there) if is_cut else found)
+                        total.add(x, self.without_unused(op, found, there) if is_cut else found)
                 case If():
                     self.pull_branch(i, env, cts, total, mask)
                 case While() | For():
@@ -275,16 +276,21 @@ class _Reverse(Control):
             second = Tensor(dtype, shape, lambda k: (w.product(w.opposite(first.one(k)), z.one(k)),))
             yield y, kept(w, second)
 
-    def without_unused(self, x: Tensor, cts: Sequence[Tensor]) -> Tensor:
+    def without_unused(self, op: Op, x: Tensor, cts: Sequence[Tensor]) -> Tensor:
         """The contribution of an operation whose results may not be used: zero where their cotangents are, number by
-        number where they have one shape."""
+        number where they have one shape. Of an operation that may not work number by number (what was sorted is at
+        another place) what is finite stays."""
         w, zero = self.w, zeros(self.w, x.dtype, x.shape)
         if any(ct.shape != x.shape for ct in cts):
             return select(w, self.idle(cts), zero, x)
         x = kept(w, x)
 
+        by_number = op.name in BY_NUMBER | INFINITE
+
         def at(index: Indices) -> Element:
             idle = _all_zero(w, cts, index)
+            if not by_number:
+                idle = w.both(idle, w.negated(_is_finite(w, x.at(index))))
             return tuple(w.select(idle, none, each) for none, each in zip(zero.at(index), x.at(index), strict=True))
 
         return Tensor(x.dtype, x.shape, at)
@@ -424,6 +430,15 @@ class _Reverse(Control):
                     tape.put(f.get(at), [*(v.get() for v in carried), scalar(goes_on.get())])
                 else:
                     tape.put(f.get(at), [v.get() for v in carried])
+
+
+def _is_finite(w: Writer, parts: Element) -> Number:
+    found: Number = w.constant(True, "bool")
+    for part in parts:
+        x = convert(w, part, "float32") if part.dtype in HALVES else part
+        zero = w.instruction("fmul", x, w.constant(0.0, x.dtype))  # NaN where it is not finite
+        found = w.both(found, w.instruction("fcmp ord", zero, zero, "bool"))
+    return found
 
 
 def _all_zero(w: Writer, cts: Sequence[Tensor], index: Indices) -> Number:
