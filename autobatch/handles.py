@@ -22,7 +22,7 @@ import numpy as np
 from autobatch.arguments import Bound, Raw, Slot, canonical
 from autobatch.backends.llvm.whole.objects import object_of, target_of
 from autobatch.backends.llvm.whole.program import WholeProgram
-from autobatch.backends.llvm.whole.running import CHUNK, fits, processors
+from autobatch.backends.llvm.whole.running import CHUNK, fits, processors, zeros
 from autobatch.backends.llvm.whole.trampoline import arrays_for, trampoline
 from autobatch.errors import ExampleError, PlanError, TargetError
 from autobatch.handing_over import as_jax
@@ -153,7 +153,8 @@ def _direct(
     current = program.is_current if program.guards or program.hidden else None
     straight, threads = places == tuple(range(count)), of.threads
     ((shape, dtype), *others) = shapes
-    single = not others and not shape and build is _first
+    single, seldom = not others and not shape and build is _first, native.seldom
+    plain = shapes[:-1] if seldom else shapes
 
     def run(*args: Any) -> Any:
         if len(args) != count or type(args[first]) is not array or (current is not None and not current()):
@@ -169,9 +170,13 @@ def _direct(
         if single:
             one = empty(rows, dtype)
             return one if call(*given, one) else of.indirectly(args)
-        out = [empty((rows, *s), d) for s, d in shapes]
+        out = [empty((rows, *s), d) for s, d in plain]
+        if seldom:
+            out.append(zeros.take(rows))
         ran = call(*given, *out)
         if ran:
+            if seldom:
+                zeros.give_back(out[-1])
             return build(out)
         if ran is None:
             return of.indirectly(args)

@@ -158,14 +158,27 @@ def gradient_of(program: Program, output: int, wrt: Sequence[int]) -> Executable
         return compiled.gradient(*key)
 
 
+_ONES: dict[Any, Any] = {}
+"""Arrays of ones, of which calls read as many as they need."""
+MOST_ONES = 1 << 22
+
+
+def ones_of(count: int, dtype: Any) -> Any:
+    """So many ones, which nobody writes to."""
+    held = _ONES.get(dtype)
+    if held is None or len(held) < count:
+        held = np.ones(max(count, 64), dtype)
+        held.flags.writeable = False
+        if count <= MOST_ONES:
+            _ONES[dtype] = held
+    return held[:count]
+
+
 def weights(given: Sequence[Any], status: Any, dtype: Any, wrong: bool, place: Place) -> Any:
     """One for each example, zero for those that have failed; where the arrays of a call are."""
     if isinstance(status, DeviceArray) and not wrong:
         return ones(status, dtype, place.stream)
-    weight = np.ones(len(status), dtype)
-    if wrong:
-        weight[np.asarray(status) != 0] = 0
-    return weight
+    return np.asarray(np.asarray(status) == 0, dtype) if wrong else ones_of(len(status), dtype)
 
 
 def results(program: Program, arrays: Sequence[Any], failed: Any = None) -> list[Result]:

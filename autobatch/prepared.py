@@ -184,7 +184,7 @@ class Prepared:
             return None
         result, code, wrong = None, native.program_of(self.program), True
         if alone and isinstance(code, WholeProgram) and self.returns_a_number:
-            weight: Any = np.ones(count, code.results[output].dtype)
+            weight: Any = native.ones_of(count, code.results[output].dtype)
             found, wrong = native.run(made, [*operands, weight], count, self.place)
         if wrong:
             arrays, wrong = native.run(code, operands, count, self.place)

@@ -193,7 +193,7 @@ def _entry(fun: Callable[..., Any], facts: Facts, sources: Sequence[Any], made: 
         "ordered": sorted(facts.ordered),
         "orders_batched": facts.orders_batched,
         "operands": [[x.dtype, x.shape, x.varies] for x in made.signature.operands],
-        "results": [[x.dtype, x.shape, x.summed] for x in made.signature.results],
+        "results": [[x.dtype, x.shape, x.summed, x.seldom] for x in made.signature.results],
         "constants": [_array(x) for x in made.program.constants],
         "scratch": made.program.scratch,
         "width": made.width,
@@ -223,7 +223,7 @@ def _restored(entry: Mapping[str, Any], fun: Callable[..., Any]) -> Stored | Non
         True,
     )
     operands = tuple(Given(d, tuple(s), v) for d, s, v in entry["operands"])
-    results = tuple(Result(d, tuple(s), v) for d, s, v in entry["results"])
+    results = tuple(Result(d, tuple(s), v, seldom) for d, s, v, seldom in entry["results"])
     program = Program("", [_restored_array(x) for x in entry["constants"]], entry["scratch"])
     if not cache_files.is_name(entry["code"]):
         raise ValueError("the name of its code is none")

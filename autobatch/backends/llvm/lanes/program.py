@@ -67,11 +67,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Result:
-    """`summed`: over all rows."""
+    """`summed`: over all rows; `seldom`: a number that is nearly always zero, in memory that is zero before."""
 
     dtype: str
     shape: tuple[int, ...]
     summed: bool = False
+    seldom: bool = False
 
 
 @dataclass(frozen=True)
@@ -409,8 +410,19 @@ class Rows:
                 raise RefusedError(f"a sum over rows of numbers of {x.dtype}")
             if result.summed:
                 self.add_up(x, base, first)
+            elif result.seldom:
+                self.store_seldom(x, base, first, inside)
             else:
                 self.store_rows(x, base, first, inside)
+
+    def store_seldom(self, x: Tensor, base: str, first: str, inside: Number | None) -> None:
+        """A number where it is not zero: memory that nobody reads need not go through the caches."""
+        w, number = self.w, self.w.spread(x.one())
+        some = w.instruction("icmp ne", number, w.constant(0, number.dtype), "bool")
+        for mask in (inside, self.gang.mask):
+            some = w.both(mask, some)
+        with self.f.when(w.any(some), rarely=True):
+            self.store_rows(x, base, first, inside)
 
     def store_rows(self, x: Tensor, base: str, first: str, inside: Number | None) -> None:
         w, many = self.w, words(x.dtype)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -121,7 +121,10 @@ def _write(whole: Whole, sites: bool) -> Made:
     refused: RefusedError | None = None
     try:
         operands = tuple(Operand(*shape_of(v.type), varies=k >= whole.shared) for k, v in enumerate(region.args))
-        signature = Signature(operands, tuple(Result(*shape_of(r.type)) for r in region.results), False)
+        results = [Result(*shape_of(r.type)) for r in region.results]
+        if sites and not machine_code.is_written_for_others():
+            results[-1] = replace(results[-1], seldom=True)
+        signature = Signature(operands, tuple(results), False)
         for width in (*_wider(whole), *widths(whole)):
             try:
                 return Made(_program(signature, width, whole, sites), signature, width)

@@ -94,6 +94,7 @@ class Executable:
         self.reads = [Form.of(x) for x in self.operands]
         self.writes = [Form.of(x) for x in self.results]
         self.sums = [k for k, x in enumerate(self.results) if x.summed]
+        self.seldom = any(x.seldom for x in self.results)
         self.pace = 0.0
         """Nanoseconds that a row took in the last call."""
         self.address = code.functions[ENTRY]
@@ -112,8 +113,13 @@ class Executable:
         whole = [*first, *self.arrays, last]
         given = [as_read(x, form, rows) for x, form in zip(whole, self.reads, strict=True)]
         parts = max(1, -(-rows // CHUNK))
-        out = [np.empty((parts if x.summed else rows, *x.shape), x.dtype) for x in self.writes]
+        out = [
+            zeros.take(rows) if r.seldom else np.empty((parts if x.summed else rows, *x.shape), x.dtype)
+            for r, x in zip(self.results, self.writes, strict=True)
+        ]
         failed = self.run(given, out, rows, threads)
+        if self.seldom and not failed:
+            zeros.give_back(out[-1])
         for k in self.sums:
             out[k] = _total(out[k])
         return out, failed
@@ -198,6 +204,26 @@ class Executable:
 LARGE, MOST_KEPT = 1 << 13, 1 << 23
 """Words of scratch memory from which on a thread keeps it for the next call, and up to which: the system clears memory
 that it gives anew, which takes longer than many a call."""
+
+
+class _Zeros(threading.local):
+    """What rows have failed with, where none has: nobody writes to it, so that the next call of a thread has it."""
+
+    def __init__(self) -> None:
+        self.held = np.zeros(0, np.int32)
+
+    def take(self, rows: int) -> np.ndarray[Any, Any]:
+        """So many zeros, for a call that gives them back unless it has written to them."""
+        found, self.held = self.held, np.zeros(0, np.int32)
+        return found[:rows] if len(found) >= rows else np.zeros(max(rows, 64), np.int32)[:rows]
+
+    def give_back(self, found: np.ndarray[Any, Any]) -> None:
+        whole = found if found.base is None else found.base
+        if isinstance(whole, np.ndarray) and len(whole) <= MOST_KEPT:
+            self.held = whole
+
+
+zeros = _Zeros()
 
 
 class _Rooms(threading.local):
