@@ -60,7 +60,7 @@ def _without_constants_of_modules() -> None:
         providers._get_local_constants = lambda: none
 
 
-BY_THE_REFERENCE = ("memory", "frontend")
+BY_THE_REFERENCE = ("memory", "frontend", "python")
 """Folders of tests whose programs the reference back end runs in the long tests alone: programs of all their kinds are
 drawn for it in the folder `properties`."""
 
@@ -73,6 +73,7 @@ SLOW = frozenset(
         "test_shared_objects.py::test_values_and_derivatives[twice]",
         "test_plain_python.py::test_programs[grown_tree]",
         "test_unread.py::test_compiled",
+        "test_unread.py::test_row_by_row",
         "test_deep_copies.py::test_copies_hold_what_python_makes_them_hold[chosen_rows]",
         "test_deep_copies.py::test_copies_hold_what_python_makes_them_hold[before_and_after]",
         "test_levels.py::test_transformations[jvp of grad]",
