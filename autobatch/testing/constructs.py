@@ -263,6 +263,10 @@ CONSTRUCTS: Mapping[str, tuple[str, ...]] = {
         "        {n} = {n} * 0.75 + 0.5\n        {e} += 1\n{n} = {n} - {e} * 0.25",
         "{e} = 0\nwhile not ({e} == 2 and {n} > 0.3):\n    {n} = {n} * 0.5 + 0.4\n    {e} += 1\n    if {e} > 5:\n"
         "        break\n{n} = {n} + {e} * 0.5",
+        "{e} = [0, 1, 2, 3]\nfor {f} in range(4):\n    {g} = (k + {f} * 3) % 4\n    while {e}[{g}] != {g}:\n"
+        "        {g} = {e}[{g}]\n    if {c} and {g} < {f}:\n        {e}[{g}] = {f}\n    {n} = {n} * 0.5 + {g} * 0.25",
+        "{e} = [0.5, {y}]\nfor {f} in range(3):\n    if {c}:\n        {e}.append({n} + {f})\n"
+        "    {n} = {n} * 0.5 + {e}[-1] + len({e}) * 0.125",
         "{e}, {f} = 1, 0.5\nwhile {e} < 40 and {n} < 2.1:\n    if {c}:\n        {n} = {n} * 0.5 + {f}\n"
         "    {e}, {f} = {e} * 2 + 1, {f} * 0.75\n{n} = {n} + {f} * {e}",
     ),

@@ -91,6 +91,22 @@ def test_again_after_it_has_failed_once(table, n, x):
     return x, k
 
 
+def joins_components(table, n, x):
+    """Union and find: a branch that gives back the length of a list, which all lanes share, from both arms."""
+    parent = list(range(16))
+    count = 16
+    for k in range(12):
+        a, b = int(x * 7.0 + k * n) % 16, int(n * 3.0 + 5.0 * k) % 16
+        while parent[a] != a:
+            a = parent[a]
+        while parent[b] != b:
+            b = parent[b]
+        if a != b:
+            parent[a] = b
+            count -= 1
+    return count * x, count
+
+
 def recursive(table, n, x, depth):
     if depth == 0:
         return x
@@ -115,6 +131,7 @@ PROGRAMS = [
     own_array,
     may_fail,
     test_again_after_it_has_failed_once,
+    joins_components,
     of_recursion,
 ]
 

@@ -229,7 +229,7 @@ class Control(Leaves):
             return [copied(self.w, v.get()) for v in held]
         both = [self.w.both(mask, condition), self.w.both(mask, self.w.negated(condition))]
         sides = [self.arm(arm, env, inside, branch.results) for arm, inside in zip(arms, both, strict=True)]
-        return joined(self.w, branch, condition, sides, self.alike)
+        return joined(self.w, branch, condition, sides, self.alike, lambda x: self.read(x, env))
 
     def of_arm(self, arm: Region, env: Environment, mask: Number | None, results: Sequence[Value]) -> list[Tensor]:
         """The results of an arm, as the lanes of a mask run it."""
@@ -473,16 +473,24 @@ class Control(Leaves):
 
 
 def joined(
-    w: Writer, branch: If, condition: Number, sides: Sequence[Sequence[Tensor]], alike: Collection[Value]
+    w: Writer,
+    branch: If,
+    condition: Number,
+    sides: Sequence[Sequence[Tensor]],
+    alike: Collection[Value],
+    read: Callable[[Operand], Tensor],
 ) -> list[Tensor]:
-    """The results of a branch on whose condition lanes differ. Those that they share are of the arm that computes them;
-    in the other one there may be any number."""
+    """The results of a branch on whose condition lanes differ. Those that they share are what stands before it, or of
+    the arm that computes them, which is left out where no lane wants it: in the other one there may be any number."""
     found: list[Tensor] = []
     for k, (r, x, y) in enumerate(zip(branch.results, *sides, strict=True)):
-        if r in alike:
-            found.append(x if one_of(branch, k) == branch.then.results[k] else y)
-        else:
+        of_then, of_orelse = branch.then.results[k], branch.orelse.results[k]
+        if r not in alike:
             found.append(kept(w, select(w, condition, x, y)))
+        elif isinstance(of_then, Value) and of_then == of_orelse:
+            found.append(read(of_then))
+        else:
+            found.append(x if one_of(branch, k) == of_then else y)
     return found
 
 

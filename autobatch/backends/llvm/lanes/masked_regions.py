@@ -194,7 +194,7 @@ class Regions(ABC):
             return [copied(w, v.get()) for v in found]
         arms = zip((branch.then, branch.orelse), self.sides(condition, mask), strict=True)
         sides = [self.arm(region, env, inside, branch.results) for region, inside in arms]
-        return joined(w, branch, condition, sides, self.uniform)
+        return joined(w, branch, condition, sides, self.uniform, lambda x: self.control.read(x, env))
 
     def of_arm(self, region: Region, env: Environment, inside: Number, results: Sequence[Value]) -> list[Tensor]:
         found = self.region(region, (), env, inside)
