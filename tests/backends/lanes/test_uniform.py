@@ -131,7 +131,6 @@ PROGRAMS = [
     own_array,
     may_fail,
     test_again_after_it_has_failed_once,
-    joins_components,
     of_recursion,
 ]
 
@@ -188,3 +187,10 @@ def test_states_that_were_overwritten_are_computed_again():
         ab.grad(ab.batched(value, in_axes=(None, 0, 0), backend=b), argnums=2)(*arguments()) for b in ("llvm", "xla")
     ]
     np.testing.assert_allclose(*found, rtol=2e-3)
+
+
+def test_what_both_arms_give_back():
+    f = ab.batched(joins_components, in_axes=(None, 0, 0), backend="llvm", options={"max_iterations": 1000})
+    table, n, x = arguments()
+    wanted = [joins_components(table, a.item(), b.item())[1] for a, b in zip(n, x, strict=True)]
+    np.testing.assert_array_equal(f(table, n, x)[1], wanted)
