@@ -47,7 +47,7 @@ from autobatch.sharing import Sharing
 from autobatch.specialisations import Request, Specialisations, Way
 from autobatch.specialise import Program
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
-from autobatch.traces.calling import Asked
+from autobatch.traces.calling import Asked, is_traced
 from autobatch.traces.calls import Traced
 from autobatch.warm import MISS, RUN, Warm
 
@@ -365,7 +365,8 @@ class Batched(Generic[P, R]):
     def _called_back(self, bound: Bound, chosen: Options, moving: bool, refused: Exception) -> Prepared | None:
         """A call that JAX traces, as machine code that XLA calls, where there is any: XLA has no form for it, or would
         have to know the examples."""
-        if self._backend(chosen)[0] != "auto" or not native.is_traced(bound) or moving or self.settings.out_axes != 0:
+        traced = is_traced(bound) or native.shares_traced(bound)
+        if self._backend(chosen)[0] != "auto" or not traced or moving or self.settings.out_axes != 0:
             return None
         whole = self.with_settings(backend="llvm")
         try:

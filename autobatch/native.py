@@ -60,10 +60,8 @@ def _traced(xs: Iterable[Any]) -> bool:
     return any(isinstance(x, jax.core.Tracer) for x in xs)
 
 
-def is_traced(bound: Bound) -> bool:
-    """Does JAX trace an argument of a call?"""
-    if any(s.is_traced or (s.kind == "batch" and s.values.is_traced) for s in bound.slots):
-        return True
+def shares_traced(bound: Bound) -> bool:
+    """Does JAX trace an argument that all examples share?"""
     return _traced(leaves([r.value for r in bound.shared], ARRAYS))
 
 

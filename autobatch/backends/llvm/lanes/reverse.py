@@ -20,6 +20,7 @@ import jax
 
 from autobatch.analysis.unused import is_number, unused_results
 from autobatch.autodiff.rules import row_rule
+from autobatch.backends.llvm.lanes.by_number import BY_NUMBER as OPERATIONS
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import Control, counted_turns, turns
 from autobatch.backends.llvm.lanes.expand import Equations, of_jaxpr
@@ -436,8 +437,7 @@ def _is_finite(w: Writer, parts: Element) -> Number:
     found: Number = w.constant(True, "bool")
     for part in parts:
         x = convert(w, part, "float32") if part.dtype in HALVES else part
-        zero = w.instruction("fmul", x, w.constant(0.0, x.dtype))  # NaN where it is not finite
-        found = w.both(found, w.instruction("fcmp ord", zero, zero, "bool"))
+        found = w.both(found, OPERATIONS["is_finite"](w, Op("is_finite"), x))
     return found
 
 

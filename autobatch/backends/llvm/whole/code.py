@@ -188,7 +188,7 @@ def _program(signature: Signature, width: int, whole: Whole, sites: bool) -> Pro
     if split is None:
         Rows(gang, "%begin", "%end").run(_body(whole, sites, failed))
     else:
-        ended = partial(_notice, gang.w, failed) if sites else lambda results, done: None
+        ended = partial(notice, gang.w, failed) if sites else lambda results, done: None
         refilled(split, lambda gang: _Control(gang, whole.constants), gang, "%begin", "%end", ended)
     f.do(f"ret i64 {f.get(failed)}")
     return completed(f, gang)
@@ -230,7 +230,7 @@ def _body(whole: Whole, sites: bool, failed: str) -> Body:
         found = region_of(gang, whole, xs)
         if sites:
             found[-1] = kept(gang.w, found[-1])
-            noticed(gang, failed, found)
+            notice(gang.w, failed, found, gang.mask)
         return found
 
     return body
@@ -242,12 +242,7 @@ def region_of(gang: Gang, whole: Whole, xs: Sequence[Tensor]) -> list[Tensor]:
     return _Control(gang, whole.constants, lifetimes).once(whole.forward, xs, {}, gang.mask)
 
 
-def noticed(gang: Gang, failed: str, results: Sequence[Tensor]) -> None:
-    """Note whether a row of a gang has failed."""
-    _notice(gang.w, failed, results, gang.mask)
-
-
-def _notice(w: Writer, failed: str, results: Sequence[Tensor], mask: Number | None) -> None:
+def notice(w: Writer, failed: str, results: Sequence[Tensor], mask: Number | None) -> None:
     """Has a row of a mask failed, whose last result is its status?"""
     status = w.spread(results[-1].one())
     wrong = w.instruction("icmp ne", status, w.constant(0, status.dtype), "bool")

@@ -22,7 +22,7 @@ from autobatch.backends.llvm.lanes.reverse import Told, pulled_back
 from autobatch.backends.llvm.lanes.tensors import Tensor
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function
-from autobatch.backends.llvm.whole.code import Made, completed, direct, noticed, refusal, widths
+from autobatch.backends.llvm.whole.code import Made, completed, direct, notice, refusal, widths
 from autobatch.backends.llvm.whole.region import Whole
 from autobatch.ir.core import Literal, Region, Value
 from autobatch.ir.core import Operand as Read
@@ -77,7 +77,7 @@ def _written(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made
         gang, failed = direct(f, width, found.signature), f.slot(0)
 
         def body(gang: Gang, xs: Sequence[Tensor], failed: str = failed) -> Sequence[Tensor]:
-            return found.body(gang, xs, lambda results: noticed(gang, failed, results) if sites else None)
+            return found.body(gang, xs, lambda results: notice(gang.w, failed, results, gang.mask) if sites else None)
 
         try:
             Rows(gang, "%begin", "%end").run(body)
