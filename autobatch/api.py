@@ -83,6 +83,8 @@ class Batched(Generic[P, R]):
         fun = fun.__func__ if isinstance(fun, staticmethod) else fun
         functools.update_wrapper(self, fun)
         self.__autobatch_function__ = fun
+        if isinstance(settings.options, Mapping):
+            settings = replace(settings, options=options(**settings.options))
         self.settings = settings
         self.planner: Batched[..., Any] = self  # what batches are planned for: methods of all instances are one
         self._receiver: tuple[Any, ...] = ()
@@ -103,27 +105,34 @@ class Batched(Generic[P, R]):
     # -- calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if plain.is_plain():
-            return self.__wrapped__(*self._receiver, *args, **kwargs)
         try:
-            if plain.is_disabled():
-                bound = self.bound(args, kwargs)
-                return plain.run_stacked(self.__wrapped__, bound, self._name, masks=self.settings.on_error == "mask")
-            simple = not kwargs and not self._receiver
+            simple = not kwargs and not self._receiver and plain.is_ordinary()
             if simple and (found := self.warm[RUN].call(args, self.options())) is not MISS:
                 return found
-            bound = self.bound(args, kwargs)
-
-            def run(prepared: Prepared) -> Any:
-                result = prepared.run_or_grow()
-                if simple:
-                    self.warm[RUN].note(args, bound, self.options(), prepared)
-                return result
-
-            return self.room.enough_for(lambda: self._run(bound, run, True))
+            return self._anew(args, kwargs, simple)
         except Exception as error:  # as `entry` does: this is the call whose time counts
-            show(error)
+            if not plain.is_plain():
+                show(error)
             raise
+
+    def _anew(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], simple: bool) -> Any:
+        """A call that looks like none before it, which is remembered where it is `simple`."""
+        if plain.is_plain():
+            return self.__wrapped__(*self._receiver, *args, **kwargs)
+        bound = self.bound(args, kwargs)
+        if plain.is_disabled():
+            return plain.run_stacked(self.__wrapped__, bound, self._name, masks=self.settings.on_error == "mask")
+        seen = self.warm[RUN]
+
+        def run(prepared: Prepared) -> Any:
+            if simple and (found := seen.staged(args, bound, self.options(), prepared)) is not MISS:
+                return found
+            result = prepared.run_or_grow()
+            if simple:
+                seen.note(args, bound, self.options(), prepared)
+            return result
+
+        return self.room.enough_for(lambda: self._run(bound, run, True))
 
     def example(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Plain Python for one example; every batched function called inside runs plainly too."""

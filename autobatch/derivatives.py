@@ -11,7 +11,7 @@ executable for value and gradient, compiled once for each size class; inside, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -25,7 +25,8 @@ from autobatch.batch import Batch
 from autobatch.differentials import moves
 from autobatch.errors import BatchError, entry
 from autobatch.gradients import has_derivative
-from autobatch.linear import Leaf, Linear
+from autobatch.linear import Leaf, Linear, Tree
+from autobatch.prepared import Prepared
 from autobatch.selection import Selection, count_floats, select
 from autobatch.warm import MISS
 
@@ -100,10 +101,12 @@ def grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, sparse: bool 
 
 
 def _gradient(f: Function, argnums: Argnums, has_aux: bool, sparse: bool, args: Any, kwargs: Any) -> Any:
-    value, found = _value_and_gradient(f, argnums, has_aux, sparse, args, kwargs, alone=not has_aux)
-    if not has_aux:
-        return found
-    return found, (value[0][1] if _masks(f) else value[1])
+    def made(value: Any, found: Any) -> Any:
+        if not has_aux:
+            return found
+        return found, (value[0][1] if _masks(f) else value[1])
+
+    return _reverse("grad", f, argnums, has_aux, sparse, args, kwargs, made)
 
 
 @entry
@@ -120,48 +123,68 @@ def value_and_grad(f: Function, argnums: Argnums = 0, has_aux: bool = False, spa
     return _Transformed("value_and_grad", _value_and_gradient, f, (argnums, has_aux, sparse))
 
 
-def _value_and_gradient(
-    f: Function, argnums: Argnums, has_aux: bool, sparse: bool, args: Any, kwargs: Any, alone: bool = False
-) -> tuple[Any, Any]:
-    """`alone`: nobody asks for the value."""
-    what = f"ab.grad of {_name(f)}"
+def _value_and_gradient(f: Function, argnums: Argnums, has_aux: bool, sparse: bool, args: Any, kwargs: Any) -> Any:
+    return _reverse("value_and_grad", f, argnums, has_aux, sparse, args, kwargs, lambda value, found: (value, found))
+
+
+def _reverse(
+    transform: str,
+    f: Function,
+    argnums: Argnums,
+    has_aux: bool,
+    sparse: bool,
+    args: Any,
+    kwargs: Any,
+    made: Callable[[Any, Any], Any],
+) -> Any:
+    """What `made` says of the value of a call and its gradient; "grad" asks for no value but that beside the number."""
+    is_one = _is_one(argnums)
+    asked = transform, (argnums if is_one else tuple(argnums)), has_aux  # type: ignore[arg-type]
+    batched = _batched(f)
+    simple = batched is not None and not (kwargs or sparse or batched.arguments_before)
+    if batched is not None and simple:
+        again = batched.warm[asked].call(args, batched.options())
+        if again is not MISS:
+            return again
+    what, alone = f"ab.grad of {_name(f)}", transform == "grad" and not has_aux
     chosen = _positions(argnums, args, what)
-    if (batched := _batched(f)) is None:
+
+    def result(value: Any, found: Sequence[Any]) -> Any:
+        return made(value, found[0] if is_one else tuple(found))
+
+    if batched is None:
         for k in chosen:
             _refuse_without(any(map(has_derivative, jax.tree.leaves(args[k]))), what, k, args[k])
-        result, found = traced.with_gradient(f, args, kwargs, chosen, has_aux, what)
-    elif (made := _again(batched, (chosen, has_aux, alone), args, kwargs, sparse)) is not MISS:
-        result, found = made
-    else:
-        selection = _select(batched, batched.bound(args, kwargs), chosen, len(args))
-        for k, form in zip(chosen, selection.forms, strict=True):
-            if isinstance(form, Raw) and form.static:
-                raise BatchError(
-                    f"{what}: argument {k} ({form.name}) is named in static, so it is no number that moves"
-                )
-            _refuse_without(_holds_floats(selection, form), what, k, args[k])
+        return result(*traced.with_gradient(f, args, kwargs, chosen, has_aux, what))
+    selection = _select(batched, batched.bound(args, kwargs), chosen, len(args))
+    for k, form in zip(chosen, selection.forms, strict=True):
+        if isinstance(form, Raw) and form.static:
+            raise BatchError(f"{what}: argument {k} ({form.name}) is named in static, so it is no number that moves")
+        _refuse_without(_holds_floats(selection, form), what, k, args[k])
+
+    def gradient(tree: Tree, selection: Selection) -> Any:
+        return result(*linear.with_gradient(_name(f), tree, selection, has_aux, what, sparse, alone))
+
+    def of_traced(prepared: Prepared, args: tuple[Any, ...]) -> Any:
+        selection = _select(batched, batched.bound(args, {}), chosen, len(args))
+        return gradient(Leaf(prepared, selection.bound), selection)
+
+    def run() -> Any:
         arrays = all(s.kind == "array" for s in selection.bound.slots if s.index in selection.slots)
+        tree = batched.programs(selection.bound, bool(selection.slots), arrays)
+        if not simple or not isinstance(tree, Leaf):
+            return gradient(tree, selection)
+        seen, here = batched.warm[asked], (args, selection.bound, batched.options())
+        staged = seen.staged(*here, tree.given, of_traced, asked, ordered=True)
+        if staged is not MISS:
+            return staged
+        found = gradient(tree, selection)
+        if tree.again is not None:
+            prepared, again = tree.again
+            seen.note(*here, prepared, lambda p: result(*again(p)), ordered=True)
+        return found
 
-        def run() -> tuple[Any, list[Any]]:
-            tree = batched.programs(selection.bound, bool(selection.slots), arrays)
-            made = linear.with_gradient(_name(f), tree, selection, has_aux, what, sparse, alone)
-            if not kwargs and isinstance(tree, Leaf) and tree.again is not None:
-                batched.warm[chosen, has_aux, alone].note(
-                    args, selection.bound, batched.options(), *tree.again, ordered=True
-                )
-            return made
-
-        result, found = batched.room.enough_for(run)
-    return result, found[0] if _is_one(argnums) else tuple(found)
-
-
-def _again(
-    f: Batched[..., Any], asked: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any], sparse: bool
-) -> Any:
-    """A gradient of a call that looks like one before it; MISS where none does."""
-    if kwargs or sparse or f.arguments_before or asked not in f.warm:
-        return MISS
-    return f.warm[asked].call(args, f.options())
+    return batched.room.enough_for(run)
 
 
 @entry
@@ -267,7 +290,7 @@ for _transform in _TRANSFORMS:
 
 def _batched(f: Function) -> Batched[..., Any] | None:
     """The function where it is batched, and not run as plain Python here."""
-    return f if isinstance(f, Batched) and not plain.is_plain() and not plain.is_disabled() else None
+    return f if isinstance(f, Batched) and plain.is_ordinary() else None
 
 
 def _masks(f: Function) -> bool:

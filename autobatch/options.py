@@ -13,7 +13,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -449,13 +449,33 @@ _recent: dict[int, tuple[_Values, Any, Options]] = {}
 MOST_RECENT = 256
 
 
+@dataclass(frozen=True)
+class _Environment:
+    """The variables of the options when there were so many variables in all; `those_set`: the options among them."""
+
+    variables: int
+    those_set: tuple[tuple[Any, Any], ...]
+    values: tuple[Any, ...]
+
+
+_environment_seen = _Environment(-1, (), ())
+
+
 def _environment() -> tuple[Any, ...]:
-    """The variables as they are now. `os.environ` translates each name in each call, a third of what a small call of a
-    batched function costs outside of its executable; below it is a plain dict of translated names."""
-    held = getattr(os.environ, "_data", None)
-    if type(held) is not dict or _TRANSLATED is None:
-        return tuple(map(os.environ.get, _VARIABLES))
-    return tuple(map(held.get, _TRANSLATED))
+    """The variables as they are now; the same tuple as long as they stay. To look for each of them in each call, of
+    which there are twenty and mostly none, takes a third of what a small call costs outside of its executable: another
+    one is looked for when there are more or fewer variables than before."""
+    global _environment_seen
+    held: Any = getattr(os.environ, "_data", None)  # `os.environ` translates names, below it is a dict of them
+    names: Sequence[Any] = _TRANSLATED or ()
+    if type(held) is not dict or not names:
+        held, names = os.environ, _VARIABLES
+    seen = _environment_seen
+    if len(held) != seen.variables or any(held.get(name) != value for name, value in seen.those_set):
+        values = tuple(map(held.get, names))
+        those_set = tuple((n, x) for n, x in zip(names, values, strict=True) if x is not None)
+        _environment_seen = seen = _Environment(len(held), those_set, values)
+    return seen.values
 
 
 @lru_cache(maxsize=256)

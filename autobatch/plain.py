@@ -41,6 +41,11 @@ def is_disabled() -> bool:
     return _mode.disabled > 0
 
 
+def is_ordinary() -> bool:
+    """Neither of both?"""
+    return not (_mode.plain or _mode.disabled or jax_compat.is_tracing())
+
+
 @contextmanager
 def disable() -> Iterator[None]:
     """Run batched functions as plain Python, example by example, and stack what they return: for debugging.

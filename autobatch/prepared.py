@@ -20,11 +20,9 @@ from autobatch.arguments import Bound
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.checks import refuse, refuse_failed
 from autobatch.choice import PATIENCE
-from autobatch.computed import ArrayResult, Result, first_rows
+from autobatch.computed import ArrayResult, Result
 from autobatch.data import FAILED, Examples
-from autobatch.differentials import mode_of
 from autobatch.errors import Error, ExampleError, Failure, warn_of_xla
-from autobatch.ir import jax_compat
 from autobatch.ir.template import Output
 from autobatch.native import SOMEWHERE, Place
 from autobatch.outcome import Outcome
@@ -217,6 +215,20 @@ class Prepared:
             warn_of_xla(f"the derivative of {self.function}", refused)
 
     @property
+    def is_pure(self) -> bool:
+        """Is it a computation of arrays by XLA and nothing else: it knows ahead that no example fails, its rows are the
+        examples, and nothing but its arguments, as JAX has them, decides what it computes?"""
+        program, compiled, ready = self.program, self.program.compiled, self.ready
+        if self.operands is not None or self.bound is not None or self.packed or self.called_back is not None:
+            return False
+        if program.masks or compiled.sites or compiled.native is not None or self.is_interpreted:
+            return False
+        if program.deciding or program.orders or program.hidden or program.on_host or ready.failures or ready.checks:
+            return False
+        rows = compiled.gives_rows and getattr(ready.signature, "full", False)
+        return rows and self.returns_arrays and not compiled.facts.asks_numpy
+
+    @property
     def returns_arrays(self) -> bool:
         """Is the result arrays as the program computes them?"""
         return type(self.out_axes) is int and self.out_axes == 0 and self.program.returns_arrays
@@ -305,33 +317,6 @@ class Prepared:
             outcome = results.without_failed(outcome, failed, program.result)
         result = results.build(program.result, outcome, self.out_axes if out_axes is ... else out_axes)
         return (result, results.Failures(failed, failures)) if program.masks else result
-
-    def alone(self) -> Callable[[list[Any], dict[str, Any]], Any] | None:
-        """The call as a function of its shared inputs and tables, where it is an executable of XLA whose arrays are the
-        result, and nothing else; it is one whose time counts."""
-        program, ready, count = self.program, self.ready, self.examples.count
-        compiled = program.compiled
-        if program.masks or compiled.sites or compiled.native is not None or self.is_interpreted:
-            return None
-        if ready.failures or ready.checks or not (self.returns_arrays and compiled.gives_rows):
-            return None
-
-        run, template = program.kept.get((ready.signature, "reverse")), program.result
-        if run is None:
-            return None
-
-        def call(shared: list[Any], tables: dict[str, Any]) -> Any:
-            jax_compat.check_process()
-            if mode_of(()) != "reverse":
-                made = program.execute(shared, tables, ready.signature, True)
-            else:
-                try:
-                    made = run(shared, tables)
-                except Exception:  # once more, for the words
-                    made = program.execute(shared, tables, ready.signature, True)
-            return results.of_arrays(template, [first_rows(x.values, count) for x in made])
-
-        return call
 
     def failed_on_device(self, computed: Sequence[Any]) -> tuple[Any, tuple[Failure, ...]]:
         """bool[B]: the examples that failed, while planning or on the device; and what is known of them. Raises

@@ -79,14 +79,16 @@ def _is_weak(array: Any) -> bool:
 
 class Matcher:
     """How several values look, each as its pattern says. JAX takes them apart, so that what a call of many arrays costs
-    is little more than a look at each."""
+    is little more than a look at each. `structure`: as JAX has it; `orders`: those
+    of keys that matter."""
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self.patterns = tuple(patterns)
         self.numbers = tuple(x for p in patterns for x in _leaves(p))
         self.looks: list[tuple[type[Any], Any, Leaf]] = [(n.cls, n.aval, n) for n in self.numbers]
         self.structure: Any = jax.tree.structure(tuple(map(_like, patterns)))
-        self.ordered = any(map(_is_ordered, patterns))
+        self.orders = tuple(x for p in patterns for x in _orders(p))
+        self.ordered = any(x is not None for x in self.orders)
 
     def match(self, values: Sequence[Any]) -> list[Any] | None:
         """The numbers of values that look like these, in order; None where one does not."""
@@ -107,9 +109,18 @@ class Matcher:
                 return None
             if leaf.cls is not np.ndarray and _is_weak(x) != leaf.weak:
                 return None
-        if self.ordered and not all(map(_in_order, self.patterns, values)):
-            return None
-        return numbers
+        return numbers if self.in_order(values) else None
+
+    def in_order(self, values: Sequence[Any]) -> bool:
+        """Have the dicts in values of this structure their keys in the order that they must have?"""
+        return not self.ordered or all(map(_in_order, self.patterns, values))
+
+
+def _orders(pattern: Pattern) -> Iterator[Order | None]:
+    if isinstance(pattern, Node):
+        yield pattern.order
+        for child in pattern.children:
+            yield from _orders(child)
 
 
 def _leaves(pattern: Pattern) -> Iterator[Leaf]:
@@ -126,11 +137,6 @@ def _like(pattern: Pattern) -> Any:
         return 0
     parts = map(_like, pattern.children)
     return dict(zip(pattern.names, parts, strict=True)) if pattern.cls is dict else pattern.cls(parts)
-
-
-def _is_ordered(pattern: Pattern) -> bool:
-    """Does the order of the keys of a dict in it matter?"""
-    return isinstance(pattern, Node) and (pattern.order is not None or any(map(_is_ordered, pattern.children)))
 
 
 def _in_order(pattern: Pattern, value: Any) -> bool:

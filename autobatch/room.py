@@ -74,6 +74,8 @@ class Room:
 
     def in_options(self, options: Options) -> Options:
         """The options with at least so much room; the same object for the same options."""
+        if not self.capacity and self.backend == "auto":
+            return options
         capacity = max(options.list_capacity, self.capacity)
         backend = self.backend if options.backend == "auto" else options.backend
         if (capacity, backend) == (options.list_capacity, options.backend):

@@ -95,6 +95,8 @@ class Program:
         self.made = _Made()
         self.kept: Bounded[tuple[Hashable, Mode], Any] = Bounded(most)
         """Executables by the signature of their size class, and the derivatives that are taken of them."""
+        self.staged: Bounded[Hashable, Any] = Bounded(most)
+        """Calls that contain one of these, from their arguments to what they return."""
         self.deciding = compiled.deciding
         self.numbers: tuple[Number, ...] = ()
         self._at: Bounded[tuple[Number, ...], Program] = Bounded(VALUES)
@@ -202,7 +204,7 @@ class Program:
                 continue
             if not same_static(read(guard, guard.value), guard.value):
                 return False
-        return all(same(read(f, f.value), f.value) for _, f in self._arrays)
+        return not self._arrays or all(same(read(f, f.value), f.value) for _, f in self._arrays)
 
     def fits_numpy(self, numpy: tuple[bool, ...]) -> bool:
         """Does it index what are arrays of NumPy in a call as such?"""

@@ -4,11 +4,15 @@ Only calls whose arguments are numbers, arrays, and containers of Python with th
 with the class, dtype and shape that it had (`recognise.py`); and, where machine code runs, lists of examples that are
 packed now, or were before, and are of the types that those were of. What such a call does beside that is what every
 call does (`prepared.py`). A call that fails is made again the long way, which finds the words.
+
+A call that computes arrays of arrays by XLA, and cannot fail, is `jax.jit` of the call (`Staged`): that is one
+executable from arguments to result, and it is JAX that takes the arguments apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +23,11 @@ import numpy as np
 from autobatch import native, transfer
 from autobatch.arguments import Bound
 from autobatch.batch import Batch
+from autobatch.containers import in_same_places
 from autobatch.data import Examples, raw
 from autobatch.errors import BatchError, Error, PlanError
 from autobatch.groups import Group, with_rows
+from autobatch.ir import jax_compat
 from autobatch.options import Options
 from autobatch.packing import pack
 from autobatch.prepared import Prepared
@@ -47,8 +53,7 @@ class _Remembered:
     in order, are the shared inputs of the program, and its batched arrays; `tables`: what XLA calls these, and how many
     rows it has for them; `lists`: which of its arguments are examples that are packed; `slots`: the numbers of its
     batched arrays among all batched leaves; `like`: the types of its lists, but where arrays of NumPy are among them,
-    as every call says anew which these are; `reads`: the columns that are its operands, where nothing else is;
-    `alone`: the call, where it is an executable and nothing else."""
+    as every call says anew which these are; `reads`: the columns that are its operands, where nothing else is."""
 
     options: Options
     x64: bool
@@ -62,21 +67,14 @@ class _Remembered:
     slots: tuple[int, ...]
     like: Schema | None
     reads: list[tuple[str, bool]] | None
-    alone: Callable[[list[Any], dict[str, Any]], Any] | None
 
     def result(self, args: tuple[Any, ...]) -> Any:
         """The result for other arguments; MISS where they do not look like its own."""
-        if self.alone is None:
-            found = self.with_args(args)
+        try:
+            found = None if self.x64 != transfer.x64() else self.with_args(args)
             return MISS if found is None else self.run(found)
-        numbers, program = self.matcher.match(args), self.prepared.program
-        if numbers is None or not program.is_current():
+        except (Error, OutOfRoom, OtherBackend):
             return MISS
-        tables = dict(self.prepared.ready.tables)
-        for (name, rows), k in zip(self.tables, self.arrays, strict=True):
-            if name in tables:
-                tables[name] = with_rows(numbers[k], rows)
-        return self.alone(program.shared([numbers[k] for k in self.shared]), tables)
 
     def with_args(self, args: tuple[Any, ...]) -> Prepared | None:
         """The call with other arguments; None where they do not look like its own."""
@@ -151,6 +149,82 @@ def _as_jax(tables: Mapping[str, Any]) -> Mapping[str, Any]:
         return {n: jnp.asarray(x) for n, x in tables.items() if type(x) is np.ndarray}
 
 
+class _UnlikeError(Exception):
+    """JAX is about to compile a staged call for other arguments, or for a result that it would not return as it is."""
+
+
+class Staged:
+    """A call with `args` as an executable from arguments to result: `jax.jit` of `call` of one `like` it, on arguments
+    that JAX traces. `types`: of the numbers that it was called with; `shape`: of the one at a place, with a row for each
+    example."""
+
+    def __init__(self, args: Any, like: _Remembered, call: Callable[[Prepared, tuple[Any, ...]], Any]) -> None:
+        self.program, self.in_order, self.types = like.prepared.program, like.matcher.in_order, set[type]()
+        self.place, self.shape = like.arrays[0], tuple[int, ...]()
+        self._types: list[Any] | None = None
+        self._placed: Callable[[Mapping[int, Any]], Any] | None = None
+
+        arranged = _order_of_its_own(args)
+
+        def run(*args: Any) -> Any:
+            numbers = jax.tree.leaves(args)
+            args = args if arranged is None else arranged(dict(enumerate(numbers)))
+            types = [jax.typeof(x) for x in numbers]
+            prepared = like.again(numbers, like.prepared.examples) if self._types in (None, types) else None
+            if prepared is None:
+                raise _UnlikeError
+            self._types, result = types, call(prepared, args)
+            self._placed = _order_of_its_own(result)
+            return result
+
+        run.__name__ = run.__qualname__ = like.prepared.function
+        self._jitted = jax.jit(run)
+
+    def run(self, args: tuple[Any, ...]) -> Any:
+        """The result."""
+        jax_compat.check_process()
+        found = self._jitted(*args)
+        return found if self._placed is None else self._placed(dict(enumerate(jax.tree.leaves(found))))
+
+    def takes(self, args: tuple[Any, ...]) -> None:
+        """It is called with such arguments."""
+        numbers = jax.tree.leaves(args)
+        self.types.update(map(type, numbers))
+        self.shape = numbers[self.place].shape
+
+    def result(self, args: tuple[Any, ...]) -> Any:
+        """The result for other arguments; MISS where they do not look like its own. It is JAX that takes the most part
+        of the look; what it has not compiled costs more than a look at the number of examples."""
+        try:
+            numbers = jax.tree_util.tree_leaves(args)
+            if len(numbers) <= self.place or not self.types.issuperset(map(type, numbers)):
+                return MISS
+            if numbers[self.place].shape != self.shape or not self.program.is_current() or not self.in_order(args):
+                return MISS
+            return self.run(args)
+        except (_UnlikeError, AttributeError, LookupError, TypeError, ValueError, jax.errors.JaxRuntimeError):
+            return MISS
+
+
+def _order_of_its_own(value: Any) -> Callable[[Mapping[int, Any]], Any] | None:
+    """How to make containers of their numbers, which come as `jax.tree` has them; None where the order of keys is that,
+    too."""
+    theirs = jax.tree.leaves(value)
+    placed = in_same_places(value, dict(enumerate(theirs)), native.ARRAYS)
+    if placed is None:
+        raise _UnlikeError
+    blank = placed(dict.fromkeys(range(len(theirs))))
+    return None if repr(blank) == repr(jax.tree.map(lambda _: None, value)) else placed
+
+
+@dataclass(frozen=True)
+class _RememberedStaged:
+    """A staged call of a function with some `options`."""
+
+    options: Options
+    result: Callable[[tuple[Any, ...]], Any]
+
+
 class _All:
     """Holds everything."""
 
@@ -169,20 +243,51 @@ class Warm:
     """The last calls of one batched function."""
 
     def __init__(self) -> None:
-        self._calls: tuple[_Remembered, ...] = ()
+        self._calls: tuple[_Remembered | _RememberedStaged, ...] = ()
+
+    def _keep(self, one: _Remembered | _RememberedStaged) -> None:
+        self._calls = (one, *self._calls[: RECENT - 1])
 
     def call(self, args: tuple[Any, ...], options: Options) -> Any:
         """The result of a call that looks like one of them; MISS where none does."""
-        x64 = transfer.x64()
         for one in self._calls:
-            if one.options is not options or one.x64 != x64:
-                continue
-            try:
-                if (found := one.result(args)) is not MISS:
-                    return found
-            except (Error, OutOfRoom, OtherBackend):
-                return MISS
+            if one.options is options and (found := one.result(args)) is not MISS:
+                return found
         return MISS
+
+    def staged(
+        self,
+        args: tuple[Any, ...],
+        bound: Bound,
+        options: Options,
+        made: Prepared,
+        call: Callable[[Prepared, tuple[Any, ...]], Any] = lambda prepared, args: prepared.run(),
+        asked: Hashable = RUN,
+        ordered: bool = False,
+    ) -> Any:
+        """The result of a call, staged and remembered; MISS where it cannot be. `call` computes it of the call on
+        arguments that JAX traces, and these; `asked` says what. `ordered`: as in `note`."""
+        like = _remembered(args, bound, options, made, ordered=ordered) if made.is_pure else None
+        if like is None or like.lists:
+            return MISS
+        program, signature = made.program, made.ready.signature
+        form = like.matcher.structure, tuple(map(jax.typeof, jax.tree.leaves(args)))
+        key = asked, *form, like.matcher.orders, signature
+        one, new = program.staged.get(key), False
+        if one is None:
+            one, new = Staged(args, replace(like, prepared=replace(like.prepared, concrete=False)), call), True
+        try:
+            with program.compiling() if new else nullcontext(), program.in_memory(signature):
+                found = one.run(args)
+                if new:
+                    jax.block_until_ready(found)
+        except _UnlikeError:
+            return MISS
+        one.takes(args)
+        if new:
+            program.staged.put(key, one)
+        self._keep(_RememberedStaged(options, one.result))
+        return found
 
     def note(
         self,
@@ -193,61 +298,71 @@ class Warm:
         run: Callable[[Prepared], Any] = Prepared.run_or_grow,
         ordered: bool = False,
     ) -> None:
-        """Remember a call, where all that it was given are numbers that stand in one place each. `ordered`: what it
-        gives has the keys of dicts in the order of this call."""
-        program, examples = made.program, made.examples
-        on_host = any(program.components[k].array for k in program.on_host)
-        simple = made.bound is None and not (made.packed or program.deciding or on_host or program.orders)
-        if not simple or made.ready.checks:
-            return
-        if made.operands is not None and jax.default_backend() != "cpu":
-            return
-        packed = [s.values for s in bound.slots if s.kind != "array"]
-        kinds = (Batch,) if examples.kept else (list,)
-        lists = tuple(k for x in packed for k, given in enumerate(args) if x is given and type(x) in kinds)
-        just_arrays = not lists and (made.operands is None or not native.program_of(program).inputs)
-        new = examples.own == examples.schema
-        if examples.kept:
-            new = new and group_of(packed) is not None and (made.operands is not None or not examples.arrays)
-        else:
-            new = new and made.operands is not None
-        if len(lists) != len(packed) or not (new if lists else just_arrays):
-            return
-        args = tuple(x for k, x in enumerate(args) if k not in lists)
-        patterns = [pattern_of(x, ordered=_ALL if ordered else ()) for x in args]
-        known = tuple(p for p in patterns if p is not None)
-        matcher = Matcher(known)
-        numbers = matcher.match(args) if len(known) == len(args) else None
-        if numbers is None or len({id(x) for x in numbers}) < len(numbers):
-            return
-        place = {id(x): k for k, x in enumerate(numbers)}
-        given, arrays = made.shared[: len(made.shared) - program.hidden], [*examples.arrays.values()]
-        if not all(id(x) in place for x in (*given, *arrays)) or len(given) + len(arrays) < len(numbers):
-            return  # it reads something that was made of a number, or not all
-        if any(hasattr(x, "dtype") and raw(x) is not x for x in numbers):
-            return  # random keys
-        bare, ready = replace(examples, arrays={}, group=None), made.ready
-        tables: tuple[tuple[str, int], ...] = ()
-        if made.operands is None:
-            names = [program.array_table(k) for k in examples.arrays]
-            tables = tuple((n, len(ready.tables[n]) if n in ready.tables else 0) for n in names)
-            given_anew = dict.fromkeys(n for n in names if n in ready.tables)
-            ready = NOTHING if lists else ready.with_tables({**_as_jax(ready.tables), **given_anew})
-        kept = replace(
-            made,
-            examples=bare,
-            shared=[],
-            ready=ready,
-            operands=None if made.operands is None else [],
-            chosen=None if made.chosen is None else _the_long_way,
-            concrete=True,
-        )
-        of_shared, of_arrays = (tuple(place[id(x)] for x in xs) for xs in (given, arrays))
-        like = examples.schema if without_numpy(examples.schema) == examples.schema else None
-        reads = None if made.operands is None or not lists else native.columns_read(program, examples.schema)
-        slots = (*examples.arrays,)
-        key = options, transfer.x64()
-        simple = made.operands is None and not lists and not program.hidden and run is Prepared.run_or_grow
-        alone = kept.alone() if simple else None
-        one = _Remembered(*key, matcher, kept, run, of_shared, of_arrays, tables, lists, slots, like, reads, alone)
-        self._calls = (one, *self._calls[: RECENT - 1])
+        """Remember a call, where that can be done. `ordered`: what it gives has the keys of dicts in the order of this
+        call."""
+        if (one := _remembered(args, bound, options, made, run, ordered)) is not None:
+            self._keep(one)
+
+
+def _remembered(
+    args: tuple[Any, ...],
+    bound: Bound,
+    options: Options,
+    made: Prepared,
+    run: Callable[[Prepared], Any] = Prepared.run_or_grow,
+    ordered: bool = False,
+) -> _Remembered | None:
+    """A call of which all that it was given are numbers that stand in one place each; None where there is more."""
+    program, examples = made.program, made.examples
+    on_host = any(program.components[k].array for k in program.on_host)
+    simple = made.bound is None and not (made.packed or program.deciding or on_host or program.orders)
+    if not simple or made.ready.checks:
+        return None
+    if made.operands is not None and jax.default_backend() != "cpu":
+        return None
+    packed = [s.values for s in bound.slots if s.kind != "array"]
+    kinds = (Batch,) if examples.kept else (list,)
+    lists = tuple(k for x in packed for k, given in enumerate(args) if x is given and type(x) in kinds)
+    just_arrays = not lists and (made.operands is None or not native.program_of(program).inputs)
+    new = examples.own == examples.schema
+    if examples.kept:
+        new = new and group_of(packed) is not None and (made.operands is not None or not examples.arrays)
+    else:
+        new = new and made.operands is not None
+    if len(lists) != len(packed) or not (new if lists else just_arrays):
+        return None
+    args = tuple(x for k, x in enumerate(args) if k not in lists)
+    patterns = [pattern_of(x, ordered=_ALL if ordered else ()) for x in args]
+    known = tuple(p for p in patterns if p is not None)
+    matcher = Matcher(known)
+    numbers = matcher.match(args) if len(known) == len(args) else None
+    if numbers is None or len({id(x) for x in numbers}) < len(numbers):
+        return None
+    place = {id(x): k for k, x in enumerate(numbers)}
+    given, arrays = made.shared[: len(made.shared) - program.hidden], [*examples.arrays.values()]
+    if not all(id(x) in place for x in (*given, *arrays)) or len(given) + len(arrays) < len(numbers):
+        return None  # it reads something that was made of a number, or not all
+    if any(hasattr(x, "dtype") and raw(x) is not x for x in numbers):
+        return None  # random keys
+    bare, ready = replace(examples, arrays={}, group=None), made.ready
+    tables: tuple[tuple[str, int], ...] = ()
+    if made.operands is None:
+        names = [program.array_table(k) for k in examples.arrays]
+        tables = tuple((n, len(ready.tables[n]) if n in ready.tables else 0) for n in names)
+        given_anew = dict.fromkeys(n for n in names if n in ready.tables)
+        ready = NOTHING if lists else ready.with_tables({**_as_jax(ready.tables), **given_anew})
+    kept = replace(
+        made,
+        examples=bare,
+        shared=[],
+        ready=ready,
+        operands=None if made.operands is None else [],
+        chosen=None if made.chosen is None else _the_long_way,
+        concrete=True,
+    )
+    of_shared, of_arrays = (tuple(place[id(x)] for x in xs) for xs in (given, arrays))
+    like = examples.schema if without_numpy(examples.schema) == examples.schema else None
+    reads = None if made.operands is None or not lists else native.columns_read(program, examples.schema)
+    slots = (*examples.arrays,)
+    key = options, transfer.x64()
+    return _Remembered(*key, matcher, kept, run, of_shared, of_arrays, tables, lists, slots, like, reads)

@@ -46,16 +46,24 @@ _PRIMITIVES: dict[str, Any] = {
 }
 
 
-_process: int | None = None
-"""The process that first ran something through XLA."""
+_ran, _forked = False, False
+"""Has something run through XLA in this process; and in one that it was forked from, before that?"""
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = _ran
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def check_process() -> None:
     """Raises DeviceError where XLA would wait for threads that this process has not: a fork leaves them behind."""
-    global _process
-    if _process is None:
-        _process = os.getpid()
-    elif _process != os.getpid():
+    global _ran
+    _ran = True
+    if _forked:
         raise DeviceError(
             "XLA does not run in a process that was forked from one in which it ran: its threads stayed there; start "
             'processes with multiprocessing.get_context("spawn"), or fork them before the first call'

@@ -340,3 +340,59 @@ def test_examples_of_a_call_are_not_kept():
         del items
         gc.collect()
         assert held() is None
+
+
+# ---- calls of arrays that XLA runs are one executable from arguments to results
+
+
+def staged(f) -> list[Any]:
+    return [one for program in f._cache._all() for _, one in program.staged.items()]
+
+
+def test_a_call_of_arrays_is_one_executable_for_each_number_of_examples():
+    f = ab.batched(loss, in_axes=(None, 0), backend="xla")
+    p, gradient = parameters(), ab.value_and_grad(f)
+    for _ in range(2):
+        for count in (1, 2, 3, 4, 5, 6, 16, 17):
+            x = rows(count)
+            for given in (x, np.asarray(x)):
+                close(f(p, given), jax.vmap(loss, (None, 0))(p, x))
+            value, found = gradient(p, x)
+            close((value, found), (f(p, x), jax.grad(lambda p, x: jax.vmap(loss, (None, 0))(p, x).sum())(p, x)))
+            assert list(found) == list(p)
+    assert len(staged(f)) == 14
+    assert f.cache_info().executables == 16
+
+
+def test_a_staged_call_under_transformations():
+    f = ab.batched(loss, in_axes=(None, 0), backend="xla")
+    p, x = parameters(), rows()
+    f(p, x)
+    assert staged(f) and made(f, p, x)
+    wanted = jax.vmap(loss, (None, 0))
+    close(jax.grad(lambda p: f(p, x).sum())(p), jax.grad(lambda p: wanted(p, x).sum())(p))
+    close(jax.vmap(lambda x: f(p, x))(jnp.stack([x, 2 * x])), jnp.stack([wanted(p, x), wanted(p, 2 * x)]))
+    with pytest.raises(ab.UnsupportedError, match=r"ab\.jvp"):
+        jax.jvp(lambda p: f(p, x), (p,), (p,))
+    with jax.disable_jit():
+        close(f(p, x), wanted(p, x))
+    with pytest.raises(TypeError):
+        f(p, x, x)
+    with pytest.raises(ab.Error):
+        f(p | {"w": p["w"].T}, x)
+    close(f(p, x), wanted(p, x))
+
+
+def test_results_of_staged_calls_have_their_keys_in_order():
+    f = ab.batched(layers, in_axes=(None, 0), backend="xla")
+    p, x = parameters(), rows()
+    for _ in range(2):
+        assert list(f(p, x)) == ["z", "a"]
+    assert staged(f) and made(f, p, x)
+    gradient = ab.grad(ab.batched(loss, in_axes=(None, 0), backend="xla"))
+    for _ in range(2):
+        for order in (["w", "b", "out"], ["b", "out", "w"]):
+            given = {name: p[name] for name in order}
+            found = gradient(given, x)
+            assert list(found) == order and type(found["out"]) is tuple
+            close(found, jax.grad(lambda p, x: jax.vmap(loss, (None, 0))(p, x).sum())(given, x))
