@@ -155,8 +155,8 @@ class _UnlikeError(Exception):
 
 class Staged:
     """A call with `args` as an executable from arguments to result: `jax.jit` of `call` of one `like` it, on arguments
-    that JAX traces. `types`: of the numbers that it was called with; `shape`: of the one at a place, with a row for each
-    example."""
+    that JAX traces. `types`: of the numbers that it was called with; `shape`: of the one at a place, which has a row
+    for each example."""
 
     def __init__(self, args: Any, like: _Remembered, call: Callable[[Prepared, tuple[Any, ...]], Any]) -> None:
         self.program, self.in_order, self.types = like.prepared.program, like.matcher.in_order, set[type]()

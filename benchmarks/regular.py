@@ -247,7 +247,7 @@ def measure(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float) 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=[*MODELS], metavar="MODEL", choices=[[], *MODELS])
+    parser.add_argument("models", nargs="*", default=[], metavar="MODEL", choices=[[], *MODELS])
     parser.add_argument("--batches", default="1,4,16,64")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each pair of calls")
     parser.add_argument("--json", type=Path)
