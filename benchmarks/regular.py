@@ -253,7 +253,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     found: list[dict[str, Any]] = []
-    for name in given.models:
+    for name in given.models or MODELS:
         for batch in map(int, given.batches.split(",")):
             for what, (ours, theirs, apart) in calls(MODELS[name], batch).items():
                 one = measure(ours, theirs, given.seconds)
