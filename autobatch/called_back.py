@@ -82,9 +82,7 @@ def pulled(
     refused: Exception,
 ) -> list[Any]:
     """The derivative of the sum of a result, weighted by the last operand."""
-    code = native.program_of(program)
-    is_number = isinstance(code, Executable) and not code.writes[output].shape
-    made = native.gradient_of(program, output, wrt) if is_number else None
+    made = native.gradient_of(program, output, wrt)
     if not isinstance(made, Executable):
         raise refused
     return called(made, operands, rows, place)

@@ -14,9 +14,10 @@ of Python are branches (`Op.choice`), and who reads an element of a list in memo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import assert_never
 
+from autobatch.ir.blocks import Block, BlockProgram, Branch, Enter, Fail, Jump, Move, Return
 from autobatch.ir.core import Apply, Call, For, If, Instruction, Map, Module, Operand, Region, Value, While, regions
 from autobatch.ir.elementwise import CONSTANT, FINITE_DERIVATIVE, SIDE_BY_SIDE, stays_finite
 from autobatch.ir.leaf import NUMERIC
@@ -53,6 +54,57 @@ def unused_in_module(module: Module) -> frozenset[Value]:
     functions = {f.name: f.region for f in module.functions}
     given = {x for x in (*module.shared, *module.functions[0].region.args) if is_number(x.type)}
     return _infinite(functions.values(), functions, given) & found.unused
+
+
+def unused_in_blocks(program: BlockProgram) -> frozenset[Value]:
+    """The same of the operations of a program of blocks: what is used on each way from a block is the greatest
+    solution."""
+    blocks = program.blocks
+    values = {v for b in blocks for v in _values_of(b)}
+    behind = [b.end.after for b in blocks if isinstance(b.end, Enter)]
+    before: list[set[Value]] = [set(values) for _ in blocks]
+    again = True
+    while again:
+        again, found = False, _Used({})
+        for k in reversed(range(len(blocks))):
+            used = _used_before(found, blocks[k], before, behind)
+            again |= used != before[k]
+            before[k] = used
+    regions = [Region((), b.body, ()) for b in blocks]
+    return _infinite(regions, {}, {v for v in values if is_number(v.type)}) & found.unused
+
+
+def _values_of(block: Block) -> Iterator[Value]:
+    xs = [x for m in (*block.takes, *block.moves) for x in (m.register, m.source)]
+    xs += [x for i in block.body for x in (*i.operands, *i.results)]
+    yield from (x for x in (*xs, *(block.restores or ())) if isinstance(x, Value))
+
+
+def _used_before(found: _Used, block: Block, before: Sequence[set[Value]], behind: Sequence[int]) -> set[Value]:
+    """What is used in every row that runs a block. `before`: the same of the blocks, as far as it is known; `behind`:
+    the blocks behind calls, to which a function returns."""
+    used, saved = set[Value](), set[Value]()
+    match block.end:
+        case Jump(target=target):
+            used = before[target]
+        case Branch(then=then, orelse=orelse):
+            used = before[then] & before[orelse]
+        case Enter(target=target, after=after):
+            used, saved = before[target], before[after] & set(block.end.saved)
+        case Return(results=results):
+            used = {r for r in results if all(r in before[k] for k in behind)}
+        case Fail():
+            used = {v for each in before for v in each}
+        case _:
+            assert_never(block.end)
+    used = found.region(Region((), block.body, ()), _sources(block.moves, used) | saved)
+    return _sources(block.takes, used)
+
+
+def _sources(moves: Iterable[Move], used: set[Value]) -> set[Value]:
+    """What is used before registers are set."""
+    of = {m.register: m.source for m in moves}
+    return {x for v in used if isinstance(x := of.get(v, v), Value)}
 
 
 def is_number(type: Type) -> bool:

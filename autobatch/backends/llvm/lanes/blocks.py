@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import assert_never
 
 from autobatch.analysis.liveness import registers
@@ -23,7 +23,6 @@ from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
-from autobatch.backends.llvm.lanes.reverse import inner_gradient
 from autobatch.backends.llvm.lanes.stacks import stack_of
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
@@ -62,11 +61,13 @@ def library() -> Mapping[str, int]:
     return found
 
 
-def run_program(gang: Gang, op: Op, xs: Sequence[Tensor]) -> list[Tensor]:
+Derivatives = Callable[[Op, Sequence[Tensor], Number | None], list[Tensor]]
+"""The results of an operation `gradient_of` in the lanes of a mask."""
+
+
+def run_program(gang: Gang, op: Op, xs: Sequence[Tensor], derivatives: Derivatives) -> list[Tensor]:
     """The results of an operation `blocks` for one row, then its status."""
-    if gang.w.width != 1:
-        raise RefusedError("programs of blocks for several rows at once")
-    return _Machine(gang, op).run(xs)
+    return Machine(gang, op, derivatives).run(xs)
 
 
 def _is_large(v: Value) -> bool:
@@ -74,35 +75,40 @@ def _is_large(v: Value) -> bool:
     return isinstance(v.type, Array) and math.prod(v.type.shape) > SMALL
 
 
-class _Machine:
-    def __init__(self, gang: Gang, op: Op) -> None:
+def laid_out(held: Mapping[int, Sequence[Value]]) -> tuple[int, dict[int, list[int]]]:
+    """Bytes of an entry of a stack, and where in it the values lie that blocks keep there, behind a number."""
+    largest = 8
+    places: dict[int, list[int]] = {}
+    for number, values in held.items():
+        at, places[number] = 8, []
+        for v in values:
+            places[number].append(at)
+            dtype, shape = shape_of(v.type)
+            size = BYTES[stored(word(dtype))] * words(dtype) * math.prod(shape)
+            at += -(-size // 8) * 8
+        largest = max(largest, at)
+    return largest, places
+
+
+class Machine:
+    """Runs an operation `blocks` for one row."""
+
+    def __init__(self, gang: Gang, op: Op, derivatives: Derivatives) -> None:
+        if gang.w.width != 1:
+            raise RefusedError("programs of blocks for several rows at once")
         self.gang, self.w, self.f = gang, gang.w, gang.w.f
         self.program: BlockProgram = coalesced(op["program"], _is_large)
         self.depth, self.steps, self.base = op["depth"], op["steps"], op["base"]
-        self.control = Control(self.w, gang.constant, partial(inner_gradient, gang))
+        self.control = Control(self.w, gang.constant, derivatives)
         self.kept = {v: Variable(self.w, *shape_of(v.type)) for v in registers(self.program)}
         self.captured: Environment = {}
         self.labels = [self.f.name("block") for _ in self.program.blocks]
         self.done, self.back = self.f.name("done"), self.f.name("return")
         self.status, self.taken = self.f.slot(0), self.f.slot(0)
-        self.entry, self.places = self.layout()
+        saved = {k: b.end.saved for k, b in enumerate(self.program.blocks) if isinstance(b.end, Enter)}
+        self.entry, self.places = laid_out(saved)
         self.height = self.f.slot(0)
         self.stack = stack_of(gang, self.entry)
-
-    def layout(self) -> tuple[int, dict[int, list[int]]]:
-        """Bytes of an entry of the stack, and where the registers lie that each block pushes."""
-        largest = 8
-        places: dict[int, list[int]] = {}
-        for number, block in enumerate(self.program.blocks):
-            if isinstance(block.end, Enter):
-                at, places[number] = 8, []
-                for v in block.end.saved:
-                    places[number].append(at)
-                    dtype, shape = shape_of(v.type)
-                    size = BYTES[stored(word(dtype))] * words(dtype) * math.prod(shape)
-                    at += -(-size // 8) * 8
-                largest = max(largest, at)
-        return largest, places
 
     def run(self, xs: Sequence[Tensor]) -> list[Tensor]:
         given = len(self.program.parameters)
@@ -143,6 +149,7 @@ class _Machine:
         f.set(self.taken, f.add(taken, 1))
         popped = {} if block.restores is None else self.restore(number, block)
         env: Environment = {**self.captured, **popped, **{v: self.kept[v].get() for v in self.read(block)}}
+        self.begun(number, env)
         self.move(block.takes, env)
         made = [r for i in block.body for r in i.results if r in self.kept]
         wanted = [*self.behind(block), *made]
@@ -155,6 +162,9 @@ class _Machine:
                 env[x] = found if stays or not made else copied(w, found)
         set_all(w, [self.kept[v] for v in made], [env[v] for v in made])
         self.end(number, block, env)
+
+    def begun(self, number: int, env: Environment) -> None:
+        """A block runs, which has `env` from those before it."""
 
     def read(self, block: Block) -> list[Value]:
         """The registers that a block reads."""
@@ -263,8 +273,7 @@ class _Machine:
         own: Environment = {}
         height = f.sub(f.get(self.height), 1)
         f.set(self.height, height)
-        calls = (k for k, b in enumerate(self.program.blocks) if isinstance(b.end, Enter) and b.end.after == number)
-        places = self.places[next(calls)]
+        places = self.places[self.call_before(number)]
         for v, place in zip(block.restores or (), places, strict=True):
             x = self.stack.place(height, place, *shape_of(v.type)).tensor
             if v in self.kept:
@@ -272,3 +281,8 @@ class _Machine:
             else:
                 own[v] = copied(self.w, x)  # the next call will use this place
         return own
+
+    def call_before(self, number: int) -> int:
+        """The block whose call leads to one that pops."""
+        blocks = enumerate(self.program.blocks)
+        return next(k for k, b in blocks if isinstance(b.end, Enter) and b.end.after == number)

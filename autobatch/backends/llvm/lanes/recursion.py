@@ -11,6 +11,7 @@ blocks say: the gang has only to find out that it might be something else. So no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from autobatch.backends.llvm.lanes.activations import Activations
 from autobatch.backends.llvm.lanes.blocks import run_program
@@ -19,6 +20,7 @@ from autobatch.backends.llvm.lanes.masked_regions import FAILED, LEFT, LIMIT, bi
 from autobatch.backends.llvm.lanes.melding import melded
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Gang
+from autobatch.backends.llvm.lanes.reverse import inner_gradient
 from autobatch.backends.llvm.lanes.tensors import (
     Tensor,
     Variable,
@@ -44,7 +46,7 @@ def run_recursion(gang: Gang, op: Op, xs: Sequence[Tensor], mask: Number | None)
     """The results of an operation `blocks` for the lanes of a mask, then their statuses."""
     large = any(is_large(x.type) for f in op["program"].structured for x in f.region.results)
     if gang.w.width == 1 and (gang.warp is not None or large):
-        return run_program(gang, op, xs)
+        return run_program(gang, op, xs, partial(inner_gradient, gang))
     return _Recursion(gang, op, xs, mask).run()
 
 
@@ -114,7 +116,7 @@ class _Recursion:
         w = Writer(f, 1)
         inner = self.gang.inside(w, self.table.frame(f))
         xs = [self.table.captured(w, v, "%lane") for v in self.given]
-        found = run_program(inner, self.op, xs)
+        found = run_program(inner, self.op, xs, partial(inner_gradient, inner))
         for k, (x, t) in enumerate(zip(found, self.program.types, strict=True)):
             of_lane(w, f"%r{k}", *shape_of(t), self.w.width, "%lane").fill(x)
         for write in inner.behind:

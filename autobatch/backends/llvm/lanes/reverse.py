@@ -20,6 +20,7 @@ import jax
 
 from autobatch.analysis.unused import is_number, unused_results
 from autobatch.autodiff.rules import row_rule
+from autobatch.backends.llvm.lanes.blocks import run_program
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER as OPERATIONS
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import Control, counted_turns, turns
@@ -28,6 +29,7 @@ from autobatch.backends.llvm.lanes.moving import is_moving, moving
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reductions import total as all_of
+from autobatch.backends.llvm.lanes.reverse_blocks import TapedMachine
 from autobatch.backends.llvm.lanes.tape import Cotangents, Tape, summed
 from autobatch.backends.llvm.lanes.tensors import (
     Element,
@@ -127,6 +129,7 @@ class _Reverse(Control):
         self.gang, self.found, self.unused = gang, found, unused
         self.records = False
         self.tapes: dict[int, Tape] = {}
+        self.machines: dict[int, TapedMachine] = {}
         self.inner: dict[int, Environment] = {}
 
     @contextmanager
@@ -153,7 +156,22 @@ class _Reverse(Control):
             self.inner[id(instruction)] = inner
             args = [kept(self.w, self.read(x, env)) for x in instruction.operands]
             return list(map(apart, self.region(instruction.op["region"], args, inner, mask)))
+        if isinstance(instruction, Apply) and instruction.op.name == "blocks":
+            return self.recursion(instruction, [kept(self.w, self.read(x, env)) for x in instruction.operands])
         return super().instruction(instruction, env, mask)
+
+    def recursion(self, i: Apply, xs: Sequence[Tensor]) -> list[Tensor]:
+        if not self.records:
+            return run_program(self.gang, i.op, xs, self.derivatives)
+        wrt = [is_moving(x, self.found) for x in i.operands]
+        machine = TapedMachine(self.gang, i.op, self.derivatives, wrt, partial(_Reverse, self.gang))
+        self.machines[id(i)] = machine
+        return machine.run(xs)
+
+    def again(self, region: Region, env: Environment) -> None:
+        """Run a region of straight code forward, to be run backward next."""
+        with self.recording(True):
+            self.region(region, (), env, None)
 
     def unread(self, loop: While) -> list[bool]:
         """Derivatives read what the function itself does not."""
@@ -235,6 +253,9 @@ class _Reverse(Control):
                         ct = total.take(arg)
                         if ct is not None:
                             total.add(x, ct)
+                case Apply(op=op) if op.name == "blocks":
+                    for k, ct in self.machines[id(i)].pull(cts):
+                        total.add(i.operands[k], ct)
                 case Apply():
                     there = [ct for ct in cts if ct is not None]
                     is_cut = not self.unused.isdisjoint(i.results)
@@ -370,7 +391,7 @@ class _Reverse(Control):
         with f.whilst(lambda: f.let(f"icmp ne i64 {f.get(left)}, 0")):
             turn = f.sub(f.get(left), 1)
             f.set(left, turn)
-            self.again(loop, env, tape, turn, mask)
+            self.restore(loop, env, tape, turn, mask)
             state, active = self.state(tape, turn, len(args), mask)
             below, own = dict(env), Cotangents(self.w)
             index = [self.index(loop, turn)] if isinstance(loop, For) else []
@@ -396,7 +417,7 @@ class _Reverse(Control):
         state = [self.single(x, None) if k in tape.alike.numbers else x for k, x in enumerate(found[:count])]
         return state, found[count].one() if len(found) > count else mask
 
-    def again(self, loop: While | For, env: Environment, tape: Tape, turn: str, mask: Number | None) -> None:
+    def restore(self, loop: While | For, env: Environment, tape: Tape, turn: str, mask: Number | None) -> None:
         """See to it that the state before a turn is on the tape: where it was overwritten, turns run again."""
         f = self.w.f
         first: Any = turn
