@@ -2,10 +2,10 @@
 
     Call -> use_of -> a Use, for whose programs machine code is made if `accept` finds that it costs less, or "xla"
 
-A call of machine code costs less than one of XLA's: there is no plan and there are no tables; loops and branches on
-numbers run under masks in registers. XLA wins where products are of size, and on long arrays of functions of floats,
-which it cuts among cores. What a loop does that computed numbers end it calls as machine code, row after row, like us:
-so products in there do not count.
+Machine code needs no plan and no tables, and runs loops and branches on numbers under masks in registers. XLA wins
+where there is so little to compute that the call itself counts, where products are of size, and on long arrays of
+functions of floats, which it cuts among cores. What a loop does that computed numbers end it calls as machine code, row
+after row, like us: so products in there do not count.
 
 Where examples have structure, XLA plans it ahead: rows of many examples meet in one product, equal rows are one. To
 plan takes the host 5 to 100 times as long as machine code runs (some thousand times where integers of the examples
@@ -34,13 +34,30 @@ from autobatch.ir.types import Array
 
 class Use(StrEnum):
     """What is run of a function for which nobody asked a back end: calls that read their arguments anew, and their
-    derivatives; the same over packed examples, which keep their plans; calls where JAX computes on a GPU."""
+    derivatives, also those of at most so many arrays; the same over packed examples, which keep their plans; calls
+    where JAX computes on a GPU."""
 
     CALL = "auto"
+    CALL_OF_8 = "auto of 8"
+    CALL_OF_64 = "auto of 64"
+    CALL_OF_1024 = "auto of 1024"
     DERIVATIVE = "auto of derivatives"
+    DERIVATIVE_OF_8 = "auto of derivatives of 8"
+    DERIVATIVE_OF_64 = "auto of derivatives of 64"
+    DERIVATIVE_OF_1024 = "auto of derivatives of 1024"
     OF_BATCH = "auto of batches"
     DERIVATIVE_OF_BATCH = "auto of derivatives over batches"
     ON_GPU = "auto on a GPU"
+
+    @property
+    def most(self) -> int | None:
+        """So many examples at most."""
+        last = self.split()[-1]
+        return int(last) if last.isdigit() else None
+
+
+CALLS = (Use.CALL_OF_8, Use.CALL_OF_64, Use.CALL_OF_1024, Use.CALL)
+DERIVATIVES = (Use.DERIVATIVE_OF_8, Use.DERIVATIVE_OF_64, Use.DERIVATIVE_OF_1024, Use.DERIVATIVE)
 
 
 _USES = frozenset(Use)
@@ -51,10 +68,10 @@ def is_use(backend: str) -> bool:
     return backend in _USES
 
 
-ALIKE = (Use.CALL, Use.DERIVATIVE, Use.OF_BATCH)
+ALIKE = (*CALLS, *DERIVATIVES, Use.OF_BATCH)
 """Those whose programs are the same where they are machine code without a recursion."""
 
-ANEW = (Use.CALL, Use.DERIVATIVE)
+ANEW = (*CALLS, *DERIVATIVES)
 """Those that read their examples anew, so that XLA would have to plan them."""
 
 WHOLE = (*Use, "llvm", "cuda")
@@ -69,9 +86,12 @@ MOST_DERIVED = 512
 eight steps of a cell with 16 numbers have 2,048, and take 0.9 and 1.4.)"""
 
 MOST_OF_STRUCTURE = 66_000
-"""The same where XLA would have to plan the examples, or to look up their plan. (A recurrent cell with 64 numbers over
-lists of 16 takes 1/9 of XLA's time where it plans, and as long where it has; products of larger matrices have no
-machine code of ours.)"""
+"""The same where XLA would have to look up the plan of the examples. (A recurrent cell with 64 numbers over lists of 16
+takes as long.)"""
+
+MOST_PLANNED, MOST_DERIVED_PLANNED = 1_500_000, 400_000
+"""The same where it would have to plan them in each call, and for a derivative. (A GRU of 64 numbers over lists has
+393,000: 64 of them take 0.65 ms in place of 5.4, their derivative 5.0 in place of 6.6.)"""
 
 PATIENCE = 1_000_000
 """Blocks that a recursion over structure may run for one example, some milliseconds, before XLA is asked, for which
@@ -85,6 +105,18 @@ MOST_RETURNED = 2048
 """Numbers in the results of one example up to which it pays: as they are copied into arrays of JAX. (x * 1.5 + 0.5 of
 4,096 numbers takes 1.9 times as long, of 256 0.5.)"""
 
+LITTLE = 100_000
+"""Numbers and multiplications of all examples up to which XLA's call costs less: 12 microseconds, where one of
+machine code takes 43, and 100 with a derivative, most of them to hand arrays to JAX. (64 examples of a layer of 32
+numbers have 66,000 and take 19 microseconds in place of 44; of a layer of 64 there are 262,000: 102 and 67.)"""
+
+PRODUCT = 3000
+"""What a product counts of which each example has both factors for itself: XLA computes them one after another, a
+microsecond each. (Attention over 4 vectors of 4 takes 18 microseconds for one example, and 180 for 64.)"""
+
+FEW = 64
+"""Examples up to which that holds for products, too: for more of them XLA wakes its threads."""
+
 RECURSION = "a recursion over structure, whose rows xla computes together, and equal ones once"
 NO_LOOPS = "structure alone decides how often loops run, its plan is kept, and their levels are kernels"
 
@@ -96,12 +128,14 @@ class DeclinedError(Exception):
 @dataclass(frozen=True)
 class Call:
     """What decides, of a call. `runs`: nothing but to run it, or a derivative for which machine code is asked.
-    `structured`: some examples are no arrays. `kept`: they were packed before; `numbers`: they are numbers alone, which
-    the host may know. `platform`: where JAX computes; `has_kernels`: is there a GPU that we write kernels for?"""
+    `structured`: some examples are no arrays; `count`: of them. `kept`: they were packed before; `numbers`: they
+    are numbers alone, which the host may know. `platform`: where JAX computes; `has_kernels`: is there a GPU that
+    we write kernels for?"""
 
     runs: bool
     derives: bool
     structured: bool
+    count: int
     kept: bool
     numbers: bool
     traced: bool
@@ -115,16 +149,18 @@ def use_of(call: Call) -> Use | None:
         return None
     if call.platform == "cpu":
         if not call.kept:
-            return Use.DERIVATIVE if call.derives else Use.CALL
+            uses = DERIVATIVES if call.derives else CALLS
+            fits = (use for use in uses if use.most is None or (not call.structured and call.count <= use.most))
+            return next(fits)
         if call.numbers:
             return None
         return Use.DERIVATIVE_OF_BATCH if call.derives else Use.OF_BATCH
     return Use.ON_GPU if call.platform == "gpu" and call.has_kernels else None
 
 
-def accept(use: Use, whole: Whole) -> None:
-    """Is machine code to run a function? DeclinedError: why XLA runs it. A kernel has no matrix units, and is launched
-    by Python; what it saves is that XLA launches kernels in each turn of a loop."""
+def accept(use: Use, whole: Whole, fails: bool) -> None:
+    """Is machine code to run a function? DeclinedError: why XLA runs it. `fails`: examples of it may. A kernel has
+    no matrix units, and is launched by Python; what it saves is that XLA launches kernels in each turn of a loop."""
     made, planned = estimate(whole), use is Use.DERIVATIVE_OF_BATCH
     in_call = whole.columns and use in ANEW
     if any(whole.columns or not follows for follows in recursions(whole)) and not in_call:
@@ -132,10 +168,17 @@ def accept(use: Use, whole: Whole) -> None:
     if whole.columns and use is Use.ON_GPU and not made.decided:
         raise DeclinedError(NO_LOOPS)
     most = MOST_OF_STRUCTURE
+    if whole.columns and use in ANEW:
+        most = MOST_DERIVED_PLANNED if use in DERIVATIVES else MOST_PLANNED
     if planned or not whole.columns:
-        most = MOST_DERIVED if use is Use.DERIVATIVE else MOST_MULTIPLICATIONS
+        most = MOST_DERIVED if use in DERIVATIVES else MOST_MULTIPLICATIONS
     if made.multiplications > most:
         raise DeclinedError(f"products of {made.multiplications:,} multiplications an example are for xla")
+    control = whole.columns or fails or made.loops or made.branches
+    if use.most and not (control or (made.multiplications and use.most > FEW)):
+        work = use.most * (made.elements + made.multiplications + PRODUCT * made.own)
+        if work <= LITTLE:
+            raise DeclinedError(f"{work:,} numbers in all are so few that a call of xla costs less")
     if use is Use.ON_GPU and not made.loops:
         raise DeclinedError("no loop that numbers end: xla has kernels for the rest")
     if made.longest > LONGEST:

@@ -219,6 +219,7 @@ def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, derives: 
         runs and free,
         derives,
         examples.structure is not None,
+        examples.count,
         examples.kept,
         all(isinstance(c.type, Array) for c in examples.components),
         _is_traced(examples) or _traced(leaves(list(shared), ARRAYS)),

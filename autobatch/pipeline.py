@@ -521,7 +521,7 @@ def _as_machine_code(
     return Program(made.facts, schema, options, masks, passed, code, made.by_xla)
 
 
-def _accept(options: Options) -> Callable[[Any], None] | None:
+def _accept(options: Options) -> Callable[[Any, bool], None] | None:
     """What declines a function for which nobody asked machine code."""
     return functools.partial(choice.accept, Use(options.backend)) if choice.is_use(options.backend) else None
 

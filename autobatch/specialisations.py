@@ -180,7 +180,7 @@ class Specialisations:
             if program is None or not isinstance(code := program.compiled.native, WholeProgram):
                 continue
             try:
-                accept(Use(way[0]), code.whole)
+                accept(Use(way[0]), code.whole, code.sites)
             except DeclinedError as error:
                 return program, str(error)
             return program, ""

@@ -151,7 +151,10 @@ def one(name: str, rows: int, options: argparse.Namespace) -> Any:
     case = next(c for c in cases(rows) if c.name == name)
     if not options.way:
         return [asdict(f) for f in measure(case, rows, options.rounds, options.seconds)]
-    for backend in ("xla", "llvm"):  # imports, and what is made once in a process, also of the one that is not asked for
+    for backend in (
+        "xla",
+        "llvm",
+    ):  # imports, and what is made once in a process, also of the one that is not asked for
         ready = ab.batched(lambda x, y: x * y + 1.0, backend=backend)
         jax.block_until_ready(ready(jax.numpy.ones(3), jax.numpy.ones(3)))
     return {what: seconds for (what, _), seconds in started(ways_of(case, [options.way])).items()}

@@ -31,11 +31,11 @@ class CudaProgram(Executable):
         module: Module,
         sites: bool,
         inputs: Sequence[ColumnInput | WordInput] = (),
-        accept: Callable[[Whole], None] | None = None,
+        accept: Callable[[Whole, bool], None] | None = None,
     ) -> None:
         self.whole, self.sites, self.inputs = _region(module), sites, tuple(inputs)
         if accept is not None:
-            accept(self.whole)
+            accept(self.whole, sites)
         names = [v.hint or f"argument {k}" for k, v in enumerate(self.whole.region.args)]
         super().__init__(write(self.whole, sites), names)
         self.gradients: dict[tuple[int, tuple[int, ...]], Executable] = {}

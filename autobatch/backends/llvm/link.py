@@ -71,7 +71,8 @@ def _link(content: bytes, functions: Sequence[str], outside: Mapping[str, int]) 
             size = -(-size // max(section.align, 1)) * max(section.align, 1)
             places[number] = size
             size += section.size
-    jumps = {name: size + k * LENGTH for k, name in enumerate(outside)}
+    called = [name for name in outside if b"\0" + name.encode() + b"\0" in content]
+    jumps = {name: size + k * LENGTH for k, name in enumerate(called)}
     size += LENGTH * len(jumps)
     memory = mmap.mmap(-1, max(size, 1), prot=mmap.PROT_READ | mmap.PROT_WRITE)
     for number, at in places.items():

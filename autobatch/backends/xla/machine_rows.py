@@ -18,7 +18,6 @@ import numpy as np
 
 from autobatch.autodiff.rules import inner_pullback
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.lanes.blocks import library
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Body, Gang, Operand, OverRows, Program, Result, Signature, program
@@ -28,6 +27,7 @@ from autobatch.backends.llvm.lanes.reverse import inner_gradient, pulled_back
 from autobatch.backends.llvm.lanes.tensors import KEY, Tensor
 from autobatch.backends.llvm.lanes.widths import widest_of
 from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.backends.llvm.outside import library
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Value, While, walk
 from autobatch.ir.leaf import Rule

@@ -7,11 +7,11 @@ import pytest
 
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.ffi import HANDLER
-from autobatch.backends.llvm.lanes.blocks import library
 from autobatch.backends.llvm.lanes.ops import Leaves, shape_of
 from autobatch.backends.llvm.lanes.program import Operand, Result, Signature, program
 from autobatch.backends.llvm.link import link
 from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.backends.llvm.outside import library
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal, Value
 from autobatch.source import NOWHERE

@@ -208,13 +208,6 @@ class TestRefusals:
         with pytest.raises(ab.UnsupportedError, match=r"test_whole.py:\d+:\d+.*llvm(.|\n)*backend='xla'"):
             ab.batched(total, backend="llvm")([Node(1.0, [Node(2.0, [])])])
 
-    def test_matrices_of_size(self):
-        def product(a):
-            return (a @ a).sum()
-
-        with pytest.raises(ab.UnsupportedError, match="matrices of that size(.|\n)*backend='xla'"):
-            ab.batched(product, backend="llvm")(np.zeros((2, 128, 128), np.float32))
-
     def test_room_for_arrays(self, monkeypatch):
         def swapped(x):
             a = jnp.full((64, 250), x)

@@ -11,14 +11,11 @@ comes after another, so there is no mask, and an array of a hundred numbers is c
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import assert_never
 
 from autobatch.analysis.liveness import registers
-from autobatch.backends.llvm.interrupts import OUTSIDE
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
@@ -44,22 +41,6 @@ from autobatch.ir.core import Operand, Region, Value
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array
 from autobatch.optimize.coalesce import coalesced
-
-
-@cache
-def library() -> Mapping[str, int]:
-    """The addresses of functions of the C library: those that a stack needs, those that LLVM makes of loops, and those
-    that it calls where a processor has no operation for them; and of Python's that loops ask."""
-    library = ctypes.CDLL("libm.so.6")  # and with it the C library
-    rounding = [f"{name}{of}" for name in ("fma", "floor", "ceil", "rint", "round", "roundeven") for of in ("", "f")]
-    names = ("malloc", "realloc", "free", "memcpy", "memmove", "memset", *rounding)
-    found = {}
-    for name, of in (*((n, library) for n in names), *((n, ctypes.pythonapi) for n in OUTSIDE)):
-        address = ctypes.cast(getattr(of, name), ctypes.c_void_p).value
-        assert address is not None
-        found[name] = address
-    return found
-
 
 Derivatives = Callable[[Op, Sequence[Tensor], Number | None], list[Tensor]]
 """The results of an operation `gradient_of` in the lanes of a mask."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, convert
 from autobatch.backends.llvm.lanes.moves import Shapes
+from autobatch.backends.llvm.lanes.products import product
 from autobatch.backends.llvm.lanes.reductions import REDUCTIONS
 from autobatch.backends.llvm.lanes.tensors import Element, Indices, Tensor, kept, word
 from autobatch.backends.llvm.lanes.writer import COMPLEX, Number, Writer
@@ -215,7 +216,7 @@ def _product(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[T
     real, (left, right) = Op(op.name, params, op.primitive), (parts(kept(w, x)) for x in xs)
 
     def of(a: Tensor, b: Tensor) -> Tensor:
-        return kept(w, REDUCTIONS["dot_general"](w, real, [a, b], [(word(dtype), shape)])[0])
+        return kept(w, product(w, real, [a, b], [(word(dtype), shape)])[0])
 
     (a, b), (c, d) = left, right
     ac, bd, ad, bc = of(a, c), of(b, d), of(a, d), of(b, c)

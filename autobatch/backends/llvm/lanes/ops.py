@@ -19,6 +19,7 @@ from autobatch.backends.llvm.lanes.halves import in_single
 from autobatch.backends.llvm.lanes.indexing import INDEXING
 from autobatch.backends.llvm.lanes.inner import INNER
 from autobatch.backends.llvm.lanes.moves import MOVES, Shapes
+from autobatch.backends.llvm.lanes.products import product
 from autobatch.backends.llvm.lanes.random import RANDOM
 from autobatch.backends.llvm.lanes.reductions import REDUCTIONS
 from autobatch.backends.llvm.lanes.sorting import SORTING
@@ -129,6 +130,7 @@ LOWER: Mapping[str, Lower] = {
     **dict.fromkeys(BY_NUMBER, by_number),
     **MOVES,
     **REDUCTIONS,
+    "dot_general": product,
     **INDEXING,
     **RANDOM,
     **BITS,

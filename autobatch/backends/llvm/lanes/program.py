@@ -170,6 +170,7 @@ class Gang:
 
     def inside(self, w: Writer, frame: Frame) -> Gang:
         """The same gang in a function that is called, without what is written behind its end."""
+        w.whole = self.w.whole
         return replace(self, w=w, frame=frame, mask=None, behind=[])
 
     def constant(self, value: np.ndarray) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, convert
+from autobatch.backends.llvm.lanes.by_number import BY_NUMBER
 from autobatch.backends.llvm.lanes.moves import Shapes, of_index
 from autobatch.backends.llvm.lanes.sums import total_of_floats
 from autobatch.backends.llvm.lanes.tensors import (
@@ -14,24 +14,15 @@ from autobatch.backends.llvm.lanes.tensors import (
     Index,
     Indices,
     Tensor,
-    add,
     every,
     fresh,
     kept,
-    multiply,
     one_by_one,
     over,
-    zeros,
 )
-from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
+from autobatch.backends.llvm.lanes.writer import Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
-
-TILE = 8
-"""Sums that are added to at once: additions wait for the one before, four cycles or so."""
-
-LARGEST_PRODUCT = 4096
-"""Multiplications of one row from which on a product of matrices is left to a kernel for all rows."""
 
 Combine = Callable[[Writer, Number, Number], Number]
 
@@ -41,11 +32,11 @@ def _combine(name: str) -> Combine:
     return lambda w, a, b: make(w, op, a, b)
 
 
-def _sum(w: Writer, a: Number, b: Number) -> Number:
+def add_numbers(w: Writer, a: Number, b: Number) -> Number:
     return w.sum(a, b) if a.is_float else _combine("add")(w, a, b)
 
 
-def _times(w: Writer, a: Number, b: Number) -> Number:
+def multiply_numbers(w: Writer, a: Number, b: Number) -> Number:
     return w.product(a, b) if a.is_float else _combine("mul")(w, a, b)
 
 
@@ -68,8 +59,8 @@ def most(dtype: str) -> float | int:
 
 
 KINDS: Mapping[str, tuple[Combine, Callable[[str], float | int]]] = {
-    "sum": (_sum, lambda _: 0),
-    "prod": (_times, lambda _: 1),
+    "sum": (add_numbers, lambda _: 0),
+    "prod": (multiply_numbers, lambda _: 1),
     "max": (_combine("max"), least),
     "min": (_combine("min"), most),
     "and": (_combine("and"), lambda d: True if d == "bool" else -1),
@@ -191,108 +182,6 @@ def _running(
     return [memory.final]
 
 
-def converted(w: Writer, x: Tensor, dtype: str) -> Tensor:
-    if x.dtype == dtype:
-        return x
-    return Tensor(dtype, x.shape, lambda index: (convert(w, x.one(index), dtype),))
-
-
-def product(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
-    (a, b), (dtype, shape) = xs, results[0]
-    (left, right), (left_batch, right_batch) = op["dimension_numbers"]
-    precision = op["preferred_element_type"]
-    if dtype.startswith(("int", "uint")):  # exact in the wider type
-        a, b = (converted(w, x, dtype) for x in (a, b))
-    wanted = (None, dtype, *(HALVES if dtype == "float32" else ()))  # of halves it is computed in single precision
-    if {a.dtype, b.dtype} != {dtype} or (precision is not None and str(precision) not in wanted):
-        raise RefusedError(f"a product of {a.dtype} and {b.dtype} as {dtype}")
-    sizes = [a.shape[k] for k in left]
-    if math.prod(shape) * math.prod(sizes) > LARGEST_PRODUCT:
-        raise RefusedError("a product of matrices of that size")
-    if math.prod(shape) > 1:
-        a, b = kept(w, a), kept(w, b)
-    batch = len(left_batch)
-    a_free = [k for k in range(len(a.shape)) if k not in (*left, *left_batch)]
-    b_free = [k for k in range(len(b.shape)) if k not in (*right, *right_batch)]
-
-    def factors(index: Indices, inner: Indices) -> Number:
-        places = []
-        for x, own, batched, free, first in (
-            (a, left, left_batch, a_free, batch),
-            (b, right, right_batch, b_free, batch + len(a_free)),
-        ):
-            where: list[Index] = [0] * len(x.shape)
-            for k, i in zip(own, inner, strict=True):
-                where[k] = i
-            for k, i in zip(batched, index, strict=False):
-                where[k] = i
-            for k, i in zip(free, index[first:], strict=False):
-                where[k] = i
-            places.append(x.one(tuple(where)))
-        one, other = places
-        return _times(w, one, other) if dtype != "bool" else w.instruction("and", one, other)
-
-    if dtype.startswith("float") and shape and math.prod(sizes) > SMALL and shape[-1] > 1:
-        return [_side_by_side(w, dtype, shape, sizes, factors)]
-
-    def at(index: Indices) -> Element:
-        return (total(w, "sum" if dtype != "bool" else "or", dtype, sizes, lambda inner: factors(index, inner)),)
-
-    return [Tensor(dtype, shape, at)]
-
-
-def _side_by_side(
-    w: Writer,
-    dtype: str,
-    shape: tuple[int, ...],
-    sizes: Sequence[int],
-    factors: Callable[[Indices, Indices], Number],
-) -> Tensor:
-    """Sums of products, several of the last axis at once: one alone would wait for each of its additions. With one lane
-    all of the axis is added to in memory, by vectors."""
-    memory = fresh(w, dtype, shape)
-    outer, last = shape[:-1], shape[-1]
-    if w.width == 1:
-        memory.fill(zeros(w, dtype, shape))
-
-        def row(index: Indices) -> None:
-            def term(inner: Indices) -> None:
-                def add_to(place: Index) -> None:
-                    at = (*index, place)
-                    memory.write(at, (_sum(w, memory.read(at)[0], factors(at, inner)),))
-
-                with w.loop(last, parallel=True) as place:
-                    add_to(place)
-
-            over(w, sizes, term, vectors=False)
-
-        over(w, outer, row, vectors=False)
-        return memory.final
-
-    def tile(index: Indices, begin: Index, count: int) -> None:
-        held = [w.slot(dtype) for _ in range(count)]
-        for slot in held:
-            slot.set(w.constant(0, dtype))
-
-        def term(inner: Indices) -> None:
-            for c, slot in enumerate(held):
-                slot.set(_sum(w, slot.get(), factors((*index, add(w, begin, c)), inner)))
-
-        over(w, sizes, term)
-        for c, slot in enumerate(held):
-            memory.write((*index, add(w, begin, c)), (slot.get(),))
-
-    def rows(index: Indices) -> None:
-        if last >= TILE:
-            with w.loop(last // TILE) as number:
-                tile(index, multiply(w, number, TILE), TILE)
-        if last % TILE:
-            tile(index, last - last % TILE, last % TILE)
-
-    over(w, outer, rows, vectors=False)
-    return memory.final
-
-
 def running_logsumexp(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """log(exp(x[0]) + ... + exp(x[k])): of two such numbers it is the larger and log1p(exp(-|a - b|))."""
 
@@ -319,5 +208,4 @@ REDUCTIONS: Mapping[str, Callable[..., list[Tensor]]] = {
     "cumprod": running("prod"),
     "cummax": running("max"),
     "cummin": running("min"),
-    "dot_general": product,
 }

@@ -30,7 +30,7 @@ from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reductions import total as all_of
 from autobatch.backends.llvm.lanes.reverse_blocks import TapedMachine
-from autobatch.backends.llvm.lanes.tape import Cotangents, Tape, summed
+from autobatch.backends.llvm.lanes.tape import Cotangents, Tape, accumulate
 from autobatch.backends.llvm.lanes.tensors import (
     Element,
     Indices,
@@ -350,9 +350,9 @@ class _Reverse(Control):
                 if ct is not None and is_moving(x, self.found):
                     own.add(x, self.inside(inside, ct))
             self.pull(region, below, own, inside)
-            moved = [(v, x) for v, x in zip(sums, read, strict=True) if x in own.held]
-            new = [summed(self.w, v.get(), self.inside(inside, own.of(x))) for v, x in moved]
-            set_all(self.w, [v for v, _ in moved], new)
+            for v, x in zip(sums, read, strict=True):
+                if x in own.held:
+                    accumulate(v, self.inside(inside, own.of(x)))
 
         if jumps:
             with self.w.f.when(condition.text) as otherwise:
@@ -404,8 +404,10 @@ class _Reverse(Control):
             new = [own.of(args[k]) for k in moves]
             if active is not None:
                 new = [select(self.w, active, x, v.get()) for x, v in zip(new, states, strict=True)]
-            more = [summed(self.w, v.get(), self.inside(active, own.of(x))) for v, x in zip(sums, read, strict=True)]
-            set_all(self.w, [*states, *sums], [*new, *more])
+            for v, x in zip(sums, read, strict=True):  # before the states change, which these may read
+                if x in own.held:
+                    accumulate(v, self.inside(active, own.of(x)))
+            set_all(self.w, states, new)
         for v, k in zip(states, moves, strict=True):
             total.add(loop.init[k], copied(self.w, v.get()))
         for x, v in zip(read, sums, strict=True):

@@ -19,7 +19,7 @@ from autobatch.backends.llvm.lanes.moving import is_moving, moving
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.stacks import stack_of
-from autobatch.backends.llvm.lanes.tape import Cotangents, summed
+from autobatch.backends.llvm.lanes.tape import Cotangents, accumulate, summed
 from autobatch.backends.llvm.lanes.tensors import Tensor, Variable, copied, zeros
 from autobatch.backends.llvm.lanes.writer import Number
 from autobatch.backends.llvm.machine_code import RefusedError
@@ -178,8 +178,7 @@ class TapedMachine(Machine):
         return found
 
     def add(self, v: Value, ct: Tensor) -> None:
-        held = self.held[v]
-        held.set(copied(self.w, summed(self.w, held.get(), ct)))
+        accumulate(self.held[v], ct)
 
     def pushed(self, call: int, cts: Sequence[Sequence[Tensor | None]]) -> None:
         f, values = self.f, zip(self.saved[call], self.places_of_saved[call], cts, strict=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.ops import shape_of
-from autobatch.backends.llvm.lanes.tensors import Element, Indices, Memory, Tensor, kept, zeros
+from autobatch.backends.llvm.lanes.tensors import Element, Indices, Memory, Tensor, Variable, kept, zeros
 from autobatch.backends.llvm.lanes.uniform import Carried
 from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
 from autobatch.ir.core import Operand, Value
@@ -45,6 +45,11 @@ def summed(w: Writer, a: Tensor, b: Tensor) -> Tensor:
         return tuple(_added(w, x, y) for x, y in zip(a.at(index), b.at(index), strict=True))
 
     return Tensor(a.dtype, a.shape, at)
+
+
+def accumulate(variable: Variable, x: Tensor) -> None:
+    """Add to a variable, where it lies: `x` reads nothing of it."""
+    variable.set(summed(variable.w, variable.get(), x))
 
 
 def _added(w: Writer, x: Number, y: Number) -> Number:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from autobatch.backends.llvm.lanes.moves import Shapes, pad
-from autobatch.backends.llvm.lanes.reductions import KINDS, LARGEST_PRODUCT, total
+from autobatch.backends.llvm.lanes.products import LARGEST_PRODUCT
+from autobatch.backends.llvm.lanes.reductions import KINDS, total
 from autobatch.backends.llvm.lanes.tensors import Element, Index, Indices, Tensor, add, constant, kept, multiply
 from autobatch.backends.llvm.lanes.writer import Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError

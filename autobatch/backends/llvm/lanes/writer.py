@@ -96,6 +96,9 @@ class Writer:
         self.reserved = 0
         self.outside: Callable[[int], str] | None = None
         """Where so many bytes are that the stack has no room for; None: nowhere."""
+        self.whole = False
+        """Is this the code of whole functions, so that no other code computes products of matrices; does it run in this
+        process, so that it may call functions of other libraries?"""
         self.sizes: dict[str, int] = {}
         self.released: list[str] = []
 

@@ -199,6 +199,7 @@ def direct(f: Function, width: int, signature: Signature) -> Gang:
     gang = Gang(Writer(f, width), signature, Direct())
     if width == 1:
         gang.reserves_outside()
+    gang.w.whole = not machine_code.is_written_for_others()
     asking(f, signature)
     return gang
 

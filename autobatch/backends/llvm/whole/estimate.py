@@ -15,15 +15,20 @@ from autobatch.ir.blocks import BlockProgram
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, While, regions
 from autobatch.ir.types import Array, Type
 
+SORTS, SORTED = ("sort", "top_k"), 50
+"""What a number counts that is sorted: XLA compares and moves them one by one."""
+
 TURNS = 16
 """Turns that a loop over structure is taken to have."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one example computes: instructions, those of static loops as often as they run, of others once; the
-    multiplications of its products, those in loops that computed floats end apart; and the largest array that functions
-    of floats are applied to. `loops`: those that numbers end, and `decided` of them computed floats."""
+    """What one example computes: instructions, those of static loops as often as they run, of others once, and the
+    numbers that come of them (`elements`: what sorts counts several times); the multiplications of its products, those
+    in loops that computed floats end apart; and the largest array that functions of floats are applied to. `loops`:
+    those that numbers end, and `decided` of them computed floats; `branches` on numbers; `own`: products of which no
+    factor is shared by all examples."""
 
     operations: int
     multiplications: int
@@ -31,6 +36,9 @@ class Estimate:
     loops: int
     decided: int = 0
     inside: int = 0
+    elements: int = 0
+    branches: int = 0
+    own: int = 0
 
     def __str__(self) -> str:
         loops = "a loop that numbers end" if self.loops == 1 else f"{self.loops} loops that numbers end"
@@ -45,7 +53,19 @@ def estimate(whole: Whole) -> Estimate:
     """What one example costs, as far as that can be told."""
     cost = _Cost(_computed(whole), TURNS if whole.columns else 1)
     cost.region(whole.region, 1)
-    return Estimate(cost.operations, cost.multiplications, cost.longest, cost.loops, cost.decided, cost.inside)
+    own = _own_products(whole.region, set(whole.region.args[whole.shared :]))
+    loops = cost.longest, cost.loops, cost.decided, cost.inside
+    return Estimate(cost.operations, cost.multiplications, *loops, cost.elements, cost.branches, own)
+
+
+def _own_products(region: Region, varying: set[Operand]) -> int:
+    """The products of a region, outside of its control, of which each example has both factors for itself."""
+    found = 0
+    for i in region.body:
+        if not isinstance(i, Apply) or not varying.isdisjoint(i.operands):
+            varying.update(i.results)
+        found += isinstance(i, Apply) and i.op.name == "dot_general" and varying.issuperset(i.operands)
+    return found
 
 
 def _computed(whole: Whole) -> Collection[Operand]:
@@ -102,6 +122,7 @@ class _Cost:
     def __init__(self, computed: Collection[Operand], turns: int) -> None:
         self.computed, self.turns, self.within = computed, turns, 0
         self.operations = self.multiplications = self.longest = self.loops = self.decided = self.inside = 0
+        self.elements = self.branches = 0
 
     def region(self, region: Region, times: int) -> None:
         for i in region.body:
@@ -123,6 +144,7 @@ class _Cost:
                 self.one(op.name, [x.type for x in i.operands], [r.type for r in i.results], dict(op.params), times)
             case _:
                 self.operations += times * isinstance(i, If)
+                self.branches += isinstance(i, If)
                 for inner in regions(i):
                     self.region(inner, times)
 
@@ -156,11 +178,13 @@ class _Cost:
                 self.parameter(x, inside)
             self.operations += times
             self.loops += e.primitive.name == "while"
+            self.branches += e.primitive.name == "cond"
             ins, outs = ([_of_aval(v.aval) for v in vs] for vs in (e.invars, e.outvars))
             self.one(e.primitive.name, ins, outs, e.params, times)
 
     def one(self, name: str, ins: Sequence[Type], outs: Sequence[Type], params: dict[str, Any], times: int) -> None:
         shapes = [t.shape for t in (*ins, *outs) if isinstance(t, Array)]
+        self.elements += times * self.size(name, ins, outs)
         if name == "dot_general" and isinstance(ins[0], Array) and isinstance(outs[0], Array):
             (left, _), _ = params["dimension_numbers"]
             summed = math.prod(ins[0].shape[k] for k in left)
@@ -169,6 +193,12 @@ class _Cost:
             self.multiplications += found * (not self.within)
         elif name in FLOATS:
             self.longest = max([self.longest, *map(math.prod, shapes)])
+
+    def size(self, name: str, ins: Sequence[Type], outs: Sequence[Type]) -> int:
+        """The numbers that an operation makes, or reads one after another."""
+        read = ins if name.startswith(("reduce", "arg", "cum", *SORTS)) else ()
+        largest = max([1, *(math.prod(t.shape) for t in (*read, *outs) if isinstance(t, Array))])
+        return largest * (SORTED if name in SORTS else 1)
 
 
 def _is_float(type: Type) -> bool:

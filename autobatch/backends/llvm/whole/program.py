@@ -32,11 +32,11 @@ class WholeProgram(Executable):
         inputs: Sequence[ColumnInput | WordInput] = (),
         made: Made | None = None,
         kept: str = "",
-        accept: Callable[[Whole], None] | None = None,
+        accept: Callable[[Whole, bool], None] | None = None,
     ) -> None:
         self._module, self.sites, self.inputs = module, sites, tuple(inputs)
         if accept is not None:
-            accept(self.whole)
+            accept(self.whole, sites)
         super().__init__(made or write(self.whole, sites), kept)
         self.gradients: dict[tuple[int, tuple[int, ...]], Executable | None] = {}
         self.refused: UnsupportedError | None = None

@@ -22,11 +22,11 @@ import numpy as np
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.checked import allow, checked, instrumented, is_checking
 from autobatch.backends.llvm.interrupts import HEADER
-from autobatch.backends.llvm.lanes.blocks import library
 from autobatch.backends.llvm.lanes.program import Operand, Result
 from autobatch.backends.llvm.lanes.tensors import KEY
 from autobatch.backends.llvm.link import Code
 from autobatch.backends.llvm.machine_code import UnavailableError
+from autobatch.backends.llvm.outside import library
 from autobatch.backends.llvm.whole.code import ENTRY, Made, unavailable
 from autobatch.errors import BatchError
 from autobatch.runtime.addresses import address
