@@ -105,6 +105,8 @@ class Specialisations:
     def __init__(self, name: str) -> None:
         self.name = name
         self._programs: Bounded[Key, list[Program]] = Bounded(128)
+        self._taken: Bounded[Key, Key] = Bounded(128)
+        """The keys of programs that calls take whose own key is another: calls for which nobody asked a back end."""
         self._static: frozenset[str] = frozenset()
         self._columns: dict[str, frozenset[str]] = {}
         """The arguments that programs of a back end have as columns."""
@@ -148,7 +150,7 @@ class Specialisations:
     def _forget(self) -> None:
         """Before a program is added: those that calls found again are the ones used last."""
         for seen in reversed(self._seen):
-            self._programs.get(replace(seen.program.key, backend=seen.way[0]))
+            self._programs.get(seen.program.key)
         self._seen = ()
 
     def find(
@@ -200,6 +202,9 @@ class Specialisations:
         return asked, program
 
     def _keep(self, asked: Request, program: Program) -> None:
+        if asked.key != program.key:
+            self._taken.put(asked.key, program.key)
+            return
         self._forget()
         self._programs.put(asked.key, [program, *(self._programs.get(asked.key) or [])[:7]])
 
@@ -247,7 +252,7 @@ class Specialisations:
         room for the turns of its loops, takes arrays of NumPy for what they are where it indexes them, and meets the
         keys of dicts in the order in which it runs over them."""
         known = asked.sharing.integers.known
-        for program in self._programs.get(asked.key) or []:
+        for program in self._programs.get(self._taken.get(asked.key) or asked.key) or []:
             fits = known.keys() >= set(program.deciding) and program.compiled.has_room(known)
             fits = fits and all(asked.order(name) == order for name, order in program.orders.items())
             if fits and program.fits_numpy(asked.numpy) and program.is_current():

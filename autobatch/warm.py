@@ -161,19 +161,19 @@ class Staged:
     def __init__(self, args: Any, like: _Remembered, call: Callable[[Prepared, tuple[Any, ...]], Any]) -> None:
         self.program, self.in_order, self.types = like.prepared.program, like.matcher.in_order, set[type]()
         self.place, self.shape = like.arrays[0], tuple[int, ...]()
-        self._types: list[Any] | None = None
+        self._form: tuple[Any, list[Any]] | None = None
         self._placed: Callable[[Mapping[int, Any]], Any] | None = None
 
         arranged = _order_of_its_own(args)
 
         def run(*args: Any) -> Any:
-            numbers = jax.tree.leaves(args)
+            numbers, structure = jax.tree.flatten(args)
             args = args if arranged is None else arranged(dict(enumerate(numbers)))
-            types = [jax.typeof(x) for x in numbers]
-            prepared = like.again(numbers, like.prepared.examples) if self._types in (None, types) else None
+            form = structure, [jax.typeof(x) for x in numbers]
+            prepared = like.again(numbers, like.prepared.examples) if self._form in (None, form) else None
             if prepared is None:
                 raise _UnlikeError
-            self._types, result = types, call(prepared, args)
+            self._form, result = form, call(prepared, args)
             self._placed = _order_of_its_own(result)
             return result
 

@@ -10,11 +10,11 @@ import jax
 import numpy as np
 
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.lanes.blocks import library
 from autobatch.backends.llvm.lanes.expand import of_jaxpr
 from autobatch.backends.llvm.lanes.ops import Leaves
 from autobatch.backends.llvm.lanes.tensors import registers
 from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.outside import library
 from autobatch.backends.llvm.text import Function
 from autobatch.ir.types import Array
 

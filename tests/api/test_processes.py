@@ -44,6 +44,7 @@ def root(x: float) -> float:
 
 
 faster = ab.batched(plain, in_axes=(None, 0), backend="llvm")
+by_xla = ab.batched(plain, in_axes=(None, 0), backend="xla")
 checked = ab.batched(root, backend="llvm")
 gradient = ab.grad(total)
 both = ab.value_and_grad(faster, argnums=(0, 1))
@@ -151,13 +152,14 @@ def test_spawned() -> None:
 
 def test_forked_behind_a_call() -> None:
     """Machine code runs; XLA has left its threads in the parent, and would wait for them."""
-    assert of_trees(TREES) == [3.0, 3.0] and slopes(TREES) == 6.0
+    assert of_trees(TREES) == [3.0, 3.0] and slopes(TREES) == 6.0 and call(by_xla, 2.0, [1.0, 3.0]) == [2.0, 6.0]
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as executor:
         assert executor.submit(call, faster, 2.0, [1.0, 3.0]).result(120) == [2.0, 6.0]
         with pytest.raises(ab.ExampleError, match="is negative"):
             executor.submit(call, checked, [1.0, -3.0]).result(120)
+        assert executor.submit(call, gradient, 2.0, TREES).result(120) == 6.0
         with pytest.raises(ab.DeviceError, match="spawn"):
-            executor.submit(call, gradient, 2.0, TREES).result(120)
+            executor.submit(call, by_xla, 2.0, [1.0, 3.0]).result(120)
 
 
 FORKED = """

@@ -167,6 +167,11 @@ def of_trees(w: Any, n: Any) -> Any:
     return jax.grad(energy)(w, n)
 
 
+def test_of_a_recursion() -> None:
+    found = ab.batched(of_trees, in_axes=(None, 0))(0.7, TREES)
+    np.testing.assert_allclose(found, [of_trees(0.7, t) for t in TREES], rtol=1e-5)
+
+
 def to_vectors(w: Any, n: Any) -> Any:
     return jax.grad(lambda v: jnp.stack([v, v]) if v > 0 else jnp.stack([v, -v]))(w)
 
@@ -186,7 +191,6 @@ def by_whole_numbers(w: Any, n: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (of_trees, "energy is called in it"),
         (to_vectors, r"returns float32\*?\[2\]"),
         (to_words, "returns tag<str>"),
         (without_pair, "returns no pair"),
