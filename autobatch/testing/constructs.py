@@ -270,6 +270,30 @@ CONSTRUCTS: Mapping[str, tuple[str, ...]] = {
         "{e}, {f} = 1, 0.5\nwhile {e} < 40 and {n} < 2.1:\n    if {c}:\n        {n} = {n} * 0.5 + {f}\n"
         "    {e}, {f} = {e} * 2 + 1, {f} * 0.75\n{n} = {n} + {f} * {e}",
     ),
+    "recursions": (
+        "def {g}(a, i):\n    if i <= 0:\n        return a + {y}\n    return {g}(a * 0.5, i - 1) * 0.75 + a\n"
+        "{n} = {n} * 0.5 + {g}({x}, {k} % 4)",
+        "def {g}(i):\n    if i >= len(xs):\n        return {y}\n    return xs[i] * {z} + 0.5 * {g}(i + 1)\n"
+        "{n} = {n} * 0.5 + {g}(0)",
+        "def {g}(a, i):\n    if a > 1.5 or i > 4:\n        return a * {y}\n"
+        "    return 0.5 * {g}(a * 0.5 + 0.9, i + 1) + {g}(a + 1.0, i + 2) * 0.25\n{n} = {n} * 0.5 + {g}({x}, 0)",
+        "def {g}(t):\n    if t is None:\n        return {y}\n"
+        "    return t.at * 0.5 * {g}(t.low) + {g}(t.high) * 0.75\n{n} = {n} * 0.5 + {g}(root) * {z}",
+        "def {g}(t, a):\n    if t is None:\n        return a * 0.5\n    if a < t.at:\n"
+        "        return {g}(t.low, a + t.count * 0.125)\n    return {g}(t.high, a * 0.75) + t.at\n"
+        "{n} = {n} * 0.5 + {g}(root, {n})",
+        "def {g}(i, a, b):\n    if i >= len(xs):\n        return a - b * 0.5\n"
+        "    return {g}(i + 1, b * xs[i], a + {y})\n{n} = {n} * 0.5 + {g}(0, {x}, {z})",
+        "def {g}(a, i):\n    if i > 3 or a > 2.0:\n        return a, i\n"
+        "    b, j = {g}(a * 0.5 + 0.7, i + 1)\n    return b * 0.5 + a * {y}, j + 1\n"
+        "{e}, {f} = {g}({x}, 0)\n{n} = {n} * 0.5 + {e} + {f} * 0.25",
+        "def {g}(a, i):\n    if i == 0:\n        return a\n    for b in xs:\n        a = a * 0.5 + b\n        if {c}:\n"
+        "            break\n    return {g}(a * {y}, i - 1) + 0.5 * a\n{f} = 0\nwhile {c} and {f} < 3:\n    {f} += 1\n"
+        "    {n} = {n} * 0.5 + {g}({x}, {f} % 3)",
+        "def {e}(a, i):\n    return a * {y} if i == 0 else {g}(a * 0.5, i - 1) + 0.25\n"
+        "def {g}(a, i):\n    return a + {z} if i == 0 else 0.5 * {e}(a + 0.5, i - 1) - {e}(a * 0.25, i // 2)\n"
+        "{n} = {n} * 0.5 + {e}({x}, {k} % 4)",
+    ),
     "branches": (
         "if {c}:\n    ...\nelse:\n    ...",
         "if {c}:\n    return {r}",
