@@ -138,16 +138,14 @@ def _reverse(
     made: Callable[[Any, Any], Any],
 ) -> Any:
     """What `made` says of the value of a call and its gradient; "grad" asks for no value but that beside the number."""
-    is_one = _is_one(argnums)
-    asked = transform, (argnums if is_one else tuple(argnums)), has_aux  # type: ignore[arg-type]
-    batched = _batched(f)
+    what, alone = f"ab.grad of {_name(f)}", transform == "grad" and not has_aux
+    chosen, is_one, batched = _positions(argnums, args, what), _is_one(argnums), _batched(f)
+    asked = transform, chosen, is_one, has_aux
     simple = batched is not None and not (kwargs or sparse or batched.arguments_before)
     if batched is not None and simple:
         again = batched.warm[asked].call(args, batched.options())
         if again is not MISS:
             return again
-    what, alone = f"ab.grad of {_name(f)}", transform == "grad" and not has_aux
-    chosen = _positions(argnums, args, what)
 
     def result(value: Any, found: Sequence[Any]) -> Any:
         return made(value, found[0] if is_one else tuple(found))

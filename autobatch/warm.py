@@ -160,6 +160,7 @@ class Staged:
 
     def __init__(self, args: Any, like: _Remembered, call: Callable[[Prepared, tuple[Any, ...]], Any]) -> None:
         self.program, self.in_order, self.types = like.prepared.program, like.matcher.in_order, set[type]()
+        self.x64 = like.x64
         self.place, self.shape = like.arrays[0], tuple[int, ...]()
         self._form: tuple[Any, list[Any]] | None = None
         self._placed: Callable[[Mapping[int, Any]], Any] | None = None
@@ -198,6 +199,8 @@ class Staged:
         try:
             numbers = jax.tree_util.tree_leaves(args)
             if len(numbers) <= self.place or not self.types.issuperset(map(type, numbers)):
+                return MISS
+            if self.x64 != transfer.x64():
                 return MISS
             if numbers[self.place].shape != self.shape or not self.program.is_current() or not self.in_order(args):
                 return MISS

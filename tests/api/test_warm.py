@@ -396,3 +396,16 @@ def test_results_of_staged_calls_have_their_keys_in_order():
             found = gradient(given, x)
             assert list(found) == order and type(found["out"]) is tuple
             close(found, jax.grad(lambda p, x: jax.vmap(loss, (None, 0))(p, x).sum())(given, x))
+
+
+def test_staged_calls_of_another_width_and_of_no_examples():
+    def wide(x):
+        return jnp.ones(2) * jnp.sum(x), jnp.arange(3).sum() + x[0]
+
+    f, x = ab.batched(wide, backend="xla"), rows()
+    for _ in range(2):
+        assert [y.dtype for y in f(x)] == ["float32", "float32"]
+        with jax.enable_x64(True):
+            assert [y.dtype for y in f(x)] == [y.dtype for y in jax.vmap(wide)(x)]
+    assert staged(f)
+    assert [y.shape for y in f(x[:0])] == [(0, 2), (0,)]
