@@ -77,3 +77,13 @@ def test_large_products_of_a_row_are_calls_of_blas():
         f(jnp.ones((n, n)), jnp.ones((2, n)))
         code = next(p.compiled.native for p in f._cache._all())
         assert ("@autobatch_sgemv" in code.text) == called
+
+
+@pytest.mark.parametrize("name", ["vector by matrix", "matrix by vector", "matrices", "first transposed"])
+def test_a_row_of_nan_leaves_nothing_in_the_memory_of_the_next(name):
+    product, of_w, of_x = PRODUCTS[name]
+    w, x = numbers(*of_w), numbers(4, *of_x)
+    x[0], x[2] = np.nan, np.inf
+    found = ab.batched(product, in_axes=(None, 0), backend="llvm")(w, x)
+    for k in (1, 3):
+        np.testing.assert_allclose(found[k], product(w, x[k]), rtol=1e-4, atol=1e-4)

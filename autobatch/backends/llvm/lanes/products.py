@@ -173,7 +173,7 @@ def by_blas(w: Writer, a: Tensor, b: Tensor, numbers: Any, dtype: str, shape: tu
         matrix, vector, turned = (y, x, second) if m == 1 else (x, y, first)
         rows = n if m == 1 else m
         sizes = (inner, rows) if turned else (rows, inner)
-        _call(w, f"{of}gemv", dtype, ["T" if turned else "N"], sizes, matrix, sizes[0], vector, None, out)
+        _call(w, f"{of}gemv", dtype, ["T" if turned else "N"], sizes, matrix, sizes[0], vector, 1, out)
     else:
         ways = ["T" if second else "N", "N" if first else "T"]
         _call(w, f"{of}gemm", dtype, ways, (n, m, inner), y, inner if second else n, x, inner if first else m, out, n)
@@ -207,7 +207,7 @@ def _call(
     a: Memory,
     of_a: int,
     b: Memory,
-    of_b: int | None,
+    of_b: int,
     out: Memory,
     of_out: int = 1,
 ) -> None:
@@ -237,7 +237,7 @@ def _call(
         f.do(f"store i8 {ord(way)}, ptr {place}")
         given.append(f"ptr {place}")
     given += map(integer, sizes)
-    given += [number(1), f"ptr {a.pointer}", integer(of_a), f"ptr {b.pointer}", integer(1 if of_b is None else of_b)]
+    given += [number(1), f"ptr {a.pointer}", integer(of_a), f"ptr {b.pointer}", integer(of_b)]
     given += [number(0), f"ptr {out.pointer}", integer(of_out)]
     name = BLAS_NAME.format(name)
     f.declare(f"declare void @{name}({', '.join(['ptr'] * len(given))})")
