@@ -10,6 +10,7 @@ traced by JAX for one signature (the shapes of a size class).
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -444,6 +445,9 @@ def _machine(schedule: Schedule, options: Options) -> Machine:
 
 NOTHING_TRACED: Mapping[int, str] = {}
 NO_DICTS: Mapping[str, Any] = {}
+MOST_UNROLLED = 2048
+"""Instructions that a loop which carries a list may become in machine code, so that its elements are in registers. By
+XLA its turns are written one after another in any case: each has rows of its own then."""
 
 
 def compile(
@@ -469,7 +473,7 @@ def compile(
 
     @functools.cache
     def lowered(remembered: frozenset[Span], checked: bool = False) -> Ready:
-        bounds = (options.list_capacity, options.trace, remembered)
+        bounds = (options.list_capacity, options.trace, remembered, MOST_UNROLLED if checked else sys.maxsize)
         found = lower(fun, args, kwargs, with_columns, shared, integers.known, dicts, *bounds)
         module = mark_integers(found.module, checked)
         if checked:

@@ -47,7 +47,6 @@ from autobatch.frontend.carrying import (
 )
 from autobatch.frontend.flattening import with_test_inside
 from autobatch.frontend.generators import run_over
-from autobatch.frontend.layouts import leaf_types
 from autobatch.frontend.listed import is_recursive, listed, refuse_steps
 from autobatch.frontend.numbers import combine, negate, operand_of, traced
 from autobatch.frontend.protected import in_range
@@ -56,11 +55,12 @@ from autobatch.frontend.sequences import begin, length, sequence
 from autobatch.frontend.sources import mutated, stores
 from autobatch.frontend.state import BROKE, CONTINUED, FLAGS, RETURNED, Impure, State
 from autobatch.frontend.tables import is_dict
-from autobatch.ir.core import Apply, Call, For, Operand, Region, Value, While, walk
+from autobatch.ir.core import Apply, Call, For, If, Operand, Region, Value, While, regions, walk
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import INT, List
 
 UNROLLED_AT_MOST = 64
+USUAL_TURNS = 16
 
 
 ENDLESS = (
@@ -298,17 +298,29 @@ def _for(s: State, node: ast.For, found: v.Lazy) -> None:
     layouts, made, initial = settle(s, carried_names(s, node), turn, aliases)
     heaps.note_carried(s, [made.end], node)
     assert made.index is not None
-    few = isinstance(found.length, v.Static) and found.length.value <= UNROLLED_AT_MOST
-    if few and any(isinstance(t, List) for k in layouts.values() for t in leaf_types(k)):
-        raise _CarriesList
     count = operand_of(s, found.length)
     if made.end.dead and not made.end.block.body:
         return
     yields = made.args if made.end.dead else yields_of(made.end, layouts)
     region = region_of((made.index, *made.args), made.end, yields)
+    if any(isinstance(a.type, List) for a in made.args) and _is_short(s, found.length, region):
+        raise _CarriesList
     results = tuple(s.context.value(a.type) for a in made.args)
     s.emit(For(results, count, tuple(initial), region, s.span))
     leave(s, layouts, results, aliases)
+
+
+def _is_short(s: State, turns: v.Abstract, body: Region) -> bool:
+    """Is a loop better written out, turn after turn?"""
+    if not isinstance(turns, v.Static) or turns.value > UNROLLED_AT_MOST:
+        return False
+    return bool(turns.value * _size(body) <= s.context.memory.unrolled)
+
+
+def _size(region: Region) -> int:
+    """Instructions of a region, where loops in it have some turns."""
+    inner = ((1 if isinstance(i, If) else USUAL_TURNS) * _size(r) for i in region.body for r in regions(i))
+    return len(region.body) + sum(inner)
 
 
 def _while(s: State, node: Loop, found: v.Lazy | None) -> bool:

@@ -118,6 +118,7 @@ def lower(
     capacity: int = 32,
     traced: bool = False,
     remembered: frozenset[Span] = frozenset(),
+    unrolled: int = sys.maxsize,
 ) -> Lowered:
     """Lower a function of one example.
 
@@ -126,9 +127,11 @@ def lower(
     raised where one has to be static instead. Arrays in free variables become further shared values, behind these.
     `dicts`: those among the shared arguments, by name. `capacity`: how many objects an example may make of a class that
     has memory; `traced`: what only structure decides, and only memory makes possible, is refused: it can be traced.
-    `remembered`: the places of functions under `functools.cache` whose results are kept in a dict.
+    `remembered`: the places of functions under `functools.cache` whose results are kept in a dict. `unrolled`: a short
+    loop that carries a list is, where that makes so many instructions at most.
     """
-    memory = Memory(dicts=names_of(dicts), capacity=capacity, caches=Caches(remembered=set(remembered)))
+    caches = Caches(remembered=set(remembered))
+    memory = Memory(dicts=names_of(dicts), capacity=capacity, caches=caches, unrolled=unrolled)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20_000))
     try:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, NoReturn
 
+import jax
 import jax.numpy as jnp
+from jax import lax
 
 from autobatch.frontend import heaps, list_heap, record_heap
 from autobatch.frontend import values as v
@@ -26,6 +28,7 @@ from autobatch.frontend.state import Fact, State
 from autobatch.frontend.statics import KEYS, container_kind
 from autobatch.frontend.texts import characters, is_text, part, text
 from autobatch.frontend.views import nodes_of, viewed
+from autobatch.ir import jax_compat
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
 from autobatch.ir.types import INT, Array, List, Ref
@@ -278,7 +281,9 @@ def is_inside(i: Any, n: Any) -> Any:
 
 
 def _from_start(i: Any, n: Any) -> Any:
-    return jnp.where(i < 0, i + n, i)
+    """The place is an integer of Python, as the turn of a loop over the places is."""
+    found = jnp.where(i < 0, i + n, i)
+    return found if jax.typeof(found).weak_type else jax_compat.weakened(lax.convert_element_type(found, int))
 
 
 def minimum(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:

@@ -16,17 +16,17 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.ir import jax_compat, leaf
-from autobatch.ir.core import Apply, If, Instruction, Literal, Map, Operand, Value, operands, walk
+from autobatch.ir.core import Apply, Instruction, Literal, Map, Operand, Value, walk
 from autobatch.ir.ops import OWN
 from autobatch.ir.types import INT, Array, List
 from autobatch.vectorize import arena_operations as lists
 from autobatch.vectorize.arena_memory import Held, Memory, forward, truth
-from autobatch.vectorize.made_lists import SMALL
+from autobatch.vectorize.made_lists import SMALL, Update, is_item, reads_at
 
 
 def is_cut(memory: Memory, of: Map) -> bool:
     """Does it only take the first elements of lists? They share the memory."""
-    if of.filtered or not all(_reads_at(i, of.body.args[0]) for i in of.body.body):
+    if of.filtered or not all(reads_at(i, of.body.args[0]) for i in of.body.body):
         return False
     reads: dict[Operand, Operand] = {i.results[0]: i.operands[0] for i in of.body.body if isinstance(i, Apply)}
     if not all(x in reads and reads[x] in memory.lists for x in of.body.results):
@@ -40,7 +40,7 @@ def is_cut(memory: Memory, of: Map) -> bool:
 
 def _check_length(memory: Memory, of: Map, n: Operand) -> None:
     """IndexError where there are more turns than elements, which are read by the turn."""
-    reads = (i for i in walk(of.body) if isinstance(i, Apply) and _reads_at(i, of.body.args[0]))
+    reads = (i for i in walk(of.body) if isinstance(i, Apply) and reads_at(i, of.body.args[0]))
     if any(i.results[0] in memory.fallible for i in reads):
         (enough,) = memory.traced(lambda count, n: (truth(count <= n),), (of.count, n))
         memory.check(enough, "IndexError", "list index out of range")
@@ -48,7 +48,7 @@ def _check_length(memory: Memory, of: Map, n: Operand) -> None:
 
 def is_update(memory: Memory, of: Map) -> bool:
     """Does it set one element of each list? `[x if k == place else xs[k] for k in range(len(xs))]`"""
-    found = _Update.of(of)
+    found = Update.of(of)
     if found is None or not all(x in memory.lists for x in found.lists):
         return False
     for r, x, value in zip(of.results, found.lists, found.values, strict=True):
@@ -105,7 +105,7 @@ class _Turns:
         for i in self.made.body.body:
             assert isinstance(i, Apply)
             kinds = [r.type for r in i.results if isinstance(r.type, Array)]
-            if _is_item(i):
+            if is_item(i):
                 (n, buffer), index = held[i.operands[0]], value(i.operands[1])
                 if i.results[0] in self.fails:
                     fine &= (-n <= index) & (index < n)
@@ -120,7 +120,7 @@ class _Turns:
 def _turns_of(memory: Memory, of: Map) -> _Turns:
     body = [i for i in of.body.body if isinstance(i, Apply)]
     inside = {of.body.args[0], *(r for i in body for r in i.results)}
-    read = {i.operands[0]: memory.held(i.operands[0]) for i in body if _is_item(i)}
+    read = {i.operands[0]: memory.held(i.operands[0]) for i in body if is_item(i)}
     asked = (*(x for i in body for x in i.operands), *of.body.results)
     outer = dict.fromkeys(x for x in asked if x not in inside and x not in read and not _is_scalar(x))
     types = (memory.parts_of(r)[1] for r in of.results)
@@ -140,46 +140,11 @@ def _is_plain(memory: Memory, i: Instruction) -> bool:
     are only: nothing says where a column ends."""
     if not isinstance(i, Apply) or (i.op.name == "take_row" and not i.op.is_jax):
         return False
-    if _is_item(i):
+    if is_item(i):
         known = i.operands[0] in memory.lists or i.operands[0] in memory.copies
         return known and i.operands[1].type == INT and isinstance(i.results[0].type, Array)
     return i.op.is_jax or (i.op.name in leaf.NUMERIC and not OWN[i.op.name].effect)
 
 
-def _is_item(i: Instruction) -> bool:
-    return isinstance(i, Apply) and i.op.name == "item" and not i.op.is_jax
-
-
 def _is_scalar(x: Operand) -> bool:
     return isinstance(x, Literal) and x.constant < 0
-
-
-def _reads_at(i: Instruction, turn: Value) -> bool:
-    """Is this the element of a list at the turn?"""
-    return _is_item(i) and operands(i)[1] == turn
-
-
-@dataclass(frozen=True)
-class _Update:
-    """Lists of which the element at a place gets a value each."""
-
-    place: Operand
-    lists: tuple[Operand, ...]
-    values: tuple[Operand, ...]
-
-    @staticmethod
-    def of(made: Map) -> _Update | None:
-        turn, inner = made.body.args[0], walk(made.body)
-        reads = {i.results[0]: i.operands[0] for i in inner if isinstance(i, Apply) and _reads_at(i, turn)}
-        tests = [i for i in made.body.body if isinstance(i, Apply) and i.op.name == "eq" and i.operands[0] == turn]
-        choices = [i for i in made.body.body if isinstance(i, If)]
-        if made.filtered or len(tests) != 1 or len(choices) != 1 or choices[0].then.body:
-            return None
-        (test,), (choice,) = tests, choices
-        inside = sum(1 for _ in walk(made.body))
-        if choice.condition != test.results[0] or inside != len(reads) + 2 or made.body.results != choice.results:
-            return None
-        others, place = choice.orelse.results, test.operands[1]
-        if not all(x in reads for x in others) or any(x in reads for x in (place, *choice.then.results)):
-            return None
-        return _Update(place, tuple(reads[x] for x in others), choice.then.results)  # type: ignore[index]

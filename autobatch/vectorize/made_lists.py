@@ -7,19 +7,21 @@
     for %1 do (%8): %9 = item(%5, %8)          ->
 
 What is only reduced is a loop that carries what it reduces to (`comprehensions.py`). What loops over the same turns
-read again is computed where it is read, if it is a few operations that no example fails in. Other lists stay.
+read again is computed where it is read, if it is a few operations that no example fails in. Other lists stay, and so do
+those that are others but for one element: they lie where those did.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from autobatch.analysis.fallible import fallible_reads
 from autobatch.ir.core import (
     Apply,
     Call,
     For,
+    If,
     Instruction,
     Map,
     Module,
@@ -71,7 +73,9 @@ class _Lists:
                 kept = [i for k, i in enumerate(rest.body) if k not in found.gone]
                 done += [*found.before, found.loop]
                 rest = replace(rest, body=(*found.behind, *kept))
-            elif self.is_repeatable(first) and not _escapes(first.results, rest, self.turns):
+            elif (
+                Update.of(first) is None and self.is_repeatable(first) and not _escapes(first.results, rest, self.turns)
+            ):
                 rest = self.repeated(first, rest)
             else:
                 done.append(first)
@@ -80,7 +84,8 @@ class _Lists:
     def is_repeatable(self, of: Map) -> bool:
         """Is a turn a few operations that no example fails in?"""
         inside = list(walk(of.body))
-        return not of.filtered and len(inside) <= SMALL and all(map(self.is_plain, inside))
+        few = not of.filtered and len(inside) <= SMALL and all(map(self.is_plain, inside))
+        return few and Update.of(of) is None
 
     def is_plain(self, i: Instruction) -> bool:
         if isinstance(i, Call | For | While | Map) or not self.fallible.isdisjoint(i.results):
@@ -140,3 +145,38 @@ def _escapes(lists: Sequence[Value], rest: Region, turns: Collection[Value]) -> 
         if not plain:
             return True
     return False
+
+
+def is_item(i: Instruction) -> bool:
+    return isinstance(i, Apply) and i.op.name == "item" and not i.op.is_jax
+
+
+def reads_at(i: Instruction, turn: Value) -> bool:
+    """Is this the element of a list at the turn?"""
+    return is_item(i) and operands(i)[1] == turn
+
+
+@dataclass(frozen=True)
+class Update:
+    """Lists of which the element at a place gets a value each."""
+
+    place: Operand
+    lists: tuple[Operand, ...]
+    values: tuple[Operand, ...]
+
+    @staticmethod
+    def of(made: Map) -> Update | None:
+        turn, inner = made.body.args[0], walk(made.body)
+        reads = {i.results[0]: i.operands[0] for i in inner if isinstance(i, Apply) and reads_at(i, turn)}
+        tests = [i for i in made.body.body if isinstance(i, Apply) and i.op.name == "eq" and i.operands[0] == turn]
+        choices = [i for i in made.body.body if isinstance(i, If)]
+        if made.filtered or len(tests) != 1 or len(choices) != 1 or choices[0].then.body:
+            return None
+        (test,), (choice,) = tests, choices
+        inside = sum(1 for _ in walk(made.body))
+        if choice.condition != test.results[0] or inside != len(reads) + 2 or made.body.results != choice.results:
+            return None
+        others, place = choice.orelse.results, test.operands[1]
+        if not all(x in reads for x in others) or any(x in reads for x in (place, *choice.then.results)):
+            return None
+        return Update(place, tuple(reads[x] for x in others), choice.then.results)  # type: ignore[index]

@@ -358,13 +358,14 @@ def test_explain_says_what_runs():
 
 def products_of_all(count):
     """A function that holds so many numbers at once: each is read again after the last has been made."""
+    written_out = tuple(range(count))
 
     def function(x):
         made = [x]
-        for k in range(1, count):
+        for k in written_out[1:]:
             made.append(made[-1] * x + k)
         total = 0.0
-        for k in range(count):
+        for k in written_out:
             total = total + made[k] * made[count - 1 - k]
         return total
 

@@ -13,16 +13,16 @@ With one lane all of this is jumps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import reduce
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from autobatch.backends.llvm.interrupts import TURNS
 from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.lanes.handing import is_shared
-from autobatch.backends.llvm.lanes.lifetimes import Lifetimes, values_read
+from autobatch.backends.llvm.lanes.lifetimes import CHANGING, Lifetimes, changed, is_undefined, values_read
 from autobatch.backends.llvm.lanes.likely import Likely, reads_of
 from autobatch.backends.llvm.lanes.ops import Environment, Leaves, shape_of
 from autobatch.backends.llvm.lanes.tensors import (
@@ -66,9 +66,6 @@ from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import Array, Type
 
-CHANGING = ("dynamic_update_slice", "scatter", "scatter-add", "scatter-max", "scatter-min", "scatter-mul")
-"""Operations whose result is their first operand, but for some numbers."""
-
 GUARDED = 10
 """Operations from which on an arm stands behind `any` of its mask."""
 
@@ -82,6 +79,16 @@ NOTED = 40
 
 Derivatives = Callable[[Op, Sequence[Tensor], Number | None], list[Tensor]]
 """What an operation `gradient_of` gives, in the lanes of a mask."""
+
+
+class InPlace(NamedTuple):
+    """An array from outside of a branch that its arms change where it lies."""
+
+    value: Value
+    variable: Variable
+
+
+NONE_IN_PLACE: Mapping[int, InPlace] = {}
 
 
 class Control(Leaves):
@@ -114,14 +121,21 @@ class Control(Leaves):
         return super().lowered(op, xs, operands, results)
 
     def region(
-        self, region: Region, args: Sequence[Tensor], env: Environment, mask: Number | None, lasting: bool = False
+        self,
+        region: Region,
+        args: Sequence[Tensor],
+        env: Environment,
+        mask: Number | None,
+        lasting: bool = False,
+        given: Collection[Value] = (),
     ) -> list[Tensor]:
-        """What a region yields. `env` gets what is computed in it. `lasting`: arguments are needed behind it."""
+        """What a region yields. `env` gets what is computed in it. `lasting`: arguments are needed behind it; `given`:
+        the arrays from outside that it may change where they lie."""
         env.update(zip(region.args, args, strict=True))
         uses, times, outer = reads(region), self.lifetimes, self.uses
         known = {} if self.likely is None else dict(self.likely.known)
         if times is not None:
-            times.enter(region, args, lasting)
+            times.enter(region, args, lasting, given)
         for k, instruction in enumerate(region.body):
             if times is not None:
                 times.scopes[-1].now = k
@@ -178,7 +192,7 @@ class Control(Leaves):
                 args = [kept(self.w, self.read(x, env)) for x in xs]
                 if self.lifetimes is not None:
                     for v, x in zip(op["region"].args, xs, strict=True):
-                        self.lifetimes.reads[v] = self.lifetimes.of((x,))
+                        self.lifetimes.set(v, self.lifetimes.of((x,)))
                 wanted = [bool(self.uses.get(r)) for r in instruction.results]
                 return self.wanted(op["region"], wanted, args, mask)
             case If():
@@ -220,38 +234,84 @@ class Control(Leaves):
         arms = (branch.then, branch.orelse)
         self.hold(arms, env)
         condition = self.read(branch.condition, env).one()
-        if condition.shared or self.w.width == 1:
-            held = [Variable(self.w, *shape_of(r.type), r in self.alike) for r in branch.results]
-            with self.w.f.when(condition.text) as otherwise:
-                set_all(self.w, held, self.of_arm(branch.then, env, mask, branch.results))
-                otherwise()
-                set_all(self.w, held, self.of_arm(branch.orelse, env, mask, branch.results))
-            return [copied(self.w, v.get()) for v in held]
-        both = [self.w.both(mask, condition), self.w.both(mask, self.w.negated(condition))]
-        sides = [self.arm(arm, env, inside, branch.results) for arm, inside in zip(arms, both, strict=True)]
-        return joined(self.w, branch, condition, sides, self.alike, lambda x: self.read(x, env))
+        with self.in_place(branch, env) as own:
+            if condition.shared or self.w.width == 1:
+                held = self.held(branch.results, own)
+                with self.w.f.when(condition.text) as otherwise:
+                    set_all(self.w, held, self.of_arm(branch.then, env, mask, branch.results, own))
+                    otherwise()
+                    set_all(self.w, held, self.of_arm(branch.orelse, env, mask, branch.results, own))
+                return [v.get() if k in own else copied(self.w, v.get()) for k, v in enumerate(held)]
+            both = [self.w.both(mask, condition), self.w.both(mask, self.w.negated(condition))]
+            sides = [self.arm(arm, env, inside, branch.results, own) for arm, inside in zip(arms, both, strict=True)]
+            found = joined(self.w, branch, condition, sides, self.alike, lambda x: self.read(x, env), own)
+        return [own[k].variable.get() if k in own else x for k, x in enumerate(found)]
 
-    def of_arm(self, arm: Region, env: Environment, mask: Number | None, results: Sequence[Value]) -> list[Tensor]:
+    @contextmanager
+    def in_place(self, branch: If, env: Environment) -> Iterator[Mapping[int, InPlace]]:
+        """Of the results of a branch, the arrays that its arms change where they lie, as nobody else reads those."""
+        times, own = self.lifetimes, dict[int, InPlace]()
+        if times is not None and times.scopes[-1].is_written(branch) and any(_is_large(r) for r in branch.results):
+            outside = {v for arm in (branch.then, branch.orelse) for v in free_values(arm)}
+            for k, v in changed(branch).items():
+                x = env.get(v)
+                if x is None or x.size <= SMALL or x.memory is None or any(v == o.value for o in own.values()):
+                    continue
+                if times.may_change(x, outside - {v}):
+                    own[k] = InPlace(v, Variable(self.w, x.dtype, x.shape, memory=x.memory))
+        if times is None or not own:
+            yield own
+            return
+        memory = places([o.variable for o in own.values()])
+        times.carried.update(memory)
+        yield own
+        times.carried.subtract(memory)
+
+    def held(self, results: Sequence[Value], own: Mapping[int, InPlace]) -> list[Variable]:
+        """The variables for the results of a branch."""
+        return [
+            own[k].variable if k in own else Variable(self.w, *shape_of(r.type), r in self.alike)
+            for k, r in enumerate(results)
+        ]
+
+    def of_arm(
+        self,
+        arm: Region,
+        env: Environment,
+        mask: Number | None,
+        results: Sequence[Value],
+        own: Mapping[int, InPlace] = NONE_IN_PLACE,
+    ) -> list[Tensor]:
         """The results of an arm, as the lanes of a mask run it."""
-        xs = self.region(arm, (), dict(env), mask)
-        return [self.single(x, mask) if r in self.alike else x for r, x in zip(results, xs, strict=True)]
+        xs = self.region(arm, (), dict(env), mask, given=[o.value for o in own.values()])
+        xs = [self.single(x, mask) if r in self.alike else x for r, x in zip(results, xs, strict=True)]
+        left = {k: o.variable for k, o in own.items() if not o.variable.has(xs[k])}
+        left = {k: v for k, v in left.items() if not is_undefined(arm.results[k], arm)}
+        if left:  # what it has made elsewhere goes there, in its lanes
+            xs = [x if k in own else copied(self.w, x) for k, x in enumerate(xs)]
+            new = [xs[k] if mask is None else select(self.w, mask, xs[k], v.get()) for k, v in left.items()]
+            set_all(self.w, list(left.values()), new)
+        return [own[k].variable.get() if k in own else x for k, x in enumerate(xs)]
 
     def single(self, x: Tensor, mask: Number | None) -> Tensor:
         """What the lanes of a mask share, as single numbers."""
         elements = [tuple(self.w.first(n, mask) for n in x.at(index)) for index in every(x.shape)]
         return registers(self.w, x.dtype, x.shape, elements)
 
-    def arm(self, arm: Region, env: Environment, mask: Number, results: Sequence[Value]) -> list[Tensor]:
+    def arm(
+        self, arm: Region, env: Environment, mask: Number, results: Sequence[Value], own: Mapping[int, InPlace]
+    ) -> list[Tensor]:
         """The results of an arm for the lanes of a mask; any numbers for the others."""
         if cost(arm) < (NOTED if id(arm) in self.notes else GUARDED) and not (self.walks and is_slow(arm)):
-            return self.of_arm(arm, env, mask, results)
-        found = [Variable(self.w, *shape_of(r.type), r in self.alike) for r in results]
-        for v in found:
-            v.set(zeros(self.w, v.dtype, v.shape))
+            return self.of_arm(arm, env, mask, results, own)
+        found = self.held(results, own)
+        for k, v in enumerate(found):
+            if k not in own:
+                v.set(zeros(self.w, v.dtype, v.shape))
         mask = self.w.between_blocks(mask)
         with self.w.f.when(self.w.any(mask)):
-            set_all(self.w, found, self.of_arm(arm, env, mask, results))
-        return [copied(self.w, v.get()) for v in found]
+            set_all(self.w, found, self.of_arm(arm, env, mask, results, own))
+        return [v.get() if k in own else copied(self.w, v.get()) for k, v in enumerate(found)]
 
     # ---- loops
 
@@ -373,10 +433,9 @@ class Control(Leaves):
         return carried
 
     def taken(self, loop: While | For, number: int, x: Tensor, mask: Number | None) -> Memory | None:
-        """The memory of what a loop begins with, where nobody else reads that. (A loop whose turns are counted sets its
-        variables in all lanes.)"""
+        """The memory of what a loop begins with, where nobody else reads that."""
         times = self.lifetimes
-        if times is None or x.size <= SMALL or (isinstance(loop, For) and mask is not None):
+        if times is None or x.size <= SMALL:
             return None
         inside = regions(loop)
         others = [v for k, v in enumerate(loop.init) if k != number] + [v for r in inside for v in free_values(r)]
@@ -447,8 +506,16 @@ class Control(Leaves):
         return self.out(carried)
 
     def of_turn(self, carried: Sequence[Variable], xs: Sequence[Tensor], mask: Number | None) -> list[Tensor]:
-        """What a turn of all lanes of a mask leaves."""
-        return [self.single(x, mask) if v.shared else x for v, x in zip(carried, xs, strict=True)]
+        """What a turn of all lanes of a mask leaves. What is in memory may be that of other lanes, too."""
+        found = list[Tensor]()
+        for v, x in zip(carried, xs, strict=True):
+            if v.shared:
+                found.append(self.single(x, mask))
+            elif mask is not None and v.memory is not None and not v.has(x):
+                found.append(select(self.w, mask, x, v.get()))
+            else:
+                found.append(x)
+        return found
 
     def once(
         self, body: Region, args: Sequence[Tensor], env: Environment, mask: Number | None, lasting: bool = False
@@ -479,19 +546,27 @@ def joined(
     sides: Sequence[Sequence[Tensor]],
     alike: Collection[Value],
     read: Callable[[Operand], Tensor],
+    own: Collection[int] = (),
 ) -> list[Tensor]:
     """The results of a branch on whose condition lanes differ. Those that they share are what stands before it, or of
-    the arm that computes them, which is left out where no lane wants it: in the other one there may be any number."""
+    the arm that computes them, which is left out where no lane wants it: in the other one there may be any number.
+    `own`: those that the arms have written where they are."""
     found: list[Tensor] = []
     for k, (r, x, y) in enumerate(zip(branch.results, *sides, strict=True)):
         of_then, of_orelse = branch.then.results[k], branch.orelse.results[k]
-        if r not in alike:
+        if k in own:
+            found.append(x)
+        elif r not in alike:
             found.append(kept(w, select(w, condition, x, y)))
         elif isinstance(of_then, Value) and of_then == of_orelse:
             found.append(read(of_then))
         else:
             found.append(x if one_of(branch, k) == of_then else y)
     return found
+
+
+def _is_large(v: Value) -> bool:
+    return isinstance(v.type, Array) and math.prod(v.type.shape) > SMALL
 
 
 def places(variables: Sequence[Variable]) -> set[str]:

@@ -7,64 +7,76 @@
 
 An array that is computed where it is read (`tensors.py`) reads what its operands read, until it is laid out. Time is
 the order of the text, in which all turns of a loop are one: what a region inside another reads from outside is read for
-as long as it runs, so nothing in it writes over that.
+as long as it runs, so nothing in it writes over that. An arm of a branch runs once, and lanes write under its mask: so
+it may change an array from outside of which its result is made (`changed`), where nobody reads that behind the branch.
+
+    %3 = if %c then: %2 = scatter(%1, %i, %y); yield %2     %3 and %2 lie where %1 does
+         else: yield %1
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from autobatch.backends.llvm.lanes.tensors import Tensor
-from autobatch.ir.core import Apply, For, If, Instruction, Region, Value, While, regions
+from autobatch.ir.core import Apply, For, If, Instruction, Operand, Region, Value, While, regions
 from autobatch.ir.rewrite import free_values
 
 Places = frozenset[str]
 """Pointers to memory of our own."""
 NOTHING: Places = frozenset()
 
+CHANGING = ("dynamic_update_slice", "scatter", "scatter-add", "scatter-max", "scatter-min", "scatter-mul")
+"""Operations whose result is their first operand, but for some numbers."""
+
 
 @dataclass
 class Scope:
     """A region that is being written. `last`: which instruction reads a value last, or their number, where its results
-    do; `captured`: what is read from outside for as long as it runs; `now`: the instruction that is written."""
+    do; `captured`: what is read from outside for as long as it runs; `known`: the values that it has itself; `now`: the
+    instruction that is written."""
 
     body: tuple[Instruction, ...]
     last: dict[Value, int]
     captured: Places
-    known: list[Value] = field(default_factory=list)
+    known: set[Value]
     now: int = 0
 
     def is_written(self, i: Instruction) -> bool:
         return bool(self.body) and self.body[self.now] is i
 
-    def later(self) -> Iterable[Value]:
-        """What is read behind the instruction that is written."""
-        return (v for v in self.known if self.last.get(v, -1) > self.now)
+    def is_later(self, v: Value) -> bool:
+        """Is a value of this region read behind the instruction that is written?"""
+        return v in self.known and self.last.get(v, -1) > self.now
 
 
 class Lifetimes:
     """Of the values of regions inside each other. `reads`: what each value reads when it is read itself."""
 
     def __init__(self) -> None:
-        self.reads: dict[Value, Places] = {}
+        self._reads: dict[Value, Places] = {}
+        self._readers: dict[str, set[Value]] = {}
+        """The values that read some memory, but for some that are read no more."""
         self.scopes: list[Scope] = []
         self.carried: Counter[str] = Counter()
-        """The memory of loops that are being written, of how many each: it is needed until the outermost ends."""
+        """The memory of loops and branches that are being written, of how many each: it is needed until the outermost
+        ends."""
 
     # ---- regions
 
-    def enter(self, region: Region, args: Iterable[Tensor], lasting: bool) -> None:
-        """`lasting`: what the arguments are is needed behind the region."""
-        given = [_place(x) for x in args]
-        for v, own in zip(region.args, given, strict=True):
-            self.reads[v] = own or self.reads.get(v, NOTHING)
+    def enter(self, region: Region, args: Iterable[Tensor], lasting: bool, given: Collection[Value] = ()) -> None:
+        """`lasting`: what the arguments are is needed behind the region. `given`: what it may change from outside."""
+        for v, x in zip(region.args, args, strict=True):
+            self.set(v, place_of(x) or self.of((v,)))
         inside = regions(self.scopes[-1].body[self.scopes[-1].now]) if self.scopes and self.scopes[-1].body else ()
-        captured = self.of(v for r in (region, *inside) for v in free_values(r))
+        captured = self.of(v for r in (region, *inside) for v in free_values(r)) - self.of(given)
         if lasting:
             captured |= self.of(region.args)
-        self.scopes.append(Scope(region.body, _last_reads(region), captured, list(region.args)))
+        for v in given:
+            self.set(v, self.of((v,)))
+        self.scopes.append(Scope(region.body, _last_reads(region), captured, {*region.args, *given}))
 
     def leave(self) -> None:
         self.scopes.pop()
@@ -72,43 +84,99 @@ class Lifetimes:
     # ---- values
 
     def of(self, values: Iterable[object]) -> Places:
-        return NOTHING.union(*(self.reads.get(v, NOTHING) for v in values if isinstance(v, Value)))
+        return NOTHING.union(*(self._reads.get(v, NOTHING) for v in values if isinstance(v, Value)))
+
+    def set(self, v: Value, places: Places) -> None:
+        """What a value reads."""
+        self._reads[v] = places
+        for place in places:
+            self._readers.setdefault(place, set()).add(v)
 
     def made(self, v: Value, x: Tensor, among: Places) -> None:
         """A value is a tensor. `among`: what it reads where it is not laid out."""
-        self.reads[v] = _place(x) if x.memory is not None else among
+        self.set(v, place_of(x) if x.memory is not None else among)
 
     def results(self, i: Instruction, xs: Mapping[Value, Tensor]) -> None:
         """The results of the instruction that is written, of which single numbers have been read."""
-        among = self.of(values_read(i)).union(*(_place(x) for x in xs.values()))
+        among = self.of(values_read(i)).union(*(place_of(x) for x in xs.values()))
         if isinstance(i, Apply) and i.op.name == "masked" and not i.op.is_jax:
             among |= self.of(i.op["region"].results)
         for v, x in xs.items():
             self.made(v, x, NOTHING if x.size == 1 or isinstance(i, If | While | For) else among)
-            self.scopes[-1].known.append(v)
+            self.scopes[-1].known.add(v)
 
     def is_free(self, place: str) -> bool:
         """Does nothing read some memory behind the instruction that is written?"""
-        return not any(
-            place in s.captured or any(place in self.reads.get(v, NOTHING) for v in s.later()) for s in self.scopes
-        )
+        if any(place in s.captured for s in self.scopes):
+            return False
+        readers = self._readers.get(place, set())
+        gone = {v for v in readers if place not in self._reads[v] or not any(s.is_later(v) for s in self.scopes)}
+        readers -= gone  # they stay so, unless a region inside is given them
+        return not readers
 
     def may_change(self, x: Tensor, others: Iterable[object]) -> bool:
         """May the instruction that is written have the memory of an operand, beside its others?"""
-        own = _place(x)
+        own = place_of(x)
         return bool(own) and own.isdisjoint(self.of(others)) and all(map(self.is_free, own))
 
     def ended(self) -> list[str]:
         """The memory that nothing reads from now on, behind the instruction that is written."""
         i = self.scopes[-1].body[self.scopes[-1].now]
-        held = self.of((*values_read(i), *i.results))
+        held_by = [v for v in (*values_read(i), *i.results) if v in self._reads]
+        held = self.of(held_by)
         found = frozenset(p for p in held if not self.carried[p] and self.is_free(p))
-        if found:  # who gets it next has it alone: what was there is forgotten, so that it ends once
-            self.reads = {v: places - found for v, places in self.reads.items()}
+        for v in held_by:  # who gets it next has it alone: what was there is forgotten, so that it ends once
+            self._reads[v] = self._reads[v] - found
         return sorted(found)
 
 
-def _place(x: Tensor) -> Places:
+def changed(branch: If) -> dict[int, Value]:
+    """Of the results of a branch, those that are made of one value from outside, in an arm or in both, by operations
+    that change an array here and there; and that value."""
+    found: dict[int, Value] = {}
+    makers = [_makers(arm) for arm in (branch.then, branch.orelse)]
+    for k, xs in enumerate(zip(branch.then.results, branch.orelse.results, strict=True)):
+        origins = {v for v in map(_origin, xs, makers) if v is not None}
+        if len(origins) == 1:
+            found[k] = origins.pop()
+    return found
+
+
+_Makers = Mapping[Value, tuple[Instruction, int]]
+"""What makes each value, and which of its results it is."""
+
+
+def _makers(region: Region) -> _Makers:
+    return {r: (i, k) for i in region.body for k, r in enumerate(i.results)}
+
+
+def _origin(x: Operand, makers: _Makers) -> Value | None:
+    """The value from outside that an array is, but for some numbers; None: there is none."""
+    while isinstance(x, Value):
+        i, k = makers.get(x, (None, 0))
+        match i:
+            case None:
+                return x
+            case Apply() if i.op.name in CHANGING:
+                x = i.operands[0]
+            case While(init=init) | For(init=init):
+                x = init[k]
+            case If():
+                inner = changed(i).get(k)
+                if inner is None:
+                    return None
+                x = inner
+            case _:
+                return None
+    return None
+
+
+def is_undefined(x: Operand, region: Region) -> bool:
+    """Is a result of a region any numbers?"""
+    return any(x in i.results and isinstance(i, Apply) and i.op.name == "undefined" for i in region.body)
+
+
+def place_of(x: Tensor) -> Places:
     return frozenset((x.memory.pointer,)) if x.memory is not None and x.memory.own else NOTHING
 
 
