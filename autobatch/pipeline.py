@@ -473,7 +473,8 @@ def compile(
 
     @functools.cache
     def lowered(remembered: frozenset[Span], checked: bool = False) -> Ready:
-        bounds = (options.list_capacity, options.trace, remembered, MOST_UNROLLED if checked else sys.maxsize)
+        traces, unrolled = options.trace and not checked, MOST_UNROLLED if checked else sys.maxsize
+        bounds = (options.list_capacity, traces, remembered, unrolled)
         found = lower(fun, args, kwargs, with_columns, shared, integers.known, dicts, *bounds)
         module = mark_integers(found.module, checked)
         if checked:

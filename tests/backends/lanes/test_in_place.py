@@ -6,6 +6,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.lanes.lifetimes import Origins
 from autobatch.backends.llvm.lanes.tensors import SMALL, Memory
 
 try:
@@ -244,3 +245,31 @@ def test_a_loop_is_written_out_where_it_is_short():
         sizes.add(len(f.lower(X).compile().executable.text.splitlines()))
         np.testing.assert_allclose(f(X), f.loop(X), rtol=1e-5)
     assert max(sizes) < 1.1 * min(sizes)
+
+
+def deep(x, n):
+    one, other = table(x), table(-x)
+    for i in range(n):
+        if one[i] > -1.5:
+            one[i] = one[i] * 0.5
+            if one[i] > -1.25:
+                other[i] = one[i] + 0.25
+                if one[i] > -1.125:
+                    one[i + 1] = other[i]
+                    if one[i] > -1.0625:
+                        other[i + 1] = 0.5 / (one[i] + 2)
+                        if one[i] > -1.03125:
+                            one[i + 2] = other[i + 1] / (x + 3)
+                            if one[i] > -1.01:
+                                other[i + 2] = one[i] / (x + 4)
+    return total(one) + 2 * total(other)
+
+
+def test_a_branch_is_looked_at_once(monkeypatch):
+    """However deep it stands: in every check that can fail there is one, so the time would be exponential."""
+    asked, origin = [], Origins.origin
+    monkeypatch.setattr(Origins, "origin", lambda self, x, made: (asked.append(x), origin(self, x, made))[1])
+    found = ab.batched(deep, backend="llvm")(X, K)
+    wanted = [deep(float(x), int(k)) for x, k in zip(X, K, strict=True)]
+    np.testing.assert_allclose(found, np.asarray(wanted, np.float32), rtol=2e-5, atol=1e-4)
+    assert len(asked) < 500

@@ -14,9 +14,11 @@ def changed(a, b, x, k):
 """
 
 
-def program(seed: int) -> str:
-    """A function `changed(a, b, x, k)` of two arrays of `SIZE` numbers, a number and an index."""
-    lines = list(_block(random.Random(seed), depth=0, loops="m"))
+def program(seed: int, branches: bool = False) -> str:
+    """A function `changed(a, b, x, k)` of two arrays of `SIZE` numbers, a number and an index. `branches`: many, both
+    of whose arms change arrays, inside each other and inside loops."""
+    block = _branches if branches else _block
+    lines = list(block(random.Random(seed), depth=0, loops="m"))
     return HEAD + "".join(f"    {line}\n" for line in lines) + "    return a, b, s\n"
 
 
@@ -35,6 +37,25 @@ def _block(draw: random.Random, depth: int, loops: str) -> Iterator[str]:
         elif depth < 2 and kind < 0.4:
             yield f"if s > {draw.randint(-2, 2)}:"
             yield from _indented(draw, depth, loops)
+        else:
+            yield _statement(draw)
+
+
+def _branches(draw: random.Random, depth: int, loops: str) -> Iterator[str]:
+    for _ in range(draw.randint(1, 3)):
+        kind = draw.random()
+        if depth < 3 and kind < 0.5:
+            yield draw.choice(
+                [f"if s > {draw.randint(-2, 2)}:", f"if k % 3 == {draw.randrange(3)}:", "if a[k] > b[k]:"]
+            )
+            yield from (f"    {line}" for line in _branches(draw, depth + 1, loops))
+            if draw.random() < 0.6:
+                yield "else:"
+                yield from (f"    {line}" for line in _branches(draw, depth + 1, loops))
+        elif depth < 2 and kind < 0.7:
+            head = draw.choice([f"range({draw.randint(2, 4)})", f"range(k % {draw.randint(2, 5)} + 1)"])
+            yield f"for {loops} in {head}:"
+            yield from (f"    {line}" for line in _branches(draw, depth + 1, loops + "m"))
         else:
             yield _statement(draw)
 

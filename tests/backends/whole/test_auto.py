@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -34,6 +36,25 @@ def settled(x):
 
 def layer(w, x):
     return jnp.tanh(w @ x)
+
+
+@dataclass
+class Body:
+    x: float
+    v: float
+
+
+def attracted(x):
+    """Objects that a list holds change, and structure alone decides which."""
+    bodies = [Body(x * k, 0.0) for k in range(4)]
+    for _ in range(3):
+        for k in range(4):
+            for other in bodies:
+                if other is not bodies[k]:
+                    bodies[k].v += other.x - bodies[k].x * 0.5
+        for body in bodies:
+            body.x += 0.1 * body.v
+    return [body.x for body in bodies]
 
 
 class Shared(NamedTuple):
@@ -75,6 +96,16 @@ def test_loops_on_numbers_are_machine_code():
         np.testing.assert_array_equal(turns, [t for t, _ in wanted])
         np.testing.assert_allclose(last, [x for _, x in wanted], rtol=1e-6)
     assert f.cache_info()[:2] == (2, 1)  # that of `explain`, with the tables of XLA, has no executable
+
+
+def test_objects_that_change_are_machine_code():
+    """Their structure is not traced, example by example, though it could be: calls of what is take 1,000 times as
+    long."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = ab.batched(attracted)(X)
+    wanted = [attracted(float(x)) for x in X]
+    np.testing.assert_allclose(np.stack(found), wanted, rtol=1e-5)
 
 
 def test_under_transformations_it_is_xla():

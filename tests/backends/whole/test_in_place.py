@@ -26,9 +26,9 @@ def given():
     return a, b, rng.normal(size=COUNT).astype(np.float32), rng.integers(0, SIZE, COUNT).astype(np.int32)
 
 
-def function(seed, folder):
+def function(seed, folder, branches=False):
     path = folder / f"program{seed}.py"
-    path.write_text(program(seed))
+    path.write_text(program(seed, branches))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -48,6 +48,22 @@ def test_the_same_bits_as_with_copies(seed, lanes, tmp_path, monkeypatch):
     """The oracle has no lifetimes: every change is one of a copy. (In program 28 loops inside a loop have its memory,
     which it needs again; in 15 memory ends inside an operation, and again behind it.)"""
     fun = function(seed, tmp_path)
+    if lanes == "one lane":
+        monkeypatch.setattr(code, "WIDEST", 0)
+    found = compiled(fun, *given())(*given())
+    monkeypatch.setattr(code, "Lifetimes", lambda: None)
+    jax.tree.map(np.testing.assert_array_equal, found, compiled(fun, *given())(*given()))
+
+
+BRANCHING = [
+    pytest.param(seed, lanes, marks=pytest.mark.long) for seed in range(3, 28) for lanes in ("gangs", "one lane")
+]
+
+
+@pytest.mark.parametrize(("seed", "lanes"), [(0, "gangs"), (1, "gangs"), (2, "one lane"), *BRANCHING])
+def test_the_same_bits_of_branches(seed, lanes, tmp_path, monkeypatch):
+    """Arms change an array from outside where it lies: in their lanes, and where nobody reads it behind them."""
+    fun = function(seed, tmp_path, branches=True)
     if lanes == "one lane":
         monkeypatch.setattr(code, "WIDEST", 0)
     found = compiled(fun, *given())(*given())

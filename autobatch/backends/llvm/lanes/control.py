@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, assert_never
 from autobatch.backends.llvm.interrupts import TURNS
 from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.lanes.handing import is_shared
-from autobatch.backends.llvm.lanes.lifetimes import CHANGING, Lifetimes, changed, is_undefined, values_read
+from autobatch.backends.llvm.lanes.lifetimes import CHANGING, Lifetimes, is_undefined, values_read
 from autobatch.backends.llvm.lanes.likely import Likely, reads_of
 from autobatch.backends.llvm.lanes.ops import Environment, Leaves, shape_of
 from autobatch.backends.llvm.lanes.tensors import (
@@ -253,7 +253,7 @@ class Control(Leaves):
         times, own = self.lifetimes, dict[int, InPlace]()
         if times is not None and times.scopes[-1].is_written(branch) and any(_is_large(r) for r in branch.results):
             outside = {v for arm in (branch.then, branch.orelse) for v in free_values(arm)}
-            for k, v in changed(branch).items():
+            for k, v in times.origins.of(branch).items():
                 x = env.get(v)
                 if x is None or x.size <= SMALL or x.memory is None or any(v == o.value for o in own.values()):
                     continue

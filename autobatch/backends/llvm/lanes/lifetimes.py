@@ -59,6 +59,7 @@ class Lifetimes:
         self._reads: dict[Value, Places] = {}
         self._readers: dict[str, set[Value]] = {}
         """The values that read some memory, but for some that are read no more."""
+        self.origins = Origins()
         self.scopes: list[Scope] = []
         self.carried: Counter[str] = Counter()
         """The memory of loops and branches that are being written, of how many each: it is needed until the outermost
@@ -130,45 +131,44 @@ class Lifetimes:
         return sorted(found)
 
 
-def changed(branch: If) -> dict[int, Value]:
-    """Of the results of a branch, those that are made of one value from outside, in an arm or in both, by operations
-    that change an array here and there; and that value."""
-    found: dict[int, Value] = {}
-    makers = [_makers(arm) for arm in (branch.then, branch.orelse)]
-    for k, xs in enumerate(zip(branch.then.results, branch.orelse.results, strict=True)):
-        origins = {v for v in map(_origin, xs, makers) if v is not None}
-        if len(origins) == 1:
-            found[k] = origins.pop()
-    return found
+Made = Mapping[Value, tuple[Instruction, int]]
+"""What makes each value of a region, and which of its results it is."""
 
 
-_Makers = Mapping[Value, tuple[Instruction, int]]
-"""What makes each value, and which of its results it is."""
+class Origins:
+    """Of which values from outside the results of branches are made: each branch is looked at once."""
 
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[If, dict[int, Value]]] = {}
 
-def _makers(region: Region) -> _Makers:
-    return {r: (i, k) for i in region.body for k, r in enumerate(i.results)}
+    def of(self, branch: If) -> Mapping[int, Value]:
+        """Of the results of a branch, those that are made of one value from outside, in an arm or in both, by
+        operations that change an array here and there; and that value."""
+        if id(branch) not in self.known:
+            arms = (branch.then, branch.orelse)
+            made: list[Made] = [{r: (i, k) for i in arm.body for k, r in enumerate(i.results)} for arm in arms]
+            found: dict[int, Value] = {}
+            for k, xs in enumerate(zip(*(arm.results for arm in arms), strict=True)):
+                origins = {v for v in map(self.origin, xs, made) if v is not None}
+                if len(origins) == 1:
+                    found[k] = origins.pop()
+            self.known[id(branch)] = branch, found
+        return self.known[id(branch)][1]
 
-
-def _origin(x: Operand, makers: _Makers) -> Value | None:
-    """The value from outside that an array is, but for some numbers; None: there is none."""
-    while isinstance(x, Value):
-        i, k = makers.get(x, (None, 0))
-        match i:
-            case None:
-                return x
-            case Apply() if i.op.name in CHANGING:
-                x = i.operands[0]
-            case While(init=init) | For(init=init):
-                x = init[k]
-            case If():
-                inner = changed(i).get(k)
-                if inner is None:
+    def origin(self, x: Operand | None, made: Made) -> Value | None:
+        """The value from outside that an array is, but for some numbers; None: there is none."""
+        while isinstance(x, Value) and x in made:
+            i, k = made[x]
+            match i:
+                case Apply() if i.op.name in CHANGING:
+                    x = i.operands[0]
+                case While(init=init) | For(init=init):
+                    x = init[k]
+                case If():
+                    x = self.of(i).get(k)
+                case _:
                     return None
-                x = inner
-            case _:
-                return None
-    return None
+        return x if isinstance(x, Value) else None
 
 
 def is_undefined(x: Operand, region: Region) -> bool:
