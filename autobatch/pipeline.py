@@ -10,7 +10,6 @@ traced by JAX for one signature (the shapes of a size class).
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -445,9 +444,6 @@ def _machine(schedule: Schedule, options: Options) -> Machine:
 
 NOTHING_TRACED: Mapping[int, str] = {}
 NO_DICTS: Mapping[str, Any] = {}
-MOST_UNROLLED = 2048
-"""Instructions that a loop which carries a list may become in machine code, so that its elements are in registers. By
-XLA its turns are written one after another in any case: each has rows of its own then."""
 
 
 def compile(
@@ -473,8 +469,7 @@ def compile(
 
     @functools.cache
     def lowered(remembered: frozenset[Span], checked: bool = False) -> Ready:
-        traces, unrolled = options.trace and not checked, MOST_UNROLLED if checked else sys.maxsize
-        bounds = (options.list_capacity, traces, remembered, unrolled)
+        bounds = (options.list_capacity, options.trace and not checked, remembered, not checked)
         found = lower(fun, args, kwargs, with_columns, shared, integers.known, dicts, *bounds)
         module = mark_integers(found.module, checked)
         if checked:

@@ -47,6 +47,7 @@ from autobatch.frontend.carrying import (
 )
 from autobatch.frontend.flattening import with_test_inside
 from autobatch.frontend.generators import run_over
+from autobatch.frontend.layouts import leaf_types
 from autobatch.frontend.listed import is_recursive, listed, refuse_steps
 from autobatch.frontend.numbers import combine, negate, operand_of, traced
 from autobatch.frontend.protected import in_range
@@ -60,6 +61,10 @@ from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import INT, List
 
 UNROLLED_AT_MOST = 64
+MOST_UNROLLED = 2048
+"""Instructions that a loop which changes a list may become, so that its elements are in registers. (They take a tenth
+of a millisecond each to compile.) Where a list is made anew in each turn, and rows are planned, the rows of each turn
+shall have a space of their own in any case."""
 USUAL_TURNS = 16
 
 
@@ -235,7 +240,7 @@ def _roll(s: State, node: ast.For, found: v.Lazy) -> None:
 
 
 class _CarriesList(Exception):
-    """A loop of few turns hands a list from turn to turn (rounds of message passing): it is unrolled."""
+    """A loop of few turns hands a list from turn to turn: it is unrolled."""
 
 
 def _items(found: v.Lazy) -> list[Callable[[State], v.Abstract]]:
@@ -303,18 +308,20 @@ def _for(s: State, node: ast.For, found: v.Lazy) -> None:
         return
     yields = made.args if made.end.dead else yields_of(made.end, layouts)
     region = region_of((made.index, *made.args), made.end, yields)
-    if any(isinstance(a.type, List) for a in made.args) and _is_short(s, found.length, region):
+    lists = [name for name, k in layouts.items() if any(isinstance(t, List) for t in leaf_types(k))]
+    if lists and _is_short(s, node, lists, found.length, region):
         raise _CarriesList
     results = tuple(s.context.value(a.type) for a in made.args)
     s.emit(For(results, count, tuple(initial), region, s.span))
     leave(s, layouts, results, aliases)
 
 
-def _is_short(s: State, turns: v.Abstract, body: Region) -> bool:
-    """Is a loop better written out, turn after turn?"""
+def _is_short(s: State, node: ast.For, lists: Sequence[str], turns: v.Abstract, body: Region) -> bool:
+    """Is a loop that carries lists better written out, turn after turn?"""
     if not isinstance(turns, v.Static) or turns.value > UNROLLED_AT_MOST:
         return False
-    return bool(turns.value * _size(body) <= s.context.memory.unrolled)
+    makes = s.context.memory.rows and not set(lists).isdisjoint(stores(*node.body))
+    return makes or bool(turns.value * _size(body) <= MOST_UNROLLED)
 
 
 def _size(region: Region) -> int:

@@ -118,7 +118,7 @@ def lower(
     capacity: int = 32,
     traced: bool = False,
     remembered: frozenset[Span] = frozenset(),
-    unrolled: int = sys.maxsize,
+    rows: bool = True,
 ) -> Lowered:
     """Lower a function of one example.
 
@@ -127,11 +127,11 @@ def lower(
     raised where one has to be static instead. Arrays in free variables become further shared values, behind these.
     `dicts`: those among the shared arguments, by name. `capacity`: how many objects an example may make of a class that
     has memory; `traced`: what only structure decides, and only memory makes possible, is refused: it can be traced.
-    `remembered`: the places of functions under `functools.cache` whose results are kept in a dict. `unrolled`: a short
-    loop that carries a list is, where that makes so many instructions at most.
+    `remembered`: the places of functions under `functools.cache` whose results are kept in a dict. `rows`: they are
+    planned, or else it is machine code.
     """
     caches = Caches(remembered=set(remembered))
-    memory = Memory(dicts=names_of(dicts), capacity=capacity, caches=caches, unrolled=unrolled)
+    memory = Memory(dicts=names_of(dicts), capacity=capacity, caches=caches, rows=rows)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20_000))
     try:

@@ -122,9 +122,9 @@ class Memory:
     integers whose values were used; `numpy`: parameters of functions that are arrays of NumPy in some of the calls;
     `asks_numpy`: was an array indexed that is one of NumPy, or could be given as one? `dicts`: the names of shared
     dicts, by identity; `ordered`, `orders_batched`: `key_order.py`. `heaps`: the classes whose objects have memory
-    (`refused`: why), with room for `capacity` of them, and `sites`, the expressions whose lists have some; `unrolled`:
-    the most instructions that a loop which carries a list may become; `read` and `written`: functions and loops, by
-    their text, and what they need. See `views.py` for `plain`, `printing.py`."""
+    (`refused`: why), with room for `capacity` of them, and `sites`, the expressions whose lists have some; `rows`: are
+    they planned? `read` and `written`: functions and loops, by their text, and what they need. See `views.py` for
+    `plain`, `printing.py`."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
     returned: dict[Any, Returned] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class Memory:
     sites: dict[object, Heap] = field(default_factory=dict)
     refused: UnsupportedError | None = None
     capacity: int = 0
-    unrolled: int = 0
+    rows: bool = True
     read: set[tuple[ast.AST, str]] = field(default_factory=set)
     written: set[tuple[ast.AST, str]] = field(default_factory=set)
     assigned: set[str] = field(default_factory=set)
