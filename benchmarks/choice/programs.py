@@ -390,6 +390,60 @@ def decided(split: Split, x: Any) -> Any:
     return split.value
 
 
+def diffused(x: float) -> float:
+    """A table that loops of known lengths change where it lies, with a branch."""
+    heat = [math.sin(x * k) for k in range(33)]
+    for _ in range(30):
+        for k in range(1, 32):
+            heat[k] += 0.2 * (heat[k - 1] - 2 * heat[k] + heat[k + 1])
+            if heat[k] < -0.5:
+                heat[k] = -0.5
+    return sum(heat)
+
+
+def swapped(x: float) -> float:
+    """Bubble sort."""
+    found = [math.sin(x * 7 * k * k) for k in range(16)]
+    for end in range(15, 0, -1):
+        for k in range(end):
+            if found[k] > found[k + 1]:
+                found[k], found[k + 1] = found[k + 1], found[k]
+    return sum(k * found[k] for k in range(16))
+
+
+def eliminated(x: float) -> float:
+    """The determinant of a matrix that is a list of lists."""
+    rows = [[x * math.sin(3 * i + 7 * j) + (4.0 if i == j else 0.0) for j in range(6)] for i in range(6)]
+    found = 1.0
+    for k in range(6):
+        found *= rows[k][k]
+        for i in range(k + 1, 6):
+            factor = rows[i][k] / rows[k][k]
+            for j in range(k, 6):
+                rows[i][j] -= factor * rows[k][j]
+    return found
+
+
+@dataclass
+class Body:
+    at: float
+    speed: float
+
+
+def attracted(x: float) -> float:
+    """Objects that a list holds, and that change."""
+    bodies = [Body(x * k, 0.0) for k in range(5)]
+    for _ in range(20):
+        for k in range(5):
+            for other in bodies:
+                if other is not bodies[k]:
+                    away = other.at - bodies[k].at
+                    bodies[k].speed += 0.01 * away / (abs(away) ** 3 + 0.1)
+        for body in bodies:
+            body.at += 0.01 * body.speed
+    return sum(b.at * b.at for b in bodies)
+
+
 def cases(rows: int) -> Iterator[Case]:
     """Every program, with so many examples."""
     numbers = np.random.default_rng(0)
@@ -432,6 +486,8 @@ def cases(rows: int) -> Iterator[Case]:
         yield Case(f"softmax {d}", normalised, 0, (array(rows, d),))
     for d in (8, 64):
         yield Case(f"sort {d}", ordered, 0, (array(rows, d),))
+    for f in (diffused, swapped, eliminated, attracted):
+        yield Case(f.__name__, f, 0, (array(rows),), 0)
     yield Case("filtered", filtered, (None, 0), (jnp.asarray([[1.0, 0.1], [0.0, 1.0]]), array(rows, 16)), 0)
     yield Case("nearest", nearest, (None, 0), (array(20, 8), array(rows, 8)))
     yield Case("searched", searched, (None, 0), (jnp.sort(array(1000)), array(rows)))
