@@ -392,9 +392,9 @@ def decided(split: Split, x: Any) -> Any:
 
 def diffused(x: float) -> float:
     """A table that loops of known lengths change where it lies, with a branch."""
-    heat = [math.sin(x * k) for k in range(33)]
-    for _ in range(30):
-        for k in range(1, 32):
+    heat = [math.sin(x * k) for k in range(17)]
+    for _ in range(10):
+        for k in range(1, 16):
             heat[k] += 0.2 * (heat[k - 1] - 2 * heat[k] + heat[k + 1])
             if heat[k] < -0.5:
                 heat[k] = -0.5
