@@ -392,9 +392,9 @@ def decided(split: Split, x: Any) -> Any:
 
 def diffused(x: float) -> float:
     """A table that loops of known lengths change where it lies, with a branch."""
-    heat = [math.sin(x * k) for k in range(17)]
-    for _ in range(10):
-        for k in range(1, 16):
+    heat = [math.sin(x * k) for k in range(9)]
+    for _ in range(4):
+        for k in range(1, 8):
             heat[k] += 0.2 * (heat[k - 1] - 2 * heat[k] + heat[k + 1])
             if heat[k] < -0.5:
                 heat[k] = -0.5
@@ -403,12 +403,12 @@ def diffused(x: float) -> float:
 
 def swapped(x: float) -> float:
     """Bubble sort."""
-    found = [math.sin(x * 7 * k * k) for k in range(16)]
-    for end in range(15, 0, -1):
+    found = [math.sin(x * 7 * k * k) for k in range(8)]
+    for end in range(7, 0, -1):
         for k in range(end):
             if found[k] > found[k + 1]:
                 found[k], found[k + 1] = found[k + 1], found[k]
-    return sum(k * found[k] for k in range(16))
+    return sum(k * found[k] for k in range(8))
 
 
 def eliminated(x: float) -> float:
