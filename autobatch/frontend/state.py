@@ -122,7 +122,7 @@ class Memory:
     integers whose values were used; `numpy`: parameters of functions that are arrays of NumPy in some of the calls;
     `asks_numpy`: was an array indexed that is one of NumPy, or could be given as one? `dicts`: the names of shared
     dicts, by identity; `ordered`, `orders_batched`: `key_order.py`. `heaps`: the classes whose objects have memory
-    (`refused`: why), with room for `capacity` of them, and `sites`, the expressions whose lists have some; `rows`: are
+    (`refused`: why), `capacity` of them at most, and `sites`, the expressions whose lists have some; `rows`: are
     they planned? `read` and `written`: functions and loops, by their text, and what they need. See `views.py` for
     `plain`, `printing.py`."""
 

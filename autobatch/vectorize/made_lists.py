@@ -73,16 +73,14 @@ class _Lists:
                 kept = [i for k, i in enumerate(rest.body) if k not in found.gone]
                 done += [*found.before, found.loop]
                 rest = replace(rest, body=(*found.behind, *kept))
-            elif (
-                Update.of(first) is None and self.is_repeatable(first) and not _escapes(first.results, rest, self.turns)
-            ):
+            elif self.is_repeatable(first) and not _escapes(first.results, rest, self.turns):
                 rest = self.repeated(first, rest)
             else:
                 done.append(first)
         return replace(region, body=tuple(done), results=rest.results)
 
     def is_repeatable(self, of: Map) -> bool:
-        """Is a turn a few operations that no example fails in?"""
+        """Is a turn a few operations that no example fails in, and no store?"""
         inside = list(walk(of.body))
         few = not of.filtered and len(inside) <= SMALL and all(map(self.is_plain, inside))
         return few and Update.of(of) is None

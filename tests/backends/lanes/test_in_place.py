@@ -226,7 +226,7 @@ def test_without_a_copy(f, monkeypatch):
     assert N > SMALL
 
 
-def test_a_loop_is_written_out_where_it_is_short():
+def test_long_loops_are_not_written_out():
     """As many instructions for 30 turns as for 60."""
 
     def smoothed(turns):

@@ -88,9 +88,6 @@ class InPlace(NamedTuple):
     variable: Variable
 
 
-NONE_IN_PLACE: Mapping[int, InPlace] = {}
-
-
 class Control(Leaves):
     """Runs regions. A mask of None means all lanes. `derivatives`: those that are taken inside of them. `lifetimes`:
     memory is used again, so nobody reads what an environment has when its region is done."""
@@ -244,8 +241,7 @@ class Control(Leaves):
                 return [v.get() if k in own else copied(self.w, v.get()) for k, v in enumerate(held)]
             both = [self.w.both(mask, condition), self.w.both(mask, self.w.negated(condition))]
             sides = [self.arm(arm, env, inside, branch.results, own) for arm, inside in zip(arms, both, strict=True)]
-            found = joined(self.w, branch, condition, sides, self.alike, lambda x: self.read(x, env), own)
-        return [own[k].variable.get() if k in own else x for k, x in enumerate(found)]
+            return joined(self.w, branch, condition, sides, self.alike, lambda x: self.read(x, env), own)
 
     @contextmanager
     def in_place(self, branch: If, env: Environment) -> Iterator[Mapping[int, InPlace]]:
@@ -280,7 +276,7 @@ class Control(Leaves):
         env: Environment,
         mask: Number | None,
         results: Sequence[Value],
-        own: Mapping[int, InPlace] = NONE_IN_PLACE,
+        own: Mapping[int, InPlace],
     ) -> list[Tensor]:
         """The results of an arm, as the lanes of a mask run it."""
         xs = self.region(arm, (), dict(env), mask, given=[o.value for o in own.values()])
