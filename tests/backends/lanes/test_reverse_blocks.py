@@ -10,9 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import Phase, given, settings
 
 import autobatch as ab
+from tests.backends.lanes import drawn_cases
 
+pytestmark = pytest.mark.usefixtures("checked_memory")
 RNG = np.random.default_rng(1)
 P = jnp.asarray([0.5, 0.6, 0.7])
 
@@ -57,6 +60,15 @@ def kinds(p, t):
     if t.kind == 1:
         return a * b * p[2]
     return a - b + p[0] * t.x
+
+
+def only_some_calls_keep_floats(p, t):
+    """The outermost calls of a tree keep nothing that the derivative needs: the first that does is further in."""
+    if t is None:
+        return p[0]
+    if t.kind < 2:
+        return jnp.sin(only_some_calls_keep_floats(p, t.left))
+    return only_some_calls_keep_floats(p, t.left) * only_some_calls_keep_floats(p, t.right) + p[1]
 
 
 def children(p, t):
@@ -186,6 +198,7 @@ def with_loops(p, t):
 
 PROGRAMS: dict[Callable[..., Any], Any] = {
     **dict.fromkeys((kinds, several_results, mutual, large, one_behind_another, with_loops), TREES),
+    only_some_calls_keep_floats: [Node(1.0, 0, Node(1.0, 1, t)) for t in TREES],
     children: MANY,
     **dict.fromkeys((head_and_tail, last_calls, halves, decided_by_floats, computed_and_not_used), LISTS),
     **dict.fromkeys((in_a_loop, in_a_branch), LISTS),
@@ -205,6 +218,15 @@ def test_gradients(program):
     np.testing.assert_allclose(ab.grad(f)(P, data), wanted, rtol=2e-4, atol=1e-5)
     assert has_code(f)
     np.testing.assert_allclose(ab.grad(f)(P, data * 50), 50 * wanted, rtol=5e-4, atol=1e-4)
+
+
+@settings(max_examples=12, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(program=drawn_cases.programs())
+def test_random_cases(program):
+    main = program.function
+    wanted = jax.grad(lambda p: sum(main(p, t) for t in TREES))(P)
+    found = ab.grad(ab.batched(main, in_axes=(None, 0), backend="llvm"))(P, TREES)
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3 * float(np.abs(wanted).max() + 1))
 
 
 def fibonacci(w, x):

@@ -23,7 +23,8 @@ class Stack(Protocol):
     """The stack of a row. Heights count entries."""
 
     def ensure(self, height: str, leave: Leave) -> None:
-        """See to it that there is room for an entry above so many; `leave` where there is no memory for it."""
+        """See to it that there is room for an entry above so many, some of which may be unused; `leave` where there is
+        no memory for it."""
         ...
 
     def place(self, height: str, at: int, dtype: str, shape: tuple[int, ...]) -> Memory:
@@ -52,9 +53,9 @@ class Growing:
 
     def ensure(self, height: str, leave: Leave) -> None:
         f = self.f
-        with f.when(f.let(f"icmp eq i64 {height}, {f.get(self.room)}")):
-            empty = f.let(f"icmp eq i64 {height}, 0")
-            room = f.let(f"select i1 {empty}, i64 {FIRST}, i64 {f.mul(height, 2)}")
+        with f.when(f.let(f"icmp uge i64 {height}, {f.get(self.room)}")):
+            few = f.let(f"icmp ult i64 {height}, {FIRST}")
+            room = f.let(f"select i1 {few}, i64 {FIRST}, i64 {f.mul(height, 2)}")
             larger = f.let(f"call ptr @realloc(ptr {self.held()}, i64 {f.mul(room, self.entry)})")
             with f.when(f.let(f"icmp eq ptr {larger}, null")):
                 leave()
