@@ -9,11 +9,11 @@ after row, like us: so products in there do not count.
 
 Where examples have structure, XLA plans it ahead: rows of many examples meet in one product, equal rows are one. To
 plan takes the host 5 to 100 times as long as machine code runs (some thousand times where integers of the examples
-decide much), so it pays where the plan is kept with the batch: for products of size, for recursions, whose rows it
-computes together, and for derivatives, but of loops that it runs step by step: those whose levels are no kernel of ours
-or have no products (a CRF, a best path: 2 times as long as machine code), and those that computed numbers end. Where it
-is not kept, as the examples come with the call, machine code takes 1/4 to 1/40 of the time, of derivatives too. It
-calls a recursion as often as Python does.
+decide much), so it pays where the plan is kept with the batch: for products of size, for recursions of few cases, whose
+rows it computes together, and for derivatives, but of loops that it runs step by step: those whose levels are no kernel
+of ours or have no products (a CRF, a best path: 2 times as long as machine code), and those that computed numbers end.
+Where it is not kept, as the examples come with the call, machine code takes 1/4 to 1/40 of the time, of derivatives
+too. It calls a recursion as often as Python does.
 
 It has to compute the same, too: where an integer needs more bits than the device has, the call is run again by XLA, for
 whose host they have 64 (`room.py`).
@@ -117,6 +117,12 @@ microsecond each. (Attention over 4 vectors of 4 takes 18 microseconds for one e
 FEW = 64
 """Examples up to which that holds for products, too: for more of them XLA wakes its threads."""
 
+CASES = 3
+"""Branches from which on a recursion without products is faster as machine code, also where its plan is kept: XLA has
+operations for each case on each level. (Expressions of five kinds of nodes take 42 microseconds in place of 524 for 8
+examples, 0.7 ms in place of 5.5 for 4,000. Trees of one case, whose nodes are tanh of two, take 0.8 to 1.9 times as
+long as by XLA.)"""
+
 RECURSION = "a recursion over structure, whose rows xla computes together, and equal ones once"
 NO_LOOPS = "structure alone decides how often loops run, its plan is kept, and their levels are kernels"
 
@@ -163,7 +169,8 @@ def accept(use: Use, whole: Whole, fails: bool) -> None:
     no matrix units, and is launched by Python; what it saves is that XLA launches kernels in each turn of a loop."""
     made, planned = estimate(whole), use is Use.DERIVATIVE_OF_BATCH
     in_call = whole.columns and use in ANEW
-    if any(whole.columns or not follows for follows in recursions(whole)) and not in_call:
+    of_cases = use is Use.OF_BATCH and made.branches >= CASES and not made.multiplications
+    if any(whole.columns or not follows for follows in recursions(whole)) and not in_call and not of_cases:
         raise DeclinedError(RECURSION)
     if whole.columns and use is Use.ON_GPU and not made.decided:
         raise DeclinedError(NO_LOOPS)

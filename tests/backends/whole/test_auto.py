@@ -296,6 +296,14 @@ class TestIntegers:
         np.testing.assert_allclose(f(counts, X), f.loop(counts, X), rtol=1e-6)
 
 
+@dataclass
+class Formula:
+    kind: int
+    value: float
+    left: Formula | None = None
+    right: Formula | None = None
+
+
 class TestStructure:
     """XLA plans it ahead, which pays where the plan is kept; where computed numbers end a loop over it, it calls
     machine code for each row anyway."""
@@ -409,6 +417,22 @@ class TestStructure:
         assert (taken(f, trees)["taken"], taken(f, packed)["taken"]) == ("llvm", "xla")
         for held in (trees, packed):
             np.testing.assert_allclose(f(held), list(map(self.below, trees)), rtol=1e-6)
+
+    @staticmethod
+    def of_cases(e):
+        if e.kind == 0:
+            return e.value
+        if e.kind == 1:
+            return -TestStructure.of_cases(e.left)
+        if e.kind == 2:
+            return TestStructure.of_cases(e.left) + TestStructure.of_cases(e.right)
+        return TestStructure.of_cases(e.left) * TestStructure.of_cases(e.right)
+
+    def test_a_recursion_of_many_cases_is_machine_code_there_too(self):
+        f, leaf = ab.batched(self.of_cases), Formula(0, 1.5)
+        formulas = [Formula(3, 2.0, Formula(1, 0.0, leaf), leaf), Formula(2, 0.0, leaf, leaf), leaf]
+        assert taken(f, ab.pack(formulas))["taken"] == "llvm"
+        assert f(ab.pack(formulas)).tolist() == list(map(self.of_cases, formulas))
 
     @pytest.mark.parametrize("first", ["value", "gradient"])
     def test_derivatives_of_a_recursion_are_those_of_xla_where_plans_are_kept(self, first):

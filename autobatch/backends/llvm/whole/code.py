@@ -38,6 +38,7 @@ from autobatch.backends.llvm.lanes.widths import widest
 from autobatch.backends.llvm.lanes.writer import Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
 from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.whole.gangs import form_gangs
 from autobatch.backends.llvm.whole.region import CURE, Whole
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import Apply, Instruction, Region, walk
@@ -154,8 +155,10 @@ def _numbers(i: Instruction) -> int:
 
 def widths(whole: Whole) -> Iterator[int]:
     """Rows of a gang: as many as a vector has numbers of 32 bits, or one."""
-    if widest(whole.region, _varying(whole)) <= WIDEST and not whole.walks_examples:
-        yield machine_code.host().target.lanes
+    lanes = machine_code.host().target.lanes
+    fits = widest(whole.region, _varying(whole)) <= WIDEST and not whole.walks_examples
+    if fits and form_gangs(whole.forward, whole.shared, lanes):
+        yield lanes
     yield 1
 
 
