@@ -1,7 +1,7 @@
 """The one module that touches JAX beyond its everyday API: jaxprs in, leaf operations out.
 
-Supported: JAX 0.10 to 0.12. Semi-public names come from `jax.extend.core` and `jax.interpreters`; nothing is taken from
-`jax._src`.
+Supported: JAX 0.10 to 0.12. Semi-public names come from `jax.extend.core`, `jax.interpreters` and `jaxlib.xla_client`;
+nothing is taken from `jax._src`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ from autobatch.ir.core import Apply, Literal, Operand, Value
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array, Type
 from autobatch.source import Span
+
+try:
+    from jaxlib.xla_client import batched_device_put
+except ImportError:
+    batched_device_put = None
 
 _INLINED = {
     "jit": "jaxpr",
@@ -111,6 +116,23 @@ def device_dtype(type: Array) -> Any:
     """The dtype of the values of a type. A weak type is a Python number: it has JAX's default width, which x64 doubles,
     though the IR always writes the narrow name."""
     return jax.dtypes.canonicalize_dtype(_DOUBLE_WIDTH[type.dtype]) if _is_python(type) else dtype_of(type.dtype)
+
+
+def to_device(x: np.ndarray[Any, Any]) -> Any:
+    """A copy of an array on the default device. `jax.device_put` does the same, and takes some 50 microseconds to find
+    out that there is little to do."""
+    device = jax.config.jax_default_device
+    if batched_device_put is None or isinstance(device, str):
+        return jax.device_put(x.copy())  # it would take what is aligned as it is, whatever `may_alias` says
+    aval, sharding = _placed(x.dtype, x.shape, device, jax.config.jax_enable_x64)
+    return batched_device_put(aval, sharding, [x], [*sharding.device_set], False, True)
+
+
+@lru_cache(maxsize=4096)
+def _placed(dtype: Any, shape: tuple[int, ...], device: Any, x64: bool) -> tuple[Any, Any]:
+    """How an array lies on a device; None is the default one. `x64`: are numbers of 64 bits left as they are?"""
+    kind = jax.dtypes.canonicalize_dtype(dtype)
+    return core.ShapedArray(shape, kind), jax.sharding.SingleDeviceSharding(device or jax.local_devices()[0])
 
 
 def zeros(shape: tuple[int, ...], dtype: Any) -> Any:
