@@ -326,7 +326,7 @@ def test_choice(capsys):
     found = [choice.Found(**x) for x in json.loads(capsys.readouterr().out)]
     assert [f.what for f in found] == ["value", "gradient"]
     assert all(set(f.times) == {"xla", "llvm", "auto"} and f.regret > 0 for f in found)
-    assert "regret of a call" in choice.table(found)
+    assert "regret of a call" in choice.totals(found)
 
 
 @pytest.mark.long

@@ -121,10 +121,11 @@ def device_dtype(type: Array) -> Any:
 def to_device(x: np.ndarray[Any, Any]) -> Any:
     """A copy of an array on the default device. `jax.device_put` does the same, and takes some 50 microseconds to find
     out that there is little to do."""
-    device = jax.config.jax_default_device
+    config: Any = jax.config
+    device = config.jax_default_device
     if batched_device_put is None or isinstance(device, str):
         return jax.device_put(x.copy())  # it would take what is aligned as it is, whatever `may_alias` says
-    aval, sharding = _placed(x.dtype, x.shape, device, jax.config.jax_enable_x64)
+    aval, sharding = _placed(x.dtype, x.shape, device, config.jax_enable_x64)
     return batched_device_put(aval, sharding, [x], [*sharding.device_set], False, True)
 
 

@@ -1,6 +1,6 @@
 """Does a call take the best back end by default? Each program by XLA, by machine code, and as it is chosen.
 
-`python -m benchmarks.choice [--json FILE] [--rows 1,64,1024] [--rounds N] [--only NAME] [--first]`. The three take
+`python -m benchmarks.choice [--json FILE] [--rows 1,64,1024] [--rounds N] [--only NAME,NAME] [--first]`. The three take
 turns, on all cores; so do their derivatives. `regret` is the time of what was chosen over that of the best one: 1.0
 where the choice is right. `--first`: the seconds to the first result too, each in a process of its own, with no cache.
 """
@@ -160,14 +160,20 @@ def one(name: str, rows: int, options: argparse.Namespace) -> Any:
     return {what: seconds for (what, _), seconds in started(ways_of(case, [options.way])).items()}
 
 
-def table(found: Sequence[Found]) -> str:
-    head = "".join(f"{way + ' us':>11}" for way in WAYS)
-    lines = [f"{'':20}{'rows':>6} {'':9}{head}  {'taken':6}{'regret':>7}   first, s{'':14}regret"]
-    for f in found:
-        times = "".join(f"{f.times[way]:>11.0f}" if way in f.times else f"{'-':>11}" for way in WAYS)
-        first = "".join(f"{f.first[way]:>7.2f}" if way in f.first else f"{'-':>7}" for way in WAYS)
-        end = f"{first} {f.first_regret:>7.2f}" if f.first else ""
-        lines.append(f"{f.name:20}{f.rows:>6} {f.what:9}{times}  {f.taken:6}{f.regret:>7.2f}  {end}")
+def head() -> str:
+    times = "".join(f"{way + ' us':>11}" for way in WAYS)
+    return f"{'':20}{'rows':>6} {'':9}{times}  {'taken':6}{'regret':>7}   first, s{'':14}regret"
+
+
+def line(f: Found) -> str:
+    times = "".join(f"{f.times[way]:>11.0f}" if way in f.times else f"{'-':>11}" for way in WAYS)
+    first = "".join(f"{f.first[way]:>7.2f}" if way in f.first else f"{'-':>7}" for way in WAYS)
+    end = f"{first} {f.first_regret:>7.2f}" if f.first else ""
+    return f"{f.name:20}{f.rows:>6} {f.what:9}{times}  {f.taken:6}{f.regret:>7.2f}  {end}"
+
+
+def totals(found: Sequence[Found]) -> str:
+    lines = []
     for what, of in (("a call", "regret"), ("the first result", "first_regret")):
         known = [f for f in found if getattr(f, of) == getattr(f, of)]
         if not known:
@@ -187,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", default="64", help="numbers of examples")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.02, help="of each way in each round")
-    parser.add_argument("--only", default="", help="a part of the names of the cases to run")
+    parser.add_argument("--only", default="", help="parts of the names of the cases to run, with commas between")
     parser.add_argument("--first", action="store_true", help="the seconds to first results, too")
     parser.add_argument("--json", type=Path, help="a file for the report")
     parser.add_argument("--name", help=argparse.SUPPRESS)
@@ -196,9 +202,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.name:
         print(json.dumps(one(options.name, int(options.rows), options)))
         return 0
-    wanted = [(c, rows) for rows in map(int, options.rows.split(",")) for c in cases(rows) if options.only in c.name]
-    found = [f for c, rows in tqdm(wanted, disable=None) for f in in_process(c, rows, options)]
-    print(table(found))
+    parts, found = options.only.split(","), list[Found]()
+    numbers = map(int, options.rows.split(","))
+    wanted = [(c, rows) for rows in numbers for c in cases(rows) if any(p in c.name for p in parts)]
+    print(head())
+    for case, rows in tqdm(wanted, disable=None):
+        for f in in_process(case, rows, options):
+            found.append(f)
+            tqdm.write(line(f), file=sys.stdout)
+            sys.stdout.flush()
+    print(totals(found))
     if options.json:
         machine = {"cores": os.cpu_count(), "jax": jax.__version__}
         report = [{**asdict(f), "regret": f.regret, "first_regret": f.first_regret} for f in found]
