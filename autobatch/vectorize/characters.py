@@ -60,7 +60,7 @@ def _zeros() -> Any:
 def decimal(code: Any) -> Any:
     """The digits that characters are; -1 of others."""
     found = _digit(code)
-    return jnp.where(_is_decimal(code), found, -1)
+    return jnp.where(_is_digit(found), found, -1)
 
 
 def _digit(code: Any) -> Any:
@@ -68,8 +68,12 @@ def _digit(code: Any) -> Any:
     return code - zeros[jnp.maximum(jnp.searchsorted(zeros, code, side="right") - 1, 0)]
 
 
+def _is_digit(found: Any) -> Any:
+    return (found >= 0) & (found < 10)
+
+
 def _is_decimal(code: Any) -> Any:
-    return (_digit(code) >= 0) & (_digit(code) < 10)
+    return _is_digit(_digit(code))
 
 
 PREDICATES = (

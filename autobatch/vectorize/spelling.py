@@ -272,6 +272,8 @@ class _Speller(Rewriter):
             super().apply(i)
             return
         match i.op.name:
+            case "tag_equal" if any(map(self.is_single, i.operands)):
+                self.equal_to_letter(i, *sorted(i.operands, key=self.is_single))
             case "tag_equal":
                 self.compare(i.results[0], "__eq__", *map(self.code, i.operands))
             case "text":
@@ -305,6 +307,8 @@ class _Speller(Rewriter):
         given = [next(rest) if a is ... else a for a in i.op["args"]]
         if self.alone and self.of_table(i):
             return
+        if self.of_characters(i, given):
+            return
         match name:
             case "__len__":
                 self.made.append(Apply(i.results, own("length"), (self.text_of(given[0]),), self.span))
@@ -315,7 +319,7 @@ class _Speller(Rewriter):
                 (inside,) = self.traced(lambda k: (k >= 0) & (k < texts.BEHIND), (code,))
                 self.check(inside, "ValueError", "chr() arg not in range(0x110000)")
                 self.become_single(result, code)
-            case "ord":
+            case "ord":  # of what may have more
                 word = self.text_of(given[0])
                 (one,) = self.traced(lambda n: n == 1, (self.applied(INT, own("length"), word),))
                 self.check(one, "TypeError", "ord() expected a character, but string of another length found")
@@ -342,6 +346,32 @@ class _Speller(Rewriter):
                 self.function_of_letters(result, name, given)
             case _:
                 raise self.refused(f"is looked into: {name.strip('_')}()")
+
+    def of_characters(self, i: Apply, given: Sequence[Any]) -> bool:
+        """A function of strings of one character, which are numbers in it."""
+        name, whole = i.op["function"], given[0]
+        if name == "__contains__" and isinstance(whole, str) and self.is_single(given[1]):
+            self.contained(i, whole, self.only_letter(given[1]))
+        elif name in characters.KNOWN and all(map(self.is_single, given)):
+            self.known(i, characters.KNOWN[name], list(map(self.only_letter, given)))
+        else:
+            return False
+        return True
+
+    def equal_to_letter(self, i: Apply, x: Operand, single: Operand) -> None:
+        """Is a string one letter, and that one?"""
+        code, known = self.only_letter(single), self.constants_of.get(x)
+        if self.is_single(x):
+            self.become(i, lambda a, b: a == b, [self.only_letter(x), code])
+        elif known is not None:
+            self.names[i.results[0]] = Literal(False, BOOL)
+        else:
+            self.compare(i.results[0], "is_letter", self.code(x), code)
+
+    def only_letter(self, x: Any) -> Operand:
+        """The code point of a string of one character."""
+        known = x if isinstance(x, str) else self.constants_of.get(x)
+        return self.letter_of(self.code(x), Literal(0, INT)) if known is None else Literal(ord(known), INT)
 
     def of_table(self, i: Apply) -> bool:
         """A function of one string of the examples, and of constants: a column, or a table of words, of the vocabulary

@@ -142,6 +142,7 @@ def _packed(room: int) -> Callable[..., Any]:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "__eq__": _equal,
+    "is_letter": lambda a, code: (a.length == 1) & (a.letters[0] == code),
     "__lt__": _less,
     "__le__": lambda a, b: ~_less(b, a),
     "__gt__": lambda a, b: _less(b, a),

@@ -389,8 +389,7 @@ class Rewriter:
         elif name == "chr":
             self.named(i, code)
         elif name == "__contains__" and isinstance(whole, str) and self.is_single(others[0][0]):
-            codes = tuple(map(ord, whole))
-            self.become(i, lambda c: jnp.any(jnp.stack([c == k for k in codes])), others[0][1:])
+            self.contained(i, whole, others[0][1])
         elif name in characters.KNOWN and all(self.is_single(x) for x, _ in given):
             self.known(i, characters.KNOWN[name], [Literal(ord(x), INT) if isinstance(x, str) else c for x, c in given])
         else:
@@ -399,6 +398,11 @@ class Rewriter:
     def is_single(self, x: Any) -> bool:
         """Is it a string of one character?"""
         return len(x) == 1 if isinstance(x, str) else x in self.single
+
+    def contained(self, i: Apply, whole: str, code: Operand) -> None:
+        """Is a character one of some?"""
+        codes = tuple(map(ord, whole))
+        self.become(i, lambda c: jnp.any(jnp.stack([c == k for k in codes])), (code,))
 
     def known(self, i: Apply, known: characters.Known, xs: Sequence[Operand]) -> None:
         if known.check is not None:

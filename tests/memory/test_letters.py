@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import pytest
 
 import autobatch as ab
+from autobatch.backends.llvm.whole.estimate import all_regions
+from autobatch.ir.core import Apply
 from autobatch.testing import assert_same
 
 EXAMPLES = [(0.5, "the"), (1.5, "cat"), (2.5, ""), (0.1, "aardvark"), (1.25, "žluť")]
@@ -76,7 +78,24 @@ def keys(e: Example) -> Any:
     return counts
 
 
-PROGRAMS = [keys, counted, first, vowels, chosen, letters]
+def of_characters(e: Example) -> Any:
+    """Functions of single letters, and comparisons, in variables, lists and branches."""
+    x, w = e
+    n, number, last, held = 0, 0, "", [c for c in w if c != "e"]
+    for k, c in enumerate(w):
+        if c == last or c < "d":
+            n += 1
+        if c.isalpha() and not c.isupper():
+            n += 10
+        last = c if x * k < 2 else "a"
+        digit = chr(48 + ord(c) % 10)
+        number = (number * 10 + int(digit)) % 1000
+    for c in held:
+        n += 100 * (c == last)
+    return n, number, last
+
+
+PROGRAMS = [keys, counted, first, vowels, chosen, letters, of_characters]
 
 
 @pytest.mark.parametrize("backend", ["interpret", "llvm", pytest.param("xla", marks=pytest.mark.long)])
@@ -87,6 +106,16 @@ def test_agrees_with_the_loop(program: Any, backend: str) -> None:
     assert_same(ab.unbatch(f(EXAMPLES[:1])), f.loop(EXAMPLES[:1]))  # other vocabularies
     if backend == "llvm":
         assert_same(ab.unbatch(f(f.pack(EXAMPLES)[[3, 0]])), f.loop([EXAMPLES[3], EXAMPLES[0]]))
+
+
+def test_functions_of_characters_are_functions_of_numbers() -> None:
+    """They do not compute with as many letters as a string has room for."""
+    f = ab.batched(of_characters, backend="llvm")
+    f(EXAMPLES)
+    (program,) = f._cache._all()
+    inside = [i for r in all_regions(program.compiled.native.whole.region) for i in r.body if isinstance(i, Apply)]
+    for name in ("reduce_and", "cumsum", "argmax", "gather"):
+        assert all(i.op.name != name or not i.operands[0].type.shape for i in inside), name
 
 
 def test_objects_whose_names_may_be_missing() -> None:
