@@ -360,7 +360,7 @@ class _Speller(Rewriter):
 
     def equal_to_letter(self, i: Apply, x: Operand, single: Operand) -> None:
         """Is a string one letter, and that one?"""
-        code, known = self.only_letter(single), self.constants_of.get(x)
+        code, known = self.only_letter(single), self.constants_of[x] if x in self.constants_of else None
         if self.is_single(x):
             self.become(i, lambda a, b: a == b, [self.only_letter(x), code])
         elif known is not None:
