@@ -360,10 +360,10 @@ class _Speller(Rewriter):
 
     def equal_to_letter(self, i: Apply, x: Operand, single: Operand) -> None:
         """Is a string one letter, and that one?"""
-        code, known = self.only_letter(single), self.constants_of[x] if x in self.constants_of else None
+        code = self.only_letter(single)
         if self.is_single(x):
             self.become(i, lambda a, b: a == b, [self.only_letter(x), code])
-        elif known is not None:
+        elif x in self.constants_of:
             self.names[i.results[0]] = Literal(False, BOOL)
         else:
             self.compare(i.results[0], "is_letter", self.code(x), code)

@@ -225,7 +225,7 @@ def _of_derivative(rule: Rule, varying: Sequence[bool], masked: bool) -> tuple[S
     of = [number is None and next(rest) for number in rule.numbers]
     results = tuple(Result(*shape_of(rule.operands[k]), summed=not of[k]) for k in rule.wrt)
 
-    def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
-        return pulled_back(gang, rule, xs)
+    def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor | None]:
+        return pulled_back(gang, rule, xs, totals=gang.totals)
 
     return Signature(operands, results, masked), body

@@ -21,12 +21,14 @@ from autobatch.backends.llvm.lanes.tensors import (
     Element,
     Index,
     Indices,
+    Memory,
     Tensor,
     add,
     element,
     every,
     fresh,
     kept,
+    multiply,
     over,
     registers,
 )
@@ -92,15 +94,33 @@ def _chosen(w: Writer, place: Number, among: list[Element]) -> Element:
     return among[0]
 
 
+Read = Callable[[Indices], tuple[list[Place], Number | None]]
+"""For each element of what is read, the places that it is read at, in range; and whether it is (None: always)."""
+
+
+def places_of_slice(w: Writer, op: Op, shape: Sequence[int], starts: Sequence[Tensor]) -> Read:
+    """Of `dynamic_slice`, from an array of a shape."""
+    sizes = zip(starts, shape, op["slice_sizes"], strict=True)
+    begin = [bounded(w, place_of(w, s.one()), n - size + 1) for s, n, size in sizes]
+    return lambda index: ([moved(w, b, i) for b, i in zip(begin, index, strict=True)], None)
+
+
+def places_of_constant_slice(w: Writer, op: Op, shape: Sequence[int], others: Sequence[Tensor]) -> Read:
+    """Of `slice`."""
+    steps = op["strides"] or (1,) * len(shape)
+
+    def places(index: Indices) -> tuple[list[Place], Number | None]:
+        found = zip(op["start_indices"], index, steps, strict=True)
+        return [add(w, multiply(w, i, step), begin) for begin, i, step in found], None
+
+    return places
+
+
 def dynamic_slice(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     x, *starts = xs
     (dtype, shape), x = results[0], kept(w, x)
-    begin = [bounded(w, place_of(w, s.one()), n - size + 1) for s, n, size in zip(starts, x.shape, shape, strict=True)]
-
-    def at(index: Indices) -> Element:
-        return read(w, x, [moved(w, b, i) for b, i in zip(begin, index, strict=True)])
-
-    return [Tensor(dtype, shape, at)]
+    places = places_of_slice(w, op, x.shape, starts)
+    return [Tensor(dtype, shape, lambda index: read(w, x, places(index)[0]))]
 
 
 def dynamic_update_slice(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
@@ -191,35 +211,76 @@ def _inside(w: Writer, places: Sequence[Place], most: Sequence[int]) -> Number |
     return found
 
 
-def gather(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
-    x, indices = (kept(w, t) for t in xs)
-    (dtype, shape), numbers, sizes = results[0], op["dimension_numbers"], op["slice_sizes"]
+def places_of_gather(w: Writer, op: Op, shape: Sequence[int], others: Sequence[Tensor]) -> Read:
+    """Of `gather`, from an array of a shape."""
+    indices = kept(w, others[0])
+    numbers, sizes = op["dimension_numbers"], op["slice_sizes"]
     mode = GatherScatterMode.from_any(op["mode"])
     dropped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
-    window = [k for k in range(len(x.shape)) if k not in dropped]
-    batch = [k for k in range(len(shape)) if k not in numbers.offset_dims]
+    window = [k for k in range(len(shape)) if k not in dropped]
+    room = [n - size for n, size in zip(shape, sizes, strict=True)]
 
-    def at(index: Indices) -> Element:
-        outer = tuple(index[k] for k in batch)
-        starts: list[Place] = [0] * len(x.shape)
+    def places(index: Indices) -> tuple[list[Place], Number | None]:
+        outer = tuple(i for k, i in enumerate(index) if k not in numbers.offset_dims)
+        starts: list[Place] = [0] * len(shape)
         for k, axis in enumerate(numbers.start_index_map):
             starts[axis] = place_of(w, indices.one((*outer, k)))
         for axis, of in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True):
             starts[axis] = outer[of]
-        room = [n - size for n, size in zip(x.shape, sizes, strict=True)]
-        inside = None
-        if mode == GatherScatterMode.FILL_OR_DROP:
-            inside = _inside(w, starts, room)
-        places = [bounded(w, s, r + 1) for s, r in zip(starts, room, strict=True)]
+        inside = _inside(w, starts, room) if mode == GatherScatterMode.FILL_OR_DROP else None
+        found = [bounded(w, s, r + 1) for s, r in zip(starts, room, strict=True)]
         for axis, k in zip(window, numbers.offset_dims, strict=True):
-            places[axis] = moved(w, places[axis], index[k])
-        found = read(w, x, places)
+            found[axis] = moved(w, found[axis], index[k])
+        return found, inside
+
+    return places
+
+
+def gather(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    (dtype, shape), x = results[0], kept(w, xs[0])
+    places = places_of_gather(w, op, x.shape, xs[1:])
+
+    def at(index: Indices) -> Element:
+        there, inside = places(index)
+        found = read(w, x, there)
         if inside is None:
             return found
         filling = _filling(w, op["fill_value"], dtype)
         return tuple(w.select(inside, a, b) for a, b in zip(found, filling, strict=True))
 
     return [Tensor(dtype, shape, at)]
+
+
+READS: Mapping[str, Callable[[Writer, Op, Sequence[int], Sequence[Tensor]], Read]] = {
+    "slice": places_of_constant_slice,
+    "dynamic_slice": places_of_slice,
+    "gather": places_of_gather,
+}
+"""Operations that read elements of their first operand, and what tells where."""
+
+
+def add_read(w: Writer, op: Op, to: Memory, others: Sequence[Tensor], x: Tensor, mask: Number | None) -> None:
+    """The transpose of such an operation, in one lane: add numbers, if `mask`, where it has read those of `x`."""
+    places, x = READS[op.name](w, op, to.shape, others), kept(w, x)
+
+    def one(index: Indices) -> None:
+        there, inside = places(index)
+        wanted = mask if inside is None else w.both(mask, inside)
+        add_to(w, to, tuple(i for i in there if not isinstance(i, Number)), x.one(index), wanted)
+
+    last = max((k for k, n in enumerate(x.shape) if n > 1), default=-1)
+    over(w, x.shape, one, vectors=op.name != "gather" or last in op["dimension_numbers"].offset_dims)
+
+
+def add_to(w: Writer, to: Memory, index: Indices, x: Number, mask: Number | None) -> None:
+    """Add a number to one in memory, if `mask`."""
+    if mask is not None:
+        x = w.select(mask, x, w.constant(0, x.dtype))
+    to.write(index, (w.instruction("fadd", to.read(index)[0], x),))
+
+
+def add_all(w: Writer, to: Memory, x: Tensor, mask: Number | None) -> None:
+    over(w, x.shape, lambda index: add_to(w, to, index, x.one(index), mask))
 
 
 def _filling(w: Writer, value: object, dtype: str) -> Element:

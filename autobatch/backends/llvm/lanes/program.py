@@ -47,8 +47,8 @@ PARTS = 16
 MOST_SUMMED = 256
 """Numbers of a sum over rows up to which it has these."""
 
-Body = Callable[["Gang", Sequence[Tensor]], Sequence[Tensor]]
-"""What is computed: results of operands, for the lanes of a gang."""
+Body = Callable[["Gang", Sequence[Tensor]], Sequence[Tensor | None]]
+"""What is computed: results of operands, for the lanes of a gang; None: a sum over rows to which they were added."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +162,8 @@ class Gang:
     warp: Warp | None = None
     functions: list[str] = field(default_factory=list)
     """The texts of functions that are called."""
+    totals: Sequence[Memory | None] = ()
+    """Where results lie that are summed over all rows, to which one row may add them at once; None: others."""
 
     @property
     def threads(self) -> int:
@@ -171,7 +173,7 @@ class Gang:
     def inside(self, w: Writer, frame: Frame) -> Gang:
         """The same gang in a function that is called, without what is written behind its end."""
         w.whole = self.w.whole
-        return replace(self, w=w, frame=frame, mask=None, behind=[])
+        return replace(self, w=w, frame=frame, mask=None, behind=[], totals=())
 
     def constant(self, value: np.ndarray) -> Tensor:
         """An array that the program holds, as an operand more."""
@@ -285,6 +287,10 @@ class Rows:
 
     def gangs(self, body: Body, arguments: Sequence[str], out: Sequence[str], first: str) -> None:
         operands = [self.operand(x, place, first) for x, place in zip(self.signature.operands, arguments, strict=True)]
+        if self.w.width == 1 and self.gang.warp is None:
+            found = zip(self.signature.results, out, strict=True)
+            large = [(r, base) if r.summed and math.prod(r.shape) > MOST_SUMMED else None for r, base in found]
+            self.gang.totals = [x and Memory(self.w, x[1], x[0].dtype, x[0].shape) for x in large]
         self.store(body(self.gang, operands), out, first)
 
     # ---- lanes
@@ -400,9 +406,11 @@ class Rows:
             memory.write(index, element(index))
         return memory.final
 
-    def store(self, found: Sequence[Tensor], out: Sequence[str], first: str) -> None:
+    def store(self, found: Sequence[Tensor | None], out: Sequence[str], first: str) -> None:
         inside = self.inside(first)
         for x, result, base in zip(found, self.signature.results, out, strict=True):
+            if x is None:
+                continue  # it has been added up
             if x.dtype != result.dtype or x.shape != result.shape:
                 raise RefusedError(
                     f"a result of {x.dtype}{list(x.shape)} instead of {result.dtype}{list(result.shape)}"

@@ -30,10 +30,11 @@ from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reductions import total as all_of
 from autobatch.backends.llvm.lanes.reverse_blocks import TapedMachine
-from autobatch.backends.llvm.lanes.tape import Cotangents, Tape, accumulate
+from autobatch.backends.llvm.lanes.tape import Cotangents, Tape, Totals, accumulate
 from autobatch.backends.llvm.lanes.tensors import (
     Element,
     Indices,
+    Memory,
     Tensor,
     Variable,
     apart,
@@ -69,9 +70,16 @@ Told = Callable[[Sequence[Tensor]], None]
 """Is told the results of a region."""
 
 
-def pulled_back(gang: Gang, rule: Rule, xs: Sequence[Tensor], told: Told = lambda results: None) -> list[Tensor]:
+def pulled_back(
+    gang: Gang,
+    rule: Rule,
+    xs: Sequence[Tensor],
+    told: Told = lambda results: None,
+    totals: Sequence[Memory | None] = (),
+) -> list[Tensor | None]:
     """The cotangents of the operands `rule.wrt` of a masked operation. `xs`: the operands that are no numbers, then the
-    cotangents of its results; `told`: who wants to know those."""
+    cotangents of its results; `told`: who wants to know those; `totals`: where one row after
+    another adds cotangents up, for which None is returned."""
     w, region = gang.w, rule.op["region"]
     rest = iter(xs)
     operands = [
@@ -79,7 +87,7 @@ def pulled_back(gang: Gang, rule: Rule, xs: Sequence[Tensor], told: Told = lambd
         for number, t in zip(rule.numbers, rule.operands, strict=True)
     ]
     given = [next(rest) if has else None for has in rule.cotangents]
-    return _pulled(gang, region, operands, given, rule.wrt, gang.mask, may_have_failed(rule.op), told)
+    return _pulled(gang, region, operands, given, rule.wrt, gang.mask, may_have_failed(rule.op), told, totals)
 
 
 def inner_gradient(gang: Gang, op: Op, xs: Sequence[Tensor], mask: Number | None) -> list[Tensor]:
@@ -87,7 +95,7 @@ def inner_gradient(gang: Gang, op: Op, xs: Sequence[Tensor], mask: Number | None
     w, region = gang.w, op["region"]
     one = constant(w, 1.0, *shape_of(region.results[0].type))
     found = _pulled(gang, region, xs, [one], op["wrt"], mask, cut=False)
-    return [kept(w, x) for x in found]
+    return [kept(w, x) for x in found if x is not None]
 
 
 def _pulled(
@@ -99,38 +107,45 @@ def _pulled(
     mask: Number | None,
     cut: bool,
     told: Told = lambda results: None,
-) -> list[Tensor]:
+    totals: Sequence[Memory | None] = (),
+) -> list[Tensor | None]:
     """The cotangents of the arguments `wrt` of a region from those of its results. `cut`: there may be rows that have
     failed, of which nothing comes: where all cotangents of the results are zero those of the arguments are, even where
     a derivative in between is not finite."""
     unused = unused_results(region, (x for x in region.args if is_number(x.type)))
-    code = _Reverse(gang, moving(region, [region.args[k] for k in wrt]), unused)
+    into = Totals(gang.w, {region.args[k]: m for k, m in zip(wrt, totals, strict=False) if m is not None})
+    code = _Reverse(gang, moving(region, [region.args[k] for k in wrt]), unused, into)
     env: Environment = {}
     with code.recording(True):
         told(code.region(region, operands, env, mask))
-    total = Cotangents(gang.w)
+    idle = code.idle([ct for ct in cotangents if ct is not None]) if cut else None
+    if idle is not None:
+        into.mask = gang.w.negated(idle)
+    total = code.cotangents()
     for result, ct in zip(region.results, cotangents, strict=True):
         if ct is not None:
             total.add(result, code.inside(mask, ct))
     code.pull(region, env, total, mask)
-    found = [total.of(region.args[k]) for k in wrt]
-    if not cut:
+    found = [None if region.args[k] in into.memory else total.of(region.args[k]) for k in wrt]
+    if idle is None:
         return found
-    idle = code.idle([ct for ct in cotangents if ct is not None])
-    return [select(gang.w, idle, zeros(gang.w, x.dtype, x.shape), x) for x in found]
+    return [None if x is None else select(gang.w, idle, zeros(gang.w, x.dtype, x.shape), x) for x in found]
 
 
 class _Reverse(Control):
     """Runs regions forward and backward. `found`: the values that move; `unused`: those with no contribution from lanes
     where their cotangents are zero and what comes of them is not finite."""
 
-    def __init__(self, gang: Gang, found: frozenset[Value], unused: frozenset[Value]) -> None:
+    def __init__(self, gang: Gang, found: frozenset[Value], unused: frozenset[Value], totals: Totals) -> None:
         super().__init__(gang.w, gang.constant, partial(inner_gradient, gang))
-        self.gang, self.found, self.unused = gang, found, unused
+        self.gang, self.found, self.unused, self.totals = gang, found, unused, totals
         self.records = False
         self.tapes: dict[int, Tape] = {}
         self.machines: dict[int, TapedMachine] = {}
         self.inner: dict[int, Environment] = {}
+
+    def cotangents(self) -> Cotangents:
+        return Cotangents(self.w, self.totals)
 
     @contextmanager
     def recording(self, records: bool) -> Iterator[None]:
@@ -155,6 +170,8 @@ class _Reverse(Control):
             inner: Environment = {}
             self.inner[id(instruction)] = inner
             args = [kept(self.w, self.read(x, env)) for x in instruction.operands]
+            for x, arg in zip(instruction.operands, instruction.op["region"].args, strict=True):
+                self.totals.alias(x, arg)
             return list(map(apart, self.region(instruction.op["region"], args, inner, mask)))
         if isinstance(instruction, Apply) and instruction.op.name == "blocks":
             return self.recursion(instruction, [kept(self.w, self.read(x, env)) for x in instruction.operands])
@@ -164,7 +181,11 @@ class _Reverse(Control):
         if not self.records:
             return run_program(self.gang, i.op, xs, self.derivatives)
         wrt = [is_moving(x, self.found) for x in i.operands]
-        machine = TapedMachine(self.gang, i.op, self.derivatives, wrt, partial(_Reverse, self.gang))
+        code = partial(_Reverse, self.gang, totals=self.totals)
+        machine = TapedMachine(self.gang, i.op, self.derivatives, wrt, code)
+        for x, v in zip(i.operands, machine.inputs, strict=True):
+            if v not in machine.kept:  # else it is a register, which may change
+                self.totals.alias(x, v)
         self.machines[id(i)] = machine
         return machine.run(xs)
 
@@ -272,6 +293,10 @@ class _Reverse(Control):
         """What an operation contributes to the cotangents of its operands."""
         if _is_quotient(i):
             return self.pull_quotient(i, env, cts)
+        if self.totals.reads(i):
+            assert cts[0] is not None
+            self.totals.add_read(i, [self.read(x, env) for x in i.operands[1:]], cts[0])
+            return []
         wrt = [k for k, x in enumerate(i.operands) if is_moving(x, self.found)]
         numbers = [x.value if isinstance(x, Literal) else None for x in i.operands]
         operands = [x.type for x in i.operands if isinstance(x.type, Array)]
@@ -327,7 +352,8 @@ class _Reverse(Control):
 
     def captured(self, inside: Sequence[Region], env: Environment) -> list[Value]:
         """What regions read from outside that moves."""
-        return [x for x in dict.fromkeys(v for r in inside for v in free_values(r)) if x in env and x in self.found]
+        read = dict.fromkeys(v for r in inside for v in free_values(r))
+        return [x for x in read if x in env and x in self.found and x not in self.totals.memory]
 
     def pull_branch(
         self, branch: If, env: Environment, cts: Sequence[Tensor | None], total: Cotangents, mask: Number | None
@@ -342,7 +368,7 @@ class _Reverse(Control):
         jumps = condition.shared or self.w.width == 1
 
         def arm(region: Region, inside: Number | None) -> None:
-            own = Cotangents(self.w)
+            own = self.cotangents()
             below = dict(env)
             with self.recording(True):
                 self.region(region, (), below, inside)
@@ -393,7 +419,7 @@ class _Reverse(Control):
             f.set(left, turn)
             self.restore(loop, env, tape, turn, mask)
             state, active = self.state(tape, turn, len(args), mask)
-            below, own = dict(env), Cotangents(self.w)
+            below, own = dict(env), self.cotangents()
             index = [self.index(loop, turn)] if isinstance(loop, For) else []
             with self.recording(True), self.sharing(tape.alike.inside):
                 self.region(body, [*index, *state], below, active)

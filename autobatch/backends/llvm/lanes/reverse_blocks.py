@@ -19,7 +19,7 @@ from autobatch.backends.llvm.lanes.moving import is_moving, moving
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.stacks import stack_of
-from autobatch.backends.llvm.lanes.tape import Cotangents, accumulate, summed
+from autobatch.backends.llvm.lanes.tape import Cotangents, Totals, accumulate, summed
 from autobatch.backends.llvm.lanes.tensors import Tensor, Variable, copied, zeros
 from autobatch.backends.llvm.lanes.writer import Number
 from autobatch.backends.llvm.machine_code import RefusedError
@@ -30,6 +30,8 @@ from autobatch.ir.ops import Op
 
 class Backward(Protocol):
     """Runs regions forward and then backward."""
+
+    totals: Totals
 
     def again(self, region: Region, env: Environment) -> None:
         """Forward, such that it can be run backward next; `env` gets what is computed."""
@@ -98,7 +100,8 @@ class TapedMachine(Machine):
         """The cotangents of the operands that move, by their numbers, from those of the results. A row that has failed
         has none."""
         f, w = self.f, self.w
-        self.held = {v: Variable(w, *shape_of(v.type)) for v in self.found if v in self.kept or v in self.inputs}
+        held = [v for v in self.found if v in self.kept or v in self.inputs]
+        self.held = {v: Variable(w, *shape_of(v.type)) for v in held if v not in self.code.totals.memory}
         for v in self.held.values():
             v.set(zeros(w, v.dtype, v.shape))
         fine = f.let(f"icmp eq i64 {f.get(self.status)}, 0")
@@ -138,7 +141,7 @@ class TapedMachine(Machine):
         env.update(taken)
         region = Region((), block.body, ())
         self.code.again(region, env)
-        own = Cotangents(self.w)
+        own = Cotangents(self.w, self.code.totals)
         for m, ct in [(m, self.take(m.register)) for m in block.moves]:
             self.hand_on(own, m.source, ct)
         if number in self.saved:

@@ -10,23 +10,56 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autobatch.backends.llvm.lanes.by_number import convert
+from autobatch.backends.llvm.lanes.indexing import READS, add_all, add_read
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.tensors import Element, Indices, Memory, Tensor, Variable, kept, zeros
 from autobatch.backends.llvm.lanes.uniform import Carried
 from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
-from autobatch.ir.core import Operand, Value
+from autobatch.ir.core import Apply, Operand, Value
 from autobatch.ir.masked import Allowed
 
 
 @dataclass
-class Cotangents:
-    """Sums of cotangents, by value."""
+class Totals:
+    """Where the cotangents of large arrays that all rows share are added up over all rows, number by number as they
+    come, of one row after another: of a table of which a row reads little, that is all that its derivative costs.
+    `mask`: has the row a part?"""
 
     w: Writer
+    memory: dict[Value, Memory]
+    mask: Number | None = None
+
+    def alias(self, x: Operand, inside: Value) -> None:
+        """A value is another one in a region of its own."""
+        if isinstance(x, Value) and x in self.memory:
+            self.memory[inside] = self.memory[x]
+
+    def add(self, x: Value, ct: Tensor) -> None:
+        add_all(self.w, self.memory[x], ct, self.mask)
+
+    def reads(self, i: Apply) -> bool:
+        """Does an instruction read some of such an array?"""
+        return i.op.name in READS and i.operands[0] in self.memory
+
+    def add_read(self, i: Apply, others: Sequence[Tensor], ct: Tensor) -> None:
+        x = i.operands[0]
+        assert isinstance(x, Value)
+        add_read(self.w, i.op, self.memory[x], others, ct, self.mask)
+
+
+@dataclass
+class Cotangents:
+    """Sums of cotangents, by value, but for those that are added up elsewhere."""
+
+    w: Writer
+    totals: Totals
     held: dict[Value, Tensor] = field(default_factory=dict)
 
     def add(self, x: Operand, ct: Tensor) -> None:
         if not isinstance(x, Value):
+            return
+        if x in self.totals.memory:
+            self.totals.add(x, ct)
             return
         before = self.held.get(x)
         self.held[x] = ct if before is None else summed(self.w, before, ct)

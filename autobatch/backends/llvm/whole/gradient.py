@@ -10,21 +10,24 @@ with the batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from autobatch.backends.llvm.lanes.indexing import READS
 from autobatch.backends.llvm.lanes.ops import shape_of
-from autobatch.backends.llvm.lanes.program import Gang, Operand, Result, Rows, Signature
+from autobatch.backends.llvm.lanes.program import MOST_SUMMED, Gang, Operand, Result, Rows, Signature
 from autobatch.backends.llvm.lanes.reverse import Told, pulled_back
 from autobatch.backends.llvm.lanes.tensors import Tensor
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function
 from autobatch.backends.llvm.whole.code import Made, completed, direct, notice, refusal, widths
+from autobatch.backends.llvm.whole.estimate import all_regions
 from autobatch.backends.llvm.whole.region import Whole
-from autobatch.ir.core import Literal, Region, Value
+from autobatch.ir.core import Apply, Literal, Region, Value
 from autobatch.ir.core import Operand as Read
 from autobatch.ir.leaf import Rule
 from autobatch.ir.ops import own
@@ -48,9 +51,16 @@ class Derivative:
     signature: Signature
     arrays: tuple[Any, ...]
 
-    def body(self, gang: Gang, xs: Sequence[Tensor], told: Told = lambda results: None) -> Sequence[Tensor]:
+    @property
+    def reads_tables(self) -> bool:
+        """Is it by large arrays that all rows share, and read at places of their own?"""
+        made = {(r.dtype, r.shape) for r in self.signature.results if r.summed and math.prod(r.shape) > MOST_SUMMED}
+        inside = (i for r in all_regions(self.rule.op["region"]) for i in r.body)
+        return any(isinstance(i, Apply) and i.op.name in READS and shape_of(i.operands[0].type) in made for i in inside)
+
+    def body(self, gang: Gang, xs: Sequence[Tensor], told: Told = lambda results: None) -> Sequence[Tensor | None]:
         """The cotangents of the rows of a gang. `told`: who wants to know the results of the function."""
-        return pulled_back(gang, self.rule, xs, told)
+        return pulled_back(gang, self.rule, xs, told, gang.totals)
 
 
 def derivative_of(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Derivative:
@@ -73,10 +83,12 @@ def _written(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made
     found = derivative_of(whole, sites, output, wrt)
     refused: RefusedError | None = None
     for width in widths(whole):
+        if width > 1 and found.reads_tables:
+            continue  # each lane would have all of it
         f = Function("")
         gang, failed = direct(f, width, found.signature), f.slot(0)
 
-        def body(gang: Gang, xs: Sequence[Tensor], failed: str = failed) -> Sequence[Tensor]:
+        def body(gang: Gang, xs: Sequence[Tensor], failed: str = failed) -> Sequence[Tensor | None]:
             return found.body(gang, xs, lambda results: notice(gang.w, failed, results, gang.mask) if sites else None)
 
         try:
