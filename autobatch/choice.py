@@ -110,9 +110,14 @@ LITTLE = 100_000
 machine code takes 43, and 100 with a derivative, most of them to hand arrays to JAX. (64 examples of a layer of 32
 numbers have 66,000 and take 19 microseconds in place of 44; of a layer of 64 there are 262,000: 102 and 67.)"""
 
+MOST_IN_TURN = 128
+"""Operations up to which that holds: those that XLA does not fuse, of many turns, cost it a third of a microsecond
+each. (The derivative of 16 steps of a filter of two numbers, 471 operations, takes 190 microseconds in place of 80.)"""
+
 PRODUCT = 3000
-"""What a product counts of which each example has both factors for itself: XLA computes them one after another, a
-microsecond each. (Attention over 4 vectors of 4 takes 18 microseconds for one example, and 180 for 64.)"""
+"""What a product counts of which each example has both factors for itself, and a sort: XLA computes them one after
+another, a microsecond each. (Attention over 4 vectors of 4 takes 18 microseconds for one example, and 180 for 64;
+64 sorts of 8 numbers take 90, and 45 by machine code.)"""
 
 FEW = 64
 """Examples up to which that holds for products, too: for more of them XLA wakes its threads."""
@@ -120,8 +125,8 @@ FEW = 64
 CASES = 3
 """Branches from which on a recursion without products is faster as machine code, also where its plan is kept: XLA has
 operations for each case on each level. (Expressions of five kinds of nodes take 42 microseconds in place of 524 for 8
-examples, 0.7 ms in place of 5.5 for 4,000. Trees of one case, whose nodes are tanh of two, take 0.8 to 1.9 times as
-long as by XLA.)"""
+examples, 0.7 ms in place of 5.5 for 4,000. Trees of one case, whose nodes are tanh of two, take 0.8 to 2.6 times as
+long as by XLA; their derivative 0.3 to 1.6 times, but of vectors of 16 1 to 4 times.)"""
 
 RECURSION = "a recursion over structure, whose rows xla computes together, and equal ones once"
 NO_LOOPS = "structure alone decides how often loops run, its plan is kept, and their levels are kernels"
@@ -169,8 +174,11 @@ def accept(use: Use, whole: Whole, fails: bool) -> None:
     no matrix units, and is launched by Python; what it saves is that XLA launches kernels in each turn of a loop."""
     made, planned = estimate(whole), use is Use.DERIVATIVE_OF_BATCH
     in_call = whole.columns and use in ANEW
-    of_cases = use is Use.OF_BATCH and made.branches >= CASES and not made.multiplications
-    if any(whole.columns or not follows for follows in recursions(whole)) and not in_call and not of_cases:
+    by_rows = not made.multiplications and (use, True) in (
+        (Use.OF_BATCH, made.branches >= CASES),
+        (Use.DERIVATIVE_OF_BATCH, made.elements <= made.operations),
+    )
+    if any(whole.columns or not follows for follows in recursions(whole)) and not in_call and not by_rows:
         raise DeclinedError(RECURSION)
     if whole.columns and use is Use.ON_GPU and not made.decided:
         raise DeclinedError(NO_LOOPS)
@@ -182,6 +190,7 @@ def accept(use: Use, whole: Whole, fails: bool) -> None:
     if made.multiplications > most:
         raise DeclinedError(f"products of {made.multiplications:,} multiplications an example are for xla")
     control = whole.columns or fails or made.loops or made.branches
+    control = control or made.operations > MOST_IN_TURN
     if use.most and not (control or (made.multiplications and use.most > FEW)):
         work = use.most * (made.elements + made.multiplications + PRODUCT * made.own)
         if work <= LITTLE:

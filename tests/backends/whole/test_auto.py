@@ -435,7 +435,7 @@ class TestStructure:
         assert f(ab.pack(formulas)).tolist() == list(map(self.of_cases, formulas))
 
     @pytest.mark.parametrize("first", ["value", "gradient"])
-    def test_derivatives_of_a_recursion_are_those_of_xla_where_plans_are_kept(self, first):
+    def test_derivatives_of_a_recursion_over_packed_batches_have_a_program_of_their_own(self, first):
         f = ab.batched(weighed, in_axes=(None, 0))
         trees = [(3.0, [(0.5, []), (9.0, [(0.25, [])])]), (0.125, [])]
         calls = [lambda: f(2.0, trees).tolist() == [25.5, 0.25], lambda: ab.grad(f)(2.0, trees) == 12.875]

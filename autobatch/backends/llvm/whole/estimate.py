@@ -15,8 +15,7 @@ from autobatch.ir.blocks import BlockProgram
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, While, regions
 from autobatch.ir.types import Array, Type
 
-SORTS, SORTED = ("sort", "top_k"), 50
-"""What a number counts that is sorted: XLA compares and moves them one by one."""
+SORTS = ("sort", "top_k")
 
 TURNS = 16
 """Turns that a loop over structure is taken to have."""
@@ -25,10 +24,10 @@ TURNS = 16
 @dataclass(frozen=True)
 class Estimate:
     """What one example computes: instructions, those of static loops as often as they run, of others once, and the
-    numbers that come of them (`elements`: what sorts counts several times); the multiplications of its products, those
-    in loops that computed floats end apart; and the largest array that functions of floats are applied to. `loops`:
-    those that numbers end, and `decided` of them computed floats; `branches` on numbers; `own`: products of which no
-    factor is shared by all examples."""
+    numbers that come of them (`elements`); the multiplications of its products, those in loops that computed floats end
+    apart; and the largest array that functions of floats are applied to. `loops`: those that numbers end, and `decided`
+    of them computed floats; `branches` on numbers; `own`: products of which no factor is shared by all examples, and
+    sorts."""
 
     operations: int
     multiplications: int
@@ -59,12 +58,14 @@ def estimate(whole: Whole) -> Estimate:
 
 
 def _own_products(region: Region, varying: set[Operand]) -> int:
-    """The products of a region, outside of its control, of which each example has both factors for itself."""
+    """The products of a region, outside of its control, of which each example has both factors for itself; sorts."""
     found = 0
     for i in region.body:
         if not isinstance(i, Apply) or not varying.isdisjoint(i.operands):
             varying.update(i.results)
-        found += isinstance(i, Apply) and i.op.name == "dot_general" and varying.issuperset(i.operands)
+        if isinstance(i, Apply):
+            found += i.op.name == "dot_general" and varying.issuperset(i.operands)
+            found += i.op.name in SORTS and not varying.isdisjoint(i.operands)
     return found
 
 
@@ -197,8 +198,7 @@ class _Cost:
     def size(self, name: str, ins: Sequence[Type], outs: Sequence[Type]) -> int:
         """The numbers that an operation makes, or reads one after another."""
         read = ins if name.startswith(("reduce", "arg", "cum", *SORTS)) else ()
-        largest = max([1, *(math.prod(t.shape) for t in (*read, *outs) if isinstance(t, Array))])
-        return largest * (SORTED if name in SORTS else 1)
+        return max([1, *(math.prod(t.shape) for t in (*read, *outs) if isinstance(t, Array))])
 
 
 def _is_float(type: Type) -> bool:
