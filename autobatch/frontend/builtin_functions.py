@@ -50,9 +50,10 @@ from autobatch.frontend.sequences import (
 )
 from autobatch.frontend.state import State
 from autobatch.frontend.statics import MISSING, inputs
+from autobatch.frontend.tags import enum_class
 from autobatch.frontend.texts import as_float, is_text, text
 from autobatch.frontend.views import packed_field, viewed
-from autobatch.ir.types import BOOL, INT, Array, List, Ref, Type
+from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag, Type
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -175,16 +176,16 @@ def is_instance(s: State, value: v.Abstract, classes: Any) -> v.Abstract:
             return v.Static(any(issubclass(made, c) for c in members))
         case v.Listing() | v.Leaf() if is_stack(s, value):
             return v.Static(any(c.__module__.split(".")[0] in _ARRAY_LIBRARIES for c in members))
-        case v.Listing(is_tuple=True) | v.Lazy(is_tuple=True):
-            return v.Static(tuple in members)
-        case v.Listing() | v.Lazy():
-            return v.Static(list in members)
+        case v.Listing(is_tuple=is_tuple) | v.Lazy(is_tuple=is_tuple):
+            return v.Static(issubclass(tuple if is_tuple else list, members))
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             return _is_instance_of_classes(s, value, members)
         case v.Leaf(operand=operand) if isinstance(operand.type, Array):
             return v.Static(_number_is(operand.type, members))
+        case v.Leaf(operand=operand) if isinstance(operand.type, Tag):
+            return v.Static(issubclass(enum_class(operand.type) or str, members))
         case v.Leaf():
-            return v.Static(any(c in (str, list) for c in members))
+            return v.Static(issubclass(list, members))
         case _:
             return v.Static(False)
 
@@ -277,8 +278,7 @@ def _divmod(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _pow(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
-    power = apply_binary(s, operator.pow, args[0], args[1])
-    return power if len(args) < 3 else apply_binary(s, operator.mod, power, args[2])
+    return apply_binary(s, operator.pow, args[0], args[1])
 
 
 def _sum(s: State, args: Arguments, kwargs: Named) -> v.Abstract:

@@ -25,7 +25,7 @@ from autobatch.frontend.lexicographic import Order, lexicographic, of_lists
 from autobatch.frontend.list_heap import copied, there
 from autobatch.frontend.list_sites import is_given
 from autobatch.frontend.numbers import binary, combine, is_number, present, refuse_made, traced, unary
-from autobatch.frontend.selection import of_each
+from autobatch.frontend.selection import apply_choice, of_each
 from autobatch.frontend.sequences import arithmetic, is_tuple, members, sequence
 from autobatch.frontend.state import Impure, State
 from autobatch.frontend.statics import container_kind, inputs
@@ -400,6 +400,9 @@ def _equal_objects(s: State, a: v.Leaf, b: v.Leaf) -> v.Abstract:
 
 def identical(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a is b`"""
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, v.Choice):
+            return apply_choice(s, x, lambda t, chosen, y=y: identical(t, chosen, y))
     if _is_nothing(a) or _is_nothing(b):
         return _is_none(s, a if _is_nothing(b) else b)
     for x, y in ((a, b), (b, a)):

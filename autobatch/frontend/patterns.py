@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections.abc
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -10,23 +11,39 @@ from typing import Any
 from autobatch.frontend import record_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
-from autobatch.frontend.attributes import attribute, fields_of, is_stack
+from autobatch.frontend.attributes import attribute, fields_of
 from autobatch.frontend.branches import both, branch_on, condition, truth
 from autobatch.frontend.builtin_functions import is_instance
 from autobatch.frontend.joins import conditional
-from autobatch.frontend.numbers import combine
+from autobatch.frontend.numbers import combine, traced
 from autobatch.frontend.operators import compare_with, equal, identical
 from autobatch.frontend.sequences import arithmetic, length, sequence, sliced
 from autobatch.frontend.state import State
 from autobatch.ir.core import Operand
-from autobatch.ir.types import List, Ref
+from autobatch.ir.types import Ref, Tag
 
 Truth = bool | Operand
 
 
 def match_statement(s: State, node: ast.Match, rest: Sequence[ast.stmt]) -> None:
     """`match`, with the statements behind it."""
-    _cases(s, s.evaluate(node.subject), node.cases, rest, node)
+    subject = s.evaluate(node.subject)
+    _alternatives(s, subject, subject.alternatives if isinstance(subject, v.Choice) else [subject], rest, node)
+
+
+def _alternatives(
+    s: State, subject: v.Abstract, alternatives: Sequence[v.Abstract], rest: Sequence[ast.stmt], node: ast.Match
+) -> None:
+    """The cases of each value that the subject may be, of another type than others."""
+    first, *others = alternatives
+    if not others:
+        _cases(s, first, node.cases, rest, node)
+        return
+    assert isinstance(subject, v.Choice)
+    position = len(subject.alternatives) - len(alternatives)
+    chosen = truth(s, traced(s, operator.eq, v.Leaf(subject.index), v.Static(position)))
+    then = lambda t: _cases(t, first, node.cases, (), node)
+    branch_on(s, chosen, then, lambda t, tail: _alternatives(t, subject, others, tail, node), rest, node)
 
 
 def _cases(
@@ -156,8 +173,12 @@ def _fits_class(s: State, pattern: ast.MatchClass, subject: v.Abstract) -> Truth
 
 
 def _fits_sequence(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
-    if not _is_sequence(s, subject):
-        return False
+    fit = _is_sequence(s, subject)
+    return False if fit is False else _and(s, fit, lambda t: _abstract(_fits_parts(t, patterns, subject)))
+
+
+def _fits_parts(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
+    """Does a sequence match, by how long it is and what it holds?"""
     stars = [k for k, p in enumerate(patterns) if isinstance(p, ast.MatchStar)]
     count = length(s, sequence(s, subject))
     needed = len(patterns) - len(stars)
@@ -172,16 +193,12 @@ def _fits_sequence(s: State, patterns: Sequence[ast.pattern], subject: v.Abstrac
     return _and(s, enough, lambda t: _all(t, pairs))
 
 
-def _is_sequence(s: State, subject: v.Abstract) -> bool:
-    match expand(s, subject):
-        case v.Record(kind="tuple" | "list" | "namedtuple") | v.Listing():
-            return True
-        case v.Leaf(operand=operand):
-            if isinstance(operand.type, Ref):
-                kinds = {c.kind for c in s.context.schema.store(operand.type.store).classes}
-                return bool(kinds & {"tuple", "namedtuple"})
-            return isinstance(operand.type, List) and not is_stack(s, subject)
-    return False
+def _is_sequence(s: State, subject: v.Abstract) -> Truth:
+    """Does a pattern of a sequence look at its elements? At those of strings none does."""
+    is_text = isinstance(subject, v.Static) and isinstance(subject.value, str | bytes | bytearray)
+    if is_text or (isinstance(subject, v.Leaf) and isinstance(subject.type, Tag)):
+        return False
+    return truth(s, is_instance(s, subject, collections.abc.Sequence))
 
 
 def _element(s: State, subject: v.Abstract, position: int, size: int, stars: Sequence[int]) -> v.Abstract:

@@ -60,6 +60,33 @@ def _reduce_from(function: Any, items: Any, initial: Any) -> Any:
     return initial
 
 
+def _power(base: Any, exp: Any, mod: Any = None) -> Any:
+    """By squares, so that no number in between is larger than the square of `mod`."""
+    if mod is None:
+        return base**exp
+    if mod == 0:
+        raise ValueError("pow() 3rd argument cannot be 0")
+    square, left, result = base % mod, exp, 1 % mod
+    if left < 0:
+        square, left = _inverse(base, mod), -left
+    while left > 0:
+        if left % 2 == 1:
+            result = result * square % mod
+        square, left = square * square % mod, left // 2
+    return result
+
+
+def _inverse(base: Any, mod: Any) -> Any:
+    """By the extended algorithm of Euclid."""
+    a, b, x, y = abs(mod), base % abs(mod), 0, 1
+    while b != 0:
+        times = a // b
+        a, b, x, y = b, a - times * b, y, x - times * y
+    if a != 1:
+        raise ValueError("base is not invertible for the given modulus")
+    return x % mod
+
+
 def _add(a: Any, b: Any) -> Any:
     return a + b
 
@@ -277,6 +304,7 @@ LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
     itertools.zip_longest: _longest,
     listed: _listed,
     math.isclose: _is_close,
+    pow: lambda s, args, kwargs: (BUILTINS[pow] if len(args) == 2 else _written(_power))(s, args, kwargs),
     operator.itemgetter: lambda s, args, kwargs: run(s, _item_of if len(args) == 1 else _items_of, args, kwargs),
 }
 """Functions of `functools`, `itertools`, `math` and `operator`, and of classes that are built in."""

@@ -323,3 +323,21 @@ def test_an_order_of_nan_fails_where_numbers_decide_it(backend):
     result, failures = f(np.float32(1.0), x, y)
     assert [(f.index, f.kind) for f in failures.details] == [(0, "ValueError")]
     np.testing.assert_allclose(np.asarray(result)[1:], [middle(1.0, a, b) for a, b in zip(x[1:], y[1:], strict=True)])
+
+
+def powers(a: int, k: int, m: int) -> Any:
+    return pow(a, k, m), pow(base=a, exp=5, mod=m), pow(3, -1, 7)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "llvm", pytest.param("xla", marks=pytest.mark.long)])
+def test_powers_modulo_a_number(backend: str) -> None:
+    """With large exponents, inverses of negative ones, and moduli below zero."""
+    f = ab.batched(powers, backend=backend, on_error="mask")
+    cases = [(3, 65537, 97), (10, -1, 101), (-4, -3, 9), (2, 0, 1), (5, -2, -7), (2, -1, 4), (6, 3, 0), (0, 0, 5)]
+    found, failures = f(*(list(x) for x in zip(*cases, strict=True)))
+    failed = {x.index: f"{x.kind}: {x.message}" for x in failures}
+    for k, (case, result) in enumerate(zip(cases, ab.unbatch(found), strict=True)):
+        try:
+            assert tuple(map(int, result)) == powers(*case) and k not in failed
+        except ValueError as error:
+            assert failed[k] == f"ValueError: {error}"
