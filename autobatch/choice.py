@@ -13,7 +13,8 @@ decide much), so it pays where the plan is kept with the batch: for products of 
 rows it computes together, and for derivatives, but of loops that it runs step by step: those whose levels are no kernel
 of ours or have no products (a CRF, a best path: 2 times as long as machine code), and those that computed numbers end.
 Where it is not kept, as the examples come with the call, machine code takes 1/4 to 1/40 of the time, of derivatives
-too. It calls a recursion as often as Python does.
+too. It calls a recursion as often as Python does. (A recursion that integers decide, placing queens on 40 boards:
+0.2 ms in place of 26, Python 0.25.)
 
 It has to compute the same, too: where an integer needs more bits than the device has, the call is run again by XLA, for
 whose host they have 64 (`room.py`).
@@ -173,7 +174,7 @@ def accept(use: Use, whole: Whole, fails: bool) -> None:
     """Is machine code to run a function? DeclinedError: why XLA runs it. `fails`: examples of it may. A kernel has
     no matrix units, and is launched by Python; what it saves is that XLA launches kernels in each turn of a loop."""
     made, planned = estimate(whole), use is Use.DERIVATIVE_OF_BATCH
-    in_call = whole.columns and use in ANEW
+    in_call = use in ANEW
     by_rows = not made.multiplications and (use, True) in (
         (Use.OF_BATCH, made.branches >= CASES),
         (Use.DERIVATIVE_OF_BATCH, made.elements <= made.operations),

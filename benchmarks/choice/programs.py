@@ -390,6 +390,22 @@ def decided(split: Split, x: Any) -> Any:
     return split.value
 
 
+def queens(n: int) -> int:
+    """A recursion that integers of the examples decide."""
+
+    def placed(columns: int, left: int, right: int) -> int:
+        if columns == (1 << n) - 1:
+            return 1
+        found, free = 0, ((1 << n) - 1) & ~(columns | left | right)
+        while free:
+            place = free & -free
+            free ^= place
+            found += placed(columns | place, (left | place) << 1, (right | place) >> 1)
+        return found
+
+    return placed(0, 0, 0)
+
+
 @dataclass
 class Formula:
     kind: int
@@ -545,6 +561,7 @@ def cases(rows: int) -> Iterator[Case]:
         formulas = [_formula(numbers, 5) for _ in range(rows)]
         yield Case(f"evaluated{end}", evaluated, 0, (formulas, array(rows)), 1, packed)
         yield Case(f"weighed{end}", weighed, (None, 0), (jnp.float32(0.5), trees), 0, packed)
+    yield Case("queens", queens, 0, (jnp.asarray(numbers.integers(1, 7, rows), jnp.int32),))
     yield Case("decided", decided, (None, 0), (_splits(numbers, 5), array(rows, 4)))
 
 

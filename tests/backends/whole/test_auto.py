@@ -428,6 +428,18 @@ class TestStructure:
             return TestStructure.of_cases(e.left) + TestStructure.of_cases(e.right)
         return TestStructure.of_cases(e.left) * TestStructure.of_cases(e.right)
 
+    def test_a_recursion_that_integers_decide_is_machine_code(self):
+        def hanoi(n):
+            def moved(k, a, b):
+                return 0 if k == 0 else moved(k - 1, a, 3 - a - b) + a * b + moved(k - 1, 3 - a - b, b)
+
+            return moved(n, 0, 2)
+
+        f, numbers = ab.batched(hanoi), [3, 0, 5, 1]
+        for given in (numbers, np.asarray(numbers)):
+            assert taken(f, given)["taken"] == "llvm"
+            assert f(given).tolist() == list(map(hanoi, numbers))
+
     def test_a_recursion_of_many_cases_is_machine_code_there_too(self):
         f, leaf = ab.batched(self.of_cases), Formula(0, 1.5)
         formulas = [Formula(3, 2.0, Formula(1, 0.0, leaf), leaf), Formula(2, 0.0, leaf, leaf), leaf]
