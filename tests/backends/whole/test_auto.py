@@ -436,9 +436,9 @@ class TestStructure:
             return moved(n, 0, 2)
 
         f, numbers = ab.batched(hanoi), [3, 0, 5, 1]
-        for given in (numbers, np.asarray(numbers)):
-            assert taken(f, given)["taken"] == "llvm"
-            assert f(given).tolist() == list(map(hanoi, numbers))
+        for data in (numbers, np.asarray(numbers)):
+            assert taken(f, data)["taken"] == "llvm"
+            assert f(data).tolist() == list(map(hanoi, numbers))
 
     def test_a_recursion_of_many_cases_is_machine_code_there_too(self):
         f, leaf = ab.batched(self.of_cases), Formula(0, 1.5)
