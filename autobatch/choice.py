@@ -10,8 +10,8 @@ after row, like us: so products in there do not count.
 Where examples have structure, XLA plans it ahead: rows of many examples meet in one product, equal rows are one. To
 plan takes the host 5 to 100 times as long as machine code runs (some thousand times where integers of the examples
 decide much), so it pays where the plan is kept with the batch: for products of size, for recursions of few cases, whose
-rows it computes together, and for derivatives, but of loops that it runs step by step: those whose levels are no kernel
-of ours or have no products (a CRF, a best path: 2 times as long as machine code), and those that computed numbers end.
+rows it computes together, and for derivatives with products, but of loops that it runs step by step: those whose levels
+are no kernel of ours (a CRF, a best path: 2 times as long as machine code), and those that computed numbers end.
 Where it is not kept, as the examples come with the call, machine code takes 1/4 to 1/40 of the time, of derivatives
 too. It calls a recursion as often as Python does. (A recursion that integers decide, placing queens on 40 boards:
 0.2 ms in place of 26, Python 0.25.)
@@ -130,7 +130,7 @@ examples, 0.7 ms in place of 5.5 for 4,000. Trees of one case, whose nodes are t
 long as by XLA; their derivative 0.3 to 1.6 times, but of vectors of 16 1 to 4 times.)"""
 
 RECURSION = "a recursion over structure, whose rows xla computes together, and equal ones once"
-NO_LOOPS = "structure alone decides how often loops run, its plan is kept, and their levels are kernels"
+NO_LOOPS = "structure alone decides how often loops run, its plan is kept, and rows meet in products"
 
 
 class DeclinedError(Exception):

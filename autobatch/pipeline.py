@@ -10,7 +10,7 @@ traced by JAX for one signature (the shapes of a size class).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
@@ -49,7 +49,7 @@ from autobatch.ir.blocks import is_too_deep
 from autobatch.ir.capacity import TOO_LARGE
 from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
-from autobatch.ir.system import Compute, print_system
+from autobatch.ir.system import Compute, Equation, print_system
 from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.ir.types import INT, Array
 from autobatch.optimize.costs import TYPICAL, Machine
@@ -331,11 +331,15 @@ class Program:
         recurrences = [s for s in self.schedule.steps if isinstance(s, Recurrence)]
         if not recurrences:
             return self.schedule.holds_masked_loop
-        equations = [e for r in recurrences for t in r.tasks for e in t.equations]
-        multiplied = any(isinstance(e, Compute) and e.op.name == "dot_general" for e in equations)
+        multiplied = _multiply(e for r in recurrences for t in r.tasks for e in t.equations)
         options = self.options
         kernel = multiplied and all_by_kernel(self.schedule, options.loops, options.products, options.widths)
         return not kernel or self.schedule.holds_masked_loop
+
+    @property
+    def multiplies(self) -> bool:
+        """Are there products, in which rows of many examples may meet?"""
+        return _multiply(self.schedule.system.equations)
 
     @functools.cached_property
     def may_run_long(self) -> bool:
@@ -431,6 +435,10 @@ class Program:
                 return print_system(made.system)
             case _:
                 return print_schedule(made.schedule)
+
+
+def _multiply(equations: Iterable[Equation]) -> bool:
+    return any(isinstance(e, Compute) and e.op.name == "dot_general" for e in equations)
 
 
 def _machine(schedule: Schedule, options: Options) -> Machine:

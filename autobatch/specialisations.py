@@ -220,7 +220,8 @@ class Specialisations:
         if way[0] == Use.DERIVATIVE_OF_BATCH:
             try:
                 asked, program = self._found(by_xla, request, compiler, bound)
-                why = "" if program.compiled.runs_step_by_step else NO_LOOPS
+                made = program.compiled
+                why = "" if made.runs_step_by_step or not made.multiplies else NO_LOOPS
             except SourceError as error:
                 refused = error
         slow: SourceError | None = None
