@@ -16,6 +16,7 @@ from typing import Any
 
 from autobatch import transfer
 from autobatch.arguments import Bound, Order, order_of
+from autobatch.backends.llvm.whole.estimate import estimate
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.choice import ALIKE, NO_LOOPS, WHOLE, DeclinedError, Use, accept, is_use
@@ -177,9 +178,12 @@ class Specialisations:
 
     def _of_another_use(self, way: Way, request: Requests) -> tuple[Program | None, str]:
         """The machine code that was made for another use, and why it is not for this one ("": it is)."""
-        for use in ALIKE if way[0] in ALIKE else ():
+        of_batch = way[0] == Use.DERIVATIVE_OF_BATCH  # where there are products, XLA's program decides
+        for use in ALIKE if way[0] in ALIKE or of_batch else ():
             program = self._held(request((use, way[1]), self._static_in(way)))
             if program is None or not isinstance(code := program.compiled.native, WholeProgram):
+                continue
+            if of_batch and estimate(code.whole).multiplies:
                 continue
             try:
                 accept(Use(way[0]), code.whole, code.sites)

@@ -39,6 +39,11 @@ class Estimate:
     branches: int = 0
     own: int = 0
 
+    @property
+    def multiplies(self) -> bool:
+        """Are there products?"""
+        return bool(self.multiplications or self.inside)
+
     def __str__(self) -> str:
         loops = "a loop that numbers end" if self.loops == 1 else f"{self.loops} loops that numbers end"
         words = [f"{self.operations:,} operations", loops if self.loops else ""]
