@@ -36,7 +36,10 @@ def first_element(s: State, node: ast.Call) -> v.Abstract | None:
         s.env.pop(name, None)
     s.bind(_FOUND, stored(s, s.evaluate(default[0])) if default else v.Unset(_FOUND))
     s.bind(_HIT, v.Static(False))
-    for_statement(s, _search(generator))
+    known = s.context.memory.rewritten  # what is noted of a loop is found again by it
+    if node not in known:
+        known[node] = _search(generator)
+    for_statement(s, known[node])
     found, hit = s.env[_FOUND].value, present(s, s.env[_HIT].value)
     s.restore(before)
     if not default:

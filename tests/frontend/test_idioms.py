@@ -46,6 +46,18 @@ def first_of_iter(d):
 
 
 @programs.over(DOCS)
+def first_of_those_seen(d):
+    seen = []
+
+    def is_large(x):
+        seen.append(x)
+        return x > 1
+
+    found = next((x for x in d.words if is_large(x)), -1)
+    return found, len(seen), sum(seen)
+
+
+@programs.over(DOCS)
 def generator_kept(d):
     ys = (x * 2 for x in d.words)
     return sum(ys)
