@@ -544,7 +544,7 @@ def _decline_unchecked(module: Module, options: Options) -> None:
 def _native(lowered: Lowered, module: Module, asked: Asked, again: Callable[[frozenset[Span]], Ready]) -> Passed:
     """What the passes make of a program that is machine code as a whole. `again` lowers it for XLA."""
     options = asked.options
-    if options.backend in choice.ANEW and asked.schema.stores:
+    if options.backend in choice.ANEW:
         options = replace(options, max_steps=min(options.max_steps, choice.PATIENCE))
     alone = replace(asked, integers=asked.integers.on_device(), options=options)
     on_device = without_made_lists(module, asked.schema)

@@ -326,14 +326,16 @@ def test_more_rows_than_the_option_allows():
 
 
 def test_a_recursion_that_never_ends():
-    """It follows no cycle of objects, so the limit on rows finds it."""
+    """It follows no cycle of objects, so the depth of the stack finds it, or the limit on rows."""
 
-    @ab.batched
     def f(n):
         return 1 if n < 0 else 1 + f(n + 1)
 
-    with ab.options(max_rows=1000), pytest.raises(ab.PlanError, match="never ends"):
-        f([1, 2])
+    with ab.options(max_rows=1000):
+        with pytest.raises(ab.ExampleError, match="RecursionError: maximum recursion depth exceeded"):
+            ab.batched(f)([1, 2])
+        with pytest.raises(ab.PlanError, match="never ends"):
+            ab.batched(f, backend="xla")([1, 2])
 
 
 def test_a_stale_plan():

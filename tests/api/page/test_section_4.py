@@ -410,7 +410,7 @@ def test_floats_that_decided_structure_are_named_where_they_changed():
 
 
 def test_a_value_with_its_gradient_is_one_executable_that_is_compiled_once():
-    f = ab.batched(energy.__wrapped__, in_axes=(None, 0))
+    f = ab.batched(energy.__wrapped__, in_axes=(None, 0), backend="xla")
     data = ab.pack(FOREST).plan(f)
     both = ab.value_and_grad(f)
     compiled = []
