@@ -174,12 +174,9 @@ def accept(use: Use, whole: Whole, fails: bool) -> None:
     """Is machine code to run a function? DeclinedError: why XLA runs it. `fails`: examples of it may. A kernel has
     no matrix units, and is launched by Python; what it saves is that XLA launches kernels in each turn of a loop."""
     made, planned = estimate(whole), use is Use.DERIVATIVE_OF_BATCH
-    in_call = use in ANEW
-    by_rows = not made.multiplications and (use, True) in (
-        (Use.OF_BATCH, made.branches >= CASES),
-        (Use.DERIVATIVE_OF_BATCH, made.elements <= made.operations),
-    )
-    if any(whole.columns or not follows for follows in recursions(whole)) and not in_call and not by_rows:
+    one_by_one = made.branches >= CASES if use is Use.OF_BATCH else planned and made.elements <= made.operations
+    by_rows = use in ANEW or (one_by_one and not made.multiplies)
+    if any(whole.columns or not follows for follows in recursions(whole)) and not by_rows:
         raise DeclinedError(RECURSION)
     if whole.columns and use is Use.ON_GPU and not made.decided:
         raise DeclinedError(NO_LOOPS)

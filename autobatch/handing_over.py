@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -25,8 +24,3 @@ def _of(x: Any) -> Any:
     if type(x) is np.ndarray:
         return to_device(x)
     return jnp.asarray(x) if isinstance(x, _NUMBERS) else x
-
-
-def arrays(xs: Sequence[np.ndarray[Any, Any]]) -> Sequence[Any]:
-    """The same arrays as arrays of JAX."""
-    return [to_device(x) for x in xs]

@@ -29,7 +29,8 @@ from autobatch.computed import ArrayResult, Result, StructureResult
 from autobatch.containers import leaves, with_leaves
 from autobatch.data import Examples, raw
 from autobatch.groups import Tables
-from autobatch.handing_over import arrays, as_jax
+from autobatch.handing_over import as_jax
+from autobatch.ir.jax_compat import to_device
 from autobatch.ir.types import INT, Array, List, Ref
 from autobatch.options import Options
 from autobatch.results import texts_of
@@ -247,7 +248,7 @@ def as_given(result: Any, given: Sequence[Any], of_jax: bool = False) -> Any:
 
 def as_arrays(xs: Sequence[Any], given: Sequence[Any], of_jax: bool) -> Sequence[Any]:
     """As `as_given`, of arrays of NumPy."""
-    return arrays(xs) if of_jax or any(isinstance(x, jax.Array) for x in given) else xs
+    return [to_device(x) for x in xs] if of_jax or any(isinstance(x, jax.Array) for x in given) else xs
 
 
 def _of_jax(x: Any) -> Any:

@@ -1,7 +1,7 @@
 """The one module that touches JAX beyond its everyday API: jaxprs in, leaf operations out.
 
-Supported: JAX 0.10 to 0.12. Semi-public names come from `jax.extend.core`, `jax.interpreters` and `jaxlib.xla_client`;
-nothing is taken from `jax._src`.
+Supported: JAX 0.10 to 0.12. Semi-public names come from `jax.extend.core` and `jax.interpreters`; nothing is taken from
+`jax._src`, and of `jaxlib` one function, without which all works, too.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.simd.programs.expressions import ADD, NUMBER, SINE, VARIABLE, expressions
+
 STEPS = 8
 
 
@@ -406,23 +408,15 @@ def queens(n: int) -> int:
     return placed(0, 0, 0)
 
 
-@dataclass
-class Formula:
-    kind: int
-    value: float = 0.0
-    left: Formula | None = None
-    right: Formula | None = None
-
-
 def evaluated(e: Any, x: float) -> Any:
-    """A recursion of many cases: a formula of its own for each example."""
-    if e.kind == 0:
+    """A recursion of many cases: an expression of its own for each example."""
+    if e.kind == NUMBER:
         return e.value
-    if e.kind == 1:
+    if e.kind == VARIABLE:
         return x
-    if e.kind == 2:
+    if e.kind == SINE:
         return math.sin(evaluated(e.left, x))
-    if e.kind == 3:
+    if e.kind == ADD:
         return evaluated(e.left, x) + evaluated(e.right, x)
     return evaluated(e.left, x) * evaluated(e.right, x)
 
@@ -558,8 +552,7 @@ def cases(rows: int) -> Iterator[Case]:
         yield Case(f"pooled{end}", pooled, 0, (vectors,), packed=packed)
         trees = [_tree(numbers, 4, 10) for _ in range(rows)]
         yield Case(f"depth{end}", depth, 0, (trees,), packed=packed)
-        formulas = [_formula(numbers, 5) for _ in range(rows)]
-        yield Case(f"evaluated{end}", evaluated, 0, (formulas, array(rows)), 1, packed)
+        yield Case(f"evaluated{end}", evaluated, 0, (expressions(rows), array(rows)), 1, packed)
         yield Case(f"weighed{end}", weighed, (None, 0), (jnp.float32(0.5), trees), 0, packed)
     yield Case("queens", queens, 0, (jnp.asarray(numbers.integers(1, 7, rows), jnp.int32),))
     yield Case("decided", decided, (None, 0), (_splits(numbers, 5), array(rows, 4)))
@@ -568,12 +561,6 @@ def cases(rows: int) -> Iterator[Case]:
 def _tree(numbers: np.random.Generator, most: int, words: int) -> Tree:
     count = int(numbers.integers(4)) if most else 0
     return Tree(int(numbers.integers(words)), [_tree(numbers, most - 1, words) for _ in range(count)])
-
-
-def _formula(numbers: np.random.Generator, most: int) -> Formula:
-    kind = int(numbers.integers(2, 5)) if most and numbers.random() < 0.9 else int(numbers.integers(2))
-    operands = [_formula(numbers, most - 1) for _ in range((0, 0, 1, 2, 2)[kind])]
-    return Formula(kind, float(numbers.standard_normal()), *operands)
 
 
 def _splits(numbers: np.random.Generator, most: int) -> Split:

@@ -251,7 +251,7 @@ def gather(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Ten
     return [Tensor(dtype, shape, at)]
 
 
-READS: Mapping[str, Callable[[Writer, Op, Sequence[int], Sequence[Tensor]], Read]] = {
+PLACES_READ: Mapping[str, Callable[[Writer, Op, Sequence[int], Sequence[Tensor]], Read]] = {
     "slice": places_of_constant_slice,
     "dynamic_slice": places_of_slice,
     "gather": places_of_gather,
@@ -261,7 +261,7 @@ READS: Mapping[str, Callable[[Writer, Op, Sequence[int], Sequence[Tensor]], Read
 
 def add_read(w: Writer, op: Op, to: Memory, others: Sequence[Tensor], x: Tensor, mask: Number | None) -> None:
     """The transpose of such an operation, in one lane: add numbers, if `mask`, where it has read those of `x`."""
-    places, x = READS[op.name](w, op, to.shape, others), kept(w, x)
+    places, x = PLACES_READ[op.name](w, op, to.shape, others), kept(w, x)
 
     def one(index: Indices) -> None:
         there, inside = places(index)

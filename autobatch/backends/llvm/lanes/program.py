@@ -288,9 +288,7 @@ class Rows:
     def gangs(self, body: Body, arguments: Sequence[str], out: Sequence[str], first: str) -> None:
         operands = [self.operand(x, place, first) for x, place in zip(self.signature.operands, arguments, strict=True)]
         if self.w.width == 1 and self.gang.warp is None:
-            found = zip(self.signature.results, out, strict=True)
-            large = [(r, base) if r.summed and math.prod(r.shape) > MOST_SUMMED else None for r, base in found]
-            self.gang.totals = [x and Memory(self.w, x[1], x[0].dtype, x[0].shape) for x in large]
+            self.gang.totals = [self.total(r, base) for r, base in zip(self.signature.results, out, strict=True)]
         self.store(body(self.gang, operands), out, first)
 
     # ---- lanes
@@ -456,6 +454,11 @@ class Rows:
 
     # ---- sums over rows
 
+    def total(self, result: Result, base: str) -> Memory | None:
+        """Where a large sum lies, to which one row after another is added as it comes."""
+        is_large = result.summed and math.prod(result.shape) > MOST_SUMMED
+        return Memory(self.w, base, result.dtype, result.shape) if is_large else None
+
     def sums(self, out: Sequence[str]) -> list[str]:
         """Where what is summed is added to, and zeros there."""
         found = []
@@ -475,7 +478,7 @@ class Rows:
 
     def add_up(self, x: Tensor, base: str, first: str) -> None:
         """Row r is added to part r % PARTS, whatever the number of lanes; what is large has one part, to which one row
-        is added after the other."""
+        of a gang is added after the other (`total`: where there is one lane)."""
         w, f, of = self.w, self.f, stored(x.dtype)
         in_parts = x.size <= MOST_SUMMED
         assert PARTS % w.width == 0 or not in_parts
@@ -495,12 +498,9 @@ class Rows:
                 return
             place = f.let(f"getelementptr {of}, ptr {base}, i64 {at}")
             held = f.let(f"load {of}, ptr {place}")
-            if w.width == 1:
-                found = f.let(f"fadd {of} {held}, {number.text}")
-            else:
-                suffix = w.suffix_of(number.dtype, False)
-                f.declare(f"declare {of} @llvm.vector.reduce.fadd.{suffix}({of}, {vector})")
-                found = f.let(f"call {of} @llvm.vector.reduce.fadd.{suffix}({of} {held}, {vector} {number.text})")
+            suffix = w.suffix_of(number.dtype, False)
+            f.declare(f"declare {of} @llvm.vector.reduce.fadd.{suffix}({of}, {vector})")
+            found = f.let(f"call {of} @llvm.vector.reduce.fadd.{suffix}({of} {held}, {vector} {number.text})")
             f.do(f"store {of} {found}, ptr {place}")
 
         over(w, x.shape, one)

@@ -78,8 +78,8 @@ def pulled_back(
     totals: Sequence[Memory | None] = (),
 ) -> list[Tensor | None]:
     """The cotangents of the operands `rule.wrt` of a masked operation. `xs`: the operands that are no numbers, then the
-    cotangents of its results; `told`: who wants to know those; `totals`: where one row after
-    another adds cotangents up, for which None is returned."""
+    cotangents of its results; `told`: who wants to know those; `totals`: where one row after another
+    adds cotangents up, for which None is returned."""
     w, region = gang.w, rule.op["region"]
     rest = iter(xs)
     operands = [

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autobatch.backends.llvm.lanes.by_number import convert
-from autobatch.backends.llvm.lanes.indexing import READS, add_all, add_read
+from autobatch.backends.llvm.lanes.indexing import PLACES_READ, add_all, add_read
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.tensors import Element, Indices, Memory, Tensor, Variable, kept, zeros
 from autobatch.backends.llvm.lanes.uniform import Carried
@@ -39,7 +39,7 @@ class Totals:
 
     def reads(self, i: Apply) -> bool:
         """Does an instruction read some of such an array?"""
-        return i.op.name in READS and i.operands[0] in self.memory
+        return i.op.name in PLACES_READ and i.operands[0] in self.memory
 
     def add_read(self, i: Apply, others: Sequence[Tensor], ct: Tensor) -> None:
         x = i.operands[0]

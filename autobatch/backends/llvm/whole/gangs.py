@@ -7,7 +7,8 @@ one after another, where they part in a branch it runs both arms, and in a loop 
 its slowest row. A row by itself takes the arm it needs, and pays where the processor has guessed the wrong one.
 
 The costs are in operations on numbers, fitted to 60 programs, each measured both ways (Zen 5, vectors of 512 bits): of
-13 that were 1.2 to 4 times as fast row by row 10 are found, and no program is 1.5 times as slow by it.
+10 that were 1.2 to 3 times as fast row by row 8 are found (not a parser and a stack machine), and one (insertion sort
+in an array) is 1.4 times as slow by it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,10 @@ from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.lanes.lifetimes import CHANGING
 from autobatch.backends.llvm.lanes.tensors import SMALL
 from autobatch.backends.llvm.lanes.uniform import shared_inside, uniform_values
-from autobatch.backends.llvm.lanes.walks import READS
+from autobatch.backends.llvm.lanes.walks import FUNCTION, READS
+from autobatch.backends.llvm.whole.estimate import TURNS
 from autobatch.ir.core import Apply, Call, For, If, Instruction, Literal, Map, Operand, Region, Value, While
 from autobatch.ir.types import Array, Type
-
-TURNS = 16
-"""Turns that a loop is taken to have whose number is not known."""
 
 PLACE = 48
 """What a number costs a gang that its rows read or write at places of their own."""
@@ -46,8 +45,8 @@ SLOWEST = 2.5
 ALONE = 0.5
 """What an operation of a row by itself costs: the processor does several at once."""
 
-FUNCTION, DIVISION = 16, 4
-"""Operations that a function of floats is, and a division."""
+DIVISION = 4
+"""Operations that a division is."""
 
 
 def form_gangs(region: Region, shared: int, lanes: int) -> bool:
@@ -66,9 +65,9 @@ class _Often:
     gang: float = 1.0
     loops: int = 0
 
-    def times(self, row: float, gang: float | None = None, parts: bool = False) -> _Often:
+    def times(self, turns: float, parts: bool = False) -> _Often:
         slowest = SLOWEST if parts and self.loops else 1.0
-        return _Often(self.row * row, self.gang * (row if gang is None else gang) * slowest, self.loops + parts)
+        return _Often(self.row * turns, self.gang * turns * slowest, self.loops + parts)
 
 
 class _Cost:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.backends.llvm.lanes.indexing import READS
+from autobatch.backends.llvm.lanes.indexing import PLACES_READ
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import MOST_SUMMED, Gang, Operand, Result, Rows, Signature
 from autobatch.backends.llvm.lanes.reverse import Told, pulled_back
@@ -55,8 +55,8 @@ class Derivative:
     def reads_tables(self) -> bool:
         """Is it by large arrays that all rows share, and read at places of their own?"""
         made = {(r.dtype, r.shape) for r in self.signature.results if r.summed and math.prod(r.shape) > MOST_SUMMED}
-        inside = (i for r in all_regions(self.rule.op["region"]) for i in r.body)
-        return any(isinstance(i, Apply) and i.op.name in READS and shape_of(i.operands[0].type) in made for i in inside)
+        inside = (i for r in all_regions(self.rule.op["region"]) for i in r.body if isinstance(i, Apply))
+        return any(i.op.name in PLACES_READ and shape_of(i.operands[0].type) in made for i in inside)
 
     def body(self, gang: Gang, xs: Sequence[Tensor], told: Told = lambda results: None) -> Sequence[Tensor | None]:
         """The cotangents of the rows of a gang. `told`: who wants to know the results of the function."""
